@@ -1,0 +1,76 @@
+# Needs Java 17 or 21 and Python 3.11 or newer. Everything else goes into .venv, and nothing outside of it is changed.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PLUGIN := $(wildcard examples/deltarelay-sqlite)
+# The quick ones first: what is broken there need not be found out with a Spark session.
+TESTS := tests/unit $(filter-out tests/unit tests/fixtures tests/__pycache__,$(patsubst %/,%,$(sort $(wildcard tests/*/))))
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test check soak fmt references clean java python
+
+help: ## this list
+	@echo "make ..."
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "PYTHON=python3.12 chooses the interpreter, ARGS='-k window' goes to pytest."
+
+demo: java $(VENV)/.installed-demo ## a Delta table, a PostgreSQL and the replication between them, on this machine
+	@$(BIN)/deltarelay demo
+
+test: java $(VENV)/.installed-dev ## every test, with a small share of the long random ones
+	@$(BIN)/python -m pytest $(TESTS) $(ARGS)
+
+check: $(VENV)/.installed-dev ## format, lint, types, layers, and whether the generated files are current
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m infra.config.schema --check
+	$(BIN)/python -m infra.cli.reference --check
+
+soak: java $(VENV)/.installed-dev ## the long random tests in full
+	@DELTARELAY_SOAK=full $(BIN)/python -m pytest -m soak $(TESTS) $(ARGS)
+
+fmt: $(VENV)/.installed-dev ## format, and mend what can be mended by machine
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+references: $(VENV)/.installed-dev ## make the generated references anew
+	$(BIN)/python -m infra.config.schema
+	$(BIN)/python -m infra.cli.reference
+
+clean: ## remove what builds and runs have left (.venv stays)
+	rm -rf build dist .mypy_cache .ruff_cache .import_linter_cache .hypothesis .pytest_cache spark-warehouse
+	rm -rf metastore_db derby.log deltarelay-demo
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+java:
+	@sh tools/java.sh
+
+python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Python 3.11 or newer is needed: $(PYTHON) is $$($(PYTHON) --version 2>&1 | head -n 1)."; \
+	  echo "  With another one:  make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+
+$(BIN)/python: | python
+	@echo "making $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "Python cannot make a virtual environment (Debian, Ubuntu: sudo apt install python3-venv)."; exit 1; }
+
+# A stamp says that an install went through; it is out of date when the list of dependencies has changed.
+$(VENV)/.installed-demo: pyproject.toml | $(BIN)/python
+	@echo "installing deltarelay and what the demo needs into $(VENV) (PySpark is large: some minutes the first time) ..."
+	@$(PIP) --editable '.[demo]'
+	@touch $@
+	@echo "installed."
+
+$(VENV)/.installed-dev: pyproject.toml $(wildcard $(PLUGIN)/pyproject.toml) | $(BIN)/python
+	@echo "installing deltarelay and its development tools into $(VENV) (PySpark is large: some minutes the first time) ..."
+	@$(PIP) --editable '.[dev]' $(addprefix --editable ./,$(PLUGIN))
+	@touch $@ $(VENV)/.installed-demo
+	@echo "installed."

@@ -1,0 +1,55 @@
+"""The core of deltarelay: the change feed of a Delta table, carried to a sink in whole commits, exactly once."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cdf.errors import CdfError
+    from cdf.pipeline import Pipeline
+    from cdf.results import Plan, RunResult, Step
+    from cdf.sink import Applied, Capabilities, Conflicts, Inspection, Position, Sink, Source
+    from cdf.source import ChangeFeed, FeedEnabled, FeedStatus
+    from cdf.verify import Difference, Verification
+    from cdf.window import Commit, Limits, Snapshot, Window
+
+__all__ = [
+    "ChangeFeed",
+    "Pipeline",
+    "Limits",
+    "FeedEnabled",
+    "FeedStatus",
+    "Plan",
+    "Step",
+    "RunResult",
+    "Verification",
+    "Difference",
+    "Sink",
+    "Source",
+    "Capabilities",
+    "Position",
+    "Inspection",
+    "Applied",
+    "Conflicts",
+    "Window",
+    "Snapshot",
+    "Commit",
+    "CdfError",
+]
+
+_HOMES = {
+    "cdf.errors": ("CdfError",),
+    "cdf.pipeline": ("Pipeline",),
+    "cdf.results": ("Plan", "RunResult", "Step"),
+    "cdf.sink": ("Applied", "Capabilities", "Conflicts", "Inspection", "Position", "Sink", "Source"),
+    "cdf.source": ("ChangeFeed", "FeedEnabled", "FeedStatus"),
+    "cdf.verify": ("Difference", "Verification"),
+    "cdf.window": ("Commit", "Limits", "Snapshot", "Window"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Imported when asked for: `deltarelay --help` and `status` need neither PySpark nor pyarrow, only the errors."""
+    if name in _HOME_OF:
+        return getattr(import_module(_HOME_OF[name]), name)
+    raise AttributeError(f"module 'cdf' has no attribute {name!r}")

@@ -1,0 +1,205 @@
+"""Everything that can go wrong, in our own words.
+
+    CdfError
+    ├── ConfigError                 the request itself is wrong: an option, a bound, a file
+    ├── SourceError                 the Delta table cannot be read as asked
+    │   ├── TableNotFound           no Delta table there
+    │   ├── TableReplaced           another table id than the one the position belongs to
+    │   ├── FeedNotEnabled          the change feed is off, or was off for some versions
+    │   ├── VersionsExpired         commits or feed files that are needed are gone
+    │   ├── VersionNotFound         a bound that the table does not have (yet)
+    │   ├── SchemaDrift             a schema change that cannot be followed
+    │   └── KeyViolation            null keys, or one key put twice in one version
+    ├── SinkError                   the target refuses
+    │   ├── SinkUnavailable         ... for now: unreachable, restarting, too busy        (temporary)
+    │   ├── TargetNotReady          ... as it stands: rights, foreign rows, wrong columns
+    │   ├── TypeNotSupported        a column type without a faithful image in the target
+    │   ├── RowRejected             a value without a faithful image in the target
+    │   └── ConflictFound           rows contradict the target and `conflicts: refuse` is set
+    ├── PositionError               the position and the window do not fit
+    │   ├── WindowOutOfOrder        the window does not start at position + 1
+    │   ├── Fenced                  another runner has taken over                         (temporary)
+    │   └── LeaseHeld               another runner is at work                             (temporary)
+    └── VerificationError           a comparison that cannot be made
+
+Every class has a stable ``code``; every error may carry a ``hint`` (the setting or command that helps), the Delta or SQL
+``condition`` behind it, and ``fields`` for programs. Errors cross the border between executors and driver, so they pickle.
+They never carry row values or key values.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+__all__ = [
+    "CdfError",
+    "ConfigError",
+    "SourceError",
+    "TableNotFound",
+    "TableReplaced",
+    "FeedNotEnabled",
+    "VersionsExpired",
+    "VersionNotFound",
+    "SchemaDrift",
+    "KeyViolation",
+    "SinkError",
+    "SinkUnavailable",
+    "TargetNotReady",
+    "TypeNotSupported",
+    "RowRejected",
+    "ConflictFound",
+    "PositionError",
+    "WindowOutOfOrder",
+    "Fenced",
+    "LeaseHeld",
+    "VerificationError",
+    "condition_of",
+]
+
+
+class CdfError(Exception):
+    """The root. ``str(error)`` is the message alone; hint and condition are fields of their own."""
+
+    code: ClassVar[str] = "failed"
+    transient: ClassVar[bool] = False
+    """True where trying again later can succeed without anybody changing anything."""
+
+    def __init__(self, message: str, *, hint: str | None = None, condition: str | None = None, **fields: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.condition = condition
+        self.fields = fields
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.message, self.hint, self.condition, self.fields))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "code": self.code,
+            "message": self.message,
+            "hint": self.hint,
+            "condition": self.condition,
+            "transient": self.transient,
+            **({"fields": self.fields} if self.fields else {}),
+        }
+
+
+def _rebuild(
+    kind: type[CdfError], message: str, hint: str | None, condition: str | None, fields: dict[str, Any]
+) -> CdfError:
+    return kind(message, hint=hint, condition=condition, **fields)
+
+
+class ConfigError(CdfError):
+    code = "config"
+
+
+class SourceError(CdfError):
+    code = "source"
+
+
+class TableNotFound(SourceError):
+    code = "table_not_found"
+
+
+class TableReplaced(SourceError):
+    code = "table_replaced"
+
+
+class FeedNotEnabled(SourceError):
+    code = "feed_not_enabled"
+
+
+class VersionsExpired(SourceError):
+    code = "versions_expired"
+
+
+class VersionNotFound(SourceError):
+    code = "version_not_found"
+
+
+class SchemaDrift(SourceError):
+    code = "schema_drift"
+
+
+class KeyViolation(SourceError):
+    code = "key_violation"
+
+
+class SinkError(CdfError):
+    code = "sink"
+
+
+class SinkUnavailable(SinkError):
+    code = "sink_unavailable"
+    transient = True
+
+
+class TargetNotReady(SinkError):
+    code = "target_not_ready"
+
+
+class TypeNotSupported(SinkError):
+    code = "type_not_supported"
+
+
+class RowRejected(SinkError):
+    code = "row_rejected"
+
+
+class ConflictFound(SinkError):
+    code = "conflict_found"
+
+
+class PositionError(CdfError):
+    code = "position"
+
+
+class WindowOutOfOrder(PositionError):
+    code = "window_out_of_order"
+
+
+class Fenced(PositionError):
+    code = "fenced"
+    transient = True
+
+
+class LeaseHeld(PositionError):
+    code = "lease_held"
+    transient = True
+
+
+class VerificationError(CdfError):
+    code = "cannot_verify"
+
+
+_IN_BRACKETS = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
+# These wrap the condition that matters; the inner one stands in the text.
+_WRAPPERS = {"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR"}
+
+
+def condition_of(error: BaseException) -> str | None:
+    """The Delta or Spark error condition behind an exception, or None.
+
+    PySpark maps only some of Delta's exceptions: the others arrive as a bare ``Py4JJavaError`` whose Java side knows the
+    condition, and a failed stream carries it only in its text.
+    """
+    asked = getattr(error, "getCondition", None) or getattr(error, "getErrorClass", None)
+    found: str | None = None
+    if callable(asked):
+        found = asked()
+    elif (java := getattr(error, "java_exception", None)) is not None:
+        cause = java
+        while cause is not None and found is None:
+            if hasattr(cause, "getErrorClass"):
+                try:
+                    found = cause.getErrorClass()
+                except Exception:  # py4j answers hasattr with True for every name: the call tells
+                    found = None
+            cause = cause.getCause()
+    if found is None or found in _WRAPPERS:
+        inner = [name for name in _IN_BRACKETS.findall(str(error)) if name not in _WRAPPERS]
+        found = inner[0] if inner else found
+    return found

@@ -1,0 +1,312 @@
+"""The Delta log of one table: which commits there are, and what each did.
+
+Delta's public reader tells what a version holds, not what a commit was. The windows need both, and the silent traps of the
+batch feed (it reads across missing commit files without a word) can only be found here. Commit files are read through
+Spark's own Hadoop file system, so every storage that Spark can read works; metadata at a version comes from Delta's own
+snapshot. Versions are ints, times are aware datetimes in UTC.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cdf.errors import CdfError, ConfigError, SourceError, TableNotFound, VersionsExpired, condition_of
+from cdf.window import Commit, Metadata
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["TableLog", "LogListing"]
+
+_FEW = 50
+"""Up to so many commit files are read one by one, at about 4 ms each; more are left to a Spark job."""
+_LOG_GONE = {
+    "DELTA_VERSIONS_NOT_CONTIGUOUS",
+    "DELTA_LOG_FILE_NOT_FOUND",
+    "DELTA_MISSING_PART_FILES",
+    "DELTA_TRUNCATED_TRANSACTION_LOG",
+}
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_COMMIT_FILE = re.compile(r"^(\d{20})\.json$")
+_CHECKPOINT_FILE = re.compile(r"^(\d{20})\.checkpoint\.")
+
+
+@dataclass(frozen=True, slots=True)
+class LogListing:
+    """The commit files that are there: version → modification time, ascending. And the versions with a checkpoint."""
+
+    times: Mapping[int, dt.datetime]
+    checkpoints: frozenset[int] = frozenset()
+
+    @property
+    def earliest(self) -> int:
+        """The first version from which on every commit file is there."""
+        newest_first = sorted(self.times, reverse=True)
+        version = newest_first[0]
+        while version - 1 in self.times:
+            version -= 1
+        return version
+
+    @property
+    def readable(self) -> int:
+        """The first version from which on every commit file is there and the table can be rebuilt."""
+        first = self.earliest
+        bases = [version for version in self.checkpoints if version >= first - 1]
+        return first if first == 0 or not bases else max(first, min(bases))
+
+    def missing(self, first: int, last: int) -> list[int]:
+        return [version for version in range(first, last + 1) if version not in self.times]
+
+    @property
+    def gaps(self) -> tuple[int, ...]:
+        """Missing versions between the oldest and the newest commit file."""
+        return tuple(self.missing(min(self.times), max(self.times))) if self.times else ()
+
+
+class TableLog:
+    """Reads the log at ``location``. Every call looks at the storage anew unless it says otherwise."""
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        self.location = location
+        self._spark = spark
+        jvm: Any = getattr(spark, "_jvm", None)
+        if jvm is None:
+            raise ConfigError(
+                "this Spark session has no JVM of its own (Spark Connect), which reading the Delta log needs",
+                hint="use a classic session: local, spark-submit, or on the cluster's driver",
+            )
+        self._jvm = jvm
+        self._folder = jvm.org.apache.hadoop.fs.Path(location.rstrip("/") + "/_delta_log")
+        self._files = self._folder.getFileSystem(spark._jsc.hadoopConfiguration())
+        with self._readable():
+            self._delta = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Delta's own failures to read its log reach PySpark as bare Java errors."""
+        try:
+            yield
+        except CdfError:
+            raise
+        except Exception as error:
+            condition = condition_of(error)
+            gone = condition in _LOG_GONE or "FileNotFoundException" in str(error)
+            kind = VersionsExpired if gone else SourceError
+            raise kind(
+                f"the Delta log of {self.location} cannot be read" + (f" ({condition})" if condition else ""),
+                hint="a commit or checkpoint file is missing or damaged, or the rights are: restore it from a backup",
+                condition=condition,
+            ) from error
+
+    def latest(self) -> int:
+        """The newest version, by Delta's own reading of the log. Costs milliseconds when nothing is new."""
+        with self._readable():
+            snapshot = self._delta.update(
+                False, getattr(self._delta, "update$default$2")(), getattr(self._delta, "update$default$3")()
+            )
+            version = int(snapshot.version())
+        if version < 0:
+            raise TableNotFound(
+                f"there is no Delta table at {self.location}", hint="check the path or name of the table"
+            )
+        return version
+
+    def metadata(self, version: int | None = None) -> Metadata:
+        """The table's metadata, now or as of a version. Not limited by the retention of deleted files."""
+        latest = self.latest()
+        if version is None or version == latest:
+            snapshot = self._delta.unsafeVolatileSnapshot()
+        else:
+            try:
+                snapshot = self._delta.getSnapshotAt(
+                    version,
+                    getattr(self._delta, "getSnapshotAt$default$2")(),
+                    getattr(self._delta, "getSnapshotAt$default$3")(),
+                    False,
+                )
+            except Exception as error:
+                raise VersionsExpired(
+                    f"version {version} of {self.location} can no longer be reconstructed from the log",
+                    hint="raise delta.logRetentionDuration for the future; "
+                    "for now the target has to be made anew from a snapshot",
+                    condition=condition_of(error),
+                    version=version,
+                ) from error
+        return _metadata(json.loads(snapshot.metadata().json())["metaData"])
+
+    def listing(self) -> LogListing:
+        times: dict[int, dt.datetime] = {}
+        checkpoints: set[int] = set()
+        with self._readable():
+            found_files = self._files.listStatus(self._folder)
+        for status in found_files:
+            name = status.getPath().getName()
+            if found := _COMMIT_FILE.match(name):
+                times[int(found.group(1))] = _utc(status.getModificationTime())
+            elif found := _CHECKPOINT_FILE.match(name):
+                checkpoints.add(int(found.group(1)))
+        return LogListing(dict(sorted(times.items())), frozenset(checkpoints))
+
+    def commits(self, first: int, last: int) -> Iterator[Commit]:
+        """The commits ``first..last``, read one by one as they are asked for.
+
+        Raises VersionsExpired, naming the versions, where a commit file of the range is missing.
+        """
+        listing = self.listing()
+        if missing := listing.missing(first, last):
+            raise missing_commits(self.location, missing)
+        previous: dt.datetime | None = None
+        for version in range(first, last + 1):
+            commit = parse_commit(version, self._text(version), listing.times[version])
+            # Delta's own rule: commit times never run backwards, whatever the files' clocks say
+            if previous is not None and commit.timestamp <= previous:
+                commit = _later(commit, previous + dt.timedelta(milliseconds=1))
+            previous = commit.timestamp
+            yield commit
+
+    def sha256(self, version: int) -> str:
+        stream = self._files.open(self._path(version))
+        try:
+            return str(self._jvm.org.apache.commons.codec.digest.DigestUtils.sha256Hex(stream))
+        finally:
+            stream.close()
+
+    def metadata_commits(self, first: int, last: int) -> list[tuple[int, Metadata]]:
+        """The commits of ``first..last`` that write metadata, ascending. Missing commit files are passed over."""
+        versions = [version for version in self.listing().times if first <= version <= last]
+        if len(versions) <= _FEW:
+            pairs = [(version, self._text(version)) for version in versions]
+            return [
+                (version, commit.metadata)
+                for version, text in pairs
+                if '"metaData"' in text and (commit := parse_commit(version, text, _EPOCH)).metadata is not None
+            ]
+        return self._metadata_commits_by_job(versions)
+
+    def _metadata_commits_by_job(self, versions: list[int]) -> list[tuple[int, Metadata]]:
+        """One Spark job over the commit files: reading thousands of them one by one takes tens of seconds."""
+        from pyspark.sql import functions as F
+
+        rows = (
+            self._spark.read.text([str(self._path(version).toString()) for version in versions])
+            .where(F.col("value").startswith('{"metaData"'))
+            .select(F.input_file_name().alias("file"), "value")
+            .collect()
+        )
+        found = [
+            (int(row["file"].rsplit("/", 1)[-1].removesuffix(".json")), _metadata(json.loads(row["value"])["metaData"]))
+            for row in rows
+        ]
+        return sorted(found, key=lambda pair: pair[0])
+
+    def times(self) -> Mapping[int, dt.datetime]:
+        """Commit time by version, for the versions whose commit file is there, as Delta reckons them."""
+        properties = self.metadata().properties
+        if properties.get("delta.enableInCommitTimestamps", "false").lower() == "true":
+            return self._in_commit_times()
+        adjusted: dict[int, dt.datetime] = {}
+        previous: dt.datetime | None = None
+        for version, time in self.listing().times.items():
+            if previous is not None and time <= previous:
+                time = previous + dt.timedelta(milliseconds=1)
+            adjusted[version] = previous = time
+        return adjusted
+
+    def _in_commit_times(self) -> Mapping[int, dt.datetime]:
+        from delta.tables import DeltaTable
+        from pyspark.sql import functions as F
+
+        history = DeltaTable.forPath(self._spark, self.location).history()
+        rows = history.select("version", F.unix_micros("timestamp").alias("micros")).collect()
+        return {
+            int(row["version"]): _EPOCH + dt.timedelta(microseconds=row["micros"])
+            for row in sorted(rows, key=lambda row: int(row["version"]))
+        }
+
+    def _path(self, version: int) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self._folder, f"{version:020d}.json")
+
+    def _text(self, version: int) -> str:
+        try:
+            stream = self._files.open(self._path(version))
+        except Exception as error:
+            raise missing_commits(self.location, [version]) from error
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+
+def missing_commits(table: str, versions: list[int]) -> VersionsExpired:
+    shown = ", ".join(map(str, versions[:5])) + (f" … {versions[-1]}" if len(versions) > 5 else "")
+    return VersionsExpired(
+        f"the commit files of version {shown} of {table} are gone: the changes in them cannot be read",
+        hint="the target has to be made anew from a snapshot; raise delta.logRetentionDuration so that it lasts longer",
+        versions=versions[:100],
+    )
+
+
+def parse_commit(version: int, text: str, modified: dt.datetime) -> Commit:
+    """One commit file in our terms. ``modified`` is its time unless it carries an in-commit timestamp."""
+    info: dict[str, Any] = {}
+    metadata: Metadata | None = None
+    change_sizes: list[int] = []
+    file_sizes: list[int] = []
+    # Not splitlines(): file statistics hold column values, and those may contain U+2028, U+0085 and their like.
+    for line in text.split("\n"):
+        if not line.strip():
+            continue
+        try:
+            action = json.loads(line)
+        except ValueError as error:
+            raise SourceError(
+                f"the commit file of version {version} is damaged", hint="restore the file from a backup of the log"
+            ) from error
+        if "commitInfo" in action:
+            info = action["commitInfo"]
+        elif "metaData" in action:
+            metadata = _metadata(action["metaData"])
+        elif "cdc" in action:
+            change_sizes.append(int(action["cdc"].get("size") or 0))
+        elif (file := action.get("add") or action.get("remove")) and file.get("dataChange", True):
+            file_sizes.append(int(file.get("size") or 0))
+    # Where a commit has change files the feed reads those alone, else the added and removed files.
+    read = change_sizes or file_sizes
+    in_commit = info.get("inCommitTimestamp")
+    return Commit(
+        version=version,
+        timestamp=modified if in_commit is None else _utc(int(in_commit)),
+        operation=info.get("operation"),
+        parameters=info.get("operationParameters") or {},
+        user=info.get("userName") or info.get("userId"),
+        user_metadata=info.get("userMetadata"),
+        change_files=len(read),
+        change_bytes=sum(read),
+        metadata=metadata,
+    )
+
+
+def _later(commit: Commit, timestamp: dt.datetime) -> Commit:
+    from dataclasses import replace
+
+    return replace(commit, timestamp=timestamp)
+
+
+def _metadata(action: Mapping[str, Any]) -> Metadata:
+    from pyspark.sql.types import StructType
+
+    return Metadata(
+        table_id=str(action["id"]),
+        schema=StructType.fromJson(json.loads(action["schemaString"])),
+        properties=dict(action.get("configuration") or {}),
+    )
+
+
+def _utc(milliseconds: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(milliseconds / 1000, tz=dt.UTC)

@@ -1,0 +1,1 @@
+"""The three ways in: batch, stream, snapshot."""

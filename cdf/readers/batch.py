@@ -1,0 +1,165 @@
+"""The feed of a closed range of versions as a batch DataFrame, with Delta's silent traps made loud."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from cdf.errors import (
+    CdfError,
+    ConfigError,
+    FeedNotEnabled,
+    SchemaDrift,
+    SourceError,
+    VersionsExpired,
+    condition_of,
+)
+from cdf.log import missing_commits
+from cdf.schema import ChangeKind, compare
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from cdf.source import ChangeFeed
+
+__all__ = ["read_range", "load_range", "check_session", "translate"]
+
+_MAPPING = "delta.columnMapping.mode"
+_SCHEMA_AS_OF = "spark.databricks.delta.changeDataFeed.allowTimeTravelOptionsForSchema"
+_IGNORE = (
+    "spark.sql.files.ignoreMissingFiles",
+    "spark.sql.files.ignoreCorruptFiles",
+    "spark.databricks.delta.changeDataFeed.unsafeBatchReadOnIncompatibleSchemaChanges.enabled",
+)
+
+
+def read_range(feed: ChangeFeed, first: int, last: int) -> DataFrame:
+    """``first..last`` after every check. The rows' files are read when the DataFrame is; see ``translate``."""
+    check_session(feed.spark)
+    check_commits(feed, first, last)
+    check_feed_on(feed, first, last)
+    return load_range(feed, first, last)
+
+
+def load_range(feed: ChangeFeed, first: int, last: int) -> DataFrame:
+    """``first..last`` for a caller that has already read these commits and knows that the feed was on."""
+    reader = (
+        feed.spark.read.format("delta")
+        .option("readChangeFeed", "true")
+        .option("startingVersion", first)
+        .option("endingVersion", last)
+    )
+    try:
+        if _outlived(feed, first, last):
+            with _schema_as_of(feed.spark):
+                return reader.option("versionAsOf", last).load(feed.location)
+        return reader.load(feed.location)
+    except Exception as error:
+        raise translate(error, table=feed.table, first=first, last=last) from error
+
+
+def _outlived(feed: ChangeFeed, first: int, last: int) -> bool:
+    """True where the table's present schema cannot read the range: a column was dropped or changed its type since.
+
+    Delta would use the present schema nevertheless, and fail; only with column mapping does it take that of the range's end.
+    """
+    now, then = feed.log.metadata(), feed.log.metadata(last)
+    if all(change.kind is ChangeKind.ADD_COLUMN for change in compare(then.schema, now.schema)):
+        return False
+    modes = [found.properties.get(_MAPPING, "none") for found in (now, then, feed.log.metadata(first))]
+    return all(mode == "none" for mode in modes)
+
+
+@contextmanager
+def _schema_as_of(spark: SparkSession) -> Iterator[None]:
+    """Lets ``versionAsOf`` choose the schema of a feed. Counts only while the DataFrame is made."""
+    before = spark.conf.get(_SCHEMA_AS_OF, None)
+    spark.conf.set(_SCHEMA_AS_OF, "true")
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_SCHEMA_AS_OF)
+        else:
+            spark.conf.set(_SCHEMA_AS_OF, before)
+
+
+def check_session(spark: SparkSession) -> None:
+    """These settings make Spark answer with fewer rows where a file is gone: a lost delete, without a word."""
+    on = [name for name in _IGNORE if (spark.conf.get(name, "false") or "").lower() == "true"]
+    if on:
+        raise ConfigError(
+            f"the session has {' and '.join(on)} = true: files or columns that are gone would be left out silently",
+            hint="set it to false for the session that reads the change feed",
+        )
+
+
+def check_commits(feed: ChangeFeed, first: int, last: int) -> None:
+    """Delta reads across missing commit files in batch without an error (``failOnDataLoss`` is fixed to false there)."""
+    if missing := feed.log.listing().missing(first, last):
+        raise missing_commits(feed.table, missing)
+
+
+def check_feed_on(feed: ChangeFeed, first: int, last: int) -> None:
+    """Name the versions of the range during which the feed was off. Enabling it inside the range counts as off before."""
+    inside = [(first, feed.log.metadata(first).feed_enabled)]
+    inside += [(version, found.feed_enabled) for version, found in feed.log.metadata_commits(first + 1, last)]
+    off: list[str] = []
+    for (version, enabled), (following, _) in zip(inside, [*inside[1:], (last + 1, True)], strict=True):
+        if not enabled and version < following:
+            off.append(str(version) if following == version + 1 else f"{version} to {following - 1}")
+    if off:
+        raise FeedNotEnabled(
+            f"the change feed of {feed.table} was off at version {', '.join(off)}: those changes were never recorded",
+            hint="read a range in which it was on (`deltarelay feed status` names it), or start from a snapshot",
+            condition="DELTA_MISSING_CHANGE_DATA",
+            table=feed.table,
+        )
+
+
+def translate(error: Exception, *, table: str, first: int, last: int) -> CdfError:
+    """A failure of reading ``first..last`` in our words. Whatever is unknown stays a plain SourceError with its cause."""
+    if isinstance(error, CdfError):
+        return error
+    condition = condition_of(error)
+    versions = f"version {first} to {last} of {table}"
+    text = str(error)
+    if condition == "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION":
+        return VersionsExpired(
+            f"{versions} starts before the table's retention of deleted files, and Delta refuses to read it",
+            hint="raise the table property delta.deletedFileRetentionDuration (VACUUM must not have removed the files), "
+            "or start later",
+            condition=condition,
+        )
+    if condition in {"DELTA_MISSING_CHANGE_DATA"}:
+        return FeedNotEnabled(
+            f"the change feed was not on for all of {versions}",
+            hint="`deltarelay feed status` tells since when it is on; start from a snapshot after that",
+            condition=condition,
+        )
+    if condition in {
+        "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE",
+        "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA",
+    }:
+        return SchemaDrift(
+            f"{versions} cannot be read with the table's present schema",
+            hint="a column was renamed, dropped or changed its type inside or after the range: read each side by itself",
+            condition=condition,
+        )
+    if (
+        (condition or "").startswith("FAILED_READ_FILE")
+        or "FileNotFoundException" in text
+        or (condition == "DELTA_FILE_NOT_FOUND_DETAILED")
+    ):
+        return VersionsExpired(
+            f"files that {versions} needs cannot be read: VACUUM may have removed them",
+            hint="the target has to be made anew from a snapshot; "
+            "raise delta.deletedFileRetentionDuration above the longest pause of the pipeline",
+            condition=condition,
+        )
+    return SourceError(
+        f"reading {versions} failed" + (f" ({condition})" if condition else ""),
+        hint="the cause stands in Spark's log",
+        condition=condition,
+    )

@@ -1,0 +1,112 @@
+"""What a plan and a run give back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from cdf.result import Result
+from cdf.sink import Applied, Conflicts
+
+__all__ = ["Plan", "PlannedWindow", "RunResult", "Step", "Totals"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWindow(Result):
+    first: int
+    last: int
+    commits: int
+    change_bytes: int
+    changes: Mapping[str, int]
+    """Rows of the feed by change type."""
+    net: Mapping[str, int]
+    """Net changes by kind; empty for a sink that holds history."""
+    conflicts: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Result):
+    pipeline: str
+    table: str
+    position: int | None
+    last_version: int
+    load_version: int | None
+    """Set where the run would begin by copying the table at this version."""
+    load_rows: int | None
+    windows: tuple[PlannedWindow, ...]
+    ddl: tuple[str, ...]
+    problems: tuple[str, ...]
+    """What would stop the run; empty means that it can go ahead."""
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Result):
+    """One durable step of a run."""
+
+    kind: Literal["load", "window"]
+    first: int
+    last: int
+    until: int
+    """The version at which this run will stop."""
+    applied: Applied
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult(Result):
+    pipeline: str
+    table: str
+    position: int | None
+    latest_version: int
+    """The version up to which this run was asked to go."""
+    loaded_rows: int | None
+    windows: int
+    inserts: int
+    updates: int
+    deletes: int
+    conflicts: Conflicts
+    ddl: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(slots=True)
+class Totals:
+    """Adds up the steps of a run."""
+
+    loaded_rows: int | None = None
+    windows: int = 0
+    inserts: int = 0
+    updates: int = 0
+    deletes: int = 0
+    conflicts: Conflicts = field(default_factory=Conflicts)
+    ddl: list[str] = field(default_factory=list)
+
+    def add(self, step: Step) -> None:
+        applied = step.applied
+        self.ddl.extend(applied.ddl)
+        if step.kind == "load":
+            self.loaded_rows = applied.inserts
+            return
+        self.windows += 1
+        self.inserts += applied.inserts
+        self.updates += applied.updates
+        self.deletes += applied.deletes
+        self.conflicts = self.conflicts + applied.conflicts
+
+    def result(self, pipeline: str, table: str, position: int | None, until: int, seconds: float) -> RunResult:
+        return RunResult(
+            pipeline=pipeline,
+            table=table,
+            position=position,
+            latest_version=until,
+            loaded_rows=self.loaded_rows,
+            windows=self.windows,
+            inserts=self.inserts,
+            updates=self.updates,
+            deletes=self.deletes,
+            conflicts=self.conflicts,
+            ddl=tuple(self.ddl),
+            seconds=round(seconds, 3),
+        )

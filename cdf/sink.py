@@ -1,0 +1,248 @@
+"""The contract between the pipeline and every sink.
+
+A sink is where changes become durable. It keeps its own **position**: the last source version whose effect it holds.
+Data and position become durable in one step, so the position can be believed after any crash, and it alone decides where
+a run goes on. The pipeline calls a sink from one thread, in this order::
+
+    inspect*  →  open  →  load (only while the position is empty)  →  apply, apply, …  →  close
+
+A sink that was closed may be opened again; ``load`` and ``apply`` on one that is not open raise a ``PositionError``. What
+speaks against a window is looked at in this order: the fence, the table id, whether it is a replay, whether it follows.
+Spark's own failures may quote row values: they may be kept as an error's ``__cause__``, never in its text or fields.
+
+``cdf.testing.SinkConformance`` checks every promise made here; a sink that passes it may be used like a built-in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+from cdf.result import Result
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from cdf.window import Snapshot, Window
+
+__all__ = [
+    "Sink",
+    "Capabilities",
+    "Source",
+    "Bounds",
+    "Position",
+    "Inspection",
+    "Conflicts",
+    "Applied",
+    "Tracked",
+    "Comparable",
+    "Image",
+    "BucketDigest",
+    "RowDigest",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What generic code may ask about a sink; it never tests a sink's name."""
+
+    holds: Literal["state", "history"]
+    """``state``: the target equals the table at the position. ``history``: it keeps every change."""
+    transactional: bool
+    """Rows and position become durable in one step, all of a window or nothing."""
+    schema_changes: frozenset[str] = frozenset()
+    """The kinds of schema change that ``apply`` follows: of ``cdf.schema.ChangeKind``'s values."""
+    identifier_length: int | None = None
+    """Longest column name in bytes, where the target has a limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a sink is told of the table that feeds it. ``schema`` holds the columns alone, without the feed's own."""
+
+    table: str
+    table_id: str
+    schema: StructType
+    key: tuple[str, ...]
+    pipeline: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """A closed range of versions: ``first..last``."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a sink stands. ``version`` is None while it holds nothing."""
+
+    version: int | None = None
+    table_id: str | None = None
+    pending: Bounds | None = None
+    """A window that was begun and may be durable in part: the next window must have exactly these bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection(Result):
+    """What ``inspect`` found, without having changed anything."""
+
+    position: Position = field(default_factory=Position)
+    problems: tuple[str, ...] = ()
+    """Everything that would stop ``open``, ``load`` or ``apply``, all at once; each names what helps."""
+    ddl: tuple[str, ...] = ()
+    """The statements that ``open``, ``load`` or the next ``apply`` would run, for this schema."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Conflicts(Result):
+    """Net changes that contradict what they met. None is expected while the sink is the target's only writer."""
+
+    insert_met_row: int = 0
+    update_met_none: int = 0
+    delete_met_none: int = 0
+    within_window: int = 0
+    """Changes of one key that contradict each other inside the window: the source held the key twice."""
+
+    @property
+    def total(self) -> int:
+        return self.insert_met_row + self.update_met_none + self.delete_met_none + self.within_window
+
+    def __add__(self, other: Conflicts) -> Conflicts:
+        return Conflicts(
+            self.insert_met_row + other.insert_met_row,
+            self.update_met_none + other.update_met_none,
+            self.delete_met_none + other.delete_met_none,
+            self.within_window + other.within_window,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Applied(Result):
+    """One durable step. The counts are net changes for a state sink, changes for a history sink."""
+
+    position: int
+    inserts: int = 0
+    updates: int = 0
+    deletes: int = 0
+    conflicts: Conflicts = field(default_factory=Conflicts)
+    replayed: bool = False
+    """The sink held this window already and changed nothing."""
+    ddl: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Where the time went, by step."""
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """A target of changes. Everything a sink raises is a ``cdf.errors.CdfError``; none carries row or key values."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    def inspect(self, source: Source) -> Inspection:
+        """Look at the target: position, every problem at once, the DDL that would run.
+
+        Reads only, takes no lease, may be called at any time, also while another runner is at work and after ``close``.
+        ``source.schema`` is the schema that the target is going to hold. Raises ``SinkUnavailable`` where the target
+        cannot be reached.
+        """
+        ...
+
+    def open(self, source: Source) -> Position:
+        """Take the lease, create what may be created, and say where the target stands.
+
+        Raises ``LeaseHeld`` while another runner is alive (after waiting at most one lease, which is how long a killed
+        runner's lease lasts), ``TargetNotReady`` with all problems where ``inspect`` would list any. Opening takes over:
+        whoever held the lease before can neither ``load`` nor ``apply`` any more (``Fenced``).
+        """
+        ...
+
+    def load(self, snapshot: Snapshot) -> Applied:
+        """Take in a whole table; allowed only while the position is empty (else ``WindowOutOfOrder``).
+
+        State sinks: afterwards the target equals the snapshot and the position is its version, in one step that readers
+        see whole or not at all; an interrupted load leaves nothing and is simply called again. Null or duplicate keys
+        are refused (``KeyViolation`` with the fields ``null_rows`` and ``duplicate_keys``). History sinks: the rows are
+        appended once, as a baseline, whatever their keys. ``Applied.inserts`` is the number of rows. Returning means
+        durable.
+        """
+        ...
+
+    def apply(self, window: Window) -> Applied:
+        """Take in one window; afterwards its effect is there exactly once and the position is ``window.last``.
+
+        Called again with a window that ends at or before the position it changes nothing (``replayed``). A window that
+        does not start at position + 1 is refused (``WindowOutOfOrder``; an empty state sink refuses every window, it has to
+        be loaded first; the first window of an empty history sink may start anywhere); so is one whose table id is not the
+        position's (``TableReplaced``). State sinks apply ``window.net()``, whose rows come in no order that matters.
+        A window without any row moves the position. Returning means durable; raising means nothing happened, or that
+        ``Position.pending`` tells what is unfinished. Never called concurrently. A Spark job over the window's rows can
+        fail because of the rows: ``window.failure(error)`` puts that into words. Once the rows are read, and before they
+        are made durable, ``window.confirm()`` is called.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back the lease and everything else. Safe to call twice, and after a failure; never raises."""
+        ...
+
+
+# ── optional powers, checked with isinstance ─────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class BucketDigest:
+    """Rows and order-free checksum of one bucket of keys; see ``cdf.canonical``."""
+
+    rows: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowDigest:
+    """One row in a comparison: hashes of its key and of all its columns, and the key in clear only if asked for."""
+
+    key: str
+    row: str
+    shown: str | None = None
+
+
+class Image(Protocol):
+    """The target's contents, frozen at one moment together with its position."""
+
+    @property
+    def position(self) -> Position: ...
+
+    def row_count(self) -> int: ...
+
+    def digest(self, buckets: int) -> Mapping[int, BucketDigest]:
+        """The digest of each bucket that has rows, by bucket number in ``range(buckets)``."""
+        ...
+
+    def rows(self, buckets: int, chosen: Collection[int], *, show_keys: bool) -> Iterator[RowDigest]:
+        """Every row of the chosen buckets."""
+        ...
+
+
+@runtime_checkable
+class Tracked(Protocol):
+    """A sink whose position can be asked for at any time: what ``status`` shows."""
+
+    def position(self) -> Position:
+        """Reads only, needs neither ``open`` nor a Spark session, answers in milliseconds."""
+        ...
+
+
+@runtime_checkable
+class Comparable(Protocol):
+    """A sink whose contents ``verify`` can hold against the source."""
+
+    def image(self, source: Source) -> AbstractContextManager[Image]:
+        """Read-only, needs no ``open``; digests follow ``cdf.canonical`` for ``source.schema`` and ``source.key``."""
+        ...

@@ -1,0 +1,40 @@
+"""Sinks for tests, and the suite that every sink passes.
+
+``SinkConformance`` and ``SinkHarness`` need pytest and are imported only when asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cdf.testing.changes import Change, SampleTable, commit, delete, insert, update
+from cdf.testing.faulty import Fault, FaultySink, Interruptible, unreadable
+from cdf.testing.memory import MemorySink, MemoryStore
+
+if TYPE_CHECKING:
+    from cdf.testing.conformance import SinkConformance, SinkHarness
+
+__all__ = [
+    "SinkConformance",
+    "SinkHarness",
+    "MemorySink",
+    "MemoryStore",
+    "FaultySink",
+    "Fault",
+    "Interruptible",
+    "unreadable",
+    "SampleTable",
+    "Change",
+    "insert",
+    "update",
+    "delete",
+    "commit",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("SinkConformance", "SinkHarness"):
+        from cdf.testing import conformance
+
+        return getattr(conformance, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,130 @@
+"""Windows and snapshots from plain Python rows: no Delta table, only a Spark session."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from cdf.change import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    DELETE,
+    INSERT,
+    UPDATE_POSTIMAGE,
+    UPDATE_PREIMAGE,
+)
+from cdf.sink import Source
+from cdf.window import Commit, Metadata, Snapshot, Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["Row", "Change", "Edit", "insert", "update", "delete", "commit", "SampleTable"]
+
+Row = Mapping[str, Any]
+
+_EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+_ROW_BYTES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One row of the feed, without its version."""
+
+    type: str
+    row: Row
+
+
+Edit = tuple[Change, ...]
+"""What one statement does to one row: an update is two changes."""
+
+
+def insert(row: Row) -> Edit:
+    return (Change(INSERT, row),)
+
+
+def update(before: Row, after: Row) -> Edit:
+    return (Change(UPDATE_PREIMAGE, before), Change(UPDATE_POSTIMAGE, after))
+
+
+def delete(row: Row) -> Edit:
+    return (Change(DELETE, row),)
+
+
+def commit(version: int, edits: Iterable[Edit] = (), *, metadata: Metadata | None = None) -> Commit:
+    """A commit as the log would tell it: one minute after the one before, with as many bytes as it has changes."""
+    changes = sum(len(edit) for edit in edits)
+    return Commit(
+        version=version,
+        timestamp=_EPOCH + dt.timedelta(minutes=version),
+        operation="MERGE" if changes else "OPTIMIZE",
+        change_files=1 if changes else 0,
+        change_bytes=changes * _ROW_BYTES,
+        metadata=metadata,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampleTable:
+    """A source table that exists only in the test. Columns that a row leaves out are NULL."""
+
+    spark: SparkSession
+    schema: StructType
+    key: tuple[str, ...]
+    table: str = "sample"
+    table_id: str = "5a3b0c5e-0000-4000-8000-000000000001"
+
+    def source(self, pipeline: str = "sample") -> Source:
+        return Source(self.table, self.table_id, self.schema, self.key, pipeline)
+
+    def with_schema(self, schema: StructType) -> SampleTable:
+        """The same table after its schema changed."""
+        return dataclasses.replace(self, schema=schema)
+
+    def snapshot(self, version: int, rows: Sequence[Row]) -> Snapshot:
+        values = [self._values(row) for row in rows]
+        return Snapshot(
+            self.table,
+            self.table_id,
+            self.schema,
+            self.key,
+            version,
+            read=lambda: self.spark.createDataFrame(values, self.schema),
+        )
+
+    def window(self, first: int, *commits: Sequence[Edit]) -> Window:
+        """The versions ``first, first + 1, …``, one for each list of edits; an empty list changes no row."""
+        versions = dict(enumerate(commits, start=first))
+        values = [
+            (*self._values(change.row), change.type, version, _EPOCH + dt.timedelta(minutes=version))
+            for version, edits in versions.items()
+            for change in chain.from_iterable(edits)
+        ]
+        return Window(
+            self.table,
+            self.table_id,
+            self.schema,
+            self.key,
+            tuple(commit(version, edits) for version, edits in versions.items()),
+            read=lambda: self._feed(values),
+            commit_sha256=lambda version: hashlib.sha256(f"{self.table_id}/{version}".encode()).hexdigest(),
+        )
+
+    def _feed(self, values: list[tuple[Any, ...]]) -> DataFrame:
+        from pyspark.sql.types import StructType
+
+        schema = StructType(list(self.schema.fields))  # a copy: add() changes the list it was given
+        schema.add(CHANGE_TYPE, "string").add(COMMIT_VERSION, "long").add(COMMIT_TIMESTAMP, "timestamp")
+        return self.spark.createDataFrame(values, schema)
+
+    def _values(self, row: Row) -> tuple[Any, ...]:
+        if unknown := set(row) - set(self.schema.names):
+            raise ValueError(f"{self.table} has no column {', '.join(sorted(unknown))}")
+        return tuple(row.get(name) for name in self.schema.names)

@@ -1,0 +1,84 @@
+"""Promises of sinks that hold history: every change, once, in the order of its key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql.types import StructType
+
+from cdf.schema import ChangeKind
+from cdf.testing.changes import delete, insert, update
+from cdf.testing.conformance.harness import (
+    NEXT,
+    START,
+    SinkHarness,
+    assert_changes,
+    baseline,
+    loaded,
+    logged,
+    next_window,
+    only,
+    opened,
+    orders,
+    position,
+    row,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+A, B = START
+
+
+class HistoryPromises:
+    def test_every_change_is_kept_once_in_the_order_of_its_key(self, spark: SparkSession, harness: SinkHarness) -> None:
+        only("history", harness)
+        table = orders(spark)
+        # Puts stand before removes here: inside a version, the order is the sink's business.
+        fifth = [insert(row(1, "new")), delete(A), update(B, B)]
+        sixth = [update(row(1, "new"), row(2, "new")), update(B, row(1, "b"))]
+        seventh = [delete(row(1, "b"))]
+        with loaded(harness, table) as sink:
+            applied = sink.apply(table.window(5, fifth, sixth, seventh))
+        one = [
+            *logged(5, [delete(A), insert(row(1, "new"))]),
+            (6, "update_preimage", row(1, "new")),
+            (6, "update_postimage", row(1, "b")),
+            *logged(7, seventh),
+        ]
+        two = [
+            *logged(5, [update(B, B)]),
+            (6, "update_preimage", B),
+            (6, "update_postimage", row(2, "new")),
+        ]
+        assert_changes(harness, table, [*baseline(START), *one, *two])
+        assert (applied.position, applied.inserts, applied.updates, applied.deletes) == (7, 1, 3, 2)
+
+    def test_a_history_may_begin_with_any_window(self, spark: SparkSession, harness: SinkHarness) -> None:
+        only("history", harness)
+        table = orders(spark)
+        with opened(harness, table) as sink:
+            sink.apply(next_window(table))
+        assert_changes(harness, table, logged(5, NEXT))
+        assert position(harness, table).version == 5
+
+    def test_windows_add_to_each_other(self, spark: SparkSession, harness: SinkHarness) -> None:
+        only("history", harness)
+        table = orders(spark)
+        with loaded(harness, table) as sink:
+            sink.apply(next_window(table))
+            sink.apply(table.window(6, [update(row(3, "d"), row(3, "e"))]))
+        later = logged(6, [update(row(3, "d"), row(3, "e"))])
+        assert_changes(harness, table, [*baseline(START), *logged(5, NEXT), *later])
+
+    def test_a_history_follows_an_added_column(self, spark: SparkSession, harness: SinkHarness) -> None:
+        only("history", harness)
+        if ChangeKind.ADD_COLUMN not in harness.capabilities.schema_changes:
+            pytest.skip("this sink does not follow an added column")
+        table = orders(spark)
+        wider = table.with_schema(StructType([*table.schema.fields]).add("note", "string"))
+        added = [insert({**row(3, "c"), "note": "new"})]
+        with loaded(harness, table) as sink:
+            sink.apply(wider.window(5, added))
+        assert_changes(harness, wider, [*baseline(START), *logged(5, added)])

@@ -1,0 +1,166 @@
+"""Promises about runners: one at a time, a stale one is fenced, looking on disturbs nobody, errors keep their rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.types import StructType
+
+from cdf.errors import CdfError, Fenced, LeaseHeld, TargetNotReady
+from cdf.schema import ChangeKind
+from cdf.sink import Position, Sink
+from cdf.testing.conformance.harness import (
+    START,
+    SinkHarness,
+    holds_next,
+    holds_start,
+    loaded,
+    next_window,
+    opened,
+    orders,
+    position,
+    refused,
+    start,
+)
+from cdf.testing.faulty import unreadable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class RunnerPromises:
+    def test_the_sink_fulfils_the_protocol(self, spark: SparkSession, harness: SinkHarness) -> None:  # noqa: ARG002
+        sink = harness.new_sink()
+        assert isinstance(sink, Sink)
+        assert sink.capabilities == harness.capabilities
+
+    def test_a_second_runner_is_refused_while_the_first_is_alive(
+        self, spark: SparkSession, harness: SinkHarness
+    ) -> None:
+        table = orders(spark)
+        with loaded(harness, table) as first:
+            second = harness.new_sink()
+            with refused(LeaseHeld) as found:
+                second.open(table.source())
+            assert found.error.transient
+            second.close()
+            first.apply(next_window(table))  # the attempt, and its close, took nothing away
+        holds_next(harness, table)
+
+    def test_close_gives_the_lease_back(self, spark: SparkSession, harness: SinkHarness) -> None:
+        table = orders(spark)
+        with loaded(harness, table):
+            pass
+        with opened(harness, table) as second:
+            second.apply(next_window(table))
+        holds_next(harness, table)
+
+    def test_a_stale_runner_cannot_apply(self, spark: SparkSession, harness: SinkHarness) -> None:
+        table = orders(spark)
+        with loaded(harness, table) as first:
+            harness.expire_lease()
+            with opened(harness, table) as second:
+                with refused(Fenced):
+                    first.apply(next_window(table))
+                holds_start(harness, table)
+                assert position(harness, table).version == 4
+                first.close()
+                # What a stale runner gives back is not the lease of its successor.
+                with refused(LeaseHeld):
+                    harness.new_sink().open(table.source())
+                second.apply(next_window(table))
+        holds_next(harness, table)
+
+    def test_a_stale_runner_cannot_load(self, spark: SparkSession, harness: SinkHarness) -> None:
+        table = orders(spark)
+        with opened(harness, table) as first:
+            harness.expire_lease()
+            with opened(harness, table):
+                with refused(Fenced):
+                    first.load(start(table))
+                assert harness.read_rows() == []
+                assert position(harness, table).version is None
+
+    def test_a_runner_overtaken_in_the_midst_of_a_window_is_fenced(
+        self, spark: SparkSession, harness: SinkHarness
+    ) -> None:
+        table = orders(spark)
+        second = harness.new_sink()
+        overtaken = False
+
+        def read() -> DataFrame:
+            nonlocal overtaken
+            if not overtaken:
+                harness.expire_lease()
+                second.open(table.source())
+                second.apply(next_window(table))
+                overtaken = True
+            return next_window(table).read()
+
+        with loaded(harness, table) as first:
+            window = next_window(table)
+            object.__setattr__(window, "read", read)
+            with refused(Fenced):
+                first.apply(window)
+            assert overtaken
+        second.close()
+        holds_next(harness, table)
+        assert position(harness, table).version == 5
+
+    def test_closing_twice_and_unopened_is_safe(self, spark: SparkSession, harness: SinkHarness) -> None:
+        table = orders(spark)
+        harness.new_sink().close()
+        with loaded(harness, table) as sink:
+            sink.close()
+            sink.close()
+            assert sink.inspect(table.source()).position.version == 4
+        holds_start(harness, table)
+
+    def test_inspecting_changes_nothing(self, spark: SparkSession, harness: SinkHarness) -> None:
+        table = orders(spark)
+        onlooker = harness.new_sink()
+        found = onlooker.inspect(table.source())
+        assert (found.position, found.problems) == (Position(), ())
+        assert harness.read_rows() == []
+        with loaded(harness, table) as sink:  # the onlooker holds no lease
+            assert onlooker.inspect(table.source()).position.version == 4
+            sink.apply(next_window(table))  # and has not taken this one
+            assert onlooker.inspect(table.source()).position.version == 5
+        holds_next(harness, table)
+
+    def test_all_problems_are_named_at_once(self, spark: SparkSession, harness: SinkHarness) -> None:
+        if ChangeKind.CHANGE_TYPE in harness.capabilities.schema_changes:
+            pytest.skip("this sink follows every change of type: nothing here is a problem to it")
+        table = orders(spark)
+        schema = StructType().add("id", "long").add("name", "integer").add("amount", "string")
+        changed = table.with_schema(schema)
+        with loaded(harness, table):
+            pass
+        named = " ".join(harness.new_sink().inspect(changed.source()).problems)
+        assert "name" in named
+        assert "amount" in named
+        sink = harness.new_sink()
+        with refused(TargetNotReady) as found:
+            sink.open(changed.source())
+        sink.close()
+        told = f"{found.error} {found.error.to_dict()}"
+        assert "name" in told
+        assert "amount" in told
+        holds_start(harness, table)
+        with opened(harness, table) as later:  # nothing is left behind that would be in the way
+            later.apply(next_window(table))
+        holds_next(harness, table)
+
+    def test_errors_carry_no_values(self, spark: SparkSession, harness: SinkHarness) -> None:
+        table = orders(spark)
+        with opened(harness, table) as sink:
+            self._fails_quietly(lambda: sink.load(unreadable(start(table), at={"id": START[1]["id"]})))
+            sink.load(start(table))
+            window = unreadable(next_window(table), at={"id": START[0]["id"]})
+            self._fails_quietly(lambda: sink.apply(window))
+
+    @staticmethod
+    def _fails_quietly(call: Any) -> None:
+        with refused(CdfError):  # which looks for the rows' values in all of the error
+            call()

@@ -1,0 +1,158 @@
+"""Failures on demand: a wrapper that fails around any sink's durable step, and input that fails while it is read.
+
+Where a failure can honestly be placed:
+
+``before``  nothing has reached the wrapped sink.
+``during``  inside the wrapped sink's durable step. Only the sink knows where that is, so it has to take part: it
+            offers the attribute ``during`` (``Interruptible``) and calls it, where set, at the point at which a crash
+            would hurt most. A ``during`` fault for a sink without it is refused rather than placed somewhere else.
+``after``   the step is durable, the answer is lost: the wrapped call returned, its caller sees an error.
+
+Every sink can be interrupted earlier, while it takes in rows: see ``unreadable``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
+
+from pyspark.sql.functions import concat, lit, raise_error, when
+
+from cdf.change import METADATA_COLUMNS
+from cdf.errors import SinkUnavailable
+from cdf.net import quoted
+from cdf.window import Snapshot, Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from cdf.sink import Applied, Capabilities, Inspection, Position, Sink, Source
+
+__all__ = ["Fault", "FaultySink", "Interruptible", "unreadable"]
+
+Operation = Literal["open", "load", "apply"]
+Moment = Literal["before", "during", "after"]
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One failure of one call."""
+
+    operation: Operation
+    moment: Moment
+    error: BaseException = field(
+        default_factory=lambda: SinkUnavailable("the target cannot be reached (injected fault)")
+    )
+
+
+@runtime_checkable
+class Interruptible(Protocol):
+    """A sink that can be stopped inside its durable step."""
+
+    during: Callable[[], None] | None
+
+
+class FaultySink:
+    """Takes one fault from the queue per call of its operation; with no fault queued, it is the wrapped sink."""
+
+    def __init__(self, sink: Sink, faults: Iterable[Fault] = ()) -> None:
+        self.sink = sink
+        self.queued: list[Fault] = []
+        self.fired: list[Fault] = []
+        self.queue(*faults)
+
+    def queue(self, *faults: Fault) -> None:
+        for fault in faults:
+            if fault.moment == "during" and not isinstance(self.sink, Interruptible):
+                raise TypeError(f"{type(self.sink).__name__} has no `during`: it cannot be stopped inside a step")
+            self.queued.append(fault)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.sink.capabilities
+
+    def inspect(self, source: Source) -> Inspection:
+        return self.sink.inspect(source)
+
+    def open(self, source: Source) -> Position:
+        return self._call("open", lambda: self.sink.open(source))
+
+    def load(self, snapshot: Snapshot) -> Applied:
+        return self._call("load", lambda: self.sink.load(snapshot))
+
+    def apply(self, window: Window) -> Applied:
+        return self._call("apply", lambda: self.sink.apply(window))
+
+    def close(self) -> None:
+        self.sink.close()
+
+    def __getattr__(self, name: str) -> Any:
+        # Optional powers are found by isinstance: the wrapper has those of the wrapped sink.
+        if name == "sink":
+            raise AttributeError(name)  # not set yet, while the wrapper is being copied or unpickled
+        return getattr(self.sink, name)
+
+    def _call(self, operation: Operation, step: Callable[[], Answer]) -> Answer:
+        fault = next((fault for fault in self.queued if fault.operation == operation), None)
+        if fault is None:
+            return step()
+        if fault.moment == "before":
+            self._fire(fault)
+        if fault.moment == "during":
+            return self._interrupted(fault, step)
+        answer = step()  # a step that fails by itself leaves the fault in the queue
+        self._fire(fault)
+        return answer
+
+    def _interrupted(self, fault: Fault, step: Callable[[], Answer]) -> Answer:
+        # A step that never comes to its durable part (a replay) returns, and the fault waits for the next one.
+        sink: Any = self.sink
+        usual, sink.during = sink.during, lambda: self._fire(fault)
+        try:
+            return step()
+        finally:
+            sink.during = usual
+
+    def _fire(self, fault: Fault) -> None:
+        self.queued.remove(fault)
+        self.fired.append(fault)
+        raise fault.error
+
+
+Input = TypeVar("Input", Window, Snapshot)
+
+
+def unreadable(given: Input, at: Mapping[str, Any]) -> Input:
+    """The same window or snapshot, whose rows fail on the cluster at the key ``at``; smaller keys can be read.
+
+    The failure's text carries a value of the row, as the errors of Spark and of drivers do.
+    """
+    if isinstance(given, Window):
+        fields = {name.name: getattr(given, name.name) for name in dataclasses.fields(given)}
+        fields["read"] = lambda: _failing(given.read(), at)
+        return _UnreadableWindow(**fields, healthy=given, at=at)
+    return dataclasses.replace(given, read=lambda: _failing(given.read(), at))
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _UnreadableWindow(Window):
+    healthy: Window
+    at: Mapping[str, Any]
+
+    def net(self) -> DataFrame:
+        # Behind the shuffle, so that the sink gets some rows before the failure.
+        return _failing(self.healthy.net(), self.at)
+
+
+def _failing(rows: DataFrame, at: Mapping[str, Any]) -> DataFrame:
+    name = next(name for name in rows.columns if name not in at and name not in METADATA_COLUMNS)
+    value = quoted(name)
+    met = reduce(and_, (quoted(key).eqNullSafe(lit(wanted)) for key, wanted in at.items()))
+    failure = raise_error(concat(lit("cannot read "), value.cast("string")))
+    ordered = rows.repartitionByRange(2, *map(quoted, at))
+    return ordered.withColumn(name, when(met, failure.cast(rows.schema[name].dataType)).otherwise(value))

@@ -1,0 +1,169 @@
+"""Whole commits, and the ranges of them that are applied together.
+
+``cut`` decides where one window ends and the next begins. It is a pure function of the commits; everything that Delta's
+own stream may tear apart (``facts``: an overwrite is delivered inserts first, in several micro-batches) stays together
+because a commit is never divided.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cdf.errors import CdfError, ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["Commit", "Metadata", "Limits", "Window", "Snapshot", "KeyFaults", "cut"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """The table's metadata as of some version."""
+
+    table_id: str
+    schema: StructType
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def feed_enabled(self) -> bool:
+        return self.properties.get("delta.enableChangeDataFeed", "false").lower() == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit of the source, as its commit file tells it; also those that change no row."""
+
+    version: int
+    timestamp: dt.datetime
+    operation: str | None = None
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    user: str | None = None
+    user_metadata: str | None = None
+    change_files: int = 0
+    change_bytes: int = 0
+    """Size of the files that the feed reads for this commit; 0 for a commit that changes no row."""
+    metadata: Metadata | None = None
+    """Set where the commit writes new table metadata (also when only a property changed)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one window may hold. A commit above the limit is a window of its own."""
+
+    max_commits: int = 500
+    max_bytes: int = 256 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        if self.max_commits < 1 or self.max_bytes < 1:
+            raise ConfigError("window limits must be at least 1", hint="set max_commits and max_bytes to 1 or more")
+
+
+def cut(
+    commits: Iterable[Commit], limits: Limits, *, starts_segment: Callable[[Commit], bool]
+) -> Iterator[tuple[Commit, ...]]:
+    """Group consecutive commits into windows.
+
+    A new window starts at a commit for which ``starts_segment`` is true (a schema change: that commit's rows already have
+    the new schema), and wherever a limit would be passed. Commits are consumed lazily, one beyond the window at most.
+    """
+    group: list[Commit] = []
+    size = 0
+    for commit in commits:
+        full = len(group) >= limits.max_commits or size + commit.change_bytes > limits.max_bytes
+        # starts_segment is asked for every commit, in order: it may keep the schema in force as its state
+        border = starts_segment(commit)
+        if group and (full or border):
+            yield tuple(group)
+            group, size = [], 0
+        group.append(commit)
+        size += commit.change_bytes
+    if group:
+        yield tuple(group)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """A closed range of whole commits of one table, with one schema."""
+
+    table: str
+    table_id: str
+    schema: StructType
+    key: tuple[str, ...]
+    commits: tuple[Commit, ...]
+    """Every commit of the range, also those without rows."""
+    read: Callable[[], DataFrame] = field(repr=False)
+    """The feed's rows: the schema's columns, then ``cdf.change.METADATA_COLUMNS``. Rows come in no order."""
+    commit_sha256: Callable[[int], str] = field(repr=False)
+    """SHA-256 (hex) of the commit file of a version; read when asked."""
+    confirm: Callable[[], None] = field(repr=False, default=lambda: None)
+    """Call it after the rows were read and before anything is durable: raises VersionsExpired where commit files went
+    away meanwhile. Delta lists the log anew when the rows are read, and reads across a gap without a word."""
+
+    @property
+    def first(self) -> int:
+        return self.commits[0].version
+
+    @property
+    def last(self) -> int:
+        return self.commits[-1].version
+
+    @property
+    def change_bytes(self) -> int:
+        return sum(commit.change_bytes for commit in self.commits)
+
+    @property
+    def has_changes(self) -> bool:
+        """False where the log alone shows that no row changed (OPTIMIZE, VACUUM, properties)."""
+        return any(commit.change_files for commit in self.commits)
+
+    def net(self) -> DataFrame:
+        """At most one change per key, equal in result to the sequence; see ``cdf.net``."""
+        from cdf.net import net_effect
+
+        return net_effect(self.read(), self.key)
+
+    def failure(self, error: Exception) -> CdfError:
+        """What stopped a Spark job over this window's rows, in words; a CdfError is handed back as it is."""
+        return _failure(error, self.table, self.key, self.first, self.last)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFaults:
+    """Why a snapshot cannot be keyed: rows with a null in the key, and keys that occur more than once."""
+
+    null_rows: int
+    duplicate_keys: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """The whole table at one version."""
+
+    table: str
+    table_id: str
+    schema: StructType
+    key: tuple[str, ...]
+    version: int
+    read: Callable[[], DataFrame] = field(repr=False)
+
+    def key_faults(self) -> KeyFaults:
+        """Count null and duplicate keys: one pass over the key columns."""
+        from cdf.net import count_key_faults
+
+        return count_key_faults(self.read(), self.key)
+
+    def failure(self, error: Exception) -> CdfError:
+        """What stopped a Spark job over these rows, in words; a CdfError is handed back as it is."""
+        return _failure(error, self.table, self.key, self.version, self.version)
+
+
+def _failure(error: Exception, table: str, key: tuple[str, ...], first: int, last: int) -> CdfError:
+    from cdf.net import violation_of
+    from cdf.readers.batch import translate
+
+    return violation_of(error, table=table, key=key) or translate(error, table=table, first=first, last=last)

@@ -1,0 +1,1 @@
+"""The sinks. Each package here implements ``cdf.sink.Sink``; none knows another."""

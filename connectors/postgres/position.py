@@ -1,0 +1,219 @@
+"""The position of each target, and the lease of whoever may move it: one row in ``deltarelay.position``.
+
+The lease lives on the server's clock. It lasts ``LEASE_SECONDS`` and is renewed by a thread with its own connection,
+so that a runner that was killed keeps its successor waiting for one lease at most. Every taking of the lease raises the
+epoch; a window is committed only under the epoch it was opened with, so a runner that was paused and wakes up is
+fenced. Nothing here depends on the session: one transaction per call, which is all that PgBouncer's transaction mode
+allows.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from cdf.errors import Fenced, LeaseHeld, WindowOutOfOrder
+from cdf.sink import Position
+
+__all__ = [
+    "CREATE",
+    "Lease",
+    "missing",
+    "read_position",
+    "take_lease",
+    "lock_position",
+    "move_position",
+    "release_lease",
+    "Renewal",
+]
+
+LEASE_SECONDS = 15.0
+RENEW_SECONDS = 4.0
+
+Connection = psycopg.Connection[Any]
+
+CREATE = (
+    "create schema if not exists deltarelay",
+    """\
+create table if not exists deltarelay.position (
+    target          text primary key,
+    pipeline        text not null,
+    source          text not null,
+    source_table_id text,
+    version         bigint,
+    epoch           bigint not null default 0,
+    owner           text,
+    lease_until     timestamptz,
+    updated_at      timestamptz
+)""",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    target: str
+    epoch: int
+    owner: str
+
+
+def missing(connection: Connection) -> tuple[str, ...]:
+    """The statements of CREATE whose object is not there: even ``if not exists`` asks for the right to create it."""
+    found = connection.execute(
+        """
+        select not exists (select from pg_namespace where nspname = 'deltarelay'),
+               not exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace
+                            where n.nspname = 'deltarelay' and c.relname = 'position')
+        """
+    ).fetchone()
+    assert found is not None
+    return tuple(statement for statement, absent in zip(CREATE, found, strict=True) if absent)
+
+
+def read_position(connection: Connection, target: str) -> Position:
+    """The position as others see it; empty where nothing was ever recorded."""
+    if missing(connection):
+        return Position()
+    row = connection.execute(
+        "select version, source_table_id from deltarelay.position where target = %s", [target]
+    ).fetchone()
+    return Position() if row is None or row[0] is None else Position(version=row[0], table_id=row[1])
+
+
+def take_lease(connection: Connection, target: str, *, pipeline: str, source: str) -> tuple[Lease, Position]:
+    """Become the target's only runner. Raises LeaseHeld as soon as the present holder is seen to be alive."""
+    owner = uuid.uuid4().hex
+    deadline = time.monotonic() + LEASE_SECONDS + 2
+    seen: tuple[int, Any] | None = None
+    with connection.transaction():
+        connection.execute(
+            "insert into deltarelay.position (target, pipeline, source) values (%s, %s, %s) on conflict do nothing",
+            [target, pipeline, source],
+        )
+    while True:
+        try:
+            with connection.transaction():
+                connection.execute("set local lock_timeout = '1s'")
+                row = connection.execute(
+                    """
+                    update deltarelay.position
+                       set epoch = epoch + 1, owner = %s, pipeline = %s, source = %s,
+                           lease_until = clock_timestamp() + make_interval(secs => %s)
+                     where target = %s and (lease_until is null or lease_until < clock_timestamp())
+                    returning epoch, version, source_table_id
+                    """,
+                    [owner, pipeline, source, LEASE_SECONDS, target],
+                ).fetchone()
+            if row is not None:
+                position = Position() if row[1] is None else Position(version=row[1], table_id=row[2])
+                return Lease(target, row[0], owner), position
+        except psycopg.errors.LockNotAvailable:
+            pass  # a window is being applied this moment, perhaps by a runner that is already dead: ask again
+        holder = connection.execute(
+            "select epoch, lease_until from deltarelay.position where target = %s", [target]
+        ).fetchone()
+        if (seen is not None and holder != seen) or time.monotonic() > deadline:
+            raise LeaseHeld(
+                f"another runner is at work on {target}",
+                hint="nothing was changed: run again when it has finished, or stop it first",
+                target=target,
+            )
+        seen = holder
+        time.sleep(0.5)
+
+
+def lock_position(connection: Connection, lease: Lease, *, expected: int | None, first: int | None) -> None:
+    """Inside the applying transaction: hold the row, and make sure that this runner may go on from ``expected``."""
+    # A driver that freezes or loses its host here must not hold the row: its successor waits one lease, not for TCP
+    connection.execute("set local idle_in_transaction_session_timeout = '15s'")
+    row = connection.execute(
+        "select epoch, version from deltarelay.position where target = %s for update", [lease.target]
+    ).fetchone()
+    if row is None or row[0] != lease.epoch:
+        raise fenced(lease.target)
+    if row[1] != expected:
+        stands = "is empty" if row[1] is None else f"stands at {row[1]}"
+        begins = "a load" if first is None else f"a window from version {first}"
+        raise WindowOutOfOrder(
+            f"{begins} does not follow the position of {lease.target}, which {stands}",
+            hint="run again: the run goes on from the position",
+            position=row[1],
+        )
+
+
+def move_position(connection: Connection, lease: Lease, *, expected: int | None, version: int, table_id: str) -> None:
+    """Inside the applying transaction: the compare-and-swap. The lease is prolonged by the way."""
+    moved = connection.execute(
+        """
+        update deltarelay.position
+           set version = %s, source_table_id = %s, updated_at = clock_timestamp(),
+               lease_until = clock_timestamp() + make_interval(secs => %s)
+         where target = %s and epoch = %s and version is not distinct from %s
+        """,
+        [version, table_id, LEASE_SECONDS, lease.target, lease.epoch, expected],
+    )
+    if moved.rowcount != 1:
+        raise fenced(lease.target)
+
+
+def release_lease(connection: Connection, lease: Lease) -> None:
+    connection.execute(
+        "update deltarelay.position set lease_until = null, owner = null where target = %s and epoch = %s",
+        [lease.target, lease.epoch],
+    )
+
+
+def fenced(target: str) -> Fenced:
+    return Fenced(
+        f"another runner has taken over {target}; this one writes nothing more",
+        hint="let the other runner finish; if it is gone, run again",
+        target=target,
+    )
+
+
+class Renewal:
+    """Keeps a lease alive from a thread of its own until ``stop``.
+
+    Its connection is its own too: the main one is busy for as long as a window is being applied. While that transaction
+    holds the row no renewal gets through, but then nobody else can take the lease either, and the transaction prolongs
+    it.
+    """
+
+    def __init__(self, connect: Callable[[], Connection], lease: Lease) -> None:
+        self._connect, self._lease = connect, lease
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"lease {lease.target}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        connection: Connection | None = None
+        while not self._stopped.wait(RENEW_SECONDS):
+            try:
+                connection = connection or self._connect()
+                with connection.transaction():
+                    connection.execute("set local lock_timeout = '1s'")
+                    renewed = connection.execute(
+                        "update deltarelay.position set lease_until = clock_timestamp() + make_interval(secs => %s)"
+                        " where target = %s and epoch = %s",
+                        [LEASE_SECONDS, self._lease.target, self._lease.epoch],
+                    )
+                if renewed.rowcount == 0:
+                    break  # fenced: the next apply will say so
+            except psycopg.errors.LockNotAvailable:
+                continue
+            except psycopg.Error:
+                # The database may be back before the lease ends; if not, whoever takes over fences this runner.
+                if connection is not None:
+                    connection.close()
+                connection = None
+        if connection is not None:
+            connection.close()

@@ -1,0 +1,212 @@
+"""What every step of the sink stands on: its connections, its names in our schema, and failures in our own words."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+
+from cdf.errors import CdfError, PositionError, RowRejected
+from connectors.postgres.errors import (
+    UNFAITHFUL,
+    StagingFailed,
+    from_task,
+    of_state,
+    raise_alone,
+    sqlstate_of,
+    translate,
+)
+from connectors.postgres.position import Lease, fenced, release_lease
+from connectors.postgres.rejected import unfaithful_values
+from connectors.postgres.staging import SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from cdf.window import Snapshot, Window
+    from connectors.postgres.schema import TargetName
+
+__all__ = ["Session"]
+
+Connection = psycopg.Connection[Any]
+
+
+class Session:
+    """One target of one runner. The main connection is made when needed, and anew after it broke."""
+
+    def __init__(self, dsn: str, target: TargetName) -> None:
+        self.dsn = _with_defaults(dsn)
+        self.target = target
+        self.lease: Lease | None = None
+        self._tag = hashlib.md5(str(target).encode(), usedforsecurity=False).hexdigest()[:12]
+        self._connection: Connection | None = None
+
+    # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def connect(self) -> Connection:
+        # Prepared statements belong to a session, which PgBouncer's transaction mode does not keep
+        return psycopg.connect(self.dsn, autocommit=True, prepare_threshold=None)
+
+    def main(self) -> Connection:
+        if self._connection is None or self._connection.closed:
+            self._connection = self.connect()
+        return self._connection
+
+    def held(self) -> Lease:
+        if self.lease is None:
+            raise PositionError("the sink is not open", hint="call open first")
+        return self.lease
+
+    def close(self) -> None:
+        """Give the lease back and drop what is ours, as far as the database can be reached."""
+        if self.lease is not None:
+            self._release(self.lease)
+        self.lease = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.close()
+
+    def _release(self, lease: Lease) -> None:
+        for _ in range(2):  # that a connection broke shows when it is used: then once more with a new one
+            try:
+                connection = self.main()
+            except psycopg.Error:
+                return  # the lease runs out by itself
+            with suppress(psycopg.Error):
+                with connection.transaction():
+                    connection.execute("set local lock_timeout = '2s'")
+                    release_lease(connection, lease)
+                for kind in ("stage", "load"):
+                    self._drop_soon(connection, self.own_table(kind))
+                return
+
+    # ── our tables ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def own_name(self, kind: str) -> str:
+        """The name, in schema deltarelay, of this runner's own ``stage`` or ``load`` table."""
+        return f"{kind}_{self._tag}_{self.held().epoch}"
+
+    def own_table(self, kind: str) -> sql.Identifier:
+        return sql.Identifier(SCHEMA, self.own_name(kind))
+
+    def drop(self, kind: str) -> None:
+        with suppress(psycopg.Error):
+            self.main().execute(sql.SQL("drop table if exists {}").format(self.own_table(kind)))
+
+    def sweep(self) -> None:
+        """Drop what earlier runners left: their tables belong to an epoch that can no longer commit."""
+        connection, epoch = self.main(), self.held().epoch
+        rows = connection.execute(
+            "select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+            " where n.nspname = %s and c.relkind = 'r' and c.relname ~ %s",
+            [SCHEMA, f"^(stage|load)_{self._tag}_\\d+$"],
+        ).fetchall()
+        for (name,) in rows:
+            if int(name.rsplit("_", 1)[1]) < epoch:
+                self._drop_soon(connection, sql.Identifier(SCHEMA, name))
+
+    @staticmethod
+    def _drop_soon(connection: Connection, table: sql.Identifier) -> None:
+        # A COPY of a dead runner's task may still hold it for a moment, or another role own it: a later run drops it
+        left = (psycopg.errors.LockNotAvailable, psycopg.errors.InsufficientPrivilege)
+        with suppress(*left), connection.transaction():
+            connection.execute("set local lock_timeout = '500ms'")
+            connection.execute(sql.SQL("drop table if exists {}").format(table))
+
+    # ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def errors(self, doing: str, explain: Callable[[str | None], CdfError | None] | None = None) -> Iterator[None]:
+        """psycopg's exceptions quote rows and keys: out go ours, without them in the chain.
+
+        ``explain`` may know more about a SQLSTATE than the table in ``connectors.postgres.errors``.
+        """
+        try:
+            yield
+            return
+        except psycopg.Error as error:
+            explained = explain(sqlstate_of(error)) if explain is not None else None
+            failure = explained or translate(error, doing)
+        raise_alone(failure)
+
+    @contextmanager
+    def committed(self, version: int) -> Iterator[None]:
+        """A connection that breaks during COMMIT leaves open whether it happened: the position tells."""
+        try:
+            yield
+        except psycopg.OperationalError as error:
+            if not (sqlstate_of(error) or "").startswith(("08", "57")) or not self._durable(version):
+                raise
+
+    def _durable(self, version: int) -> bool:
+        lease = self.held()
+        with suppress(psycopg.Error):
+            connection = self.main()
+            with connection.transaction():
+                connection.execute("set local lock_timeout = '20s'")
+                # FOR UPDATE waits until the interrupted transaction has ended, one way or the other
+                row = connection.execute(
+                    "select version, epoch from deltarelay.position where target = %s for update", [lease.target]
+                ).fetchone()
+            return row == (version, lease.epoch)
+        return False
+
+    def copy_failure(
+        self, error: Exception, rows: Window | Snapshot, read: Callable[[], DataFrame], *, by_driver: bool = False
+    ) -> CdfError:
+        """Why a COPY failed: fenced meanwhile, a value that cannot be stored, the database, or the rows' own reading."""
+        state = error.sqlstate if isinstance(error, StagingFailed) else from_task(error)
+        if state is None:
+            return rows.failure(error)
+        if (overtaken := self._fenced_meanwhile()) is not None:
+            return overtaken
+        if (rejected := self.rejected(state, rows, read)) is not None:
+            return rejected
+        where = "the database" if by_driver else "the database, as seen from the executors,"
+        return of_state(state, "copying rows", where=where)
+
+    def rejected(self, state: str | None, rows: Window | Snapshot, read: Callable[[], DataFrame]) -> CdfError | None:
+        """Where PostgreSQL refused a value as unfaithful: which column, at which version."""
+        if state not in UNFAITHFUL:
+            return None
+        with suppress(Exception):
+            if found := unfaithful_values(read(), rows.schema):
+                return RowRejected(
+                    f"{rows.table}: {found}",
+                    hint="PostgreSQL cannot hold it: correct the value at the source, or leave the column out",
+                    condition=state,
+                    table=rows.table,
+                )
+        return None
+
+    def _fenced_meanwhile(self) -> CdfError | None:
+        lease = self.held()
+        with suppress(psycopg.Error):
+            row = (
+                self.main()
+                .execute("select epoch from deltarelay.position where target = %s", [lease.target])
+                .fetchone()
+            )
+            if row != (lease.epoch,):
+                return fenced(lease.target)
+        return None
+
+
+def _with_defaults(dsn: str) -> str:
+    parts = psycopg.conninfo.conninfo_to_dict(dsn)
+    parts.setdefault("connect_timeout", "10")
+    parts.setdefault("application_name", "deltarelay")
+    # A server that vanished is noticed within a minute, instead of after the two hours of the system's defaults
+    for name, value in {
+        "keepalives_idle": "30",
+        "keepalives_interval": "10",
+        "keepalives_count": "3",
+        "tcp_user_timeout": "60000",
+    }.items():
+        parts.setdefault(name, value)
+    return psycopg.conninfo.make_conninfo("", **parts)

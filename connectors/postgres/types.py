@@ -1,0 +1,149 @@
+"""Which PostgreSQL type holds which Delta type, and how a column travels.
+
+    ==============================  ====================  =======================================
+    Delta                           PostgreSQL            travels as (Arrow)
+    ==============================  ====================  =======================================
+    boolean                         boolean               bool
+    byte, short                     smallint              int16
+    int / long                      integer / bigint      int32 / int64
+    float / double                  real / double         float32 / float64
+    decimal(p, s)                   numeric(p, s)         decimal128
+    string, char, varchar           text                  string
+    binary                          bytea                 binary
+    date                            date                  date32
+    timestamp                       timestamptz           timestamp[us, UTC]
+    timestamp_ntz                   timestamp             timestamp[us]
+    array, map, struct, variant     jsonb                 string (JSON), cast to jsonb in SQL
+    ==============================  ====================  =======================================
+
+Everything else is refused by name. COPY BINARY carries no types: PostgreSQL stores a value of another type with the
+same width as garbage, without an error. So rows are only ever copied into tables whose types come from this module.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING
+
+from pyspark.sql import types as T
+
+from cdf.canonical import TO_JSON, is_nested
+from cdf.errors import TypeNotSupported
+from cdf.net import quoted
+from connectors.postgres.errors import TASK_MARK
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+__all__ = ["target_type", "staging_type", "wire", "unsupported", "check_types", "has_text", "valid_text"]
+
+_SIMPLE: dict[type[T.DataType], str] = {
+    T.BooleanType: "boolean",
+    T.ByteType: "smallint",
+    T.ShortType: "smallint",
+    T.IntegerType: "integer",
+    T.LongType: "bigint",
+    T.FloatType: "real",
+    T.DoubleType: "double precision",
+    T.StringType: "text",
+    T.CharType: "text",
+    T.VarcharType: "text",
+    T.BinaryType: "bytea",
+    T.DateType: "date",
+    T.TimestampType: "timestamp with time zone",
+    T.TimestampNTZType: "timestamp without time zone",
+}
+
+
+def target_type(kind: T.DataType) -> str | None:
+    """The PostgreSQL type, spelled as ``format_type`` prints it; None where there is no faithful image."""
+    if isinstance(kind, T.DecimalType):
+        return f"numeric({kind.precision},{kind.scale})"
+    if is_nested(kind):
+        return "jsonb" if _json_safe(kind) else None
+    return _SIMPLE.get(type(kind))
+
+
+def staging_type(kind: T.DataType) -> str | None:
+    """The type in our own staging tables: as the target's, but JSON arrives as text."""
+    return "text" if is_nested(kind) else target_type(kind)
+
+
+def wire(name: str, kind: T.DataType) -> Column:
+    """The column in the form in which it is copied."""
+    from pyspark.sql import functions as F
+
+    column = quoted(name)
+    if is_nested(kind):
+        json = F.to_json(column, TO_JSON)
+        valid = valid_text(column, kind)
+        if valid is None:
+            return json
+        # Spark would put U+FFFD into the JSON for what is not UTF-8, without a word
+        refusal = F.raise_error(F.lit(f"{TASK_MARK} 22021")).cast("string")
+        return F.when(F.coalesce(valid, F.lit(True)), json).otherwise(refusal)
+    if isinstance(kind, T.ByteType):
+        return column.cast("smallint")
+    return column
+
+
+def unsupported(schema: T.StructType) -> list[str]:
+    return [
+        f"column {field.name!r} has type {field.dataType.simpleString()}, which has no faithful image in PostgreSQL"
+        for field in schema.fields
+        if target_type(field.dataType) is None
+    ]
+
+
+def check_types(schema: T.StructType) -> None:
+    """``open`` has looked at the latest schema; a version's own may differ."""
+    if problems := unsupported(schema):
+        raise TypeNotSupported("; ".join(problems), hint="leave the columns out, or cast them at the source")
+
+
+def valid_text(column: Column, kind: T.DataType) -> Column | None:
+    """Whether all text in a value is valid UTF-8 (null counts as unknown); None for types that hold no such text."""
+    from pyspark.sql import functions as F
+
+    def valid(item: Column, item_kind: T.DataType) -> Column:
+        found = valid_text(item, item_kind)
+        return F.lit(True) if found is None else F.coalesce(found, F.lit(True))
+
+    if not _holds_text(kind):
+        return None
+    if isinstance(kind, T.ArrayType):
+        return F.forall(column, lambda item: valid(item, kind.elementType))
+    if isinstance(kind, T.MapType):
+        keys = F.forall(F.map_keys(column), lambda item: valid(item, kind.keyType))
+        return keys & F.forall(F.map_values(column), lambda item: valid(item, kind.valueType))
+    if isinstance(kind, T.StructType):
+        return reduce(and_, (valid(column.getField(field.name), field.dataType) for field in kind.fields))
+    return F.is_valid_utf8(column)
+
+
+def _holds_text(kind: T.DataType) -> bool:
+    if isinstance(kind, T.ArrayType):
+        return _holds_text(kind.elementType)
+    if isinstance(kind, T.MapType):
+        return _holds_text(kind.keyType) or _holds_text(kind.valueType)
+    if isinstance(kind, T.StructType):
+        return any(_holds_text(field.dataType) for field in kind.fields)
+    return isinstance(kind, T.StringType)
+
+
+def has_text(kind: T.DataType) -> bool:
+    """Whether a value can hold what PostgreSQL's text cannot: a NUL, or bytes that are not UTF-8."""
+    return isinstance(kind, T.StringType) or is_nested(kind)
+
+
+def _json_safe(kind: T.DataType) -> bool:
+    """JSON object keys are strings: Spark prints other map keys in forms that do not read back."""
+    if isinstance(kind, T.ArrayType):
+        return _json_safe(kind.elementType)
+    if isinstance(kind, T.StructType):
+        return all(_json_safe(field.dataType) for field in kind.fields)
+    if isinstance(kind, T.MapType):
+        plain_keys = (T.StringType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.BooleanType)
+        return isinstance(kind.keyType, plain_keys) and _json_safe(kind.valueType)
+    return isinstance(kind, (T.DecimalType, T.VariantType)) or type(kind) in _SIMPLE

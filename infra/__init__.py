@@ -1,0 +1,1 @@
+"""The outermost ring: command line, configuration, Spark session, demo."""

@@ -1,0 +1,101 @@
+"""From a command's options to what it works with: the project, a Spark session, the pipelines."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from infra.cli.output import Output
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from cdf import Pipeline
+    from infra.config.model import Project
+
+__all__ = [
+    "Config",
+    "Json",
+    "Debug",
+    "Pipelines",
+    "Until",
+    "DEFAULT_CONFIG",
+    "chosen",
+    "spark_session",
+    "build_pipeline",
+]
+
+DEFAULT_CONFIG = Path("deltarelay.yaml")
+
+Config = Annotated[Path, typer.Option("--config", "-c", help="The configuration file.", envvar="DELTARELAY_CONFIG")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout (docs/reference/json.md).")]
+Debug = Annotated[
+    bool, typer.Option("--debug", help="Show the trace of an error (it may quote row values), and keep Spark's log.")
+]
+Pipelines = Annotated[
+    list[str] | None, typer.Option("--pipeline", "-p", help="Only this pipeline; may be given several times.")
+]
+Until = Annotated[
+    str | None,
+    typer.Option("--until", metavar="VERSION|TIME", help="Stop at this version, or at this time with a zone."),
+]
+
+
+def chosen(project: Project, names: Sequence[str] | None) -> list[str]:
+    """The pipelines to work on, each name checked, in the file's order."""
+    if not names:
+        return list(project.pipelines)
+    for name in names:
+        project.pipeline(name)
+    return [name for name in project.pipelines if name in set(names)]
+
+
+@contextmanager
+def spark_session(output: Output, project: Project | None) -> Iterator[SparkSession]:
+    """A session for one command. Spark's own output goes to a file, which is kept with --debug."""
+    from pyspark.logger import PySparkLogger
+
+    from infra.spark import session
+
+    # PySpark logs every error that it raises on stderr, with the server's text, which may quote rows
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+    folder = Path(tempfile.gettempdir()) / f"deltarelay-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    log_file = folder / f"spark-{os.getpid()}.log"
+    output.note("starting Spark …")
+    spark = session(
+        master=project.spark.master if project else None,
+        conf=project.spark.settings() if project else None,
+        jars=list(project.jars) or None if project else None,
+        log_file=log_file,
+    )
+    try:
+        yield spark
+    finally:
+        spark.stop()
+        if output.debug or output.puzzled:
+            output.note(f"Spark's log: {log_file}")
+        else:
+            log_file.unlink(missing_ok=True)
+
+
+def build_pipeline(project: Project, name: str, spark: SparkSession) -> Pipeline:
+    """The pipeline of that name. Raises where its source is not a Delta table; opens nothing at the sink."""
+    from cdf import ChangeFeed, Pipeline
+
+    settings = project.pipeline(name)
+    return Pipeline(
+        ChangeFeed(spark, settings.source.table),
+        project.build_sink(name),
+        key=settings.source.key,
+        start=settings.source.start,
+        name=name,
+        limits=settings.window.limits(),
+    )

@@ -1,0 +1,103 @@
+"""The ``deltarelay`` command: which verbs there are, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from itertools import pairwise
+from typing import Annotated
+
+import typer
+
+from cdf.errors import CdfError
+from infra.cli import demo, feed, plan, run, status, validate, verify
+from infra.cli.output import FAILED, INTERRUPTED, Output, in_our_words
+
+__all__ = ["app", "main"]
+
+_RESUME = "what was applied stays and the position is intact: run again to go on"
+
+app = typer.Typer(
+    name="deltarelay",
+    help="Carries the changes of Delta Lake tables to where they are needed, exactly once, in whole commits.",
+    epilog="Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 ran fine but found a difference, "
+    "75 temporary (run again later), 130 interrupted with the position intact.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"deltarelay {version('deltarelay')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("demo")(demo.demo)
+app.command("validate")(validate.validate)
+app.add_typer(feed.app, name="feed")
+app.command("plan")(plan.plan)
+app.command("run")(run.run)
+app.command("status")(status.status)
+app.command("verify")(verify.verify)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    # A scheduler's TERM is treated like Ctrl-C: roll back, give the lease back, leave the position intact
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    words = sys.argv[1:] if arguments is None else arguments
+    output = Output(command=_command(words), as_json=_as_json(words), debug="--debug" in words)
+    try:
+        app(words, standalone_mode=True)
+    except SystemExit as leaving:
+        if leaving.code == INTERRUPTED:  # what Typer makes of Ctrl-C
+            _leave(output)
+        raise
+    except KeyboardInterrupt:
+        _leave(output)
+    except BrokenPipeError:
+        # Whoever read our output has left (`| head`): nothing to say, and nothing more to write
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILED)
+    except Exception as error:
+        sys.exit(output.error(in_our_words(error)))
+
+
+def _as_json(words: list[str]) -> bool:
+    return bool({"--json", "--format=json"} & set(words)) or ("--format", "json") in pairwise(words)
+
+
+def _command(words: list[str]) -> str:
+    verbs = [word for word in words if not word.startswith("-")]
+    return " ".join(verbs[:2] if verbs[:1] == ["feed"] else verbs[:1]) or "deltarelay"
+
+
+class _Interrupted(CdfError):
+    code = "interrupted"
+    transient = True
+
+
+def _leave(output: Output) -> None:
+    """Exit at once: a JVM that is still busy with a cancelled job would keep an ordinary exit waiting."""
+    output.debug = False  # the trace of a key that was pressed helps nobody
+    output.error(_Interrupted("interrupted", hint=_RESUME), exit_code=INTERRUPTED)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

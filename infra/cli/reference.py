@@ -1,0 +1,61 @@
+"""Writes ``docs/reference/cli.md`` from the commands themselves; ``--check`` says whether it is current."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+__all__ = ["reference", "main"]
+
+OUTPUT = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+
+
+def reference() -> str:
+    from typer.main import get_command
+
+    from infra.cli.main import app
+
+    root: Any = get_command(app)
+    lines = ["# Command line", "", "<!-- generated: make references -->", "", root.help, "", root.epilog, ""]
+    for name, command in root.commands.items():
+        if hasattr(command, "commands"):
+            lines += [f"## `deltarelay {name}`", "", command.help, ""]
+            for inner_name, inner in command.commands.items():
+                lines += _section(f"{name} {inner_name}", inner, level=3)
+        else:
+            lines += _section(name, command, level=2)
+    return "\n".join(lines)
+
+
+def _section(name: str, command: Any, *, level: int) -> list[str]:
+    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    options = [one for one in command.params if one.param_type_name == "option" and one.name != "help"]
+    usage = " ".join(["deltarelay", name, *(one.name.upper() for one in arguments), "[OPTIONS]"])
+    lines = [f"{'#' * level} `{usage}`", "", command.help.strip(), ""]
+    rows = [(f"`{one.name.upper()}`", one.help or "", "") for one in arguments]
+    for one in options:
+        value = "" if one.is_flag else f" {one.metavar or one.name.upper()}"
+        default = "" if one.is_flag or one.default in (None, ()) or callable(one.default) else f"`{one.default}`"
+        rows.append((", ".join(f"`{text}{value}`" for text in one.opts), one.help or "", default))
+    if rows:
+        lines += ["| option | meaning | default |", "|---|---|---|"]
+        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+        lines.append("")
+    return lines
+
+
+def main(arguments: list[str] | None = None) -> int:
+    wanted = reference()
+    if "--check" in (sys.argv[1:] if arguments is None else arguments):
+        current = OUTPUT.exists() and OUTPUT.read_text() == wanted
+        if not current:
+            print(f"{OUTPUT.name} is not current: run `make references`", file=sys.stderr)
+        return 0 if current else 1
+    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
+    OUTPUT.write_text(wanted)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""From a file to a ``Project``, or to one error that tells every mistake with its line and column."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from infra.config.check import Check
+from infra.config.document import parse
+from infra.config.model import Project
+from infra.config.problems import Report
+from infra.config.quoting import mask_syntax, quoter
+from infra.config.secrets import expand
+
+__all__ = ["load"]
+
+_LARGEST = 256 * 1024
+_EXAMPLE = "name the file with --config, or run `deltarelay demo`, which writes one"
+
+
+def load(path: str | Path, *, environ: Mapping[str, str] | None = None) -> Project:
+    """Read and check a configuration file. References to variables are filled in from ``environ`` (default: ours)."""
+    file = Path(path)
+    report = Report(str(path))
+    text = _read(file, report)
+    report.quote = mask_syntax(text)
+    document = parse(text, report)
+    report.quote = quoter(document, document.data)
+    if document.data is None:
+        raise report.fail("is empty", hint="run `deltarelay demo`, which writes an example")
+    if not isinstance(document.data, dict):
+        raise report.fail("must be a mapping, `name: value` per line", hint="start with `version: 1`")
+    folder = Path(os.path.abspath(file)).parent  # noqa: PTH100  links stay: they may be moved between two runs
+    data, failed = expand(document, report, environ=os.environ if environ is None else environ, folder=folder)
+    project = Check(document, report, data, failed).project(folder)
+    report.raise_if_any()
+    if project is None:
+        raise report.fail("is not valid", hint="compare it with docs/reference/deltarelay.schema.json")
+    return project
+
+
+def _read(file: Path, report: Report) -> str:
+    try:
+        with file.open("rb") as handle:
+            content = handle.read(_LARGEST + 1)
+    except FileNotFoundError:
+        raise report.fail("there is no such file", hint=_EXAMPLE) from None
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise report.fail(f"cannot be read ({reason})", hint=_EXAMPLE) from error
+    if len(content) > _LARGEST:
+        raise report.fail("is larger than 256 KiB, too long for a configuration file", hint=_EXAMPLE)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        fault = f"line {line}: is not UTF-8 text"
+    raise report.fail(fault, hint="save the file as UTF-8")

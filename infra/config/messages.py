@@ -1,0 +1,63 @@
+"""What pydantic found, in plain words. Nothing here repeats a value."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["in_words", "nearest"]
+
+_WORDS = {
+    "string_type": "must be text; put it in quotes",
+    "secret_type": "must be text; put it in quotes",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "dict_type": "must be a mapping, `name: value` per line",
+    "mapping_type": "must be a mapping, `name: value` per line",
+    "model_type": "must be a mapping, `name: value` per line",
+    "model_attributes_type": "must be a mapping, `name: value` per line",
+    "list_type": "must be a list, such as [a, b]",
+    "tuple_type": "must be a list, such as [a, b]",
+    "set_type": "must be a list, such as [a, b]",
+}
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """The end of a message about an unknown word: the nearest known one, or all of them."""
+    near = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.55)
+    if near:
+        return f"; did you mean `{near[0]}`?"
+    return "; known here: " + ", ".join(known) if known else ""
+
+
+def in_words(error: Mapping[str, Any], written: object = None) -> str:
+    """One pydantic error as a message. ``written`` is a value that may be compared with the known ones, not shown."""
+    kind, context = str(error["type"]), error.get("ctx") or {}
+    if kind in _WORDS:
+        return _WORDS[kind]
+    if kind == "missing":
+        return "is missing"
+    if kind == "value_error" and "error" in context:
+        return str(context["error"])
+    if kind == "literal_error":
+        known = re.findall(r"'([^']*)'", str(context.get("expected", "")))
+        near = difflib.get_close_matches(written, known, n=1) if isinstance(written, str) else []
+        return f"must be {context.get('expected')}" + (f"; did you mean `{near[0]}`?" if near else "")
+    if kind == "string_pattern_mismatch":
+        return "may consist of letters, digits, _ and - only"
+    if kind == "greater_than_equal":
+        return f"must be {context.get('ge')} or more"
+    if kind == "too_short":
+        return f"needs at least {context.get('min_length')} entry" + ("" if context.get("min_length") == 1 else "s")
+    return _lower_first(str(error["msg"]).replace("Input should", "must").removeprefix("Value error, "))
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:]

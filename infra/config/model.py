@@ -1,0 +1,257 @@
+"""The configuration as frozen models. ``infra.config.load`` fills them and says where each mistake stands."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    SecretStr,
+    SerializeAsAny,
+    StringConstraints,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
+
+from cdf.errors import ConfigError
+from cdf.result import plain
+from cdf.sink import Sink
+from cdf.window import Limits
+from connectors.registry import sink_kind
+from infra.config.values import Start, parse_count, parse_size, parse_start, resolve_path, resolve_table
+
+__all__ = [
+    "Connection",
+    "Expanded",
+    "Name",
+    "Pipeline",
+    "Project",
+    "SinkTarget",
+    "Spark",
+    "TableSource",
+    "WindowLimits",
+]
+
+_SECRET_SETTING = re.compile(r"(?i)secret|passw|token|credential|access[._-]?key|account[._-]?key|private[._-]?key")
+_DEFAULTS = Limits()
+
+
+class Expanded(str):
+    """Text that came in part from the environment or a secret file."""
+
+
+def _folder(info: ValidationInfo) -> Path | None:
+    return info.context.get("folder") if isinstance(info.context, dict) else None
+
+
+def _version(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value == 1:
+        return value
+    raise ValueError("is not supported; this release reads version 1: set `version: 1`")
+
+
+def _table(value: str, info: ValidationInfo) -> str:
+    return resolve_table(value, _folder(info))
+
+
+def _jar(value: Any, info: ValidationInfo) -> Path:
+    if not isinstance(value, (str, Path)):
+        raise ValueError("must be the path of a jar")
+    if "://" in str(value):
+        raise ValueError("must be a local path; download the jar first")
+    return resolve_path(value, _folder(info))
+
+
+def _key(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not all(column.strip() for column in value):
+        raise ValueError("has an empty column name")
+    if len({column.lower() for column in value}) < len(value):
+        raise ValueError("names a column twice")
+    return value
+
+
+def _setting(value: Any) -> str | SecretStr:
+    if isinstance(value, (str, SecretStr)):
+        return SecretStr(str(value)) if isinstance(value, Expanded) else value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return str(value)
+    raise ValueError("must be a single value; write the setting's whole name as one key: spark.driver.memory: 2g")
+
+
+def _hide(conf: dict[str, str | SecretStr]) -> dict[str, str | SecretStr]:
+    return {
+        name: SecretStr(value) if isinstance(value, str) and _SECRET_SETTING.search(name) else value
+        for name, value in conf.items()
+    }
+
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
+_Count = Annotated[
+    int,
+    BeforeValidator(parse_count),
+    Field(ge=1),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": r"^[1-9][0-9]*$|\$\{"}]}
+    ),
+]
+_Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    Field(ge=1),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1},
+                {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*([kKmMgGtT][iI]?)?[bB]?\s*$|\$\{"},
+            ]
+        }
+    ),
+]
+_Start = Annotated[
+    Start,
+    PlainValidator(parse_start),
+    PlainSerializer(plain, when_used="json"),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["snapshot", "earliest"]},
+                {"type": "integer", "minimum": 0},
+                {"type": "string", "pattern": r"^[0-9]{4}-.*(Z|[-+][0-9]{2}:?[0-9]{2})$|^[0-9]+$|\$\{"},
+            ]
+        }
+    ),
+]
+_Setting = Annotated[
+    str | SecretStr,
+    PlainValidator(_setting),
+    WithJsonSchema({"type": ["string", "number", "boolean"]}),
+]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _blank_is_absent(cls, data: Any) -> Any:
+        """``window:`` with nothing after it means the same as no ``window:`` at all."""
+        if not isinstance(data, dict):
+            return data
+        return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
+
+
+class Connection(_Model):
+    """How to reach a target; ``settings`` is the model of its kind."""
+
+    kind: str = Field(title="Kind", description="The kind of sink this connection belongs to.")
+    settings: SerializeAsAny[BaseModel]
+
+
+class SinkTarget(_Model):
+    """Where a pipeline writes; ``options`` is the model of the connection's kind."""
+
+    connection: str = Field(title="Connection", description="The name of an entry under `connections`.")
+    options: SerializeAsAny[BaseModel]
+
+
+class TableSource(_Model):
+    """The Delta table that a pipeline reads."""
+
+    table: Annotated[str, AfterValidator(_table)] = Field(
+        title="Table",
+        description="Path, URL or catalog name of the Delta table. A relative path starts at the folder of this file.",
+    )
+    key: Annotated[tuple[str, ...], AfterValidator(_key)] = Field(
+        min_length=1, title="Key", description="The columns that identify a row; never null, never twice."
+    )
+    start: _Start = Field(
+        default="snapshot",
+        title="Start",
+        description="Where to begin while the sink is empty: `snapshot` (the whole table now, then its changes), "
+        "`earliest` (the oldest change still there), a version, or a timestamp with its zone.",
+    )
+
+
+class WindowLimits(_Model):
+    """How much is applied in one step. A single commit above the limit is a step of its own."""
+
+    max_commits: _Count = Field(default=_DEFAULTS.max_commits, title="Commits", description="Most commits in a window.")
+    max_bytes: _Size = Field(
+        default=_DEFAULTS.max_bytes,
+        title="Bytes",
+        description="Most bytes of change files in a window: a number, or text such as 256MB (10^6) or 64 MiB (2^20).",
+    )
+
+    def limits(self) -> Limits:
+        return Limits(max_commits=self.max_commits, max_bytes=self.max_bytes)
+
+
+class Pipeline(_Model):
+    """One table carried to one sink."""
+
+    source: TableSource = Field(title="Source", description="The Delta table that the pipeline reads.")
+    sink: SinkTarget = Field(title="Sink", description="Where the pipeline writes.")
+    window: WindowLimits = Field(default=WindowLimits(), title="Window", description="How much is applied in one step.")
+
+
+class Spark(_Model):
+    """Extra settings for the Spark session."""
+
+    master: str | None = Field(default=None, title="Master", description="Spark master URL, such as local[*].")
+    conf: Annotated[dict[str, _Setting], AfterValidator(_hide)] = Field(
+        default_factory=dict, title="Settings", description="Spark settings by their full name."
+    )
+
+    def settings(self) -> dict[str, str]:
+        """``conf`` in clear, for the session's builder."""
+        return {
+            name: value.get_secret_value() if isinstance(value, SecretStr) else value
+            for name, value in self.conf.items()
+        }
+
+
+class Project(_Model):
+    """Everything that a ``deltarelay.yaml`` says."""
+
+    version: Annotated[int, BeforeValidator(_version), WithJsonSchema({"const": 1})] = Field(
+        title="Version", description="The version of this file's format."
+    )
+    connections: dict[Name, Connection] = Field(
+        min_length=1, title="Connections", description="The targets, by a name of your choice."
+    )
+    pipelines: dict[Name, Pipeline] = Field(
+        min_length=1, title="Pipelines", description="The pipelines, by a name of your choice."
+    )
+    spark: Spark = Field(default=Spark(), title="Spark", description="Extra settings for the Spark session.")
+    jars: tuple[Annotated[Path, PlainValidator(_jar), WithJsonSchema({"type": "string", "minLength": 1})], ...] = Field(
+        default=(),
+        title="Jars",
+        description="Local jars to use instead of resolving coordinates. Relative paths start at this file's folder.",
+    )
+
+    def pipeline(self, name: str) -> Pipeline:
+        if name in self.pipelines:
+            return self.pipelines[name]
+        near = difflib.get_close_matches(name, self.pipelines, n=1)
+        raise ConfigError(
+            f"no pipeline `{name}`" + (f"; did you mean `{near[0]}`?" if near else ""),
+            hint="pipelines in the configuration: " + ", ".join(self.pipelines),
+        )
+
+    def build_sink(self, name: str) -> Sink:
+        """Make the sink of a pipeline; opens no connection."""
+        target = self.pipeline(name).sink
+        connection = self.connections[target.connection]
+        return sink_kind(connection.kind).build(connection.settings, target.options, pipeline=name)

@@ -1,0 +1,168 @@
+"""The one folder that a demo lives in: whose it is, what is in it, how it is replaced and how its server is stopped."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cdf.errors import ConfigError
+from cdf.result import Result
+from infra.demo.history import COPIED_VERSION
+from infra.embedded_postgres import EmbeddedPostgres
+
+if TYPE_CHECKING:
+    from infra.cli.output import Output
+
+__all__ = ["PIPELINE", "DemoFolder", "StopResult", "stop_demo"]
+
+PIPELINE = "customers"
+WINDOW_COMMITS = 2
+
+_MARKER = ".deltarelay-demo"
+_MARKED = "Made by `deltarelay demo`, which replaces the whole folder when it runs again. It may be deleted.\n"
+
+_CONFIG = """\
+# yaml-language-server: $schema=deltarelay.schema.json
+#
+# Written by `deltarelay demo`; `deltarelay run --config` takes it as it is. The first line gives an editor the names
+# and the meaning of all settings.
+version: 1
+
+connections:
+  local:
+    kind: postgres
+    # The demo's own server, on a Unix socket of this machine. To keep a password out of the file, a reference to a
+    # variable of the environment may stand here, or to a secret file.
+    dsn: {dsn}
+
+pipelines:
+  {pipeline}:
+    source:
+      table: ./customers           # a path that starts at this file's folder; or a URL, or a catalog name
+      key: [customer_id]           # what identifies a row
+      start: {start}                     # an empty target gets a copy of this version first; without it, of the latest
+    sink:
+      connection: local
+      table: public.customers      # made where it is missing
+    window:
+      max_commits: {commits}               # how many commits at most are applied in one step; without it, 500
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StopResult(Result):
+    directory: str
+    stopped: bool
+    """False where no server was running."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoFolder:
+    path: Path
+
+    @property
+    def table(self) -> Path:
+        return self.path / "customers"
+
+    @property
+    def config(self) -> Path:
+        return self.path / "deltarelay.yaml"
+
+    @property
+    def schema(self) -> Path:
+        return self.path / "deltarelay.schema.json"
+
+    @property
+    def postgres(self) -> Path:
+        return self.path / "postgres"
+
+    @property
+    def warehouse(self) -> Path:
+        """Spark makes one wherever it is started, also for somebody who runs it in this folder. Nothing is in it."""
+        return self.path / "spark-warehouse"
+
+    @property
+    def marker(self) -> Path:
+        return self.path / _MARKER
+
+    def holds_demo(self) -> bool:
+        return self.marker.is_file()
+
+    def check(self) -> None:
+        """Refuse a folder with anything in it that no demo has put there. Touches nothing."""
+        if not self.path.exists():
+            return
+        if not self.path.is_dir():
+            raise ConfigError(f"{self.path} is a file", hint="choose another folder with --directory")
+        made = (self.table, self.config, self.schema, self.postgres, self.warehouse, self.marker)
+        ours = {one.name for one in made}
+        found = sorted(entry.name for entry in self.path.iterdir())
+        foreign = [name for name in found if name not in ours] if self.holds_demo() else found
+        if foreign:
+            shown = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
+            raise ConfigError(
+                f"{self.path} holds files that are not the demo's ({shown}): nothing was touched",
+                hint="choose another folder with --directory, or move them away",
+            )
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Nobody else makes a demo here in the meantime."""
+        self.check()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.marker, os.O_CREAT | os.O_RDWR, 0o644)
+        except OSError as error:
+            raise ConfigError(
+                f"{self.path} cannot be written ({(error.strerror or type(error).__name__).lower()})",
+                hint="choose another folder with --directory",
+            ) from error
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ConfigError(
+                    f"another demo is at work in {self.path}",
+                    hint="wait for it, or choose another folder with --directory",
+                ) from None
+            os.truncate(descriptor, 0)
+            os.write(descriptor, _MARKED.encode())
+            yield
+        finally:
+            os.close(descriptor)
+
+    def clear(self) -> None:
+        """Stop the server of an earlier demo and remove what that demo has made."""
+        if self.postgres.exists():
+            EmbeddedPostgres(self.postgres).close()
+        for folder in (self.table, self.postgres, self.warehouse):
+            if folder.exists():
+                shutil.rmtree(folder)
+        for file in (self.config, self.schema):
+            file.unlink(missing_ok=True)
+
+    def write_config(self, dsn: str) -> None:
+        from infra.config.schema import schema
+
+        self.schema.write_text(json.dumps(schema(), indent=2) + "\n")
+        text = _CONFIG.format(dsn=json.dumps(dsn), pipeline=PIPELINE, start=COPIED_VERSION, commits=WINDOW_COMMITS)
+        self.config.write_text(text, encoding="utf-8")
+
+
+def stop_demo(output: Output, directory: Path) -> StopResult:
+    """Stop the server of the demo in ``directory``; its data stay. Nothing to do where none is running."""
+    folder = DemoFolder(directory.expanduser().resolve())
+    if not folder.holds_demo():
+        raise ConfigError(f"there is no demo in {folder.path}", hint="name its folder with --directory")
+    server = EmbeddedPostgres(folder.postgres)
+    runs = server.running()
+    server.close()
+    output.line(f"the server in {folder.path} " + ("is stopped; its data stay" if runs else "was not running"))
+    return StopResult(str(folder.path), runs)

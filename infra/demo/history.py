@@ -1,0 +1,164 @@
+"""The history of the demo's Delta table ``customers``: one SQL statement per commit, and nothing random in it.
+
+It is what somebody would write who has never heard of this project. Names, balances and the rest are drawn from hashes
+of the customer's number: every run of the demo makes the same table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Commit", "BEFORE", "LATER", "COPIED_VERSION", "WATCHED", "write"]
+
+COPIED_VERSION = 1
+"""The initial copy is of this version; everything after it comes from the change feed."""
+
+WATCHED = {
+    5: "never touched",
+    17: "is now 5017",
+    5017: "was 17",
+    18: "joined to 5017",
+    3: "deleted",
+    2: "replaced",
+    12: "restored",
+    1100: "came last",
+}
+"""Customers that are shown side by side at the end, and what the history did to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    operation: str
+    story: str
+    statement: str
+    """SQL; ``{table}`` stands for the table."""
+
+
+def write(spark: SparkSession, table: Path, commit: Commit) -> int | None:
+    """Make one commit; returns how many rows it changed, where Delta tells."""
+    name = "delta.`" + str(table).replace("`", "``") + "`"
+    told = spark.sql(commit.statement.replace("{table}", name)).first()
+    return int(told["num_affected_rows"]) if told is not None and "num_affected_rows" in told else None
+
+
+def _number(what: str, below: int) -> str:
+    return f"pmod(hash(id, '{what}'), {below})"
+
+
+def _one_of(what: str, words: str) -> str:
+    quoted = ", ".join(f"'{word}'" for word in words.split())
+    return f"element_at(array({quoted}), {_number(what, len(words.split()))} + 1)"
+
+
+_FIRST_NAMES = (
+    "Ada Björn Chloé Dario Elif Femke Greta Hugo Inès Jonas Katja Łukasz Marta Nuno Olga Pablo Rosa Søren Tomás Vera"
+)
+_LAST_NAMES = (
+    "Almeida Berg Costa Dubois Ek Ferrari García Hansen Ilves Jansen Kowal Lund Moreau Nowak Olsen Peeters Ricci "
+    "Schmidt Torres Weber"
+)
+
+
+def _customers(numbers: str) -> str:
+    """The query for customers with these numbers (``numbers`` has one column, ``id``)."""
+    return f"""
+      select
+        cast(id as bigint) as customer_id,
+        concat({_one_of("first name", _FIRST_NAMES)}, ' ', {_one_of("last name", _LAST_NAMES)}) as name,
+        concat('customer', id, '@example.com') as email,
+        {_one_of("country", "DE DE DE FR FR ES ES IT NL NO PL PT")} as country,
+        cast({_number("balance", 500_000)} / 100 as decimal(12, 2)) as balance,
+        timestampadd(second, {_number("time", 4 * 365 * 86_400)}, timestamp '2021-01-01 00:00:00Z') as signed_up,
+        filter(array('app', 'business', 'newsletter'), tag -> pmod(hash(id, tag), 3) = 0) as tags
+      from ({numbers})"""
+
+
+BEFORE = (
+    Commit(
+        "create table",
+        "customers, its change feed on",
+        """
+        create table {table} (
+          customer_id bigint not null,
+          name string,
+          email string,
+          country string,
+          balance decimal(12, 2),
+          signed_up timestamp,
+          tags array<string>
+        )
+        using delta
+        partitioned by (country)
+        tblproperties ('delta.enableChangeDataFeed' = 'true')
+        """,
+    ),
+    Commit("insert", "the first 1,000 customers", "insert into {table} " + _customers("select id from range(1, 1001)")),
+    Commit(
+        "update",
+        "25.00 for those who signed up in 2021",
+        "update {table} set balance = balance + 25.00 where signed_up < timestamp '2022-01-01 00:00:00Z'",
+    ),
+    Commit("delete", "every 25th customer leaves", "delete from {table} where customer_id % 25 = 3"),
+    Commit(
+        "merge",
+        "20 double accounts joined (new keys), 20 new",
+        f"""
+        merge into {{table}} as t
+        using (
+          select 'joined' as action, * from ({_customers("select explode(sequence(17, 967, 50)) as id")})
+          union all
+          select 'closed' as action, * from ({_customers("select explode(sequence(18, 968, 50)) as id")})
+          union all
+          select 'new' as action, * from ({_customers("select id from range(1001, 1021)")})
+        ) as s
+        on t.customer_id = s.customer_id
+        when matched and s.action = 'joined' then update set customer_id = t.customer_id + 5000
+        when matched and s.action = 'closed' then delete
+        when not matched and s.action = 'new' then insert
+          (customer_id, name, email, country, balance, signed_up, tags)
+          values (s.customer_id, s.name, s.email, s.country, s.balance, s.signed_up, s.tags)
+        """,
+    ),
+    Commit("insert", "60 more customers", "insert into {table} " + _customers("select id from range(1021, 1081)")),
+)
+
+LATER = (
+    Commit(
+        "overwrite",
+        "Norway's rows replaced (replace where)",
+        """
+        insert into {table} replace where country = 'NO'
+        select customer_id, name, email, country, balance + 10.00 as balance, signed_up, tags
+        from {table} where country = 'NO' and customer_id % 7 <> 0
+        """,
+    ),
+    Commit("add column", "loyalty", "alter table {table} add columns (loyalty string)"),
+    Commit(
+        "update",
+        "loyalty by balance",
+        "update {table} set loyalty = case when balance >= 4000 then 'gold' else 'silver' end where balance >= 2000",
+    ),
+    Commit(
+        "update",
+        "the Polish newsletter begins",
+        "update {table} set tags = array_union(tags, array('newsletter')) where country = 'PL'",
+    ),
+    Commit("delete", "all of Italy, by mistake", "delete from {table} where country = 'IT'"),
+    Commit("restore", "back to version 9", "restore table {table} to version as of 9"),
+    Commit("optimize", "small files made large; no row changes", "optimize {table}"),
+    Commit(
+        "update",
+        "interest for the gold customers",
+        "update {table} set balance = cast(balance * 1.01 as decimal(12, 2)) where loyalty = 'gold'",
+    ),
+    Commit(
+        "insert",
+        "20 customers with loyalty",
+        "insert into {table} select *, 'new' as loyalty from (" + _customers("select id from range(1081, 1101)") + ")",
+    ),
+)

@@ -1,0 +1,263 @@
+"""The demo from its first line to its last; what it prints is for somebody who sees the project for the first time."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cdf.result import Result
+from infra.demo import history
+from infra.demo.compare import show, source_side, target_side
+from infra.demo.folder import PIPELINE, WINDOW_COMMITS, DemoFolder
+from infra.embedded_postgres import EmbeddedPostgres
+from infra.interrupt import ctrl_c_counts, undisturbed
+from infra.java import require_java
+from infra.spark import JARS_VARIABLE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from rich.status import Status
+
+    from cdf import Step
+    from infra.cli.output import Output
+    from infra.config.model import Project
+
+__all__ = ["DemoResult", "run_demo"]
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult(Result):
+    equal: bool
+    """``verified`` and ``compared`` both."""
+    verified: bool
+    """``deltarelay verify`` finds no difference."""
+    compared: bool
+    """Source and target, read without any of our code and compared value by value, are the same."""
+    version: int
+    """The latest version of the table, and the position of the target."""
+    rows: int
+    windows: int
+    inserts: int
+    updates: int
+    deletes: int
+    directory: str
+    table: str
+    config: str
+    dsn: str
+    psql: str
+    """The command line that opens the target in psql."""
+    stop: str
+    """The command line that stops the server."""
+    seconds: float
+
+
+def run_demo(output: Output, directory: Path) -> DemoResult:
+    """Everything that the demo makes is in ``directory``. The PostgreSQL server runs on after a demo that came through."""
+    began = time.monotonic()
+    require_java()
+    folder = DemoFolder(directory.expanduser().resolve())
+    server = EmbeddedPostgres(folder.postgres)
+    replaces = folder.holds_demo()
+    with folder.claimed():
+        output.note(f"The demo lives in {folder.path}, and only there.", style="bold")
+        if replaces:
+            output.note("An earlier demo in this folder is stopped and replaced.")
+        try:
+            with undisturbed():
+                folder.clear()
+            return _Demo(output, folder, server, began).play()
+        except BaseException:
+            with undisturbed():
+                server.close()
+            raise
+
+
+class _Demo:
+    def __init__(self, output: Output, folder: DemoFolder, server: EmbeddedPostgres, began: float) -> None:
+        self.output = output
+        self.folder = folder
+        self.server = server
+        self.began = began
+        self.version = -1
+        self.steps: list[Step] = []
+
+    def play(self) -> DemoResult:
+        from infra.cli.context import spark_session
+        from infra.config.load import load
+
+        with self._doing("starting PostgreSQL"), undisturbed():
+            self.server.start()
+        self.folder.write_config(self.server.dsn)
+        project = load(self.folder.config)
+        if not os.environ.get(JARS_VARIABLE) and not any(Path.home().glob(".ivy2*/jars/io.delta_*")):
+            self.output.note("Spark fetches Delta's jars first (about 90 MB, once): that may take some minutes.")
+        with spark_session(self.output, _short_lived(project, self.folder)) as spark, ctrl_c_counts():
+            self._chapter(1, "A Delta table of customers, and the first part of its history")
+            self._commit(spark, history.BEFORE)
+            self._chapter(2, f"To PostgreSQL: a copy of version {history.COPIED_VERSION}, then the changes since then")
+            self._replicate(spark, project)
+            self._chapter(3, "Life goes on in the Delta table")
+            self._commit(spark, history.LATER)
+            self._chapter(4, f"Catching up, at most {WINDOW_COMMITS} commits at a time")
+            self._replicate(spark, project)
+            self._chapter(5, "Are they equal?")
+            with self._doing("comparing"):
+                verified = self._verify(spark, project)
+                source, target = source_side(spark, self.folder.table), target_side(self.server.dsn)
+        with suppress(OSError):
+            self.folder.warehouse.rmdir()
+        compared = source == target
+        result = self._result(verified, compared, len(target.rows))
+        self.output.note("")
+        show(self.output, source, target)
+        columns = f"{len(source.rows):,} rows of {len(source.columns)} columns, compared value by value"
+        if result.equal:
+            self.output.line(f"EQUAL: {columns}", style="bold green")
+        else:
+            self.output.line(f"DIFFERENT: {columns}", style="bold red")
+        self.server.detach()
+        self._look_further(result)
+        return result
+
+    # ── the two sides of the story ───────────────────────────────────────────────────────────────────────────────
+
+    def _commit(self, spark: SparkSession, commits: Sequence[history.Commit]) -> None:
+        for commit in commits:
+            self.version += 1
+            line = f"{self.version:>4}  {commit.operation:<13} {commit.story}"
+            with self._doing(line):
+                rows = history.write(spark, self.folder.table, commit)
+            self.output.note(line if rows is None else f"{line:<66}{rows:>6,} rows")
+
+    def _replicate(self, spark: SparkSession, project: Project) -> None:
+        from infra.cli.context import build_pipeline
+
+        with self._doing("reading the table's log") as status:
+
+            def tell(step: Step) -> None:
+                self.steps.append(step)
+                self.output.note(_line(step))
+                if status is not None and step.last < step.until:
+                    status.update(_plain_text(f"version {step.last + 1} of {step.until}"))
+
+            build_pipeline(project, PIPELINE, spark).run(progress=tell)
+
+    def _verify(self, spark: SparkSession, project: Project) -> bool:
+        from infra.cli.context import build_pipeline
+
+        found = build_pipeline(project, PIPELINE, spark).verify()
+        verdict = "equal" if found.equal else "DIFFERENT"
+        self.output.note(
+            f"  `deltarelay verify` says: {verdict} at version {found.version}, {found.target_rows:,} rows"
+        )
+        self.output.note("  and without its help, all rows once read by Spark and once from PostgreSQL:")
+        return found.equal and found.version == self.version
+
+    def _result(self, verified: bool, compared: bool, rows: int) -> DemoResult:
+        folder, windows = self.folder, [step for step in self.steps if step.kind == "window"]
+        psql = "psql" if shutil.which("psql") else str(self.server.psql)
+        socket = self.server.socket_folder
+        return DemoResult(
+            equal=verified and compared,
+            verified=verified,
+            compared=compared,
+            version=self.version,
+            rows=rows,
+            windows=len(windows),
+            inserts=sum(step.applied.inserts for step in windows),
+            updates=sum(step.applied.updates for step in windows),
+            deletes=sum(step.applied.deletes for step in windows),
+            directory=str(folder.path),
+            table=str(folder.table),
+            config=str(folder.config),
+            dsn=self.server.dsn,
+            psql=shlex.join([psql, "-h", str(socket), "-p", "5432", "-U", "postgres", "postgres"]),
+            stop=shlex.join([*_ourselves(), "demo", "--stop", "--directory", _near(folder.path)]),
+            seconds=round(time.monotonic() - self.began, 1),
+        )
+
+    # ── what is seen ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _chapter(self, number: int, title: str) -> None:
+        self.output.note(f"\n{number}. {title}", style="bold")
+
+    @contextmanager
+    def _doing(self, what: str) -> Iterator[Status | None]:
+        """On a terminal a spinner in the two columns before what is being done; it leaves nothing behind."""
+        console = self.output.progress_console
+        if console is None:
+            yield None
+            return
+        with console.status(_plain_text(what.removeprefix("  "))) as status:
+            yield status
+
+    def _look_further(self, result: DemoResult) -> None:
+        ours, line = _ourselves(), self.output.line
+        config = ["--config", _near(self.folder.config)]
+        line()
+        line("Look further (the PostgreSQL server keeps running)", style="bold")
+        line(f"  {result.psql}")
+        for verb in ("status", "run", "verify"):
+            line(f"  {shlex.join([*ours, verb, *config])}")
+        line(f"  {shlex.join([*ours, 'feed', 'show', _near(self.folder.table), '--from', '4', '--to', '4'])}")
+        line()
+        line("Write to the Delta table yourself, then run and verify again", style="bold")
+        line(f"  {_near(self.folder.table)}")
+        line()
+        line("Stop the server, and delete everything", style="bold")
+        line(f"  {result.stop}")
+        line(f"  {shlex.join(['rm', '-r', _near(self.folder.path)])}")
+
+
+def _line(step: Step) -> str:
+    applied = step.applied
+    versions = f"version {step.first}" if step.first == step.last else f"versions {step.first}..{step.last}"
+    counts = f"{applied.inserts:>5,} inserts {applied.updates:>5,} updates {applied.deletes:>5,} deletes"
+    if step.kind == "load":
+        counts = f"{applied.inserts:>5,} rows copied{'':<24}"
+    added = f"  +{len(applied.ddl)} column" if step.kind == "window" and applied.ddl else ""
+    return f"  {versions:<16}{counts}{sum(applied.seconds.values()):>7.1f} s{added}"
+
+
+def _plain_text(text: str) -> Any:
+    from rich.text import Text
+
+    return Text(text)
+
+
+def _short_lived(project: Project, folder: DemoFolder) -> Project:
+    """Spark settings for half a minute of work on small tables. Compiling every query thoroughly does not pay here."""
+    settings = {
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.warehouse.dir": str(folder.warehouse),
+    }
+    return project.model_copy(update={"spark": project.spark.model_copy(update={"conf": settings})})
+
+
+def _near(path: Path) -> str:
+    """The path as it is typed from where we are."""
+    try:
+        return str(path.relative_to(Path.cwd().resolve()))
+    except ValueError:
+        return str(path)
+
+
+def _ourselves() -> list[str]:
+    """How this command was called, for lines that can be pasted."""
+    program = Path(sys.argv[0])
+    if program.name != "deltarelay":
+        return [sys.executable, "-m", "infra.cli.main"]
+    found = shutil.which("deltarelay")
+    if found is not None and program.exists() and program.samefile(found):
+        return ["deltarelay"]
+    return [_near(program.absolute())]

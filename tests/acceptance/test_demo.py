@@ -1,0 +1,248 @@
+"""`deltarelay demo` as a process: what it leaves can be used, changed and stopped, and nobody else's files are touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from cdf.errors import ConfigError
+from infra.embedded_postgres import EmbeddedPostgres, programs
+from infra.java import require_java
+from tests.fixtures.fix_spark import missing_service
+
+ROOT = Path(__file__).parents[2]
+DELTARELAY = [sys.executable, "-m", "infra.cli.main"]
+PATIENCE = 300
+"""Seconds. A demo takes about 60; a machine that is busy with other things is given more."""
+
+
+def environment(**changed: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "110", **changed}
+
+
+def command(*words: str | Path, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*DELTARELAY, *map(str, words)],
+        cwd=cwd,
+        env=env or environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def everything(folder: Path) -> dict[str, str | None]:
+    return {str(path.relative_to(folder)): path.read_text() if path.is_file() else None for path in folder.rglob("*")}
+
+
+@pytest.fixture(scope="module")
+def services() -> None:
+    try:
+        require_java()
+        programs()
+    except ConfigError as error:
+        missing_service("what the demo needs", error)
+
+
+class Demo:
+    """One demo that came through, for the tests of this file; they run in their order."""
+
+    def __init__(self, cwd: Path) -> None:
+        self.cwd = cwd
+        self.folder = cwd / "deltarelay-demo"
+        self.done = command("demo", "--json", cwd=cwd)
+        assert self.done.returncode == 0, self.done.stderr
+        self.document: dict[str, Any] = json.loads(self.done.stdout)
+        self.result: dict[str, Any] = self.document["result"]
+        self.config = self.folder / "deltarelay.yaml"
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.result["dsn"], autocommit=True) as connection:
+            cursor = connection.execute(statement)  # type: ignore[call-overload]
+            return cursor.fetchall() if cursor.description else []
+
+
+@pytest.fixture(scope="module")
+def demo(services: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    cwd = tmp_path_factory.mktemp("demo")
+    try:
+        yield Demo(cwd)
+    finally:
+        EmbeddedPostgres(cwd / "deltarelay-demo" / "postgres").close()
+
+
+def test_it_ends_well_and_says_where_things_are(demo: Demo) -> None:
+    assert demo.document["command"] == "demo"
+    assert demo.document["ok"] is True
+    found = demo.result
+    assert (found["equal"], found["verified"], found["compared"]) == (True, True, True)
+    assert (found["version"], found["rows"], found["windows"]) == (14, 1027, 7)
+    assert Path(found["directory"]) == demo.folder
+    assert Path(found["table"]) == demo.folder / "customers"
+    assert Path(found["config"]) == demo.config
+    assert str(demo.folder) in demo.done.stderr
+
+
+def test_it_tells_every_commit_and_every_window(demo: Demo) -> None:
+    said = [" ".join(line.split()) for line in demo.done.stderr.splitlines()]
+    for line in (
+        "0 create table customers, its change feed on",
+        "3 delete every 25th customer leaves 40 rows",
+        "11 restore back to version 9",
+        "12 optimize small files made large; no row changes",
+    ):
+        assert line in said
+    windows = [line.rsplit(" deletes ", 1)[0] for line in said if line.startswith("version") and " deletes " in line]
+    assert windows == [
+        "versions 2..3 0 inserts 250 updates 40",
+        "versions 4..5 100 inserts 0 updates 40",
+        "version 6 0 inserts 66 updates 13",
+        "versions 7..8 0 inserts 599 updates 0",
+        "versions 9..10 0 inserts 78 updates 91",
+        "versions 11..12 91 inserts 0 updates 0",
+        "versions 13..14 20 inserts 212 updates 0",
+    ]
+    assert not [line for line in said if "WARN" in line or "ERROR" in line]
+
+
+def test_nothing_is_left_outside_of_its_folder(demo: Demo) -> None:
+    assert [path.name for path in demo.cwd.iterdir()] == ["deltarelay-demo"]
+    assert sorted(path.name for path in demo.folder.iterdir()) == [
+        ".deltarelay-demo",
+        "customers",
+        "deltarelay.schema.json",
+        "deltarelay.yaml",
+        "postgres",
+    ]
+
+
+def test_the_target_holds_what_the_history_left(demo: Demo) -> None:
+    assert demo.query("select count(*), sum(balance) from customers") == [(1027, Decimal("2559832.37"))]
+    # The key of 17 was changed, 18 joined with it, 3 deleted; 12 was deleted with all of Italy and restored
+    rows = demo.query(
+        "select customer_id, name, country, balance, loyalty from customers"
+        " where customer_id in (3, 12, 17, 18, 5017) order by customer_id"
+    )
+    assert rows == [
+        (12, "Femke Moreau", "IT", Decimal("3842.56"), "silver"),
+        (5017, "Chloé Ricci", "DE", Decimal("2641.60"), "silver"),
+    ]
+    loyalty = demo.query("select loyalty, count(*) from customers group by loyalty order by loyalty")
+    assert loyalty == [("gold", 212), ("new", 20), ("silver", 387), (None, 408)]
+    assert demo.query("select tags from customers where customer_id = 15") == [(["app", "business", "newsletter"],)]
+
+
+def test_its_configuration_can_be_used_as_it_is(demo: Demo) -> None:
+    status = command("status", "--config", demo.config, "--json", cwd=demo.cwd)
+    assert status.returncode == 0, status.stderr
+    [pipeline] = json.loads(status.stdout)["result"]["pipelines"]
+    assert (pipeline["state"], pipeline["position"], pipeline["lag_versions"]) == ("up_to_date", 14, 0)
+    run = command("run", "--config", "deltarelay-demo/deltarelay.yaml", "--json", cwd=demo.cwd)
+    assert run.returncode == 0, run.stderr
+    [pipeline] = json.loads(run.stdout)["result"]["pipelines"]
+    assert (pipeline["position"], pipeline["windows"], pipeline["loaded_rows"]) == (14, 0, None)
+
+
+def test_the_psql_line_works(demo: Demo) -> None:
+    said = subprocess.run(
+        [*shlex.split(demo.result["psql"]), "-Atc", "select count(*) from customers"],
+        env=environment(PGPORT="1", PGDATABASE="no_such_database"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout == "1027\n"
+
+
+def test_verify_finds_what_was_changed_by_hand(demo: Demo) -> None:
+    demo.query("update customers set balance = balance + 0.01 where customer_id = 5017")
+    verify = command("verify", "--config", demo.config, "--show-keys", "--json", cwd=demo.cwd)
+    assert verify.returncode == 3, verify.stderr
+    [pipeline] = json.loads(verify.stdout)["result"]["pipelines"]
+    assert (pipeline["missing"], pipeline["extra"], pipeline["different"]) == (0, 0, 1)
+    assert "5017" in pipeline["examples"][0]["key"]
+
+
+def test_a_foreign_file_beside_a_demo_keeps_it_from_being_replaced(demo: Demo) -> None:
+    notes = demo.folder / "notes.txt"
+    notes.write_text("mine")
+    again = command("demo", cwd=demo.cwd)
+    notes.unlink()
+    assert again.returncode == 2
+    assert "notes.txt" in again.stderr
+    assert demo.query("select count(*) from customers") == [(1027,)]
+
+
+def test_the_printed_command_stops_the_server(demo: Demo) -> None:
+    assert demo.result["stop"] == shlex.join([*DELTARELAY, "demo", "--stop", "--directory", "deltarelay-demo"])
+    for answer in ("is stopped", "was not running"):
+        stopped = subprocess.run(
+            shlex.split(demo.result["stop"]),
+            cwd=demo.cwd,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert answer in stopped.stdout
+        assert not (demo.folder / "postgres" / "data" / "postmaster.pid").exists()
+        with pytest.raises(psycopg.OperationalError):
+            psycopg.connect(demo.result["dsn"])
+    shutil.rmtree(demo.folder)
+
+
+@pytest.mark.usefixtures("services")
+def test_ctrl_c_leaves_no_server(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*DELTARELAY, "demo", "--directory", "d"], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    server = EmbeddedPostgres(tmp_path / "d" / "postgres")
+    try:
+        assert process.stderr is not None
+        with process.stderr:
+            assert any("starting Spark" in line for line in process.stderr)
+            assert server.running()
+            process.send_signal(signal.SIGINT)
+            process.stderr.read()
+        assert process.wait(timeout=60) == 130
+        assert not server.running()
+    finally:
+        process.kill()
+        process.wait()
+        server.close()
+
+
+def test_a_folder_with_foreign_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "customers").mkdir()
+    (tmp_path / "customers" / "mine.txt").write_text("mine")
+    before = everything(tmp_path)
+    done = command("demo", "--directory", tmp_path, "--json", cwd=ROOT)
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"]["code"] == "config"
+    assert everything(tmp_path) == before
+    stop = command("demo", "--stop", "--directory", tmp_path, cwd=ROOT)
+    assert stop.returncode == 2
+    assert "there is no demo" in stop.stderr
+    assert everything(tmp_path) == before
+
+
+def test_without_java_nothing_is_written(tmp_path: Path) -> None:
+    env = environment(PATH=str(tmp_path))
+    env.pop("JAVA_HOME", None)
+    done = command("demo", "--directory", tmp_path / "demo", cwd=tmp_path, env=env)
+    assert done.returncode == 2
+    assert "Java" in done.stderr
+    assert list(tmp_path.iterdir()) == []

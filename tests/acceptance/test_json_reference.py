@@ -1,0 +1,61 @@
+"""``docs/reference/json.md`` names every field that a document can have."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from cdf.errors import CdfError
+from cdf.results import Plan, PlannedWindow, RunResult
+from cdf.sink import Conflicts
+from cdf.source import FeedEnabled, FeedStatus
+from cdf.verify import Difference, Verification
+from infra.cli import output
+from infra.status import PipelineStatus
+from tests.acceptance.commands import REPOSITORY
+
+REFERENCE = (REPOSITORY / "docs" / "reference" / "json.md").read_text()
+SECTIONS = {
+    "### `plan`": (Plan, PlannedWindow),
+    "### `run`": (RunResult, Conflicts),
+    "### `verify`": (Verification, Difference),
+    "### `status`": (PipelineStatus,),
+    "## `feed enable`": (FeedEnabled,),
+    "## `feed status`": (FeedStatus,),
+}
+
+
+def section(title: str) -> str:
+    """The text under a heading, up to the next heading of any level."""
+    return re.split(r"^#", REFERENCE.partition(f"\n{title}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+@pytest.mark.parametrize("title", SECTIONS)
+def test_every_field_of_a_result_is_described(title: str) -> None:
+    named = set(re.findall(r"`(\w+)`", section(title)))
+    for kind in SECTIONS[title]:
+        fields = {field.name for field in dataclasses.fields(kind) if not field.name.startswith("_")}
+        assert fields - {"pipeline"} <= named, f"{kind.__name__} has fields that json.md does not name"
+
+
+def test_every_row_of_a_table_is_a_field() -> None:
+    """The other way round: nothing is described that no result has."""
+    for title, kinds in SECTIONS.items():
+        described = [name for line in section(title).splitlines() if line.startswith("| `") for name in _names(line)]
+        fields = {field.name for kind in kinds for field in dataclasses.fields(kind)}
+        assert set(described) <= fields, title
+
+
+def _names(row: str) -> list[str]:
+    return re.findall(r"`(\w+)`", row.split("|")[1])
+
+
+def test_the_error_and_the_exit_codes_are_described() -> None:
+    assert {
+        name for line in section("## `error`").splitlines() if line.startswith("| `") for name in _names(line)
+    } == set(CdfError("", fact=1).to_dict())
+    codes = {int(code) for code in re.findall(r"^\| (\d+) \|", section("## Exit codes"), flags=re.MULTILINE)}
+    names = ("DONE", "FAILED", "USAGE", "DIFFERENCE", "TEMPORARY", "INTERRUPTED")
+    assert codes == {getattr(output, name) for name in names}

@@ -1,0 +1,72 @@
+"""The PostgreSQL sink keeps every promise on a real server, both ways by which rows get there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from psycopg.rows import dict_row
+
+from cdf.sink import Capabilities
+from cdf.testing import SinkConformance
+from connectors.postgres import PostgresSink
+from connectors.postgres import position as positions
+from tests.fixtures.fix_postgres import Pg
+
+
+class PostgresHarness:
+    """A table in the test's own schema. Instances that a test has left open are closed at its end."""
+
+    def __init__(self, pg: Pg, **options: Any) -> None:
+        self.pg, self.options, self.made = pg, options, list[PostgresSink]()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return PostgresSink(self.pg.dsn, table=f"{self.pg.schema}.target").capabilities
+
+    def new_sink(self, **overrides: Any) -> PostgresSink:
+        sink = PostgresSink(self.pg.dsn, table=f"{self.pg.schema}.target", **{**self.options, **overrides})
+        self.made.append(sink)
+        return sink
+
+    def read_rows(self) -> list[dict[str, Any]]:
+        if self.pg.query("select to_regclass('{schema}.target')") == [(None,)]:
+            return []
+        with self.pg.connection.cursor(row_factory=dict_row) as cursor:
+            return cursor.execute("select * from target").fetchall()
+
+    def expire_lease(self) -> None:
+        for sink in self.made:  # as in a process that stands still: nobody renews
+            if sink._renewal is not None:
+                sink._renewal.stop()
+        self.pg.query(
+            "update deltarelay.position set lease_until = clock_timestamp() - interval '1 second' where target = %s",
+            f"{self.pg.schema}.target",
+        )
+
+
+@pytest.fixture
+def fast_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runner shows every 0.3 s that it is alive, so that the tests need not wait 4 s to see it."""
+    monkeypatch.setattr(positions, "RENEW_SECONDS", 0.3)
+
+
+def closing(harness: PostgresHarness) -> Iterator[PostgresHarness]:
+    yield harness
+    for sink in harness.made:
+        sink.close()
+
+
+@pytest.mark.usefixtures("fast_renewal")
+class TestSmallWindowsThroughTheDriver(SinkConformance):
+    @pytest.fixture
+    def harness(self, pg: Pg) -> Iterator[PostgresHarness]:
+        yield from closing(PostgresHarness(pg))
+
+
+@pytest.mark.usefixtures("fast_renewal")
+class TestEveryWindowFromTheTasks(SinkConformance):
+    @pytest.fixture
+    def harness(self, pg: Pg) -> Iterator[PostgresHarness]:
+        yield from closing(PostgresHarness(pg, small_window_bytes=0))

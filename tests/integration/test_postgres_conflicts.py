@@ -1,0 +1,70 @@
+"""Changes that contradict the target are counted exactly, or refused as a whole."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdf.errors import ConflictFound
+from cdf.sink import Conflicts
+from cdf.testing import delete, insert, update
+from tests.fixtures.fix_postgres import Pg
+from tests.integration.postgres_case import ON_BOTH_PATHS, loaded, names, people, person, position, tells
+
+START = [person(index, f"xanadu-{index}") for index in range(1, 6)]
+CHANGES = (
+    [
+        insert(person(1, "met")),
+        *(update(person(index, "?"), person(index, "none")) for index in (11, 12)),
+        *(delete(person(index, "?")) for index in (21, 22, 23)),
+        update(START[1], person(2, "fine")),
+        delete(START[2]),
+        insert(person(6, "one")),
+    ],
+    [insert(person(6, "two")), insert(person(7, "fine"))],
+    [insert(person(6, "three")), delete(person(4, "?"))],
+    [delete(person(4, "again"))],
+)
+EXPECTED = Conflicts(insert_met_row=1, update_met_none=2, delete_met_none=3, within_window=3)
+AFTER = {1: "met", 2: "fine", 5: "xanadu-5", 6: "three", 7: "fine", 11: "none", 12: "none"}
+
+
+@ON_BOTH_PATHS
+def test_each_kind_is_counted_and_the_target_made_right(spark: SparkSession, pg: Pg, path: dict[str, int]) -> None:
+    table = people(spark)
+    with loaded(pg, table, START, **path) as sink:
+        applied = sink.apply(table.window(2, *CHANGES))
+        assert names(pg) == AFTER
+        assert applied.conflicts == EXPECTED
+        assert (applied.inserts, applied.updates, applied.deletes) == (3, 3, 5)
+        again = sink.apply(table.window(6, [update(person(7, "fine"), person(7, "finer"))]))
+    assert again.conflicts == Conflicts()
+    assert names(pg) == {**AFTER, 7: "finer"}
+
+
+@ON_BOTH_PATHS
+def test_refusing_them_rolls_the_whole_window_back(spark: SparkSession, pg: Pg, path: dict[str, int]) -> None:
+    table = people(spark)
+    with loaded(pg, table, START, conflicts="refuse", **path) as sink:
+        with pytest.raises(ConflictFound) as found:
+            sink.apply(table.window(2, *CHANGES))
+        assert names(pg) == {row["id"]: row["name"] for row in START}
+        assert position(pg) == 1
+        assert found.value.fields["conflicts"] == EXPECTED.to_dict()
+        assert "1 inserts met a row, 2 updates met none, 3 deletes met none, 3 changes contradict" in str(found.value)
+        assert "xanadu" not in tells(found.value)
+        clean = sink.apply(table.window(2, [delete(START[0])]))  # and the next try finds staging as it should be
+    assert (clean.deletes, clean.conflicts) == (1, Conflicts())
+    assert position(pg) == 2
+
+
+def test_a_large_window_is_counted_alike(spark: SparkSession, pg: Pg) -> None:
+    """From 2,000 rows on staging is emptied by TRUNCATE; nothing of one window is left for the next."""
+    table = people(spark)
+    rows = [person(index, str(index)) for index in range(3000)]
+    with loaded(pg, table, rows[:1000]) as sink:
+        applied = sink.apply(table.window(2, [insert(row) for row in rows]))
+        assert applied.conflicts == Conflicts(insert_met_row=1000)
+        assert pg.query("select count(*) from target") == [(3000,)]
+        assert sink.apply(table.window(3, [delete(row) for row in rows[5:]])).conflicts == Conflicts()
+    assert names(pg) == {row["id"]: row["name"] for row in rows[:5]}

@@ -1,0 +1,236 @@
+"""Each guard against loss and damage, seen to matter: without it the damage is there, with it the window is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from pyspark.sql import SparkSession
+
+from cdf.errors import Fenced, RowRejected, SinkUnavailable, WindowOutOfOrder
+from cdf.testing import delete, insert, update
+from connectors.postgres import PostgresSink, apply, load, staging
+from connectors.postgres import position as positions
+from connectors.postgres.sql import ApplyStatements, apply_statements
+from infra.embedded_postgres import EmbeddedPostgres
+from tests.fixtures.fix_postgres import Pg
+from tests.integration.postgres_case import ON_BOTH_PATHS, loaded, names, opened, people, person, position
+
+A, B = person(1, "a"), person(2, "b")
+OFF = pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "without"])
+
+
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+    with EmbeddedPostgres(tmp_path_factory.mktemp("crashing")) as server:
+        yield server
+
+
+@pytest.fixture
+def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """Do something once, after a window was staged and before it is committed."""
+
+    def put(action: Callable[[], None]) -> None:
+        usual, todo = apply.WindowWriter.commit, [action]
+
+        def commit(writer: apply.WindowWriter, *args: Any, **options: Any) -> Any:
+            if todo:
+                todo.pop()()
+            return usual(writer, *args, **options)
+
+        monkeypatch.setattr(apply.WindowWriter, "commit", commit)
+
+    return put
+
+
+# ── the recount of staging ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@OFF
+def test_a_server_that_crashes_behind_a_staged_window_loses_nothing(
+    spark: SparkSession,
+    own_server: EmbeddedPostgres,
+    between: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    guarded: bool,
+) -> None:
+    schema, table = f"crash_{guarded}".lower(), people(spark)
+    with psycopg.connect(own_server.dsn, autocommit=True) as connection:
+        connection.execute(f"create schema {schema}")  # type: ignore[arg-type]
+        with loaded(Pg(own_server.dsn, schema, connection), table, [A]) as sink:
+            connection.close()
+            staged: list[int] = []
+
+            def crash() -> None:
+                main = sink._session.main()
+                count = main.execute(sql.SQL("select count(*) from {}").format(sink._session.own_table("stage")))
+                staged.extend(row[0] for row in count)
+                own_server.stop("immediate")
+                own_server.start()
+                main.close()  # the sink comes back with a new connection, as after a pool or proxy has reconnected
+
+            between(crash)
+            window = table.window(2, [insert(B), update(A, person(1, "new"))])
+            if guarded:
+                with pytest.raises(SinkUnavailable, match="another number of rows"):
+                    sink.apply(window)
+                assert sink.position().version == 1
+                sink.apply(window)
+            else:
+                monkeypatch.setattr(apply, "recount", lambda *_: None)
+                sink.apply(window)
+            assert staged == [2]  # the crash came after the COPY had committed
+            assert sink.position().version == 2
+    with psycopg.connect(own_server.dsn) as connection:
+        found = dict(connection.execute(f"select id, name from {schema}.target").fetchall())  # type: ignore[arg-type]
+    assert found == ({1: "new", 2: "b"} if guarded else {1: "a"})  # without: the window counts as applied and is lost
+
+
+# ── attempt ids ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def strays_count(*args: Any, **options: Any) -> ApplyStatements:
+    made = apply_statements(*args, **options)
+    texts = {field.name: getattr(made, field.name).as_string() for field in dataclasses.fields(made)}
+    loose = {
+        name: text.replace("any(%(attempts)s)", "any(%(attempts)s || array['stray'])") for name, text in texts.items()
+    }
+    assert loose["delete"] != texts["delete"]
+    return ApplyStatements(**{name: sql.Composed([sql.SQL(text)]) for name, text in loose.items()})  # type: ignore[arg-type]
+
+
+@OFF
+@ON_BOTH_PATHS
+def test_what_another_attempt_has_staged_is_not_applied(
+    spark: SparkSession, pg: Pg, path: dict[str, int], between: Callable[..., None], monkeypatch: pytest.MonkeyPatch,
+    guarded: bool,
+) -> None:  # fmt: skip
+    table = people(spark)
+    with loaded(pg, table, [A, B], **path) as sink:
+        stray = sql.SQL("insert into {} values ('stray', 1, 9, 'ghost'), ('stray', 3, 2, null)")
+        between(lambda: pg.connection.execute(stray.format(sink._session.own_table("stage"))) and None)
+        if not guarded:
+            monkeypatch.setattr(apply, "apply_statements", strays_count)
+            monkeypatch.setattr(apply, "recount", lambda *_: None)
+        sink.apply(table.window(2, [insert(person(3, "c")), delete(A)]))
+        assert names(pg) == ({2: "b", 3: "c"} if guarded else {3: "c", 9: "ghost"})
+
+
+# ── position and epoch ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@OFF
+def test_a_runner_that_wakes_up_late_overwrites_nothing(
+    spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    table, newest = people(spark), person(1, "newest")
+    with loaded(pg, table, [A]) as zombie:
+        assert zombie._renewal is not None
+        zombie._renewal.stop()
+        pg.query(
+            "update deltarelay.position set lease_until = now() - interval '1 s' where target = %s",
+            f"{pg.schema}.target",
+        )
+        with opened(pg, table.source()) as successor:
+            successor.apply(table.window(2, [update(A, person(1, "new"))], [update(person(1, "new"), newest)]))
+            late = table.window(2, [update(A, person(1, "new"))])
+            if guarded:
+                with pytest.raises(Fenced):
+                    zombie.apply(late)
+                assert (names(pg), position(pg)) == ({1: "newest"}, 3)
+            else:
+                monkeypatch.setattr(positions, "lock_position", lambda *_, **__: None)
+                monkeypatch.setattr(positions, "move_position", moved_by_force)
+                zombie.apply(late)
+                assert (names(pg), position(pg)) == ({1: "new"}, 2)  # the past, come back
+
+
+def moved_by_force(connection: psycopg.Connection[Any], lease: positions.Lease, *, version: int, **_: Any) -> None:
+    connection.execute("update deltarelay.position set version = %s where target = %s", [version, lease.target])
+
+
+@pytest.mark.parametrize("check", ["lock_position", "move_position"])
+def test_the_position_is_compared_when_it_is_locked_and_again_when_it_moves(
+    spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch, check: str
+) -> None:
+    table = people(spark)
+    other = ({"lock_position", "move_position"} - {check}).pop()
+    with loaded(pg, table, [A]) as sink:
+        # A copy restored from a backup, behind the back of the runner
+        pg.query("update deltarelay.position set version = 0 where target = %s", f"{pg.schema}.target")
+        monkeypatch.setattr(positions, other, lambda *_, **__: None)
+        with pytest.raises((WindowOutOfOrder, Fenced)):
+            sink.apply(table.window(2, [insert(B)]))
+        assert (names(pg), position(pg)) == ({1: "a"}, 0)
+        if check == "move_position":
+            monkeypatch.setattr(positions, "move_position", moved_by_force)
+            sink.apply(table.window(2, [insert(B)]))
+            assert (names(pg), position(pg)) == ({1: "a", 2: "b"}, 2)  # and version 1 is never applied
+
+
+# ── DELETE first ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def delete_last(*args: Any, **options: Any) -> ApplyStatements:
+    made = apply_statements(*args, **options)
+    nothing = sql.SQL("delete from {} where false and %(attempts)s::text[] is null").format(made_target(args))
+    return dataclasses.replace(made, delete=nothing, clear_some=made.delete)
+
+
+def made_target(args: Any) -> sql.Identifier:
+    return sql.Identifier(args[0].schema, args[0].table)
+
+
+@OFF
+def test_a_deleted_rows_unique_value_is_free_for_another(
+    spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    table = people(spark)
+    with loaded(pg, table, [A, B]) as sink:
+        pg.query("create unique index by_name on target (name)")
+        window = table.window(2, [delete(A), update(B, person(2, "a"))], [insert(person(3, "b"))])
+        if guarded:
+            sink.apply(window)
+            assert names(pg) == {2: "a", 3: "b"}
+        else:
+            monkeypatch.setattr(apply, "apply_statements", delete_last)
+            with pytest.raises(RowRejected, match="by_name"):
+                sink.apply(window)
+
+
+# ── the recount of a load ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@OFF
+def test_a_load_whose_task_ran_twice_starts_over(
+    spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    table, usual, calls = people(spark), staging.copy_from_tasks, list[str]()
+
+    def copy(rows: Any, dsn: str, name: str, *rest: Any) -> staging.Staged:
+        staged = usual(rows, dsn, name, *rest)
+        if not calls:
+            pg.query(f"insert into deltarelay.{name} values (9, 'ghost')")
+        calls.append(name)
+        return staged
+
+    monkeypatch.setattr(staging, "copy_from_tasks", copy)
+    if not guarded:
+        monkeypatch.setattr(load, "recount", lambda *_: True)
+    with loaded(pg, table, [A, B]) as sink:
+        assert isinstance(sink, PostgresSink)
+    assert names(pg) == ({1: "a", 2: "b"} if guarded else {1: "a", 2: "b", 9: "ghost"})
+    assert len(calls) == (2 if guarded else 1)
+
+
+def test_a_load_that_never_adds_up_is_given_up(spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "recount", lambda *_: False)
+    monkeypatch.setattr(staging, "copy_from_tasks", lambda *_: staging.Staged())
+    with opened(pg, people(spark).source()) as sink, pytest.raises(SinkUnavailable, match="3 times"):
+        sink.load(people(spark).snapshot(1, [A]))
+    assert pg.query("select to_regclass('{schema}.target')") == [(None,)]
+    assert position(pg) is None

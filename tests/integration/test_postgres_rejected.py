@@ -1,0 +1,142 @@
+"""A value that PostgreSQL cannot hold stops its window before anything is written, and is named by its place alone."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, StringType, StructType
+
+from cdf.errors import RowRejected
+from cdf.testing import SampleTable, insert, update
+from tests.fixtures.fix_postgres import Pg
+from tests.integration.postgres_case import ON_BOTH_PATHS, QueryTable, loaded, opened, position, tells
+
+CANARY = "xanadu"
+SCHEMA = (
+    StructType()
+    .add("id", "string")
+    .add("note", "string")
+    .add("inner", StructType().add("text", "string"))
+    .add("list", ArrayType(StringType()))
+)
+
+
+def table_of(spark: SparkSession) -> SampleTable:
+    return SampleTable(spark, SCHEMA, ("id",), table="notes")
+
+
+KEPT = {"id": f"{CANARY}-kept", "note": f"{CANARY} before", "inner": {"text": "t"}, "list": ["x"]}
+BAD = {
+    "note": {"note": f"{CANARY}\0"},
+    "inner": {"inner": {"text": f"{CANARY}\\\0"}},
+    "list": {"list": ["fine", f"\0{CANARY}"]},
+}
+
+
+def refused_without_a_value(error: RowRejected, *named: str) -> None:
+    assert all(name in str(error) for name in named), str(error)
+    told = tells(error)
+    assert CANARY not in told
+    assert error.hint
+
+
+@ON_BOTH_PATHS
+@pytest.mark.parametrize("column", BAD)
+def test_a_nul_stops_the_window_and_is_named_by_column_and_version(
+    spark: SparkSession, pg: Pg, path: dict[str, int], column: str
+) -> None:
+    table = table_of(spark)
+    changed = {**KEPT, "note": f"{CANARY} after"}
+    bad, repaired = {**KEPT, "id": f"{CANARY}-1", **BAD[column]}, {**KEPT, "id": f"{CANARY}-1"}
+    with loaded(pg, table, [KEPT], **path) as sink:
+        with pytest.raises(RowRejected) as found:
+            sink.apply(table.window(2, [update(KEPT, changed)], [insert(bad)]))
+        refused_without_a_value(found.value, f"'{column}'", "version 3", "1 row")
+        assert pg.query("select note from target") == [(KEPT["note"],)]
+        assert position(pg) == 1
+        sink.apply(table.window(2, [update(KEPT, changed)], [insert(repaired)]))  # repaired at the source
+    assert pg.query("select note from target order by id") == [(KEPT["note"],), (changed["note"],)]
+    assert position(pg) == 3
+
+
+@ON_BOTH_PATHS
+def test_text_that_only_looks_like_a_nul_is_kept(spark: SparkSession, pg: Pg, path: dict[str, int]) -> None:
+    table = table_of(spark)
+    text = "\\u0000 and \\\\u0000"
+    row = {"id": "1", "note": text, "inner": {"text": text}, "list": [text]}
+    with loaded(pg, table, [{**row, "id": "0"}], **path) as sink:
+        sink.apply(table.window(2, [insert(row)]))
+    assert pg.query("select note, \"inner\" ->> 'text', list ->> 0 from target") == [(text, text, text)] * 2
+
+
+@ON_BOTH_PATHS
+def test_bytes_that_are_no_utf8_stop_the_window(spark: SparkSession, pg: Pg, path: dict[str, int]) -> None:
+    def row(index: int, note: str, inside: str) -> str:
+        values = f"named_struct('é', {inside}, 'm', map('k', array({inside}, null))) as inside"
+        return f"select {index} as id, {note} as note, {values}"
+
+    fine, bad = f"'{CANARY} �'", f"concat('{CANARY}', cast(x'c328' as string))"
+    table = QueryTable(spark, row(1, fine, fine))
+    with opened(pg, table.source(), **path) as sink:
+        sink.load(table.snapshot(1))
+        for column, query in (("note", row(2, bad, fine)), ("inside", row(2, fine, bad))):
+            with pytest.raises(RowRejected) as found:
+                sink.apply(table.window(2, f"{query} union all {row(3, fine, fine)}"))
+            refused_without_a_value(found.value, f"'{column}'", "version 2", "1 row")
+            assert pg.query("select id from target") == [(1,)]
+            assert position(pg) == 1
+        sink.apply(table.window(2, row(2, fine, fine)))
+    assert pg.query("select id, inside #>> '{m,k,0}' from target") == [(1, f"{CANARY} �"), (2, f"{CANARY} �")]
+
+
+def test_a_load_names_the_column_and_leaves_nothing(spark: SparkSession, pg: Pg) -> None:
+    table = table_of(spark)
+    with opened(pg, table.source()) as sink:
+        for column, bad in BAD.items():
+            with pytest.raises(RowRejected) as found:
+                sink.load(table.snapshot(1, [KEPT, {**KEPT, "id": f"{CANARY}-1", **bad}]))
+            refused_without_a_value(found.value, f"'{column}'", "1 row")
+            assert pg.query("select to_regclass('{schema}.target')") == [(None,)]
+            assert position(pg) is None
+        sink.load(table.snapshot(1, [KEPT]))
+    assert pg.query("select count(*) from target") == [(1,)]
+
+
+def long_key() -> str:
+    """Longer than an index entry may be, and random, so that it cannot be compressed below."""
+    return CANARY + "".join(random.Random(7).choices("abcdefghijklmnopqrstuvwxyzABCDEFGH0123456789", k=9000))
+
+
+@ON_BOTH_PATHS
+def test_a_key_longer_than_an_index_entry_is_refused(spark: SparkSession, pg: Pg, path: dict[str, int]) -> None:
+    table = table_of(spark)
+    with loaded(pg, table, [KEPT], **path) as sink:
+        with pytest.raises(RowRejected) as found:
+            sink.apply(table.window(2, [insert({**KEPT, "id": long_key()})]))
+        refused_without_a_value(found.value, "2,704 bytes")
+        assert "key" in str(found.value.hint)
+        assert pg.query("select count(*) from target") == [(1,)]
+        assert position(pg) == 1
+
+
+def test_a_load_with_a_key_longer_than_an_index_entry_is_refused(spark: SparkSession, pg: Pg) -> None:
+    table = table_of(spark)
+    with opened(pg, table.source()) as sink, pytest.raises(RowRejected) as found:
+        sink.load(table.snapshot(1, [{**KEPT, "id": long_key()}]))
+    refused_without_a_value(found.value, "2,704 bytes")
+    assert pg.query("select to_regclass('{schema}.target')") == [(None,)]
+
+
+@ON_BOTH_PATHS
+def test_a_row_that_the_target_refuses_is_named_by_its_constraint(
+    spark: SparkSession, pg: Pg, path: dict[str, int]
+) -> None:
+    table = table_of(spark)
+    with loaded(pg, table, [KEPT], **path) as sink:
+        pg.query(f"alter table target add constraint no_{CANARY[:2]} check (note <> '{CANARY} forbidden')")
+        with pytest.raises(RowRejected) as found:
+            sink.apply(table.window(2, [update(KEPT, {**KEPT, "note": f"{CANARY} forbidden"})]))
+        refused_without_a_value(found.value, "no_xa")
+        assert position(pg) == 1

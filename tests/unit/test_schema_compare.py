@@ -1,0 +1,152 @@
+"""Which differences between two schemas are changes, what they are called, and which of them a sink may refuse."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from cdf.errors import SchemaDrift
+from cdf.schema import ChangeKind, SchemaChange, check_followed, compare, same_columns
+from cdf.sink import Capabilities
+
+BASE = StructType([StructField("id", LongType(), False), StructField("name", StringType())])
+FOLLOWS_ADDITIONS = Capabilities("state", True, schema_changes=frozenset({"add_column"}))
+FOLLOWS_NOTHING = Capabilities("state", True)
+
+
+def mapped(name: str, physical: str) -> StructField:
+    return StructField(name, StringType(), True, {"delta.columnMapping.physicalName": physical})
+
+
+def test_equal_schemas_have_no_changes() -> None:
+    assert compare(BASE, BASE) == []
+    assert same_columns(BASE, BASE)
+
+
+def test_comment_nullability_and_order_are_no_changes() -> None:
+    other = StructType(
+        [StructField("name", StringType(), False, {"comment": "full name"}), StructField("id", LongType(), True)]
+    )
+    assert compare(BASE, other) == []
+
+
+def test_an_added_column() -> None:
+    after = StructType([*BASE.fields, StructField("age", IntegerType())])
+    assert compare(BASE, after) == [SchemaChange(ChangeKind.ADD_COLUMN, "age", "column 'age' (int) was added")]
+
+
+def test_a_dropped_column() -> None:
+    after = StructType([BASE["id"]])
+    assert compare(BASE, after) == [SchemaChange(ChangeKind.DROP_COLUMN, "name", "column 'name' was dropped")]
+
+
+def test_a_changed_type_names_both_types() -> None:
+    after = StructType([BASE["id"], StructField("name", DecimalType(10, 2))])
+    assert compare(BASE, after) == [
+        SchemaChange(ChangeKind.CHANGE_TYPE, "name", "column 'name' changed its type from string to decimal(10,2)")
+    ]
+
+
+def test_a_change_inside_a_nested_column_is_a_changed_type() -> None:
+    def nested(*fields: StructField) -> StructType:
+        return StructType([StructField("tags", ArrayType(StructType(list(fields))))])
+
+    before = nested(StructField("a", IntegerType()))
+    after = nested(StructField("a", IntegerType()), StructField("b", StringType()))
+    assert [(change.kind, change.detail) for change in compare(before, after)] == [
+        (
+            "change_type",
+            "column 'tags' changed its type from array<struct<a:int>> to array<struct<a:int,b:string>>",
+        )
+    ]
+
+
+def test_a_rename_is_seen_by_the_physical_name() -> None:
+    before = StructType([mapped("name", "col-1")])
+    after = StructType([mapped("full_name", "col-1")])
+    assert compare(before, after) == [
+        SchemaChange(ChangeKind.RENAME_COLUMN, "name", "column 'name' was renamed to 'full_name'")
+    ]
+
+
+def test_without_column_mapping_a_new_name_is_a_drop_and_an_addition() -> None:
+    before = StructType([StructField("name", StringType())])
+    after = StructType([StructField("full_name", StringType())])
+    assert [(change.kind, change.column) for change in compare(before, after)] == [
+        ("drop_column", "name"),
+        ("add_column", "full_name"),
+    ]
+
+
+def test_a_column_dropped_and_made_again_under_its_name_is_another_column() -> None:
+    before = StructType([mapped("name", "col-1")])
+    after = StructType([mapped("name", "col-2")])
+    assert [change.kind for change in compare(before, after)] == ["drop_column", "add_column"]
+
+
+def test_turning_column_mapping_on_changes_nothing() -> None:
+    before = StructType([StructField("name", StringType())])
+    assert compare(before, StructType([mapped("name", "name")])) == []
+
+
+def test_two_columns_that_swap_their_names_are_two_renames() -> None:
+    before = StructType([mapped("a", "col-1"), mapped("b", "col-2")])
+    after = StructType([mapped("b", "col-1"), mapped("a", "col-2")])
+    assert [change.detail for change in compare(before, after)] == [
+        "column 'a' was renamed to 'b'",
+        "column 'b' was renamed to 'a'",
+    ]
+
+
+def test_a_sink_follows_what_it_says_it_follows() -> None:
+    after = StructType([*BASE.fields, StructField("age", IntegerType())])
+    check_followed(compare(BASE, after), FOLLOWS_ADDITIONS, table="people", version=4, key=("id",))
+
+
+def test_everything_that_cannot_be_followed_is_refused_at_once_and_by_name() -> None:
+    after = StructType([StructField("name", IntegerType()), StructField("age", IntegerType())])
+    with pytest.raises(SchemaDrift) as caught:
+        check_followed(compare(BASE, after), FOLLOWS_NOTHING, table="people", version=4, key=("id",))
+    assert caught.value.message == (
+        "version 4 of people changes the schema in a way the sink cannot follow: column 'id' was dropped; "
+        "column 'name' changed its type from string to int; column 'age' (int) was added"
+    )
+    assert caught.value.fields == {
+        "table": "people",
+        "version": 4,
+        "changes": [
+            "column 'id' was dropped",
+            "column 'name' changed its type from string to int",
+            "column 'age' (int) was added",
+        ],
+    }
+
+
+def test_the_refusal_says_how_to_apply_everything_before_it() -> None:
+    with pytest.raises(SchemaDrift) as caught:
+        check_followed(
+            compare(BASE, StructType([BASE["id"]])), FOLLOWS_ADDITIONS, table="people", version=4, key=("id",)
+        )
+    assert caught.value.hint is not None
+    assert "--until 3" in caught.value.hint
+
+
+def test_a_change_of_a_key_column_is_refused_even_by_a_sink_that_follows_its_kind() -> None:
+    everything = Capabilities("state", True, schema_changes=frozenset(ChangeKind))
+    before = StructType([mapped("id", "col-1"), mapped("name", "col-2")])
+    after = StructType([mapped("number", "col-1"), mapped("title", "col-2")])
+    with pytest.raises(SchemaDrift) as caught:
+        check_followed(compare(before, after), everything, table="people", version=4, key=("id",))
+    assert caught.value.fields["changes"] == ["column 'id' was renamed to 'number'"]
+
+
+def test_no_changes_are_never_refused() -> None:
+    check_followed([], FOLLOWS_NOTHING, table="people", version=4, key=("id",))

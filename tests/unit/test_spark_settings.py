@@ -1,0 +1,137 @@
+"""The settings of a session, computed without starting one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cdf.errors import ConfigError
+from infra import spark as module
+from infra.spark import CATALOG, EXTENSION, delta_package, jar_files, settings
+
+
+def made(master: str | None = "local[2]", **given: Any) -> dict[str, str]:
+    return settings(master, environment={}, **given)
+
+
+@pytest.fixture
+def jars(tmp_path: Path) -> Path:
+    for name in ("b.jar", "a.jar", "notes.txt"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def test_the_jars_fit_the_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = {"pyspark": "4.1.1", "delta-spark": "4.3.0"}
+    monkeypatch.setattr(module, "metadata", SimpleNamespace(version=installed.__getitem__))
+    assert delta_package() == "io.delta:delta-spark_4.1_2.13:4.3.0"
+
+
+def test_a_local_session() -> None:
+    chosen = made("local[3]")
+    assert chosen["spark.master"] == "local[3]"
+    assert chosen["spark.sql.extensions"] == EXTENSION
+    assert chosen["spark.sql.catalog.spark_catalog"] == CATALOG
+    assert chosen["spark.jars.packages"] == delta_package()
+    assert "hadoop-client-runtime" in chosen["spark.jars.excludes"]
+    assert chosen["spark.sql.session.timeZone"] == "UTC"
+    assert chosen["spark.driver.bindAddress"] == "127.0.0.1"
+    assert chosen["spark.driver.memory"] == "2g"
+    assert "spark.jars" not in chosen
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"),
+    [
+        ("local", 1),
+        ("local[4]", 4),
+        ("local[4,2]", 4),
+        ("local[*]", os.cpu_count()),
+        ("local[*, 3]", os.cpu_count()),
+        ("local-cluster[2,3,1024]", 6),
+        ("local-cluster[2, 1, 1024]", 2),
+    ],
+)
+def test_as_many_partitions_as_cores(master: str, cores: int) -> None:
+    chosen = made(master)
+    assert chosen["spark.sql.shuffle.partitions"] == str(cores)
+    assert chosen["spark.databricks.delta.snapshotPartitions"] == str(cores)
+    assert chosen["spark.executorEnv.PYSPARK_PYTHON"] == sys.executable
+
+
+@pytest.mark.parametrize("master", ["yarn", "spark://host:7077", "k8s://host"])
+def test_a_cluster_keeps_its_own_sizes(master: str) -> None:
+    chosen = made(master)
+    assert "spark.driver.host" not in chosen
+    assert "spark.sql.shuffle.partitions" not in chosen
+    assert "spark.driver.memory" not in chosen
+    assert chosen["spark.jars.packages"] == delta_package()
+
+
+def test_under_spark_submit_master_and_jars_are_not_ours() -> None:
+    chosen = made(None)
+    assert not {"spark.master", "spark.jars", "spark.jars.packages", "spark.driver.memory"} & set(chosen)
+    assert chosen["spark.sql.extensions"] == EXTENSION
+
+
+def test_what_the_caller_sets_wins() -> None:
+    chosen = made(conf={"spark.driver.memory": "9g", "spark.sql.shuffle.partitions": "7", "spark.new": "x"})
+    assert chosen["spark.driver.memory"] == "9g"
+    assert chosen["spark.sql.shuffle.partitions"] == "7"
+    assert chosen["spark.new"] == "x"
+
+
+def test_lists_are_joined_so_that_delta_stays() -> None:
+    chosen = made(conf={"spark.jars.packages": "a:b:1, c:d:2", "spark.sql.extensions": "x.Y"})
+    assert chosen["spark.jars.packages"] == f"{delta_package()},a:b:1,c:d:2"
+    assert chosen["spark.sql.extensions"] == f"{EXTENSION},x.Y"
+    assert made(conf={"spark.sql.extensions": EXTENSION})["spark.sql.extensions"] == EXTENSION
+
+
+def test_another_version_of_delta_replaces_ours() -> None:
+    other = delta_package().rsplit(":", 1)[0] + ":0.0.1"
+    assert made(conf={"spark.jars.packages": other})["spark.jars.packages"] == other
+
+
+def test_jars_by_path_replace_the_packages(jars: Path) -> None:
+    chosen = made(jars=[jars])
+    assert chosen["spark.jars"] == f"{jars}/a.jar,{jars}/b.jar"
+    assert "spark.jars.packages" not in chosen
+
+
+@pytest.mark.parametrize("separator", [",", os.pathsep, " , "])
+def test_the_variable_holds_files(jars: Path, separator: str) -> None:
+    value = separator.join([f"{jars}/b.jar", f"{jars}/a.jar"])
+    assert jar_files(None, {"DELTARELAY_JARS": value}) == [f"{jars}/b.jar", f"{jars}/a.jar"]
+
+
+def test_the_variable_holds_a_folder(jars: Path) -> None:
+    assert jar_files(None, {"DELTARELAY_JARS": str(jars)}) == [f"{jars}/a.jar", f"{jars}/b.jar"]
+    assert jar_files([jars / "b.jar"], {"DELTARELAY_JARS": str(jars)}) == [f"{jars}/b.jar"]
+
+
+def test_jars_in_other_storage_are_left_to_spark() -> None:
+    assert jar_files(["s3a://bucket/delta.jar"], {}) == ["s3a://bucket/delta.jar"]
+
+
+def test_jars_that_are_not_there_are_all_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        jar_files(None, {"DELTARELAY_JARS": f"/nowhere/x.jar,{tmp_path},/nowhere/y.jar"})
+    for name in ("DELTARELAY_JARS", "/nowhere/x.jar", f"no *.jar in {tmp_path}", "/nowhere/y.jar"):
+        assert name in caught.value.message
+
+
+def test_a_foreign_session_without_delta_is_refused() -> None:
+    def active(extensions: str | None) -> Any:
+        conf = SimpleNamespace(get={"spark.sql.extensions": extensions}.get)
+        return SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))
+
+    with pytest.raises(ConfigError, match="no Delta Lake in it"):
+        module._reused(active(None))
+    with_delta = active(f"x.Y,{EXTENSION}")
+    assert module._reused(with_delta) is with_delta
