@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 ARGS ?=
+# Test files run in two processes, each with a Spark and a PostgreSQL of its own (about 3 GB); JOBS=0 for one after the other.
+JOBS ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,7 +25,7 @@ demo: java $(VENV)/.installed-demo ## a Delta table, a PostgreSQL and the replic
 	@$(BIN)/deltarelay demo
 
 test: java $(VENV)/.installed-dev ## every test, with a small share of the long random ones
-	@$(BIN)/python -m pytest $(TESTS) $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(TESTS) $(ARGS)
 
 check: $(VENV)/.installed-dev ## format, lint, types, layers, and whether the generated files are current
 	$(BIN)/ruff format --check .

@@ -34,8 +34,8 @@ MOST_ROWS_COMPARED = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Difference(Result):
-    kind: Literal["missing", "extra", "different"]
-    """``missing`` in the target, ``extra`` there, or the same key with other values."""
+    kind: Literal["missing", "extra", "different", "duplicate"]
+    """``missing`` in the target, ``extra`` there, the same key with other values, or ``duplicate`` in the source."""
     key: str
     """MD5 of the key (``cdf.canonical``), or the key itself where that was asked for."""
 
@@ -51,8 +51,10 @@ class Verification(Result):
     missing: int
     extra: int
     different: int
+    duplicate: int
+    """Keys that the source holds more than once: one row per key cannot equal them."""
     complete: bool
-    """False where so many rows differ that only a part was looked at: the three counts are lower bounds then."""
+    """False where so many rows differ that only a part was looked at: the four counts are lower bounds then."""
     buckets: int
     differing_buckets: int
     examples: tuple[Difference, ...]
@@ -121,21 +123,25 @@ def _compare(
     differing = sorted(bucket for bucket in source.keys() | target.keys() if source.get(bucket) != target.get(bucket))
     chosen = _affordable(differing, source, target)
     missing, extra, different, examples = 0, 0, 0, []
+    duplicates: dict[str, RowDigest] = {}
     if chosen:
-        here = {
-            row[KEY_DIGEST]: RowDigest(row[KEY_DIGEST], row[ROW_DIGEST], row[KEY_TEXT])
-            for row in hashed.where(F.col(BUCKET).isin(chosen)).toLocalIterator()
-        }
+        here: dict[str, RowDigest] = {}
+        for row in hashed.where(F.col(BUCKET).isin(chosen)).toLocalIterator():
+            mine = RowDigest(row[KEY_DIGEST], row[ROW_DIGEST], row[KEY_TEXT])
+            if mine.key in here:
+                duplicates[mine.key] = mine
+            here[mine.key] = mine
         for there in image.rows(buckets, chosen, show_keys=show_keys):
-            mine = here.pop(there.key, None)
-            if mine is None:
+            found_here = here.pop(there.key, None)
+            if found_here is None:
                 extra += 1
                 examples.append(Difference("extra", there.shown or there.key))
-            elif mine.row != there.row:
+            elif found_here.row != there.row and there.key not in duplicates:
                 different += 1
-                examples.append(Difference("different", mine.shown or mine.key))
+                examples.append(Difference("different", found_here.shown or found_here.key))
         missing = len(here)
         examples += [Difference("missing", row.shown or row.key) for row in here.values()]
+        examples += [Difference("duplicate", row.shown or row.key) for row in duplicates.values()]
     return Verification(
         pipeline=pipeline.name,
         table=pipeline.feed.table,
@@ -146,6 +152,7 @@ def _compare(
         missing=missing,
         extra=extra,
         different=different,
+        duplicate=len(duplicates),
         complete=len(chosen) == len(differing),
         buckets=buckets,
         differing_buckets=len(differing),

@@ -55,7 +55,12 @@ def _show(output: Output, found: Verification) -> None:
         f"{least}{found.extra} extra, {least}{found.different} different "
         f"({found.source_rows} rows in the source, {found.target_rows} in the target)"
     )
+    if found.duplicate:
+        output.line(
+            f"  {least}{found.duplicate} keys are in the source more than once: the columns named as `key` do not identify "
+            "a row there"
+        )
     output.table(("difference", "key"), [(one.kind, one.key) for one in found.examples])
     shown = len(found.examples)
-    if shown < found.missing + found.extra + found.different:
+    if shown < found.missing + found.extra + found.different + found.duplicate:
         output.line(f"  … and more; the first {shown} are shown")

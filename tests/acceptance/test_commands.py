@@ -32,7 +32,7 @@ RUN = {
 CONFLICTS = {"insert_met_row", "update_met_none", "delete_met_none", "within_window"}
 VERIFY = {
     "ok", "pipeline", "table", "version", "source_rows", "target_rows", "equal", "missing", "extra", "different",
-    "complete", "buckets", "differing_buckets", "examples", "seconds",
+    "duplicate", "complete", "buckets", "differing_buckets", "examples", "seconds",
 }  # fmt: skip
 STATUS = {
     "pipeline", "source", "state", "position", "latest_version", "lag_versions", "lag_seconds", "feed_files_days", "code",

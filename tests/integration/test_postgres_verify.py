@@ -81,7 +81,8 @@ def test_equal_stays_equal_and_every_difference_is_counted(spark: SparkSession, 
     drawn = f"select {row_of()} from (select cast({chance.randrange(50)} + id as int) as i from range(12))"
     values = ", ".join(f"{name} = t.{name}" for name in VALUES)
     spark.sql(
-        f"merge into delta.`{path}` s using ({drawn}) t on s.id = t.id % 30 when matched then update set {values}"
+        # no drawn row may be inserted beside a row that has its key
+        f"merge into delta.`{path}` s using ({drawn}) t on s.id = t.id or s.id = t.id - 30 when matched then update set {values}"
         " when not matched then insert *"
     )
     pipeline.run()
@@ -195,6 +196,21 @@ def test_thousands_of_rows_are_compared_by_bucket(spark: SparkSession, pg: Pg, t
     assert (found.missing, found.extra, found.different, found.complete) == (1, 0, 1, True)
     assert 1 <= found.differing_buckets <= 2
     assert {one.key for one in found.examples} == {'{"id":4711,"part":"4711"}', '{"id":7,"part":"7"}'}
+
+
+def test_keys_that_the_source_holds_twice_are_named_as_what_they_are(
+    spark: SparkSession, pg: Pg, tmp_path: Path
+) -> None:
+    path = tmp_path / "table"
+    create(spark, path, 5)
+    pipeline = pipeline_of(spark, pg, path)
+    pipeline.run()
+    spark.sql(f"insert into delta.`{path}` select * from delta.`{path}` where id = 2")
+    pipeline.run()
+    found = pipeline.verify()
+    assert (found.equal, found.duplicate) == (False, 1)
+    assert (found.missing, found.extra, found.different) == (0, 0, 0)
+    assert [one.kind for one in found.examples] == ["duplicate"]
 
 
 def test_buckets_on_both_sides_hold_the_same_rows(spark: SparkSession, pg: Pg) -> None:
