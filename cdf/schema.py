@@ -83,7 +83,7 @@ def check_followed(
             f"version {version} of {table} changes the schema in a way the sink cannot follow: "
             + "; ".join(map(str, refused)),
             hint=f"run with --until {version - 1} to apply everything before it; "
-            "after that the target has to be made anew from a snapshot",
+            "after that make the target anew from a snapshot: `deltarelay run --reload`",
             table=table,
             version=version,
             changes=[change.detail for change in refused],

@@ -15,6 +15,7 @@ Spark's own failures may quote row values: they may be kept as an error's ``__ca
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -37,6 +38,8 @@ __all__ = [
     "Conflicts",
     "Applied",
     "Tracked",
+    "Clocked",
+    "Cancellable",
     "Comparable",
     "Image",
     "BucketDigest",
@@ -67,6 +70,8 @@ class Source:
     schema: StructType
     key: tuple[str, ...]
     pipeline: str
+    former: frozenset[str] = frozenset()
+    """Columns that the table has had, as far as its log tells: what of the target's columns may go with a reload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +241,100 @@ class Tracked(Protocol):
 
     def position(self) -> Position:
         """Reads only, needs neither ``open`` nor a Spark session, answers in milliseconds."""
+        ...
+
+
+@runtime_checkable
+class Clocked(Protocol):
+    """A sink whose target has a clock of its own: what ``doctor`` holds ours against."""
+
+    def now(self) -> dt.datetime:
+        """The target's time, with its zone. Reads only, needs no ``open``, answers in milliseconds."""
+        ...
+
+
+@runtime_checkable
+class Reloadable(Sink, Protocol):
+    """A sink of state whose target can be made anew, whatever it holds and wherever it stands::
+
+    open_to_reload  →  reload  →  close
+    """
+
+    def open_to_reload(self, source: Source) -> Position:
+        """As ``open``, in order to ``reload``: only what would stop that counts as a problem (``TargetNotReady``).
+
+        Other columns, other types, a position of another table or a target that is gone are none. Rows without a
+        position are one: nobody has said that they may go (``position adopt`` does).
+        """
+        ...
+
+    def reload(self, snapshot: Snapshot) -> Applied:
+        """Make the target anew: afterwards it equals the snapshot and the position is its version and its table id.
+
+        Both in one step that readers see whole or not at all: at no moment do they meet an empty target. Works from any
+        position, also a later one or one of another table. Raising means that target and position are as they were. Keys
+        are checked as by ``load``, and so is the fence. ``Applied.inserts`` is the number of the snapshot's rows;
+        ``seconds`` and ``ddl`` show how it was done. Needs ``open_to_reload``; after it only ``close``.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PositionRecord(Result):
+    """One change of a position that was made by hand, or by a reload."""
+
+    at: dt.datetime
+    action: str
+    from_version: int | None
+    to_version: int
+    by: str
+    """Who: the user of the machine, and of the target where it knows users of its own."""
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing(Result):
+    """All that a sink knows about its position."""
+
+    position: Position = field(default_factory=Position)
+    source: str | None = None
+    """The table that it was last opened for."""
+    epoch: int = 0
+    lease_holder: str | None = None
+    """An id of the runner that holds the lease at this moment; None: nobody does."""
+    lease_until: dt.datetime | None = None
+    updated_at: dt.datetime | None = None
+    records: tuple[PositionRecord, ...] = ()
+    """The latest first."""
+
+
+@runtime_checkable
+class Movable(Protocol):
+    """A sink whose position a person may move; what ``position show|set|adopt|rewind`` work with."""
+
+    def standing(self, *, most_records: int = 10) -> Standing:
+        """Reads only, needs neither ``open`` nor a Spark session."""
+        ...
+
+    def move(self, source: Source, before: Position, to: Position, *, action: str, reason: str | None = None) -> None:
+        """Move the position and leave a record of it, in one durable step. The target's rows are not touched.
+
+        Takes the lease for that moment (``LeaseHeld`` while a runner is alive) and raises the epoch. Refused are a
+        position that is not ``before`` any more (``WindowOutOfOrder``), and with ``TargetNotReady`` everything for which
+        ``open`` would refuse the target afterwards; a position for an empty target is among that.
+        """
+        ...
+
+
+@runtime_checkable
+class Cancellable(Protocol):
+    """A sink whose running step can be given up, for a caller that has waited long enough."""
+
+    def cancel(self) -> None:
+        """Called from another thread: the ``load`` or ``apply`` that waits for the target fails soon, nothing applied.
+
+        Never raises; without effect where nothing is running.
+        """
         ...
 
 

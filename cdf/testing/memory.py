@@ -197,6 +197,27 @@ class MemorySink:
         kinds = Counter(row[CHANGE_TYPE] for row in rows)
         return Applied(window.last, kinds[INSERT], kinds[UPDATE] + kinds[UPDATE_POSTIMAGE], kinds[DELETE], conflicts)
 
+    def open_to_reload(self, source: Source) -> Position:
+        held = self.store.contents
+        if held.position.version is None and (held.rows or held.changes):
+            problem = "the target holds rows without a position: `deltarelay position adopt` takes it over"
+            raise TargetNotReady(problem, problems=[problem])
+        check_key(source.schema, source.key, source.table)
+        self._interrupt()
+        self._epoch = self.store.take_lease(self._owner)
+        return held.position
+
+    def reload(self, snapshot: Snapshot) -> Applied:
+        self.store.check(self._epoch)
+        if self.capabilities.holds != "state":
+            raise TargetNotReady("a history cannot be made anew from a snapshot", hint="name a new target")
+        _refuse_key_faults(snapshot)
+        rows = _rows(snapshot.read, snapshot)
+        keyed = {_key(row, snapshot.key): row for row in rows}
+        position = Position(snapshot.version, snapshot.table_id)
+        self._make_durable(Contents(position=position, schema=snapshot.schema, rows=keyed))
+        return Applied(snapshot.version, inserts=len(rows))
+
     def close(self) -> None:
         self.store.give_back(self._epoch)
 

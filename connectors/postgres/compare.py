@@ -72,7 +72,7 @@ class PostgresImage:
         except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
             failure: CdfError = TargetNotReady(
                 f"{self._target} or one of its columns is gone",
-                hint="restore it, or begin anew with another table",
+                hint="restore it, or make the target anew with `deltarelay run --reload`",
             )
         except psycopg.Error as error:
             failure = translate(error, "reading the target")

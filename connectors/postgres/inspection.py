@@ -21,30 +21,29 @@ from connectors.postgres.schema import (
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["inspected", "additions"]
+__all__ = ["inspected", "additions", "database_problems", "position_of", "foreign_rows"]
 
 Connection = psycopg.Connection[Any]
 
 
-def inspected(connection: Connection, name: TargetName, source: Source) -> Inspection:
-    problems = _database_problems(connection, name)
-    try:
-        position = positions.read_position(connection, str(name))
-    except psycopg.errors.InsufficientPrivilege:
-        position = Position()  # the missing right is among the problems
+def inspected(
+    connection: Connection, name: TargetName, source: Source, *, standing: Position | None = None
+) -> Inspection:
+    """``standing``: look at the target as if its position were this one."""
+    problems = database_problems(connection, name)
+    position = standing or position_of(connection, name)
     target = reflect(connection, name)
     problems += problems_of(source, name, target)
     ddl = list(positions.missing(connection))
     if target is None:
         if position.version is not None:
-            problems.append(f"{name} is gone, but its position ({position.version}) is still recorded")
+            problems.append(
+                f"{name} is gone, but its position ({position.version}) is still recorded: `run --reload` makes it anew"
+            )
         ddl += [create_table(name.identifier, source.schema), add_primary_key(name.identifier, source.key)]
     else:
         if position.version is None and target.can_write and not target.empty:
-            problems.append(
-                f"{name} holds rows that did not come from this source (it has no position): "
-                "empty it, or name another table"
-            )
+            problems.append(foreign_rows(name))
         added = additions(name, {column.name for column in target.columns}, source.schema)
         if added and not target.owned:
             problems.append(f"the role does not own {name}, so it cannot add what is missing: " + "; ".join(added))
@@ -52,12 +51,26 @@ def inspected(connection: Connection, name: TargetName, source: Source) -> Inspe
     return Inspection(position=position, problems=tuple(problems), ddl=tuple(ddl))
 
 
+def position_of(connection: Connection, name: TargetName) -> Position:
+    try:
+        return positions.read_position(connection, str(name))
+    except psycopg.errors.InsufficientPrivilege:
+        return Position()  # the missing right is among the problems
+
+
+def foreign_rows(name: TargetName) -> str:
+    return (
+        f"{name} holds rows that did not come from this source (it has no position): empty it, name another table, "
+        "or take it over with `deltarelay position adopt`"
+    )
+
+
 def additions(name: TargetName, there: Collection[str], schema: StructType) -> list[str]:
     """The statements that add the columns which ``schema`` has and the target has not."""
     return [add_column(name.identifier, field) for field in schema.fields if field.name not in there]
 
 
-def _database_problems(connection: Connection, name: TargetName) -> list[str]:
+def database_problems(connection: Connection, name: TargetName) -> list[str]:
     row = connection.execute(
         """
         select current_setting('server_encoding'), current_setting('server_version_num')::int,

@@ -8,6 +8,7 @@ columns of its own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -28,21 +29,24 @@ if TYPE_CHECKING:
     from cdf.window import Snapshot
     from connectors.postgres.session import Session
 
-__all__ = ["copy_snapshot", "put_in_place", "analyze"]
+__all__ = ["copy_snapshot", "put_in_place", "move_to_its_place", "refuse_rows", "key_violation", "analyze"]
 
 LOAD_TRIES = 3
 
 Connection = psycopg.Connection[Any]
 
 
-def copy_snapshot(session: Session, snapshot: Snapshot) -> Staged:
-    """COPY the snapshot into a fresh table of ours. A task that ran twice shows in the count: then start over."""
+def copy_snapshot(session: Session, snapshot: Snapshot, *, create: str | None = None) -> Staged:
+    """COPY the snapshot into a fresh table of ours. A task that ran twice shows in the count: then start over.
+
+    ``create`` makes that table where it is to be more than the snapshot's columns; those have our types there too.
+    """
     check_types(snapshot.schema)
     loaded = session.own_table("load")
     for _ in range(LOAD_TRIES):
         with session.errors("creating the table to load"):
             session.drop("load")
-            session.main().execute(create_table(loaded, snapshot.schema))
+            session.main().execute(create or create_table(loaded, snapshot.schema))
         try:
             rows = staging.wire_rows(snapshot.read(), snapshot.schema)
             staged = staging.copy_from_tasks(rows, session.dsn, session.own_name("load"), snapshot.schema)
@@ -82,14 +86,14 @@ def put_in_place(session: Session, snapshot: Snapshot) -> tuple[str, ...]:
             if existing:
                 ddl = _insert_into_existing(connection, session, snapshot)
             else:
-                _move_to_its_place(connection, session)
+                move_to_its_place(session, connection.execute, name_key=True)
                 ddl = (create_table(name.identifier, snapshot.schema), add_primary_key(name.identifier, snapshot.key))
             positions.move_position(
                 connection, lease, expected=None, version=snapshot.version, table_id=snapshot.table_id
             )
     if not keyed:
         session.drop("load")
-        raise_alone(_key_violation(snapshot))  # not before the transaction has ended: it reads the source again
+        raise_alone(key_violation(snapshot))  # not before the transaction has ended: it reads the source again
     return ddl
 
 
@@ -102,12 +106,7 @@ def analyze(session: Session) -> None:
 def _insert_into_existing(connection: Connection, session: Session, snapshot: Snapshot) -> tuple[str, ...]:
     name, target, loaded = session.target, session.target.identifier, session.own_table("load")
     connection.execute(sql.SQL("lock table {} in share row exclusive mode").format(target))
-    found = connection.execute(sql.SQL("select exists (select 1 from {})").format(target)).fetchone()
-    if found == (True,):
-        raise TargetNotReady(
-            f"{name} was filled by somebody else while it was being loaded",
-            hint="empty it, or name another table",
-        )
+    refuse_rows(connection, session)
     ddl = tuple(additions(name, column_names(connection, name), snapshot.schema))
     for statement in ddl:
         connection.execute(statement)
@@ -116,26 +115,40 @@ def _insert_into_existing(connection: Connection, session: Session, snapshot: Sn
     return ddl
 
 
-def _move_to_its_place(connection: Connection, session: Session) -> None:
+def refuse_rows(connection: Connection, session: Session) -> None:
+    """Under a lock that keeps writers out: a target without a position is still empty."""
+    target = session.target
+    found = connection.execute(sql.SQL("select exists (select 1 from {})").format(target.identifier)).fetchone()
+    if found == (True,):
+        raise TargetNotReady(
+            f"{target} was filled by somebody else while it was being loaded",
+            hint="empty it, or name another table",
+        )
+
+
+def move_to_its_place(session: Session, run: Callable[[sql.Composed], object], *, name_key: bool) -> None:
+    """Inside the transaction: the loaded table becomes the target. ``name_key``: its primary key is named after it."""
     schema, table = session.target.schema, session.target.table
     name = session.own_name("load")
-    connection.execute(
-        sql.SQL("alter table {} set schema {}").format(session.own_table("load"), sql.Identifier(schema))
-    )
-    connection.execute(
-        sql.SQL("alter table {} rename to {}").format(sql.Identifier(schema, name), sql.Identifier(table))
-    )
+    run(sql.SQL("alter table {} set schema {}").format(session.own_table("load"), sql.Identifier(schema)))
+    run(sql.SQL("alter table {} rename to {}").format(sql.Identifier(schema, name), sql.Identifier(table)))
+    if not name_key:
+        return
     wanted = f"{table.encode()[: IDENTIFIER_BYTES - 5].decode(errors='ignore')}_pkey"
-    taken = connection.execute(
-        "select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = %s and c.relname = %s",
-        [schema, wanted],
-    ).fetchone()
+    taken = (
+        session.main()
+        .execute(
+            "select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = %s and c.relname = %s",
+            [schema, wanted],
+        )
+        .fetchone()
+    )
     if taken is None:
         index = sql.Identifier(schema, f"{name}_pkey")
-        connection.execute(sql.SQL("alter index {} rename to {}").format(index, sql.Identifier(wanted)))
+        run(sql.SQL("alter index {} rename to {}").format(index, sql.Identifier(wanted)))
 
 
-def _key_violation(snapshot: Snapshot) -> CdfError:
+def key_violation(snapshot: Snapshot) -> CdfError:
     try:
         faults = snapshot.key_faults()
     except Exception as error:

@@ -1,4 +1,5 @@
-"""The position of each target, and the lease of whoever may move it: one row in ``deltarelay.position``.
+"""The position of each target, and the lease of whoever may move it: one row in ``deltarelay.position``. What a person
+moved by hand is recorded in ``deltarelay.position_log``.
 
 The lease lives on the server's clock. It lasts ``LEASE_SECONDS`` and is renewed by a thread with its own connection,
 so that a runner that was killed keeps its successor waiting for one lease at most. Every taking of the lease raises the
@@ -9,6 +10,9 @@ allows.
 
 from __future__ import annotations
 
+import getpass
+import logging
+import os
 import threading
 import time
 import uuid
@@ -19,7 +23,7 @@ from typing import Any
 import psycopg
 
 from cdf.errors import Fenced, LeaseHeld, WindowOutOfOrder
-from cdf.sink import Position
+from cdf.sink import Position, PositionRecord, Standing
 
 __all__ = [
     "CREATE",
@@ -29,9 +33,13 @@ __all__ = [
     "take_lease",
     "lock_position",
     "move_position",
+    "move_recorded",
+    "read_standing",
     "release_lease",
     "Renewal",
 ]
+
+log = logging.getLogger("deltarelay.postgres")
 
 LEASE_SECONDS = 15.0
 RENEW_SECONDS = 4.0
@@ -52,6 +60,19 @@ create table if not exists deltarelay.position (
     lease_until     timestamptz,
     updated_at      timestamptz
 )""",
+    """\
+create table if not exists deltarelay.position_log (
+    id            bigint generated always as identity primary key,
+    target        text not null,
+    pipeline      text not null,
+    at            timestamptz not null default clock_timestamp(),
+    action        text not null,
+    from_version  bigint,
+    to_version    bigint not null,
+    os_user       text not null,
+    database_user text not null default session_user,
+    reason        text
+)""",
 )
 
 
@@ -63,21 +84,30 @@ class Lease:
 
 
 def missing(connection: Connection) -> tuple[str, ...]:
-    """The statements of CREATE whose object is not there: even ``if not exists`` asks for the right to create it."""
+    """The statements of CREATE whose object is not there: even ``if not exists`` asks for the right to create it.
+
+    An installation from before the log of positions lacks that table alone.
+    """
+    return tuple(statement for statement, there in zip(CREATE, _present(connection), strict=True) if not there)
+
+
+def _present(connection: Connection) -> tuple[bool, bool, bool]:
+    """Whether the schema, the positions and their log are there."""
     found = connection.execute(
         """
-        select not exists (select from pg_namespace where nspname = 'deltarelay'),
-               not exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace
-                            where n.nspname = 'deltarelay' and c.relname = 'position')
+        select count(distinct n.oid) > 0, count(*) filter (where c.relname = 'position') > 0,
+               count(*) filter (where c.relname = 'position_log') > 0
+          from pg_namespace n left join pg_class c on c.relnamespace = n.oid
+         where n.nspname = 'deltarelay'
         """
     ).fetchone()
     assert found is not None
-    return tuple(statement for statement, absent in zip(CREATE, found, strict=True) if absent)
+    return (found[0], found[1], found[2])
 
 
 def read_position(connection: Connection, target: str) -> Position:
     """The position as others see it; empty where nothing was ever recorded."""
-    if missing(connection):
+    if not _present(connection)[1]:
         return Position()
     row = connection.execute(
         "select version, source_table_id from deltarelay.position where target = %s", [target]
@@ -117,6 +147,8 @@ def take_lease(connection: Connection, target: str, *, pipeline: str, source: st
         holder = connection.execute(
             "select epoch, lease_until from deltarelay.position where target = %s", [target]
         ).fetchone()
+        if seen is None:
+            log.info("waiting for the lease of another runner", extra={"target": target})
         if (seen is not None and holder != seen) or time.monotonic() > deadline:
             raise LeaseHeld(
                 f"another runner is at work on {target}",
@@ -159,6 +191,65 @@ def move_position(connection: Connection, lease: Lease, *, expected: int | None,
     )
     if moved.rowcount != 1:
         raise fenced(lease.target)
+
+
+def move_recorded(
+    connection: Connection, lease: Lease, *, before: Position, to: Position, action: str, reason: str | None = None
+) -> None:
+    """Inside the transaction: move the position otherwise than by a window, and leave a record of who did it, and why."""
+    assert to.version is not None
+    assert to.table_id is not None
+    move_position(connection, lease, expected=before.version, version=to.version, table_id=to.table_id)
+    connection.execute(
+        """
+        insert into deltarelay.position_log (target, pipeline, action, from_version, to_version, os_user, reason)
+        select target, pipeline, %s, %s, %s, %s, %s from deltarelay.position where target = %s
+        """,
+        [action, before.version, to.version, _os_user(), reason, lease.target],
+    )
+
+
+def _os_user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container's user need not have a name
+        return f"uid {os.getuid()}"
+
+
+def read_standing(connection: Connection, target: str, *, most_records: int) -> Standing:
+    _, positions_there, log_there = _present(connection)
+    if not positions_there:
+        return Standing()
+    row = connection.execute(
+        """
+        select version, source_table_id, source, epoch, updated_at,
+               case when lease_until > clock_timestamp() then owner end,
+               case when lease_until > clock_timestamp() then lease_until end
+          from deltarelay.position where target = %s
+        """,
+        [target],
+    ).fetchone()
+    if row is None:
+        return Standing()
+    records: list[PositionRecord] = []
+    if log_there and most_records > 0:
+        found = connection.execute(
+            """
+            select at, action, from_version, to_version, os_user || ' as ' || database_user, reason
+              from deltarelay.position_log where target = %s order by id desc limit %s
+            """,
+            [target, most_records],
+        )
+        records = [PositionRecord(*record) for record in found]
+    return Standing(
+        position=Position() if row[0] is None else Position(version=row[0], table_id=row[1]),
+        source=row[2],
+        epoch=row[3],
+        updated_at=row[4],
+        lease_holder=row[5],
+        lease_until=row[6],
+        records=tuple(records),
+    )
 
 
 def release_lease(connection: Connection, lease: Lease) -> None:
@@ -210,8 +301,9 @@ class Renewal:
                     break  # fenced: the next apply will say so
             except psycopg.errors.LockNotAvailable:
                 continue
-            except psycopg.Error:
+            except psycopg.Error as error:
                 # The database may be back before the lease ends; if not, whoever takes over fences this runner.
+                log.warning("lease not renewed", extra={"target": self._lease.target, "sqlstate": error.sqlstate})
                 if connection is not None:
                     connection.close()
                 connection = None

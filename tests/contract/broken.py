@@ -229,6 +229,68 @@ class MixesUpTheOrder(MemorySink):
         super()._make_durable(replace(contents, changes=changes))
 
 
+class MergesOnReload(MemorySink):
+    """Keeps what the snapshot does not have."""
+
+    def reload(self, snapshot: Snapshot) -> Applied:
+        before = self.store.contents
+        applied = super().reload(snapshot)
+        after = self.store.contents
+        self.store.contents = replace(after, rows={**before.rows, **after.rows})
+        return applied
+
+
+class ReloadsUnderTheOldId(MemorySink):
+    def reload(self, snapshot: Snapshot) -> Applied:
+        old = self.store.contents.position.table_id or snapshot.table_id
+        return super().reload(replace(snapshot, table_id=old))
+
+
+class NeverGoesBack(MemorySink):
+    """Takes a reload for something that only goes forward."""
+
+    def reload(self, snapshot: Snapshot) -> Applied:
+        stands = self.store.contents.position.version
+        if stands is not None and snapshot.version <= stands:
+            return Applied(stands, replayed=True)
+        return super().reload(snapshot)
+
+
+class EmptiesFirst(MemorySink):
+    """Makes room before it knows what will come."""
+
+    def reload(self, snapshot: Snapshot) -> Applied:
+        self.store.check(self._epoch)
+        self.store.contents = Contents()
+        return super().reload(snapshot)
+
+
+class ReloadsUnfenced(MemorySink):
+    def reload(self, snapshot: Snapshot) -> Applied:
+        self._epoch = self.store.epoch
+        self.store.owner = self._owner
+        return super().reload(snapshot)
+
+    def _make_durable(self, contents: Contents) -> None:
+        self._epoch = self.store.epoch
+        super()._make_durable(contents)
+
+
+class ReloadsWithForce(MemorySink):
+    """Asks nobody who holds the lease."""
+
+    def open_to_reload(self, source: Source) -> Position:
+        self.store.expire_lease()
+        return super().open_to_reload(source)
+
+
+class ReloadsOnlyWhatIsFilled(MemorySink):
+    def reload(self, snapshot: Snapshot) -> Applied:
+        if self.store.contents.position.version is None:
+            return Applied(snapshot.version)
+        return super().reload(snapshot)
+
+
 @dataclass(frozen=True, slots=True)
 class Broken:
     """A sink and the tests that have to fail for it."""
@@ -278,4 +340,20 @@ BROKEN = [
     Broken(LetsSparkSpeak, ("errors_carry_no_values",)),
     Broken(AppendsAgain, ("the_same_window_again_changes_nothing", "a_window_with_a_gap_before_it_is_refused")),
     Broken(MixesUpTheOrder, ("every_change_is_kept_once_in_the_order_of_its_key",)),
+    Broken(MergesOnReload, ("a_reload_makes_the_target_equal_the_snapshot", "a_reload_may_leave_nothing")),
+    Broken(ReloadsUnderTheOldId, ("a_reload_takes_another_table",)),
+    Broken(NeverGoesBack, ("a_reload_may_go_back_in_versions",)),
+    Broken(
+        EmptiesFirst,
+        (
+            "an_interrupted_reload_changes_nothing_and_is_called_again",
+            "a_reload_refuses_keys_that_identify_no_row",
+        ),
+    ),
+    Broken(
+        ReloadsUnfenced,
+        ("a_runner_overtaken_in_the_midst_of_a_reload_is_fenced", "nothing_is_reloaded_unopened"),
+    ),
+    Broken(ReloadsWithForce, ("a_reload_waits_for_its_turn",)),
+    Broken(ReloadsOnlyWhatIsFilled, ("a_reload_of_an_empty_target_fills_it",)),
 ]

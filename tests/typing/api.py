@@ -29,6 +29,7 @@ def replicate(spark: SparkSession, dsn: str) -> RunResult:
     try:
         print(pipeline.plan().problems)
         result = pipeline.run(until=7, progress=watch)
+        result = pipeline.reload(progress=watch)
     except CdfError as error:
         print(error.code, error.hint, error.condition)
         raise

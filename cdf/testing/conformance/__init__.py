@@ -14,18 +14,19 @@ from __future__ import annotations
 import pytest
 
 # Before these modules are imported, so that their assertions show what they compared.
-for _part in ("harness", "load", "state", "history", "position", "runner"):
+for _part in ("harness", "load", "state", "history", "position", "runner", "reload"):
     pytest.register_assert_rewrite(f"{__name__}.{_part}")
 
 from cdf.testing.conformance.harness import SinkHarness  # noqa: E402
 from cdf.testing.conformance.history import HistoryPromises  # noqa: E402
 from cdf.testing.conformance.load import LoadPromises  # noqa: E402
 from cdf.testing.conformance.position import PositionPromises  # noqa: E402
+from cdf.testing.conformance.reload import ReloadPromises  # noqa: E402
 from cdf.testing.conformance.runner import RunnerPromises  # noqa: E402
 from cdf.testing.conformance.state import StatePromises  # noqa: E402
 
 __all__ = ["SinkConformance", "SinkHarness"]
 
 
-class SinkConformance(LoadPromises, StatePromises, HistoryPromises, PositionPromises, RunnerPromises):
+class SinkConformance(LoadPromises, StatePromises, HistoryPromises, PositionPromises, RunnerPromises, ReloadPromises):
     """Subclass it, name the subclass ``Test…`` and give it the fixture ``harness``."""

@@ -1,0 +1,166 @@
+"""Promises of sinks that can be made anew from a snapshot (``cdf.sink.Reloadable``)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql.types import StructType
+
+from cdf.errors import CdfError, Fenced, KeyViolation, LeaseHeld, PositionError
+from cdf.sink import Reloadable
+from cdf.testing.changes import Row, SampleTable, update
+from cdf.testing.conformance.harness import (
+    START,
+    SinkHarness,
+    assert_rows,
+    holds_start,
+    loaded,
+    only,
+    opened,
+    orders,
+    position,
+    refused,
+    row,
+    start,
+)
+from cdf.testing.faulty import unreadable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+OTHER = [row(1, "other", 7), row(4, None), row(5, "e", 5)]
+"""Against START: a row that differs, two that are new, and one that is gone."""
+
+
+@contextmanager
+def open_to_reload(harness: SinkHarness, table: SampleTable) -> Iterator[Reloadable]:
+    sink = harness.new_sink()
+    if not isinstance(sink, Reloadable):
+        pytest.skip("this sink is not Reloadable")
+    try:
+        sink.open_to_reload(table.source())
+        yield sink
+    finally:
+        sink.close()
+
+
+def reloaded(harness: SinkHarness, table: SampleTable, version: int, rows: Sequence[Row] = OTHER) -> None:
+    with open_to_reload(harness, table) as sink:
+        applied = sink.reload(table.snapshot(version, rows))
+    assert (applied.position, applied.inserts) == (version, len(rows))
+    assert_rows(harness, table, rows)
+    stands = position(harness, table)
+    assert (stands.version, stands.table_id, stands.pending) == (version, table.table_id, None)
+
+
+class ReloadPromises:
+    def test_a_reload_makes_the_target_equal_the_snapshot(self, spark: SparkSession, harness: SinkHarness) -> None:
+        only("state", harness)
+        table = orders(spark)
+        with loaded(harness, table):
+            pass
+        reloaded(harness, table, 9)
+        with opened(harness, table) as sink:  # and windows follow it
+            sink.apply(table.window(10, [update(OTHER[0], row(1, "next"))]))
+        assert_rows(harness, table, [row(1, "next"), *OTHER[1:]])
+
+    def test_a_reload_of_an_empty_target_fills_it(self, spark: SparkSession, harness: SinkHarness) -> None:
+        only("state", harness)
+        reloaded(harness, orders(spark), 3)
+
+    def test_a_reload_may_leave_nothing(self, spark: SparkSession, harness: SinkHarness) -> None:
+        only("state", harness)
+        table = orders(spark)
+        with loaded(harness, table):
+            pass
+        reloaded(harness, table, 5, [])
+
+    def test_a_reload_may_go_back_in_versions(self, spark: SparkSession, harness: SinkHarness) -> None:
+        only("state", harness)
+        table = orders(spark)
+        with loaded(harness, table):
+            pass
+        reloaded(harness, table, 2)
+        reloaded(harness, table, 2, START)  # and may be for the version where the target stands
+
+    def test_a_reload_takes_another_table(self, spark: SparkSession, harness: SinkHarness) -> None:
+        only("state", harness)
+        table = orders(spark)
+        with loaded(harness, table):
+            pass
+        schema = StructType().add("id", "long").add("name", "integer").add("note", "string")
+        other = dataclasses.replace(table, table_id="5a3b0c5e-0000-4000-8000-000000000002", schema=schema)
+        reloaded(harness, other, 1, [{"id": 1, "name": 5, "note": "x"}])
+
+    def test_an_interrupted_reload_changes_nothing_and_is_called_again(
+        self, spark: SparkSession, harness: SinkHarness
+    ) -> None:
+        only("state", harness)
+        table = orders(spark)
+        with loaded(harness, table):
+            pass
+        with open_to_reload(harness, table) as sink:
+            with refused(CdfError):
+                sink.reload(unreadable(table.snapshot(9, OTHER), at={"id": OTHER[0]["id"]}))
+            holds_start(harness, table)
+            assert position(harness, table).version == 4
+            sink.reload(table.snapshot(9, OTHER))
+        assert_rows(harness, table, OTHER)
+
+    def test_a_reload_refuses_keys_that_identify_no_row(self, spark: SparkSession, harness: SinkHarness) -> None:
+        only("state", harness)
+        table = orders(spark)
+        with loaded(harness, table):
+            pass
+        with open_to_reload(harness, table) as sink, refused(KeyViolation) as found:
+            sink.reload(table.snapshot(9, [*OTHER, row(1, "again"), {"name": "no key"}]))
+        assert (found.error.fields["null_rows"], found.error.fields["duplicate_keys"]) == (1, 1)
+        holds_start(harness, table)
+        assert position(harness, table).version == 4
+
+    def test_a_reload_waits_for_its_turn(self, spark: SparkSession, harness: SinkHarness) -> None:
+        only("state", harness)
+        table = orders(spark)
+        with loaded(harness, table), refused(LeaseHeld), open_to_reload(harness, table):
+            pass
+        holds_start(harness, table)
+
+    def test_a_runner_overtaken_in_the_midst_of_a_reload_is_fenced(
+        self, spark: SparkSession, harness: SinkHarness
+    ) -> None:
+        only("state", harness)
+        table = orders(spark)
+        with loaded(harness, table):
+            pass
+        second = harness.new_sink()
+        overtaken = False
+
+        def read() -> DataFrame:
+            nonlocal overtaken
+            if not overtaken:
+                harness.expire_lease()
+                second.open(table.source())
+                overtaken = True
+            return start(table, OTHER).read()
+
+        with open_to_reload(harness, table) as first, refused(Fenced):
+            first.reload(dataclasses.replace(table.snapshot(9, OTHER), read=read))
+        assert overtaken
+        second.close()
+        holds_start(harness, table)
+        assert position(harness, table).version == 4
+
+    def test_nothing_is_reloaded_unopened(self, spark: SparkSession, harness: SinkHarness) -> None:
+        only("state", harness)
+        table = orders(spark)
+        with loaded(harness, table):
+            pass
+        with open_to_reload(harness, table) as sink:
+            sink.close()
+            with refused(PositionError):
+                sink.reload(table.snapshot(9, OTHER))
+        holds_start(harness, table)

@@ -1,0 +1,49 @@
+"""The position moved by hand: what would make it a lie is refused, and who did it is recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from cdf.errors import WindowOutOfOrder
+from connectors.postgres import position as positions
+from connectors.postgres.inspection import inspected
+from connectors.postgres.reload import log_problems
+from connectors.postgres.schema import reflect
+
+if TYPE_CHECKING:
+    from cdf.sink import Position, Source
+    from connectors.postgres.schema import TargetName
+    from connectors.postgres.session import Session
+
+__all__ = ["move_problems", "move_position"]
+
+Connection = psycopg.Connection[Any]
+
+
+def move_problems(
+    connection: Connection, name: TargetName, source: Source, *, before: Position, to: Position
+) -> list[str]:
+    """What would stop a run once the position is ``to``."""
+    if before.version is None:
+        target = reflect(connection, name)
+        if target is None or (target.can_write and target.empty):
+            return [f"{name} holds no rows that could be taken over: `deltarelay run` fills it from a snapshot"]
+    return [*inspected(connection, name, source, standing=to).problems, *log_problems(connection)]
+
+
+def move_position(
+    session: Session, *, stands: Position, before: Position, to: Position, action: str, reason: str | None
+) -> None:
+    if stands != before:
+        raise WindowOutOfOrder(
+            f"{session.target} moved on to another position in the meantime",
+            hint="nothing was changed: look at `deltarelay position show`, and decide again",
+            position=stands.version,
+        )
+    with session.errors("moving the position"):
+        connection, lease = session.main(), session.held()
+        with connection.transaction():
+            positions.lock_position(connection, lease, expected=before.version, first=None)
+            positions.move_recorded(connection, lease, before=before, to=to, action=action, reason=reason)
