@@ -124,13 +124,14 @@ def start_java(conf: Any, log_file: str | Path | None, *, fetches: bool) -> Any:
 
 def not_started(said: str, log_file: str | Path | None) -> ConfigError:
     """The reason for a JVM that did not come up, as far as its output ``said`` tells it."""
-    missing = sorted(set(re.findall(r"unresolved dependency: ([^\s,\]]+?):? ", said)))
+    unknown = re.findall(r"unresolved dependency: ([^\s,\]]+?):? ", said)
+    missing = sorted({*unknown, *re.findall(r"download failed: ([^\s,\]!]+)!", said)})
     if missing or "download failed:" in said:
         names = ", ".join(name.replace("#", ":").replace(";", ":") for name in missing) or "the download failed"
         return ConfigError(
             f"the jars that Spark needs could not be fetched: {names}",
-            hint="give them by path (jars: in deltarelay.yaml, or DELTARELAY_JARS), or check the network, "
-            f"spark.jars.repositories and ~/.ivy2.5.2; {see_output(log_file)}",
+            hint="`deltarelay doctor` looks at the network and for what gets into Ivy's way; or give them by path (jars: in "
+            f"deltarelay.yaml, or DELTARELAY_JARS); {see_output(log_file)}",
         )
     if "UnsupportedClassVersionError" in said:
         return ConfigError("Java is too old for Spark", hint=HINT)

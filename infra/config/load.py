@@ -16,7 +16,7 @@ from infra.config.secrets import expand
 __all__ = ["load"]
 
 _LARGEST = 256 * 1024
-_EXAMPLE = "name the file with --config, or run `deltarelay demo`, which writes one"
+_EXAMPLE = "name the file with --config, or run `deltarelay init`, which writes one"
 
 
 def load(path: str | Path, *, environ: Mapping[str, str] | None = None) -> Project:
@@ -28,7 +28,7 @@ def load(path: str | Path, *, environ: Mapping[str, str] | None = None) -> Proje
     document = parse(text, report)
     report.quote = quoter(document, document.data)
     if document.data is None:
-        raise report.fail("is empty", hint="run `deltarelay demo`, which writes an example")
+        raise report.fail("is empty", hint="run `deltarelay init`, which writes an example")
     if not isinstance(document.data, dict):
         raise report.fail("must be a mapping, `name: value` per line", hint="start with `version: 1`")
     folder = Path(os.path.abspath(file)).parent  # noqa: PTH100  links stay: they may be moved between two runs

@@ -238,7 +238,8 @@ class Project(_Model):
     jars: tuple[Annotated[Path, PlainValidator(_jar), WithJsonSchema({"type": "string", "minLength": 1})], ...] = Field(
         default=(),
         title="Jars",
-        description="Local jars to use instead of resolving coordinates. Relative paths start at this file's folder.",
+        description="Local jars, or folders of jars, to use instead of fetching them. Relative paths start at this "
+        "file's folder.",
     )
 
     def pipeline(self, name: str) -> Pipeline:

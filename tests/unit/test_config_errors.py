@@ -191,7 +191,7 @@ def test_a_file_that_is_not_there_names_what_helps(tmp_path: Path) -> None:
             load(file, environ={})
         assert str(file) in caught.value.message
         assert "--config" in (caught.value.hint or "")
-        assert "deltarelay demo" in (caught.value.hint or "")
+        assert "deltarelay init" in (caught.value.hint or "")
 
 
 def test_an_unsupported_version_is_the_only_complaint(tmp_path: Path) -> None:

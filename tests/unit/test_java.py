@@ -93,7 +93,7 @@ def test_a_java_home_that_does_not_answer(tmp_path: Path) -> None:
         ),
         (
             'Exception in thread "main" java.lang.RuntimeException: [download failed: a.b#c;1.0!c.jar]',
-            "the jars that Spark needs could not be fetched: the download failed",
+            "the jars that Spark needs could not be fetched: a.b:c:1.0",
         ),
         (
             'Exception in thread "main" org.apache.spark.SparkException: Master must be yarn or local\n\tat a.b(C)',

@@ -1,0 +1,75 @@
+"""Checks of Delta's jars: are they here, or can they be fetched."""
+
+from __future__ import annotations
+
+import shlex
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from infra.doctor.finding import Finding, failed, ok, skipped, warning
+from infra.doctor.machine import Machine
+from infra.jars import CENTRAL, cached, examined, ivy_folder, poisoned
+from infra.spark import delta_package, jar_files
+
+__all__ = ["jars", "maven"]
+
+_ELSEWHERE = ("spark.jars.ivySettings", "spark.jars.repositories")
+_BY_PATH = (
+    "or where there is a network run `deltarelay jars fetch DIR`, copy DIR to this machine and name it: `jars: [DIR]`, "
+    "or DELTARELAY_JARS"
+)
+_PATIENCE_SECONDS = 5.0
+
+
+def jars(machine: Machine, given: Sequence[Path], conf: Mapping[str, str]) -> Finding:
+    """By path, else in Ivy's cache, else at the registry."""
+    files = jar_files(list(given) or None, machine.environment)
+    if files:
+        local = [name for name in files if "://" not in name]
+        found = examined(local)
+        if found.problems and len(local) == len(files):
+            return failed("jars", "; ".join(found.problems), "`deltarelay jars fetch DIR`, and name DIR alone")
+        return ok("jars", f"{len(files)} given by path")
+    ivy = ivy_folder(machine.home, conf)
+    if cached(ivy):
+        return ok("jars", f"{delta_package()} is in {ivy}")
+    if told := [name for name in _ELSEWHERE if name in conf]:
+        text = f"{delta_package()} is not here yet, and {told[0]} says where it comes from: not looked at"
+        return warning("jars", text, "`deltarelay doctor --spark` tries it")
+    address = f"{CENTRAL}/{delta_package().replace('.', '/', 1).replace(':', '/')}"
+    return _fetchable(address)
+
+
+def _fetchable(address: str) -> Finding:
+    artifact, version = address.rsplit("/", 2)[1:]
+    asked = urllib.request.Request(f"{address}/{artifact}-{version}.pom", method="HEAD")
+    try:
+        with urllib.request.urlopen(asked, timeout=_PATIENCE_SECONDS):
+            return ok("jars", f"{artifact} {version} is not here yet; the first start fetches it from {CENTRAL}")
+    except urllib.error.HTTPError as error:
+        reason = f"it answers {error.code}"
+    except (OSError, ValueError) as error:
+        reason = type(getattr(error, "reason", error)).__name__
+    return failed(
+        "jars",
+        f"{artifact} {version} is not here, and {CENTRAL} cannot be reached ({reason})",
+        f"check the network and the proxy, {_BY_PATH}",
+    )
+
+
+def maven(machine: Machine, given: Sequence[Path], conf: Mapping[str, str]) -> Finding:
+    """Maven leaves descriptions without their jars; Ivy finds them first, believes them, and fails."""
+    if jar_files(list(given) or None, machine.environment):
+        return skipped("maven", "the jars are given by path, so nothing is looked for in ~/.m2")
+    found = poisoned(machine.home)
+    if not found:
+        return ok("maven", f"nothing in {machine.home / '.m2'} gets into the way of Spark's Ivy")
+    certain = [one for one in found if one.certain]
+    folders = [str(one.folder) for one in certain or found]
+    shown = ", ".join(folders[:3]) + (f" and {len(folders) - 3} more" if len(folders) > 3 else "")
+    text = f"{shown}: a .pom without its .jar, where Spark's Ivy looks first"
+    fix = f"delete the folder{'s' if len(folders) > 1 else ''}: rm -r {shlex.join(folders)}"
+    here_already = bool(cached(ivy_folder(machine.home, conf)))
+    return (failed if certain and not here_already else warning)("maven", text, fix)
