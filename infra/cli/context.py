@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from infra.cli.output import Output
+from infra.logs import LOG_FORMAT_VARIABLE, LogFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +24,8 @@ __all__ = [
     "Config",
     "Json",
     "Debug",
+    "Verbose",
+    "Logs",
     "Pipelines",
     "Until",
     "DEFAULT_CONFIG",
@@ -37,6 +40,17 @@ Config = Annotated[Path, typer.Option("--config", "-c", help="The configuration 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout (docs/reference/json.md).")]
 Debug = Annotated[
     bool, typer.Option("--debug", help="Show the trace of an error (it may quote row values), and keep Spark's log.")
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Also show details: the seconds of each step, the DDL that is run.")
+]
+Logs = Annotated[
+    LogFormat,
+    typer.Option(
+        "--log-format",
+        envvar=LOG_FORMAT_VARIABLE,
+        help="How log lines look on stderr; auto: JSON from a command that stays up, unless stderr is a terminal.",
+    ),
 ]
 Pipelines = Annotated[
     list[str] | None, typer.Option("--pipeline", "-p", help="Only this pipeline; may be given several times.")
@@ -65,7 +79,7 @@ def spark_session(output: Output, project: Project | None) -> Iterator[SparkSess
 
     # PySpark logs every error that it raises on stderr, with the server's text, which may quote rows
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        PySparkLogger.getLogger(name).disabled = True
+        PySparkLogger.getLogger(name).disabled = not output.debug
     folder = Path(tempfile.gettempdir()) / f"deltarelay-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     log_file = folder / f"spark-{os.getpid()}.log"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdf.errors import CdfError, ConfigError, SourceError
 from cdf.result import plain
+from infra import logs
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,13 +64,21 @@ class Output:
     _consoles: dict[str, Console] = field(default_factory=dict)
 
     def note(self, text: str, *, style: str | None = None) -> None:
-        """A line for whoever watches; never data."""
+        """A line for whoever watches; never data. Where stderr is a log of JSON lines it is one of them."""
+        if logs.json_lines():
+            logs.bind().info(text.strip())
+            return
         self._console("err").print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
     def line(self, text: str = "", *, style: str | None = None) -> None:
         """A line of the answer, for people; nothing with --json."""
         if not self.as_json:
             self._console("out").print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+    def clear(self) -> None:
+        """An empty screen, on a terminal."""
+        if not self.as_json and self._console("out").is_terminal:
+            self._console("out").clear()
 
     def table(
         self,
@@ -109,20 +118,21 @@ class Output:
         code = exit_code_of(error) if exit_code is None else exit_code
         if self.as_json:
             self._document(code, {"error": plain(error.to_dict())})
-        for line in error_lines(error):
-            self.note(line)
-        self._trace(error)
+        self._tell(error)
         return code
 
     def failure(self, name: str, error: CdfError) -> int:
         """One pipeline of several failed and the others go on; returns the exit code that this one asks for."""
-        for line in error_lines(error):
-            self.note(f"{name}: {line}")
-        self._trace(error)
+        self._tell(error, name)
         return exit_code_of(error)
 
-    def _trace(self, error: CdfError) -> None:
+    def _tell(self, error: CdfError, name: str | None = None) -> None:
         self.puzzled |= type(error).code in {CdfError.code, SourceError.code}
+        if logs.json_lines():
+            logs.bind(**({"pipeline": name} if name else {})).error("failed", exc_info=error)
+            return
+        for line in error_lines(error):
+            self.note(f"{name}: {line}" if name else line)
         if self.debug:
             import traceback
 
@@ -148,7 +158,7 @@ class Output:
     def progress_console(self) -> Console | None:
         """Where a moving progress display may be drawn: a terminal, or None."""
         console = self._console("err")
-        return console if console.is_terminal and not self.as_json else None
+        return console if console.is_terminal and not self.as_json and not logs.json_lines() else None
 
 
 def in_our_words(error: Exception) -> CdfError:

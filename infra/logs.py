@@ -1,0 +1,248 @@
+"""Log lines on stderr: one JSON object per line, or one plain line for people. stdout stays data.
+
+``configure`` is called by the command line alone. Our own lines come from ``bind`` here and, further down, from the
+standard library's ``logging.getLogger("deltarelay.…")``: ``cdf`` and ``connectors`` know nothing of structlog, and a program
+that uses them as libraries keeps its own logging.
+
+Other people's loggers (py4j, PySpark, drivers) are silent unless ``debug``: they quote what a server said, and a server
+quotes rows. For the same reason a trace is only ever printed with ``debug``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import os
+import secrets
+import sys
+import traceback
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TextIO
+
+from cdf.errors import CdfError, ConfigError
+from cdf.results import Step
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from structlog.stdlib import BoundLogger
+    from structlog.typing import ExcInfo
+
+    from cdf.results import Followed
+
+    Event = MutableMapping[str, Any]
+
+__all__ = ["LOG_FORMAT_VARIABLE", "LogFormat", "bind", "configure", "json_lines", "log_details", "log_step"]
+
+LOG_FORMAT_VARIABLE = "DELTARELAY_LOG_FORMAT"
+
+OURS = "deltarelay"
+
+
+class LogFormat(StrEnum):
+    auto = "auto"
+    """JSON for a command that stays up and whose stderr is no terminal, else human."""
+    human = "human"
+    json = "json"
+
+
+class _Stderr(logging.Handler):
+    """To the ``sys.stderr`` of the moment: a live display puts its own in place while it draws."""
+
+    json = False
+    run = ""
+    debug = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            if self.formatter is None:
+                self.setFormatter(_formatter(self.json, self.run, self.debug))
+            stream: TextIO = sys.stderr
+            stream.write(self.format(record) + "\n")
+            stream.flush()
+        except Exception:
+            self.handleError(record)
+
+
+_handler = _Stderr()
+
+
+def configure(
+    log_format: LogFormat | str | None = None,
+    *,
+    long_running: bool = False,
+    verbose: bool = False,
+    debug: bool = False,
+) -> str:
+    """Set up logging for this process; called again, the last call counts. → the run's id, a field of every line
+
+    Without a ``log_format`` the environment's counts, else ``auto``. Shown are warnings; from a command that stays up, and
+    as JSON, also what is merely worth knowing (info); with ``verbose`` every detail of ours; with ``debug`` also the other
+    loggers, and traces.
+    """
+    chosen = _chosen(log_format)
+    as_json = chosen is LogFormat.json or (chosen is LogFormat.auto and long_running and not sys.stderr.isatty())
+    _handler.json, _handler.run, _handler.debug = as_json, secrets.token_hex(4), debug
+    _handler.setFormatter(
+        None
+    )  # made with the first line: most commands log nothing, and structlog takes 0.1 s to import
+
+    ours, others = logging.getLogger(OURS), logging.getLogger()
+    ours.propagate = False
+    ours.handlers = [_handler]
+    if verbose or debug:
+        ours.setLevel(logging.DEBUG)
+    else:
+        ours.setLevel(logging.INFO if long_running or as_json else logging.WARNING)
+    # Not just without a handler: Python prints the warnings of loggers that have none
+    others.handlers = [_handler if debug else logging.NullHandler()]
+    others.setLevel(logging.INFO if debug else logging.WARNING)
+    # py4j complains of every JVM that is stopped, and of every job that Ctrl-C ends
+    logging.getLogger("py4j").setLevel(logging.INFO if debug else logging.CRITICAL)
+    logging.captureWarnings(True)
+    return _handler.run
+
+
+def _chosen(log_format: LogFormat | str | None) -> LogFormat:
+    name = log_format or os.environ.get(LOG_FORMAT_VARIABLE) or LogFormat.auto
+    try:
+        return LogFormat(name)
+    except ValueError:
+        raise ConfigError(
+            f"{name!r} is not a log format", hint=f"{LOG_FORMAT_VARIABLE} is one of {', '.join(LogFormat)}"
+        ) from None
+
+
+def json_lines() -> bool:
+    """Is stderr a log of JSON lines, so that nothing else may be written to it?"""
+    return _handler.json
+
+
+def bind(**fields: Any) -> BoundLogger:
+    """A logger whose every line has these fields: ``bind(pipeline=name).info("window applied", version=7)``.
+
+    Events are lowercase and constant; what varies is a field: names, counts, versions, seconds, and never a row's value or
+    key.
+    """
+    import structlog
+
+    logger: BoundLogger = structlog.wrap_logger(
+        logging.getLogger(OURS),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+    )
+    return logger.bind(**fields)
+
+
+def log_step(log: BoundLogger, step: Step | Followed) -> None:
+    """One line for a durable step, and with ``verbose`` a second one of ``log_details``."""
+    fields: dict[str, Any] = {"first_version": step.first, "version": step.last}
+    if isinstance(step, Step):
+        applied = step.applied
+        conflicts = applied.conflicts.total
+        fields |= {"inserts": applied.inserts, "updates": applied.updates, "deletes": applied.deletes}
+        fields["seconds"] = round(sum(applied.seconds.values()), 3)
+    else:
+        conflicts = step.conflicts.total
+        fields |= {"rows_in": step.rows_in, "rows_applied": step.rows_applied, "rows_per_second": step.rows_per_second}
+        fields["seconds"] = step.seconds["total"]
+        fields |= {"lag_versions": step.lag_versions, "lag_seconds": step.lag_seconds}
+    if conflicts:
+        fields["conflicts"] = conflicts
+    log.info(
+        "snapshot copied" if step.kind == "load" else "window applied",
+        **{name: value for name, value in fields.items() if value is not None},
+    )
+    log_details(log, step)
+
+
+def log_details(log: BoundLogger, step: Step | Followed) -> None:
+    """For ``verbose``: the seconds of each part of a step, and the DDL that was run."""
+    done = step.applied if isinstance(step, Step) else step
+    fields: dict[str, Any] = {f"{part}_seconds": seconds for part, seconds in done.seconds.items()}
+    if done.ddl:
+        fields["ddl"] = list(done.ddl)
+    log.debug("step done", version=step.last, **fields)
+
+
+# ── one line ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _formatter(as_json: bool, run: str, debug: bool) -> logging.Formatter:
+    from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level
+
+    def with_run(_logger: Any, _method: str, event: Event) -> Event:
+        return {**event, "run": run}
+
+    return ProcessorFormatter(
+        foreign_pre_chain=[add_log_level, ExtraAdder()],
+        processors=[
+            ProcessorFormatter.remove_processors_meta,
+            with_run,
+            _traced if debug else _untraced,
+            _machine if as_json else _human,
+        ],
+    )
+
+
+def _error_of(event: Event) -> BaseException | None:
+    given: ExcInfo | BaseException | bool | None = event.pop("exc_info", None)
+    if given is True:
+        given = sys.exc_info()[1]
+    if isinstance(given, tuple):
+        given = given[1]
+    return given if isinstance(given, BaseException) else None
+
+
+def _untraced(_logger: Any, _method: str, event: Event) -> Event:
+    """What went wrong in our own words; anybody else's words may quote a row, so of these only the kind is told."""
+    return _told(event, _error_of(event))
+
+
+def _traced(_logger: Any, _method: str, event: Event) -> Event:
+    if (error := _error_of(event)) is not None:
+        _told(event, error)["trace"] = "".join(traceback.format_exception(error)).rstrip()
+    return event
+
+
+def _told(event: Event, error: BaseException | None) -> Event:
+    if isinstance(error, CdfError):
+        given = {"error": error.message, "code": error.code, "condition": error.condition, "hint": error.hint}
+        event.update({name: text for name, text in given.items() if text})
+    elif error is not None:
+        event["error"] = type(error).__name__
+    return event
+
+
+def _head(event: Event) -> dict[str, Any]:
+    """The fields that stand first in every line; the others stay in ``event``."""
+    return {name: event.pop(name) for name in ("level", "event", "run", "pipeline") if name in event}
+
+
+def _machine(_logger: Any, _method: str, event: Event) -> str:
+    import json
+
+    now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return json.dumps({"time": now, **_head(event), **event}, default=str)
+
+
+def _human(_logger: Any, _method: str, event: Event) -> str:
+    head, trace = _head(event), event.pop("trace", None)
+    level = "" if head["level"] in ("info", "debug") else f"{head['level']}: "
+    whose = f"{head['pipeline']}: " if "pipeline" in head else ""
+    fields = "".join(f" {name}={_word(value)}" for name, value in event.items())
+    line = f"{dt.datetime.now():%H:%M:%S} {_line(whose)}{level}{_line(str(head['event']))}{fields}"
+    return f"{line}\n{trace}" if trace else line
+
+
+def _word(value: Any) -> str:
+    text = str(value)
+    return text if text and text.isprintable() and " " not in text else repr(text)
+
+
+def _line(text: str) -> str:
+    return text if text.isprintable() else repr(text)
