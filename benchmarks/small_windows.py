@@ -1,112 +1,90 @@
 """Which way is shorter for a small window: through the driver, or through the tasks?
 
-For each size the same kind of window is applied both ways, in alternating order, onto a table of its own each; after every
-timed run the target's rows are compared with the source's. Prints the ratio driver ÷ tasks of the medians (below 1: the
-driver's way is shorter) and keeps it in ``benchmarks/results/small_windows.json``.
-
-    python -m benchmarks.small_windows [--rounds 7]
+For each size the same window is applied both ways, onto a table of its own each, in an order left to chance. The ratio is
+driver ÷ tasks of the medians of staging and applying: the largest one among the windows that go through the driver by
+default, so that above 1 the limit (``SMALL_WINDOW_BYTES``) is too high. ``detail`` has every size, also those above the
+limit: where their ratio is below 1, it is too low.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
-import statistics
-import sys
-import tempfile
-import time
-from importlib.metadata import version
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-import psycopg
-
-from cdf import ChangeFeed, Pipeline
+from benchmarks.answer import Answer
+from benchmarks.lab import Lab, median
+from cdf import ChangeFeed, Pipeline, Step
 from connectors.postgres import PostgresSink
-from infra.embedded_postgres import EmbeddedPostgres
-from infra.spark import session
+from connectors.postgres.sink import SMALL_WINDOW_BYTES
 
-SIZES = (1, 1_000, 10_000, 50_000)
+__all__ = ["measure"]
+
+AIM = 1.0
+SIZES = (1, 1_000, 10_000, 20_000, 50_000)
 WAYS = {"driver": 2**62, "tasks": 0}
-RESULTS = Path(__file__).parent / "results" / "small_windows.json"
+COLUMNS = (
+    "id, concat('name ', id) as name, cast(id * 1.25 as decimal(12,2)) as amount, id % 7 as kind,"
+    " timestamp_micros(id * 1000003) as at, rand(1) as score, uuid() as note"
+)
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--rounds", type=int, default=7)
-    rounds = arguments.parse_args().rounds
-    with tempfile.TemporaryDirectory() as folder:
-        spark = session(master="local[2]", log_file=Path(folder) / "spark.log", conf={"spark.driver.memory": "4g"})
-        with EmbeddedPostgres(Path(folder) / "postgres") as server:
-            found = measure(spark, server.dsn, folder, rounds)
-        spark.stop()
-    print(f"{'changes':>8} {'driver s':>9} {'tasks s':>9} {'driver ÷ tasks':>15}")
-    for one in found:
-        print(f"{one['changes']:>8} {one['driver_seconds']:>9.3f} {one['tasks_seconds']:>9.3f} {one['ratio']:>15.2f}")
-    machine = {"cores": 2, "python": platform.python_version(), "pyspark": version("pyspark"), "rounds": rounds}
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps({"machine": machine, "sizes": found}, indent=2) + "\n")
-
-
-def measure(spark: Any, dsn: str, folder: str, rounds: int) -> list[dict[str, Any]]:
-    path = f"{folder}/source"
-    columns = (
-        "id, concat('name ', id) as name, cast(id * 1.25 as decimal(12,2)) as amount, id % 7 as kind,"
-        " timestamp_micros(id * 1000003) as at, rand(1) as score, uuid() as note"
-    )
-    spark.sql(
+def measure(lab: Lab) -> Iterator[Answer]:
+    sizes, table_rows = ((1, 100), 1_000) if lab.quick else (SIZES, 200_000)
+    path = str(lab.folder / "small-windows")
+    lab.spark.sql(
         f"create table delta.`{path}` using delta tblproperties (delta.enableChangeDataFeed=true)"
-        f" as select {columns} from range(200000)"
+        f" as select {COLUMNS} from range({table_rows})"
     )
-    feed = ChangeFeed(spark, path)
+    feed = ChangeFeed(lab.spark, path)
     pipelines = {
-        way: Pipeline(feed, PostgresSink(dsn, table=f"public.{way}", small_window_bytes=limit), key=["id"])
+        way: Pipeline(
+            feed, PostgresSink(lab.dsn, table=f"public.by_{way}", small_window_bytes=limit), key=["id"], name=way
+        )
         for way, limit in WAYS.items()
     }
     for pipeline in pipelines.values():
         pipeline.run()
-    results = []
-    for size in SIZES:
-        seconds: dict[str, list[float]] = {way: [] for way in WAYS}
-        for round_number in range(rounds + 2):
-            # Half updates of rows all over the table, half new rows
-            low = 10**9 + size * 1000 + round_number * size
-            spark.sql(
-                f"merge into delta.`{path}` t using (select {columns} from"
-                f" (select id * 37 % 200000 as id from range({size // 2}) union select {low} + id from"
-                f" range({size - size // 2}))) s"
-                " on t.id = s.id when matched then update set * when not matched then insert *"
-            )
-            order = list(WAYS) if round_number % 2 else list(reversed(WAYS))
-            for way in order:
-                steps: list[float] = []
-                pipelines[way].run(progress=lambda step, steps=steps: steps.append(sum(step.applied.seconds.values())))
-                if round_number >= 2:  # the first two warm up
-                    seconds[way].append(sum(steps))
-            check(spark, dsn, path)
-        driver, tasks = statistics.median(seconds["driver"]), statistics.median(seconds["tasks"])
-        results.append(
-            {
-                "changes": size,
-                "driver_seconds": round(driver, 4),
-                "tasks_seconds": round(tasks, 4),
-                "ratio": round(driver / tasks, 3),
-            }
+    figures = [_one_size(lab, pipelines, path, size, table_rows) for size in sizes]
+    by_driver = [one for one in figures if one["change_bytes"] <= SMALL_WINDOW_BYTES]
+    worst = max(by_driver, key=lambda one: one["ratio"])
+    yield Answer(
+        question="small_windows",
+        ratio=worst["ratio"],
+        aim=AIM,
+        better="lower",
+        words=f"{worst['changes']:,} changes: driver {worst['driver_seconds']:.3f} s, tasks {worst['tasks_seconds']:.3f} s",
+        detail={"limit_bytes": SMALL_WINDOW_BYTES, "sizes": figures},
+    )
+
+
+def _one_size(lab: Lab, pipelines: dict[str, Pipeline], path: str, size: int, table_rows: int) -> dict[str, Any]:
+    feed = pipelines["driver"].feed
+    seconds: dict[str, list[float]] = {way: [] for way in pipelines}
+    change_bytes: list[float] = []
+    for counts in lab.rounds(warm_up=2, timed=7):
+        # Half updates of rows all over the table, half new rows
+        version = feed.log.latest()
+        low = 10**9 + version * 10**6
+        lab.spark.sql(
+            f"merge into delta.`{path}` t using (select {COLUMNS} from"
+            f" (select id * 37 % {table_rows} as id from range({size // 2}) union select {low} + id from"
+            f" range({size - size // 2}))) s"
+            " on t.id = s.id when matched then update set * when not matched then insert *"
         )
-        print(f"{size} changes done", file=sys.stderr)
-    return results
-
-
-def check(spark: Any, dsn: str, path: str) -> None:
-    expected = tuple(spark.sql(f"select count(*), sum(amount), sum(id) from delta.`{path}`").first())
-    with psycopg.connect(dsn) as connection:
-        for way in WAYS:
-            found = connection.execute(f"select count(*), sum(amount), sum(id)::bigint from {way}").fetchone()
-            assert found == expected, (way, found, expected)
-
-
-if __name__ == "__main__":
-    began = time.monotonic()
-    main()
-    print(f"took {time.monotonic() - began:.0f} s", file=sys.stderr)
+        change_bytes.append(sum(one.change_bytes for one in feed.log.commits(version + 1, version + 1)))
+        for way in lab.shuffled(list(pipelines)):
+            done: list[Step] = []
+            pipelines[way].run(progress=done.append)
+            lab.check(pipelines[way])
+            if counts:
+                seconds[way].append(sum(sum(step.applied.seconds.values()) for step in done))
+    driver, tasks = median(seconds["driver"]), median(seconds["tasks"])
+    figures = {
+        "changes": size,
+        "change_bytes": round(median(change_bytes)),
+        "driver_seconds": round(driver, 4),
+        "tasks_seconds": round(tasks, 4),
+        "ratio": round(driver / tasks, 3),
+    }
+    lab.say("  " + ", ".join(f"{name} {value}" for name, value in figures.items()))
+    return figures

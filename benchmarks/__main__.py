@@ -1,0 +1,73 @@
+"""``make bench``: asks the questions, prints one table, keeps the answers in ``benchmarks/results``.
+
+The environment chooses: ``ONLY=history,freshness`` asks only these, ``QUICK=1`` asks each in its smallest size and keeps the
+answers apart. The exit code is 0 whatever the figures, 1 where a question could not be answered, 130 after Ctrl-C, which
+keeps what was measured before.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from benchmarks import freshness, history, small_windows
+from benchmarks.answer import Answer, keep, show
+from benchmarks.lab import Lab, conditions
+from infra.interrupt import ctrl_c_counts
+
+Question = Callable[[Lab], Iterator[Answer]]
+
+QUESTIONS: dict[str, Question] = {
+    "freshness": freshness.measure,
+    "history": history.measure,
+    "small_windows": small_windows.measure,
+}
+RESULTS = Path(__file__).parent / "results"
+
+
+def main(environment: Mapping[str, str]) -> int:
+    quick = environment.get("QUICK", "") not in ("", "0")
+    names = [name for name in environment.get("ONLY", "").replace(",", " ").split() if name] or list(QUESTIONS)
+    if unknown := set(names) - set(QUESTIONS):
+        print(f"no such question: {', '.join(sorted(unknown))} (there are {', '.join(QUESTIONS)})", file=sys.stderr)
+        return 2
+    under = conditions()
+    answers: list[Answer] = []
+    code = 0
+    try:
+        with Lab(quick=quick) as lab:
+            for name in names:
+                code = max(code, _ask(name, lab, answers))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        code = 130
+    if answers:
+        file = RESULTS / ("quick.json" if quick else "latest.json")
+        keep(answers, file, under)
+        print(show(answers))
+        print(f"kept in {os.path.relpath(file)}", file=sys.stderr)
+    return code
+
+
+def _ask(name: str, lab: Lab, answers: list[Answer]) -> int:
+    lab.say(f"{name} …")
+    began = time.monotonic()
+    try:
+        with ctrl_c_counts():
+            for answer in QUESTIONS[name](lab):
+                answers.append(answer)
+                lab.say(f"  {answer.question}: {answer.ratio:.2f}  {answer.words}")
+    except Exception:  # the other questions can still be answered
+        traceback.print_exc()
+        lab.say(f"{name} could not be answered")
+        return 1
+    lab.say(f"{name} took {time.monotonic() - began:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))
