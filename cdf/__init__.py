@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cdf.errors import CdfError
+    from cdf.follow import Following
     from cdf.pipeline import Pipeline
-    from cdf.results import Plan, RunResult, Step
+    from cdf.results import Followed, FollowStatus, Plan, RunResult, Step
     from cdf.sink import Applied, Capabilities, Conflicts, Inspection, Position, Sink, Source
     from cdf.source import ChangeFeed, FeedEnabled, FeedStatus
     from cdf.verify import Difference, Verification
@@ -21,6 +22,9 @@ __all__ = [
     "Plan",
     "Step",
     "RunResult",
+    "Following",
+    "Followed",
+    "FollowStatus",
     "Verification",
     "Difference",
     "Sink",
@@ -39,7 +43,8 @@ __all__ = [
 _HOMES = {
     "cdf.errors": ("CdfError",),
     "cdf.pipeline": ("Pipeline",),
-    "cdf.results": ("Plan", "RunResult", "Step"),
+    "cdf.follow": ("Following",),
+    "cdf.results": ("Followed", "FollowStatus", "Plan", "RunResult", "Step"),
     "cdf.sink": ("Applied", "Capabilities", "Conflicts", "Inspection", "Position", "Sink", "Source"),
     "cdf.source": ("ChangeFeed", "FeedEnabled", "FeedStatus"),
     "cdf.verify": ("Difference", "Verification"),

@@ -26,6 +26,7 @@ __all__ = ["TableLog", "LogListing"]
 
 _FEW = 50
 """Up to so many commit files are read one by one, at about 4 ms each; more are left to a Spark job."""
+_FEW_SINCE = 10
 _LOG_GONE = {
     "DELTA_VERSIONS_NOT_CONTIGUOUS",
     "DELTA_LOG_FILE_NOT_FOUND",
@@ -33,8 +34,9 @@ _LOG_GONE = {
     "DELTA_TRUNCATED_TRANSACTION_LOG",
 }
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_COMMIT_FILE = re.compile(r"^(\d{20})\.json$")
-_CHECKPOINT_FILE = re.compile(r"^(\d{20})\.checkpoint\.")
+_COMMIT_FILE = re.compile(r"/(\d{20})\.json; [^\n]*?modification_time=(\d+)")
+_CHECKPOINT_FILE = re.compile(r"/(\d{20})\.checkpoint\.")
+_GLOB = re.compile(r"([\\*?{}\[\]])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,9 @@ class TableLog:
 
     def latest(self) -> int:
         """The newest version, by Delta's own reading of the log. Costs milliseconds when nothing is new."""
+        return int(self._snapshot().version())
+
+    def _snapshot(self) -> Any:
         with self._readable():
             snapshot = self._delta.update(
                 False, getattr(self._delta, "update$default$2")(), getattr(self._delta, "update$default$3")()
@@ -115,55 +120,77 @@ class TableLog:
             raise TableNotFound(
                 f"there is no Delta table at {self.location}", hint="check the path or name of the table"
             )
-        return version
+        return snapshot
 
     def metadata(self, version: int | None = None) -> Metadata:
         """The table's metadata, now or as of a version. Not limited by the retention of deleted files."""
-        latest = self.latest()
-        if version is None or version == latest:
-            snapshot = self._delta.unsafeVolatileSnapshot()
-        else:
+        # One snapshot for both questions: the log that Delta keeps in mind is shared by everybody in this JVM
+        snapshot = self._snapshot()
+        if version is not None and self._may_differ(version, int(snapshot.version())):
             try:
-                snapshot = self._delta.getSnapshotAt(
-                    version,
-                    getattr(self._delta, "getSnapshotAt$default$2")(),
-                    getattr(self._delta, "getSnapshotAt$default$3")(),
-                    False,
-                )
-            except Exception as error:
+                with self._readable():
+                    snapshot = self._delta.getSnapshotAt(
+                        version,
+                        getattr(self._delta, "getSnapshotAt$default$2")(),
+                        getattr(self._delta, "getSnapshotAt$default$3")(),
+                        False,
+                    )
+            except VersionsExpired as error:
                 raise VersionsExpired(
                     f"version {version} of {self.location} can no longer be reconstructed from the log",
-                    hint="raise delta.logRetentionDuration for the future; "
-                    "for now the target has to be made anew from a snapshot",
-                    condition=condition_of(error),
+                    hint="make the target anew from a snapshot, `deltarelay run --reload`; "
+                    "raise delta.logRetentionDuration so that commits last longer",
+                    condition=error.condition,
                     version=version,
                 ) from error
         return _metadata(json.loads(snapshot.metadata().json())["metaData"])
 
+    def _may_differ(self, version: int, latest: int) -> bool:
+        """False where the few commits since ``version`` show that none wrote metadata: rebuilding an older state of the
+        table costs more the longer its history is."""
+        if not 0 <= latest - version <= _FEW_SINCE:
+            return version != latest
+        since = self.files(version, latest)
+        return len(since) <= latest - version or any(
+            '"metaData"' in self._text(later) for later in range(version + 1, latest + 1)
+        )
+
     def listing(self) -> LogListing:
-        times: dict[int, dt.datetime] = {}
-        checkpoints: set[int] = set()
+        """Everything in the log's folder. Its cost grows with the table's history: a window asks ``files`` instead."""
         with self._readable():
-            found_files = self._files.listStatus(self._folder)
-        for status in found_files:
-            name = status.getPath().getName()
-            if found := _COMMIT_FILE.match(name):
-                times[int(found.group(1))] = _utc(status.getModificationTime())
-            elif found := _CHECKPOINT_FILE.match(name):
-                checkpoints.add(int(found.group(1)))
-        return LogListing(dict(sorted(times.items())), frozenset(checkpoints))
+            # The whole array as one text: asking for each file's name and time would be two calls to the JVM per file
+            found = str(self._jvm.org.apache.commons.lang3.ArrayUtils.toString(self._files.listStatus(self._folder)))
+        times = {int(version): _utc(int(millis)) for version, millis in _COMMIT_FILE.findall(found)}
+        return LogListing(dict(sorted(times.items())), frozenset(map(int, _CHECKPOINT_FILE.findall(found))))
+
+    def files(self, first: int, last: int) -> Mapping[int, dt.datetime]:
+        """Version → modification time of the commit files of ``first..last`` that are there, ascending."""
+        if last - first >= _FEW:
+            return {version: time for version, time in self.listing().times.items() if first <= version <= last}
+        found: dict[int, dt.datetime] = {}
+        for version in range(first, last + 1):
+            with self._readable():
+                path = self._path(version)
+                if self._files.exists(path):
+                    found[version] = _utc(self._files.getFileStatus(path).getModificationTime())
+        return found
+
+    def missing(self, first: int, last: int) -> list[int]:
+        """The versions of ``first..last`` whose commit file is gone."""
+        there = self.files(first, last)
+        return [version for version in range(first, last + 1) if version not in there]
 
     def commits(self, first: int, last: int) -> Iterator[Commit]:
         """The commits ``first..last``, read one by one as they are asked for.
 
         Raises VersionsExpired, naming the versions, where a commit file of the range is missing.
         """
-        listing = self.listing()
-        if missing := listing.missing(first, last):
+        files = self.files(first, last)
+        if missing := [version for version in range(first, last + 1) if version not in files]:
             raise missing_commits(self.location, missing)
         previous: dt.datetime | None = None
         for version in range(first, last + 1):
-            commit = parse_commit(version, self._text(version), listing.times[version])
+            commit = parse_commit(version, self._text(version), files[version])
             # Delta's own rule: commit times never run backwards, whatever the files' clocks say
             if previous is not None and commit.timestamp <= previous:
                 commit = _later(commit, previous + dt.timedelta(milliseconds=1))
@@ -179,7 +206,7 @@ class TableLog:
 
     def metadata_commits(self, first: int, last: int) -> list[tuple[int, Metadata]]:
         """The commits of ``first..last`` that write metadata, ascending. Missing commit files are passed over."""
-        versions = [version for version in self.listing().times if first <= version <= last]
+        versions = list(self.files(first, last))
         if len(versions) <= _FEW:
             pairs = [(version, self._text(version)) for version in versions]
             return [
@@ -194,7 +221,7 @@ class TableLog:
         from pyspark.sql import functions as F
 
         rows = (
-            self._spark.read.text([str(self._path(version).toString()) for version in versions])
+            self._spark.read.text([_GLOB.sub(r"\\\1", str(self._path(version).toString())) for version in versions])
             .where(F.col("value").startswith('{"metaData"'))
             .select(F.input_file_name().alias("file"), "value")
             .collect()
@@ -234,20 +261,22 @@ class TableLog:
 
     def _text(self, version: int) -> str:
         try:
-            stream = self._files.open(self._path(version))
-        except Exception as error:
+            with self._readable():
+                stream = self._files.open(self._path(version))
+                try:
+                    return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+                finally:
+                    stream.close()
+        except VersionsExpired as error:
             raise missing_commits(self.location, [version]) from error
-        try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
 
 
 def missing_commits(table: str, versions: list[int]) -> VersionsExpired:
     shown = ", ".join(map(str, versions[:5])) + (f" … {versions[-1]}" if len(versions) > 5 else "")
     return VersionsExpired(
         f"the commit files of version {shown} of {table} are gone: the changes in them cannot be read",
-        hint="the target has to be made anew from a snapshot; raise delta.logRetentionDuration so that it lasts longer",
+        hint="make the target anew from a snapshot, `deltarelay run --reload`; "
+        "raise delta.logRetentionDuration so that commits last longer",
         versions=versions[:100],
     )
 
@@ -288,6 +317,7 @@ def parse_commit(version: int, text: str, modified: dt.datetime) -> Commit:
         user_metadata=info.get("userMetadata"),
         change_files=len(read),
         change_bytes=sum(read),
+        atomic=bool(change_sizes),
         metadata=metadata,
     )
 

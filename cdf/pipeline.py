@@ -12,26 +12,32 @@ Everything else in this file decides what must be refused before the first of th
 from __future__ import annotations
 
 import datetime as dt
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cdf.change import METADATA_COLUMNS
 from cdf.errors import (
     CdfError,
     FeedNotEnabled,
+    LeaseHeld,
     TableReplaced,
     VersionNotFound,
+    VersionsExpired,
 )
+from cdf.follow import Following
 from cdf.log import missing_commits
+from cdf.micro_batches import MicroBatches
 from cdf.net import check_key, quoted
 from cdf.plan import make_plan
 from cdf.readers.batch import check_commits, check_session, load_range
 from cdf.readers.bounds import Bound, parse_timestamp, resolve_end, resolve_start
 from cdf.readers.snapshot import read_snapshot
-from cdf.results import Plan, RunResult, Step, Totals
+from cdf.reload import make_anew
+from cdf.results import Followed, Plan, RunResult, Step, Totals
 from cdf.schema import check_followed, compare
 from cdf.sink import Applied, Inspection, Position, Sink, Source
 from cdf.verify import Verification, verify
@@ -71,6 +77,7 @@ class Pipeline:
         self.start = start
         self.name = name or feed.table
         self.limits = limits or Limits()
+        self._at_work = threading.Lock()
         self._start_bound()
 
     # ── the walk ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -86,27 +93,94 @@ class Pipeline:
         began = time.monotonic()
         last = self.last_version(until)
         totals = Totals()
-        with self._opened(last) as position:
-            if position.version is None and self.loads_first():
-                step = self._load(last)
-                position = replace(position, version=step.applied.position)
+        with self.opened(last) as position:
+            stands = position.version
+            for step in self.steps(position, last):
+                stands = step.applied.position
                 totals.add(step)
                 if progress is not None:
                     progress(step)
-            for window in self.windows(position, last):
-                step = Step("window", window.first, window.last, last, self._apply(window))
-                position = replace(position, version=step.applied.position)
-                totals.add(step)
-                if progress is not None:
-                    progress(step)
-        return totals.result(self.name, self.feed.table, position.version, last, time.monotonic() - began)
+        return totals.result(self.name, self.feed.table, stands, last, time.monotonic() - began)
+
+    def reload(self, *, progress: Callable[[Step], None] | None = None) -> RunResult:
+        """Make the target anew from a snapshot at the latest version, then catch up as ``run`` does.
+
+        For a target that no run can bring further, or that ``verify`` found to differ: it does not matter where the target
+        stands, nor that the table was replaced. Readers see the old rows until they see the new ones. Rows that no run
+        of ours has brought there are refused: their position has to be adopted first.
+        """
+        began = time.monotonic()
+        step = make_anew(self)
+        if progress is not None:
+            progress(step)
+        after = self.run(progress=progress)
+        return replace(
+            after,
+            loaded_rows=step.applied.inserts,
+            ddl=(*step.applied.ddl, *after.ddl),
+            seconds=round(time.monotonic() - began, 3),
+        )
+
+    def steps(
+        self, position: Position, last: int, *, through: Callable[[Window], Window] | None = None
+    ) -> Iterator[Step]:
+        """From an open sink's position to ``last``, one durable step after the other. Each window passes ``through``."""
+        if position.version is None and self.loads_first():
+            step = self._load(last)
+            position = replace(position, version=step.applied.position)
+            yield step
+        for window in self.windows(position, last):
+            given = window if through is None else through(window)
+            yield Step("window", window.first, window.last, last, self.apply(given))
+
+    def follow(
+        self,
+        checkpoint: str | None = None,
+        trigger: Mapping[str, Any] | None = None,
+        *,
+        progress: Callable[[Followed], None] | None = None,
+    ) -> Following:
+        """Catch up, then follow the table by a structured streaming query until the handle is stopped.
+
+        Returns at once. ``trigger`` is ``{"processingTime": "1 second"}`` (the default) or ``{"availableNow": True}``, which
+        ends by itself. ``checkpoint`` is a folder for what Spark keeps while the query runs (default: a temporary one);
+        the position is the sink's, so nothing in it is needed after a restart. ``progress`` is called after each durable
+        step, in the handle's thread. A database that cannot be reached is waited for, once it could be; a new column is
+        followed; what needs a person's decision ends it, and ``await_termination`` raises that error.
+        """
+        return Following(
+            self, checkpoint=checkpoint, trigger=trigger or {"processingTime": "1 second"}, progress=progress
+        )
+
+    @contextmanager
+    def foreach_batch(self, *, progress: Callable[[Followed], None] | None = None) -> Iterator[MicroBatches]:
+        """For a streaming query of your own: the function for ``writeStream.foreachBatch``, over the open sink.
+
+            with pipeline.foreach_batch() as apply:
+                query = feed.stream(start_version=5).writeStream.foreachBatch(apply).option(...).start()
+                query.awaitTermination()
+
+        The query has to read this pipeline's table, and nothing else. Its micro-batches only tell how far the table has
+        got: commits are read as a whole whatever its limits, options, filters and checkpoint are, so a small
+        ``max_files_per_trigger`` or an old checkpoint does no harm. The target is loaded and brought up to date first.
+        """
+        last = self.last_version(None)
+        with self.opened(last) as position:
+            batches = MicroBatches(self, position, progress=progress)
+            # Also where a checkpoint is ahead of a target that was restored: no micro-batch may come for a long time
+            batches.advance(last)
+            try:
+                yield batches
+            finally:
+                batches.stop()
+                batches.idle.wait(60.0)
 
     def _load(self, last: int) -> Step:
         version = min(self.start_version(), last)
         snapshot = self.snapshot(version)
         if version < last:
             # A copy whose history cannot be followed would be a target that no run can bring further
-            self._check_ahead(version + 1, last)
+            self.check_ahead(version + 1, last)
         try:
             applied = self.sink.load(snapshot)
         except CdfError:
@@ -115,7 +189,8 @@ class Pipeline:
             raise snapshot.failure(error) from error
         return Step("load", version, version, last, applied)
 
-    def _apply(self, window: Window) -> Applied:
+    def apply(self, window: Window) -> Applied:
+        """Hand one window to the open sink; whatever goes wrong comes out as a CdfError."""
         try:
             return self.sink.apply(window)
         except CdfError:
@@ -137,21 +212,35 @@ class Pipeline:
         return found
 
     @contextmanager
-    def _opened(self, last: int) -> Iterator[Position]:
+    def opened(self, last: int) -> Iterator[Position]:
         """The sink, open and checked against the source; closed whatever happens."""
-        # Looked at first, so that a table that was replaced is refused before the lease or any DDL.
-        stands = self.inspect(last).position
-        self.check_position(stands)
-        if stands.version is not None and stands.version < last:
-            self._check_ahead(stands.version + 1, last)
+        with self.alone():
+            # Looked at first, so that a table that was replaced is refused before the lease or any DDL.
+            stands = self.inspect(last).position
+            self.check_position(stands)
+            if stands.version is not None and stands.version < last:
+                self.check_ahead(stands.version + 1, last)
+            try:
+                # The schema at the end of this run: what comes after it is not this run's concern
+                end = max(last, stands.version or 0)
+                position = self.sink.open(self.source(self.feed.log.metadata(end).schema))
+                self.check_position(position)
+                yield position
+            finally:
+                self.sink.close()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """A sink is used from one thread at a time; opening it would close it under the other one."""
+        if not self._at_work.acquire(blocking=False):
+            raise LeaseHeld(
+                f"the pipeline {self.name} is at work in this process already",
+                hint="wait for its end, or stop following first",
+            )
         try:
-            # The schema at the end of this run: what comes after it is not this run's concern
-            end = max(last, stands.version or 0)
-            position = self.sink.open(self.source(self.feed.log.metadata(end).schema))
-            self.check_position(position)
-            yield position
+            yield
         finally:
-            self.sink.close()
+            self._at_work.release()
 
     def windows(self, position: Position, last: int) -> Iterator[Window]:
         """The windows from the position on. A pending window comes first, with exactly its recorded bounds."""
@@ -165,7 +254,7 @@ class Pipeline:
             yield from self._cut(first, last, self.limits, begins=position.version is None)
 
     def _cut(self, first: int, last: int, limits: Limits, *, begins: bool = False) -> Iterator[Window]:
-        before = self._check_ahead(first, last, begins=begins)
+        before = self.check_ahead(first, last, begins=begins)
         schema = before.schema
 
         def starts_segment(commit: Commit) -> bool:
@@ -182,16 +271,19 @@ class Pipeline:
                     in_force = commit.metadata.schema
             yield self._window(commits, in_force, before.table_id)
 
-    def _check_ahead(self, first: int, last: int, *, begins: bool = False) -> Metadata:
+    def check_ahead(self, first: int, last: int, *, begins: bool = False) -> Metadata:
         """Refuse what lies ahead and cannot be followed, before any of it is applied.
 
         → the metadata before ``first``, or at it where a history ``begins`` there: its schema changes nothing yet.
         """
-        listing = self.feed.log.listing()
-        if missing := listing.missing(first, last):
+        log = self.feed.log
+        if missing := log.missing(first, last):
             raise missing_commits(self.feed.table, missing)
-        before = self.feed.log.metadata(first if begins else max(first - 1, listing.earliest))
-        now = self.feed.log.metadata(first)
+        now = log.metadata(first)
+        before = now
+        if not begins and first > 0:
+            with suppress(VersionsExpired):  # the log may begin at ``first`` itself
+                before = log.metadata(first - 1)
         if now.table_id == before.table_id and not now.feed_enabled:
             raise FeedNotEnabled(
                 f"the change feed of {self.feed.table} was off at version {first}, where the changes would begin",
@@ -208,7 +300,7 @@ class Pipeline:
                     f"version {version} of {self.feed.table} turned the change feed off: "
                     "changes made while it is off are never recorded",
                     hint=f"run with --until {version - 1} to apply everything before it; turn the feed on again, "
-                    "then the target has to be made anew from a snapshot",
+                    f"then make the target anew: `deltarelay run --reload -p {self.name}`",
                     condition="DELTA_MISSING_CHANGE_DATA",
                     version=version,
                 )
@@ -270,7 +362,8 @@ class Pipeline:
             raise VersionNotFound(
                 f"the target stands at version {position.version}, but {self.feed.table} ends at {latest}: "
                 "the source was restored from an older copy",
-                hint="bring the source's newer commits back, or begin with an empty target",
+                hint="bring the source's newer commits back, or make the target anew: "
+                f"`deltarelay run --reload -p {self.name}`",
                 latest=latest,
             )
 
@@ -278,7 +371,7 @@ class Pipeline:
         return TableReplaced(
             f"{self.feed.table} {what}: it was dropped and created again, or CREATE OR REPLACE TABLE was run",
             hint="its history does not continue the target's: name a new target table, "
-            "or drop the target and its position, and run again from a snapshot",
+            f"or make this one anew: `deltarelay run --reload -p {self.name}`",
             table=self.feed.table,
         )
 
@@ -300,7 +393,7 @@ class Pipeline:
         if self.start == "snapshot":
             return self.feed.log.latest()
         earliest = self.feed.status().earliest_version
-        assert earliest is not None  # the feed is on: _opened has checked
+        assert earliest is not None  # the feed is on: opened has checked
         return earliest
 
     def last_version(self, until: int | str | dt.datetime | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -9,7 +10,7 @@ from typing import Literal
 from cdf.result import Result
 from cdf.sink import Applied, Conflicts
 
-__all__ = ["Plan", "PlannedWindow", "RunResult", "Step", "Totals"]
+__all__ = ["Followed", "FollowStatus", "Plan", "PlannedWindow", "RunResult", "Step", "Totals"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,59 @@ class RunResult(Result):
     conflicts: Conflicts
     ddl: tuple[str, ...]
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Followed(Result):
+    """One durable step while a pipeline follows its table; also what a log line or a listener's record holds."""
+
+    pipeline: str
+    table: str
+    at: dt.datetime
+    kind: Literal["load", "window"]
+    first: int
+    last: int
+    rows_in: int | None
+    """Rows of the feed (of the table for a load); None where they could not be counted on the way."""
+    rows_applied: int
+    """Net changes for a state sink, changes for a history sink."""
+    rows_per_second: float
+    """``rows_applied`` over ``seconds["total"]``."""
+    seconds: Mapping[str, float]
+    """By step of the sink; ``total`` also has the planning of the window."""
+    conflicts: Conflicts
+    ddl: tuple[str, ...]
+    position: int
+    latest_version: int
+    lag_versions: int
+    lag_seconds: float
+    """Age of the oldest commit that is not applied yet; 0 when there is none."""
+    query_id: str | None
+    """With ``run_id`` and ``batch_id`` the ids of Spark's ``StreamingQueryProgress``; None while catching up."""
+    run_id: str | None
+    batch_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FollowStatus(Result):
+    """Where a pipeline that follows its table stands this moment."""
+
+    pipeline: str
+    table: str
+    state: Literal["starting", "catching_up", "following", "waiting", "stopped", "failed"]
+    """``waiting``: something temporary is in the way and is tried again."""
+    position: int | None
+    lag_versions: int | None
+    lag_seconds: float | None
+    """Age of the oldest commit that is not applied, at this moment."""
+    windows: int
+    """Durable steps since it was started; ``rows_applied`` is the sum of theirs."""
+    rows_applied: int
+    queries: int
+    """Streaming queries started so far."""
+    last: Followed | None
+    code: str | None
+    error: str | None
 
 
 @dataclass(slots=True)

@@ -47,6 +47,8 @@ class Commit:
     change_files: int = 0
     change_bytes: int = 0
     """Size of the files that the feed reads for this commit; 0 for a commit that changes no row."""
+    atomic: bool = False
+    """The commit wrote change files of its own (``cdc`` actions): Delta's stream never delivers a part of it."""
     metadata: Metadata | None = None
     """Set where the commit writes new table metadata (also when only a property changed)."""
 
@@ -121,11 +123,13 @@ class Window:
         """False where the log alone shows that no row changed (OPTIMIZE, VACUUM, properties)."""
         return any(commit.change_files for commit in self.commits)
 
-    def net(self) -> DataFrame:
-        """At most one change per key, equal in result to the sequence; see ``cdf.net``."""
+    def net(self, *, small: bool = False) -> DataFrame:
+        """At most one change per key, equal in result to the sequence; see ``cdf.net``. ``small``: by one task, which spares
+        a small window the shuffle."""
         from cdf.net import net_effect
 
-        return net_effect(self.read(), self.key)
+        rows = self.read()
+        return net_effect(rows.coalesce(1) if small else rows, self.key)
 
     def failure(self, error: Exception) -> CdfError:
         """What stopped a Spark job over this window's rows, in words; a CdfError is handed back as it is."""

@@ -26,6 +26,8 @@ __all__ = ["delta_package", "session", "settings"]
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 JARS_VARIABLE = "DELTARELAY_JARS"
+DEFAULT_MASTER = "local[*,4]"
+"""All cores, and four tries for a task, as on a cluster: plain ``local[*]`` fails the job with the first lost worker."""
 
 # Delta's jars ask for older Hadoop clients than the ones that PySpark carries; both on one class path is one too many.
 _EXCLUDED = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
@@ -60,6 +62,8 @@ def settings(
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
         # The default cuts Arrow batches by bytes as well, which makes many small ones out of wide rows.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+        # Noting the line of Python behind every column costs a millisecond each, 0.1 s for every window
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
@@ -117,7 +121,7 @@ def session(
 ) -> SparkSession:
     """A session with Delta: the one that is already active in this process, else a new one.
 
-    ``master`` is ``local[*]`` unless spark-submit has started this process. With ``log_file`` all that the JVM, Ivy and
+    ``master`` is ``local[*,4]`` unless spark-submit has started this process. With ``log_file`` all that the JVM, Ivy and
     the Python workers print goes to the end of that file and nothing to our stdout or stderr. Whatever goes wrong is a
     ConfigError that names the cause.
     """
@@ -128,7 +132,7 @@ def session(
         return _reused(SparkSession.builder.getOrCreate())
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
-        master = (conf or {}).get("spark.master") or master or "local[*]"
+        master = (conf or {}).get("spark.master") or master or DEFAULT_MASTER
         # Workers run `python3` from PATH unless told otherwise: outside our environment, without pyarrow.
         # Where spark-submit is in charge, its own choice stands: a cluster may keep Python elsewhere than the driver.
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -187,6 +191,8 @@ def _local_settings(master: str) -> dict[str, str]:
         # The defaults (200 and 50 tasks) make every small commit take seconds on one machine.
         "spark.sql.shuffle.partitions": str(cores),
         "spark.databricks.delta.snapshotPartitions": str(cores),
+        # Else a VACUUM of a small table is ten thousand tasks
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(cores),
         "spark.executorEnv.PYSPARK_PYTHON": sys.executable,
     }
     if root := _source_tree():

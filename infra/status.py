@@ -62,13 +62,14 @@ def pipeline_status(project: Project, name: str, *, now: dt.datetime | None = No
         if position.table_id is not None and position.table_id != table.table_id:
             raise TableReplaced(
                 f"{source} is another table than the one the target was filled from",
-                hint="name a new target table, or drop the target and its position, and run again from a snapshot",
+                hint=f"name a new target table, or make this one anew: `deltarelay run --reload -p {name}`",
             )
         if position.version is not None and position.version > table.version:
             raise VersionNotFound(
                 f"the target stands at version {position.version}, but {source} ends at {table.version}: "
                 "the source was restored from an older copy",
-                hint="bring the source's newer commits back, or begin with an empty target",
+                hint="bring the source's newer commits back, or make the target anew: "
+                f"`deltarelay run --reload -p {name}`",
             )
     except CdfError as error:
         return PipelineStatus(

@@ -1,3 +1,3 @@
 """Lists the fixture plugins, nothing else."""
 
-pytest_plugins = ["tests.fixtures.fix_spark", "tests.fixtures.fix_postgres"]
+pytest_plugins = ["tests.fixtures.fix_spark", "tests.fixtures.fix_postgres", "tests.fixtures.fix_commands"]

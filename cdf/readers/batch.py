@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
 
     from cdf.source import ChangeFeed
 
-__all__ = ["read_range", "load_range", "check_session", "translate"]
+__all__ = ["read_range", "load_range", "check_session", "setting", "translate"]
 
 _MAPPING = "delta.columnMapping.mode"
 _SCHEMA_AS_OF = "spark.databricks.delta.changeDataFeed.allowTimeTravelOptionsForSchema"
+_SETTING = threading.RLock()
 _IGNORE = (
     "spark.sql.files.ignoreMissingFiles",
     "spark.sql.files.ignoreCorruptFiles",
@@ -52,7 +54,8 @@ def load_range(feed: ChangeFeed, first: int, last: int) -> DataFrame:
     )
     try:
         if _outlived(feed, first, last):
-            with _schema_as_of(feed.spark):
+            # Lets ``versionAsOf`` choose the schema of a feed; counts only while the DataFrame is made
+            with setting(feed.spark, _SCHEMA_AS_OF, "true"):
                 return reader.option("versionAsOf", last).load(feed.location)
         return reader.load(feed.location)
     except Exception as error:
@@ -72,17 +75,19 @@ def _outlived(feed: ChangeFeed, first: int, last: int) -> bool:
 
 
 @contextmanager
-def _schema_as_of(spark: SparkSession) -> Iterator[None]:
-    """Lets ``versionAsOf`` choose the schema of a feed. Counts only while the DataFrame is made."""
-    before = spark.conf.get(_SCHEMA_AS_OF, None)
-    spark.conf.set(_SCHEMA_AS_OF, "true")
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(_SCHEMA_AS_OF)
-        else:
-            spark.conf.set(_SCHEMA_AS_OF, before)
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """A setting of the session while something is made with it, put back afterwards. One at a time: pipelines that follow
+    share the session."""
+    with _SETTING:
+        before = spark.conf.get(name, None)
+        spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            if before is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, before)
 
 
 def check_session(spark: SparkSession) -> None:
@@ -97,7 +102,7 @@ def check_session(spark: SparkSession) -> None:
 
 def check_commits(feed: ChangeFeed, first: int, last: int) -> None:
     """Delta reads across missing commit files in batch without an error (``failOnDataLoss`` is fixed to false there)."""
-    if missing := feed.log.listing().missing(first, last):
+    if missing := feed.log.missing(first, last):
         raise missing_commits(feed.table, missing)
 
 
@@ -148,13 +153,12 @@ def translate(error: Exception, *, table: str, first: int, last: int) -> CdfErro
             condition=condition,
         )
     if (
-        (condition or "").startswith("FAILED_READ_FILE")
+        condition in {"FAILED_READ_FILE.FILE_NOT_EXIST", "DELTA_FILE_NOT_FOUND_DETAILED"}
         or "FileNotFoundException" in text
-        or (condition == "DELTA_FILE_NOT_FOUND_DETAILED")
     ):
         return VersionsExpired(
             f"files that {versions} needs cannot be read: VACUUM may have removed them",
-            hint="the target has to be made anew from a snapshot; "
+            hint="make the target anew from a snapshot, `deltarelay run --reload`; "
             "raise delta.deletedFileRetentionDuration above the longest pause of the pipeline",
             condition=condition,
         )

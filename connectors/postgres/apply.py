@@ -6,6 +6,7 @@ commit      lock and check the position, add new columns, recount staging, DELET
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from connectors.postgres.session import Session
 
 __all__ = ["WindowWriter"]
+
+log = logging.getLogger("deltarelay.postgres")
 
 TRUNCATE_FROM_ROWS = 2_000
 """Staging is emptied by DELETE below, by TRUNCATE (which costs more at the start and nothing per row) from here on."""
@@ -71,7 +74,7 @@ class WindowWriter:
         table = self._session.own_name("stage")
         by_driver = window.change_bytes <= self._small_window_bytes
         try:
-            rows = staging.wire_net(window.net(), window.schema, window.key)
+            rows = staging.wire_net(window.net(small=by_driver), window.schema, window.key)
             return (
                 self._by_driver(rows, table) if by_driver else staging.copy_from_tasks(rows, self._session.dsn, table)
             )
@@ -107,6 +110,7 @@ class WindowWriter:
                 ):  # 57014 is somebody's cancellation, not a lost connection
                     raise
                 # That a connection broke since the last window shows now: once more with a new one
+                log.info("copying again with a new connection", extra={"table": table, "sqlstate": error.sqlstate})
         self._bulk = staging.bulk_connection(self._session.dsn)
         return self._copied(batches, table)
 
@@ -155,7 +159,7 @@ class WindowWriter:
             return ()
         there = column_names(connection, self._session.target)
         if not there:
-            raise TargetNotReady(f"{self._session.target} is gone", hint="restore it, or begin anew with another table")
+            raise TargetNotReady(f"{self._session.target} is gone", hint="`deltarelay run --reload` makes it anew")
         ddl = tuple(additions(self._session.target, there, window.schema))
         for statement in ddl:
             connection.execute(statement)

@@ -36,6 +36,8 @@ _REFUSED = {
     r"permission denied for database": "42501",
 }
 _TRANSIENT_CLASSES = {"08", "53", "57", "40", "55"}
+_TRANSIENT = {"25006", "25P03", "25P04"}
+"""A standby that was promoted or not yet; a transaction that was ended because its runner had been paused in it."""
 TASK_MARK = "DELTARELAY_STAGING"
 
 
@@ -121,7 +123,7 @@ def of_state(
     if state in _CHANGED:
         return TargetNotReady(
             f"{doing}: the target is no longer what it was when the run began ({_name(state)})",
-            hint="`deltarelay plan` names what is missing: restore it, or begin anew with another table",
+            hint="`deltarelay plan` names what is missing: restore it, or make the target anew with `run --reload`",
             condition=state,
         )
     if state[:2] in {"22", "23"}:
@@ -136,7 +138,7 @@ def of_state(
             hint="raise statement_timeout for this role, or make windows smaller (window.max_bytes)",
             condition=state,
         )
-    if state[:2] in _TRANSIENT_CLASSES:
+    if state[:2] in _TRANSIENT_CLASSES or state in _TRANSIENT:
         return SinkUnavailable(
             f"{where} is not available for {doing} ({_name(state)})",
             hint="nothing is half written: run again when the database can be reached",

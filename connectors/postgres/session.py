@@ -61,6 +61,12 @@ class Session:
             raise PositionError("the sink is not open", hint="call open first")
         return self.lease
 
+    def cancel(self) -> None:
+        """The statement that the main connection waits for ends with an error; from any thread."""
+        if (connection := self._connection) is not None:
+            with suppress(psycopg.Error):
+                connection.cancel_safe(timeout=5)
+
     def close(self) -> None:
         """Give the lease back and drop what is ours, as far as the database can be reached."""
         if self.lease is not None:
@@ -140,7 +146,7 @@ class Session:
         try:
             yield
         except psycopg.OperationalError as error:
-            if not (sqlstate_of(error) or "").startswith(("08", "57")) or not self._durable(version):
+            if not (sqlstate_of(error) or "").startswith(("08", "57", "25P")) or not self._durable(version):
                 raise
 
     def _durable(self, version: int) -> bool:

@@ -1,23 +1,26 @@
 """A PostgreSQL table that equals the source at its position.
 
     load      COPY from the tasks into a fresh table of ours, add the key, move it to its place     ┐ with the position,
-    apply     COPY the net effect into staging, recount; DELETE, then key-sorted upsert             ┘ in one transaction
+    apply     COPY the net effect into staging, recount; DELETE, then key-sorted upsert             │ in one transaction
+    reload    COPY into a fresh table and swap it in, or merge what differs                         ┘
 
-This file is the front; ``load``, ``apply`` and ``compare`` beside it do the work.
+This file is the front; ``load``, ``apply``, ``reload``, ``moves`` and ``compare`` beside it do the work.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
 
 from cdf.errors import ConfigError, TableReplaced, TargetNotReady, WindowOutOfOrder
 from cdf.schema import ChangeKind
-from cdf.sink import Applied, Capabilities, Image, Inspection, Position, Source
+from cdf.sink import Applied, Capabilities, Image, Inspection, Position, Source, Standing
 from connectors.postgres import position as positions
 from connectors.postgres.apply import WindowWriter
 from connectors.postgres.compare import PostgresImage
@@ -25,6 +28,8 @@ from connectors.postgres.config import split_table
 from connectors.postgres.errors import raise_alone
 from connectors.postgres.inspection import inspected
 from connectors.postgres.load import analyze, copy_snapshot, put_in_place
+from connectors.postgres.moves import move_position, move_problems
+from connectors.postgres.reload import reload, reload_problems
 from connectors.postgres.schema import IDENTIFIER_BYTES, TargetName
 from connectors.postgres.session import Session
 
@@ -32,6 +37,10 @@ if TYPE_CHECKING:
     from cdf.window import Snapshot, Window
 
 __all__ = ["PostgresSink"]
+
+log = logging.getLogger("deltarelay.postgres")
+
+Connection = psycopg.Connection[Any]
 
 SMALL_WINDOW_BYTES = 1024 * 1024
 """Windows with at most so many bytes of change files pass through the driver: no Python workers, one COPY."""
@@ -95,23 +104,45 @@ class PostgresSink:
         with self._session.errors("reading the position"), self._session.connect() as connection:
             return positions.read_position(connection, str(self.target))
 
+    def now(self) -> dt.datetime:
+        with self._session.errors("reading the clock"), self._session.connect() as connection:
+            row = connection.execute("select clock_timestamp()").fetchone()
+        assert row is not None
+        moment: dt.datetime = row[0]
+        return moment
+
     def open(self, source: Source) -> Position:
+        return self._taken(
+            source,
+            lambda connection: inspected(connection, self.target, source).problems,
+            hint="`deltarelay plan` shows this list without starting a run; "
+            "where the columns do not fit any more, `run --reload` makes the target anew",
+        )
+
+    def _taken(
+        self,
+        source: Source,
+        problems_of: Callable[[Connection], Sequence[str]],
+        *,
+        hint: str = "nothing was changed: mend this, and try again",
+    ) -> Position:
+        """The lease, taken where nothing stands in the way."""
         self.close()
         try:
-            return self._opened(source)
+            return self._opened(source, problems_of, hint)
         except BaseException:
             self.close()
             raise
 
-    def _opened(self, source: Source) -> Position:
+    def _opened(self, source: Source, problems_of: Callable[[Connection], Sequence[str]], hint: str) -> Position:
         with self._session.errors("opening the target"):
             connection = self._session.main()
-            inspection = inspected(connection, self.target, source)
-            if inspection.problems:
+            problems = problems_of(connection)
+            if problems:
                 raise TargetNotReady(
-                    f"{self.target} cannot be written: " + "; ".join(inspection.problems),
-                    hint="`deltarelay plan` shows this list without starting a run",
-                    problems=list(inspection.problems),
+                    f"{self.target} cannot be written: " + "; ".join(problems),
+                    hint=hint,
+                    problems=list(problems),
                 )
             with connection.transaction():
                 # Two first runners at once would both try to create the schema
@@ -123,12 +154,19 @@ class PostgresSink:
             )
             self._renewal = positions.Renewal(self._session.connect, self._session.lease)
             self._session.sweep()
+        lease = self._session.lease
+        log.info(
+            "lease taken", extra={"target": lease.target, "epoch": lease.epoch, "position": self._position.version}
+        )
         self._writer = WindowWriter(
             self._session,
             refuse_conflicts=self._conflicts == "refuse",
             small_window_bytes=self._small_window_bytes,
         )
         return self._position
+
+    def cancel(self) -> None:
+        self._session.cancel()
 
     def close(self) -> None:
         renewal, self._renewal = self._renewal, None
@@ -157,6 +195,18 @@ class PostgresSink:
         analyze(self._session)
         return Applied(position=snapshot.version, inserts=staged.rows, ddl=ddl, seconds=seconds)
 
+    def open_to_reload(self, source: Source) -> Position:
+        return self._taken(source, lambda connection: reload_problems(connection, self.target, source))
+
+    def reload(self, snapshot: Snapshot) -> Applied:
+        self._session.held()
+        seconds: dict[str, float] = {}
+        rows, ddl = reload(self._session, snapshot, before=self._position, seconds=seconds)
+        self._position = Position(version=snapshot.version, table_id=snapshot.table_id)
+        if "merge" in seconds:
+            analyze(self._session)
+        return Applied(position=snapshot.version, inserts=rows, ddl=ddl, seconds=seconds)
+
     def apply(self, window: Window) -> Applied:
         self._session.held()
         assert self._writer is not None
@@ -164,7 +214,7 @@ class PostgresSink:
         if position.table_id is not None and window.table_id != position.table_id:
             raise TableReplaced(
                 f"the window is of another table than the one {self.target} was filled from",
-                hint="name a new target table for it",
+                hint="name a new target table for it, or make this one anew with `run --reload`",
             )
         if position.version is not None and window.last <= position.version:
             return Applied(position=position.version, replayed=True)
@@ -191,6 +241,21 @@ class PostgresSink:
             ddl=ddl,
             seconds=seconds,
         )
+
+    # ── moved by hand ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def standing(self, *, most_records: int = 10) -> Standing:
+        with self._session.errors("reading the position"), self._session.connect() as connection:
+            return positions.read_standing(connection, str(self.target), most_records=most_records)
+
+    def move(self, source: Source, before: Position, to: Position, *, action: str, reason: str | None = None) -> None:
+        try:
+            stands = self._taken(
+                source, lambda connection: move_problems(connection, self.target, source, before=before, to=to)
+            )
+            move_position(self._session, stands=stands, before=before, to=to, action=action, reason=reason)
+        finally:
+            self.close()
 
     # ── comparing ────────────────────────────────────────────────────────────────────────────────────────────────
 

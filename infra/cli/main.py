@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 
 from cdf.errors import CdfError
-from infra.cli import demo, feed, plan, run, status, validate, verify
+from infra.cli import demo, doctor, feed, init, jars, plan, position, run, status, validate, verify
 from infra.cli.output import FAILED, INTERRUPTED, Output, in_our_words
+from infra.logs import configure
 
 __all__ = ["app", "main"]
 
@@ -47,12 +48,16 @@ def _common(
 
 
 app.command("demo")(demo.demo)
+app.command("init")(init.init)
 app.command("validate")(validate.validate)
+app.command("doctor")(doctor.doctor)
 app.add_typer(feed.app, name="feed")
 app.command("plan")(plan.plan)
 app.command("run")(run.run)
 app.command("status")(status.status)
 app.command("verify")(verify.verify)
+app.add_typer(position.app, name="position")
+app.add_typer(jars.app, name="jars")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -61,6 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     output = Output(command=_command(words), as_json=_as_json(words), debug="--debug" in words)
     try:
+        configure(debug=output.debug)  # `run` knows more and calls it again
         app(words, standalone_mode=True)
     except SystemExit as leaving:
         if leaving.code == INTERRUPTED:  # what Typer makes of Ctrl-C
@@ -82,7 +88,7 @@ def _as_json(words: list[str]) -> bool:
 
 def _command(words: list[str]) -> str:
     verbs = [word for word in words if not word.startswith("-")]
-    return " ".join(verbs[:2] if verbs[:1] == ["feed"] else verbs[:1]) or "deltarelay"
+    return " ".join(verbs[:2] if verbs[:1] in (["feed"], ["jars"], ["position"]) else verbs[:1]) or "deltarelay"
 
 
 class _Interrupted(CdfError):

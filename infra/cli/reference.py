@@ -31,7 +31,7 @@ def reference() -> str:
 def _section(name: str, command: Any, *, level: int) -> list[str]:
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     options = [one for one in command.params if one.param_type_name == "option" and one.name != "help"]
-    usage = " ".join(["deltarelay", name, *(one.name.upper() for one in arguments), "[OPTIONS]"])
+    usage = " ".join(["deltarelay", name, *map(_placeholder, arguments), "[OPTIONS]"])
     lines = [f"{'#' * level} `{usage}`", "", command.help.strip(), ""]
     rows = [(f"`{one.name.upper()}`", one.help or "", "") for one in arguments]
     for one in options:
@@ -43,6 +43,11 @@ def _section(name: str, command: Any, *, level: int) -> list[str]:
         lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
         lines.append("")
     return lines
+
+
+def _placeholder(argument: Any) -> str:
+    name: str = argument.name.upper()
+    return name if argument.required else f"[{name}]"
 
 
 def main(arguments: list[str] | None = None) -> int:

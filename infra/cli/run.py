@@ -1,16 +1,19 @@
-"""``deltarelay run``: catch up and stop."""
+"""``deltarelay run``: catch up and stop, or follow."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, Until
+from cdf.errors import ConfigError
+from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, Logs, Pipelines, Until, Verbose
 from infra.cli.each import each_pipeline
+from infra.cli.follow import follow as follow_all
 from infra.cli.output import DONE, Output, overall
+from infra.logs import LogFormat, bind, configure, json_lines, log_details, log_step
 
 if TYPE_CHECKING:
     from cdf import Pipeline, RunResult, Step
@@ -22,22 +25,66 @@ def run(
     config: Config = DEFAULT_CONFIG,
     pipeline: Pipelines = None,
     until: Until = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Do not stop: follow the tables until Ctrl-C or TERM.")
+    ] = False,
+    interval_seconds: Annotated[
+        float, typer.Option("--interval-seconds", min=0, help="With --follow: how often to look for something new.")
+    ] = 1.0,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="With --follow: where Spark keeps its own notes while it runs; nothing in it is needed afterwards "
+            "(default: a temporary folder; on a cluster name a shared one).",
+        ),
+    ] = None,
+    reload: Annotated[
+        bool,
+        typer.Option(
+            "--reload", help="Make the targets of the pipelines named with -p anew from a snapshot, then catch up."
+        ),
+    ] = False,
     as_json: Json = False,
+    verbose: Verbose = False,
+    log_format: Logs = LogFormat.auto,
     debug: Debug = False,
 ) -> None:
-    """Bring the targets up to date with their sources, window by window, and stop.
+    """Bring the targets up to date with their sources, window by window, and stop; or stay and follow them.
 
     A pipeline that fails does not stop the others. What was applied stays; the next run goes on after it.
     """
+    configure(log_format, long_running=follow, verbose=verbose, debug=debug)
     output = Output("run", as_json, debug)
+    if reload:
+        _check_reload(pipeline, until=until, follow=follow)
+    if follow:
+        if until is not None:
+            raise typer.BadParameter("--follow has no end: leave out --until", param_hint="--until")
+        results, codes = follow_all(output, config, pipeline, interval_seconds=interval_seconds, checkpoint=checkpoint)
+        _finish(output, results, codes)
 
     def work(one: Pipeline) -> tuple[RunResult, int]:
         with follow_progress(output, one.name) as progress:
-            result = one.run(until, progress=progress)
+            result = one.reload(progress=progress) if reload else one.run(until, progress=progress)
         output.line(summary(result))
         return result, DONE
 
-    results, codes = each_pipeline(output, config, pipeline, work)
+    _finish(output, *each_pipeline(output, config, pipeline, work))
+
+
+def _check_reload(pipelines: Pipelines, *, until: Until, follow: bool) -> None:
+    """Nothing is asked: nothing is lost. But a whole table is copied, so nobody does it to every target by accident."""
+    if not pipelines:
+        raise ConfigError("--reload makes whole targets anew", hint="name the pipelines that it is meant for, with -p")
+    if until is not None or follow:
+        other = "--follow" if follow else "--until"
+        raise ConfigError(
+            f"--reload goes to the latest version and stops; {other} does not fit", hint=f"run {other} after it"
+        )
+
+
+def _finish(output: Output, results: list[dict[str, Any]], codes: list[int]) -> NoReturn:
     code = overall(codes)
     if len(codes) > 1 and code != DONE:
         output.line(f"{sum(one != DONE for one in codes)} of {len(codes)} pipelines failed")
@@ -63,9 +110,17 @@ def summary(result: RunResult) -> str:
 @contextmanager
 def follow_progress(output: Output, name: str) -> Iterator[Callable[[Step], None]]:
     """A moving bar on a terminal, a plain line per step elsewhere."""
-    console = output.progress_console
+    console, log = output.progress_console, bind(pipeline=name)
+    if json_lines():
+        yield lambda step: log_step(log, step)
+        return
     if console is None:
-        yield lambda step: output.note(f"{name}: {describe_step(step)}")
+
+        def tell(step: Step) -> None:
+            output.note(f"{name}: {describe_step(step)}")
+            log_details(log, step)
+
+        yield tell
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -80,6 +135,7 @@ def follow_progress(output: Output, name: str) -> Iterator[Callable[[Step], None
             done = step.last - began[0] + 1
             bar.update(task, total=total, completed=done, doing=f"version {step.last} of {step.until}")
             bar.console.print(f"{name}: {describe_step(step)}", markup=False, highlight=False)
+            log_details(log, step)
 
         yield show
 
@@ -88,7 +144,9 @@ def describe_step(step: Step) -> str:
     applied = step.applied
     seconds = sum(applied.seconds.values())
     if step.kind == "load":
-        return f"copied version {step.last}, {applied.inserts} rows ({seconds:.2f} s)"
+        way = {"swap": " into a new table", "merge": ", only what differed was written"}
+        how = next((text for name, text in way.items() if name in applied.seconds), "")
+        return f"copied version {step.last}, {applied.inserts} rows{how} ({seconds:.2f} s)"
     versions = f"version {step.first}" if step.first == step.last else f"versions {step.first}..{step.last}"
     text = (
         f"{versions}: {applied.inserts} inserts, {applied.updates} updates, {applied.deletes} deletes ({seconds:.2f} s)"

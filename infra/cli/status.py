@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
 from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, chosen
@@ -10,17 +14,51 @@ from infra.cli.output import DONE, FAILED, TEMPORARY, Output, overall
 __all__ = ["status"]
 
 
+if TYPE_CHECKING:
+    from infra.status import PipelineStatus
+
+COLUMNS = ("pipeline", "state", "position", "latest", "lag (versions)", "lag (seconds)", "feed files last (days)")
+
+
 def status(
-    config: Config = DEFAULT_CONFIG, pipeline: Pipelines = None, as_json: Json = False, debug: Debug = False
+    config: Config = DEFAULT_CONFIG,
+    pipeline: Pipelines = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew until Ctrl-C.")] = False,
+    interval_seconds: Annotated[
+        float, typer.Option("--interval-seconds", min=0.1, help="With --watch: how often.")
+    ] = 2.0,
+    as_json: Json = False,
+    debug: Debug = False,
 ) -> None:
     """Show position, latest version, lag, and how long the feed files that are still needed will last."""
     from infra.config.load import load
     from infra.status import pipeline_status
 
+    if watch and as_json:
+        raise typer.BadParameter("is for people: call status --json again instead", param_hint="--watch")
     output = Output("status", as_json, debug)
     project = load(config)
-    found = [pipeline_status(project, name) for name in chosen(project, pipeline)]
-    columns = ("pipeline", "state", "position", "latest", "lag (versions)", "lag (seconds)", "feed files last (days)")
+    names = chosen(project, pipeline)
+    try:
+        while watch:
+            _draw(output, [pipeline_status(project, name) for name in names])
+            time.sleep(interval_seconds)
+    except KeyboardInterrupt:
+        raise typer.Exit(DONE) from None
+    found = [pipeline_status(project, name) for name in names]
+    _show(output, found)
+    code = overall((TEMPORARY if one.transient else FAILED) if one.state == "failed" else DONE for one in found)
+    output.result({"pipelines": [one.to_dict() for one in found]}, exit_code=code)
+    raise typer.Exit(code)
+
+
+def _draw(output: Output, found: Sequence[PipelineStatus]) -> None:
+    output.clear()
+    output.line(time.strftime("%H:%M:%S  (Ctrl-C ends)"))
+    _show(output, found)
+
+
+def _show(output: Output, found: Sequence[PipelineStatus]) -> None:
     rows = [
         (
             one.pipeline,
@@ -33,10 +71,7 @@ def status(
         )
         for one in found
     ]
-    output.table(columns, rows)
+    output.table(COLUMNS, rows)
     for one in found:
         if one.error:
             output.line(f"{one.pipeline}: {one.error}" + (f" ({one.hint})" if one.hint else ""))
-    code = overall((TEMPORARY if one.transient else FAILED) if one.state == "failed" else DONE for one in found)
-    output.result({"pipelines": [one.to_dict() for one in found]}, exit_code=code)
-    raise typer.Exit(code)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Commit", "BEFORE", "LATER", "COPIED_VERSION", "WATCHED", "write"]
+__all__ = ["Commit", "BEFORE", "LATER", "LIVE", "COPIED_VERSION", "WATCHED", "write"]
 
 COPIED_VERSION = 1
 """The initial copy is of this version; everything after it comes from the change feed."""
@@ -26,7 +26,9 @@ WATCHED = {
     3: "deleted",
     2: "replaced",
     12: "restored",
-    1100: "came last",
+    1100: "came late",
+    1101: "came live",
+    1: "left live",
 }
 """Customers that are shown side by side at the end, and what the history did to them."""
 
@@ -162,3 +164,14 @@ LATER = (
         "insert into {table} select *, 'new' as loyalty from (" + _customers("select id from range(1081, 1101)") + ")",
     ),
 )
+
+LIVE = (
+    Commit(
+        "insert",
+        "a customer signs up",
+        "insert into {table} select *, 'new' as loyalty from (" + _customers("select id from range(1101, 1102)") + ")",
+    ),
+    Commit("update", "and pays in 100.00", "update {table} set balance = balance + 100.00 where customer_id = 1101"),
+    Commit("delete", "customer 1 leaves", "delete from {table} where customer_id = 1"),
+)
+"""Written while the table is being followed."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
 from cdf.result import Result
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.status import Status
 
-    from cdf import Step
+    from cdf import Followed, Step
     from infra.cli.output import Output
     from infra.config.model import Project
 
@@ -48,6 +49,8 @@ class DemoResult(Result):
     inserts: int
     updates: int
     deletes: int
+    live_seconds: tuple[float, ...]
+    """From each commit that was made live to its row in PostgreSQL; the first ones of a fresh session are slow."""
     directory: str
     table: str
     config: str
@@ -88,6 +91,7 @@ class _Demo:
         self.began = began
         self.version = -1
         self.steps: list[Step] = []
+        self.live_seconds: list[float] = []
 
     def play(self) -> DemoResult:
         from infra.cli.context import spark_session
@@ -108,7 +112,9 @@ class _Demo:
             self._commit(spark, history.LATER)
             self._chapter(4, f"Catching up, at most {WINDOW_COMMITS} commits at a time")
             self._replicate(spark, project)
-            self._chapter(5, "Are they equal?")
+            self._chapter(5, "Live: `deltarelay run --follow` at work, and commits of this moment")
+            self._follow(spark, project)
+            self._chapter(6, "Are they equal?")
             with self._doing("comparing"):
                 verified = self._verify(spark, project)
                 source, target = source_side(spark, self.folder.table), target_side(self.server.dsn)
@@ -135,7 +141,7 @@ class _Demo:
             line = f"{self.version:>4}  {commit.operation:<13} {commit.story}"
             with self._doing(line):
                 rows = history.write(spark, self.folder.table, commit)
-            self.output.note(line if rows is None else f"{line:<66}{rows:>6,} rows")
+            self.output.note(line if rows is None else f"{line:<66}{rows:>6,} row{'s' if rows != 1 else ''}")
 
     def _replicate(self, spark: SparkSession, project: Project) -> None:
         from infra.cli.context import build_pipeline
@@ -149,6 +155,31 @@ class _Demo:
                     status.update(_plain_text(f"version {step.last + 1} of {step.until}"))
 
             build_pipeline(project, PIPELINE, spark).run(progress=tell)
+
+    def _follow(self, spark: SparkSession, project: Project) -> None:
+        from infra.cli.context import build_pipeline
+
+        arrived: Queue[Followed] = Queue()
+        with self._doing("starting a streaming query"):
+            handle = build_pipeline(project, PIPELINE, spark).follow(
+                trigger={"processingTime": "100 milliseconds"}, progress=arrived.put
+            )
+            while handle.status().state in ("starting", "catching_up"):
+                time.sleep(0.05)
+        try:
+            for commit in history.LIVE:
+                self._commit(spark, [commit])
+                written = time.monotonic()
+                with self._doing("on its way"):
+                    while True:
+                        with suppress(Empty):
+                            if arrived.get(timeout=0.2).position >= self.version:
+                                break
+                        handle.await_termination(0)  # raises what stopped it
+                self.live_seconds.append(round(time.monotonic() - written, 2))
+                self.output.note(f"      in PostgreSQL {self.live_seconds[-1]:.1f} s after its commit")
+        finally:
+            handle.stop()
 
     def _verify(self, spark: SparkSession, project: Project) -> bool:
         from infra.cli.context import build_pipeline
@@ -175,6 +206,7 @@ class _Demo:
             inserts=sum(step.applied.inserts for step in windows),
             updates=sum(step.applied.updates for step in windows),
             deletes=sum(step.applied.deletes for step in windows),
+            live_seconds=tuple(self.live_seconds),
             directory=str(folder.path),
             table=str(folder.table),
             config=str(folder.config),
@@ -209,7 +241,8 @@ class _Demo:
             line(f"  {shlex.join([*ours, verb, *config])}")
         line(f"  {shlex.join([*ours, 'feed', 'show', _near(self.folder.table), '--from', '4', '--to', '4'])}")
         line()
-        line("Write to the Delta table yourself, then run and verify again", style="bold")
+        line("Write to the Delta table yourself, while this follows it", style="bold")
+        line(f"  {shlex.join([*ours, 'run', '--follow', *config])}")
         line(f"  {_near(self.folder.table)}")
         line()
         line("Stop the server, and delete everything", style="bold")

@@ -9,6 +9,8 @@ from pyspark.sql import SparkSession
 
 from tests.acceptance.commands import Database, Done, Project, change, create_source, pipeline, source_rows
 
+pytestmark = pytest.mark.long
+
 TARGET = "public.customers"
 
 

@@ -8,11 +8,17 @@ import re
 import pytest
 
 from cdf.errors import CdfError
-from cdf.results import Plan, PlannedWindow, RunResult
-from cdf.sink import Conflicts
+from cdf.moves import Move
+from cdf.results import Followed, FollowStatus, Plan, PlannedWindow, RunResult
+from cdf.sink import Conflicts, PositionRecord
 from cdf.source import FeedEnabled, FeedStatus
 from cdf.verify import Difference, Verification
 from infra.cli import output
+from infra.cli.position import PositionShown
+from infra.doctor import Diagnosis, Finding
+from infra.jars import Jar, JarSet
+from infra.preflight import Connected
+from infra.scaffold import Scaffold
 from infra.status import PipelineStatus
 from tests.acceptance.commands import REPOSITORY
 
@@ -20,8 +26,15 @@ REFERENCE = (REPOSITORY / "docs" / "reference" / "json.md").read_text()
 SECTIONS = {
     "### `plan`": (Plan, PlannedWindow),
     "### `run`": (RunResult, Conflicts),
+    "### `run --follow`": (FollowStatus, Followed),
     "### `verify`": (Verification, Difference),
     "### `status`": (PipelineStatus,),
+    "### `validate --connect`": (Connected,),
+    "## `init`": (Scaffold,),
+    "## `doctor`": (Diagnosis, Finding),
+    "## `jars check`, `jars fetch`": (JarSet, Jar),
+    "## `position show`": (PositionShown, PositionRecord),
+    "## `position set`, `position rewind`, `position adopt`": (Move,),
     "## `feed enable`": (FeedEnabled,),
     "## `feed status`": (FeedStatus,),
 }

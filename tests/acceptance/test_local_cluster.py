@@ -9,6 +9,8 @@ from cdf import ChangeFeed
 from connectors.postgres.sink import SMALL_WINDOW_BYTES
 from tests.acceptance.commands import Database, Project, change, create_source, pipeline, source_rows
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.timeout(900)
 def test_a_run_on_two_executors(project: Project, database: Database, spark: SparkSession, delta_path: str) -> None:

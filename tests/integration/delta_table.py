@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+
+from cdf.readers.batch import setting
+
+__all__ = ["AGES", "Table", "changes", "drained", "inserted", "setting", "versions"]
 
 AGES = {"deletedFileRetentionDuration": "interval 36500 days", "logRetentionDuration": "interval 36500 days"}
 """Lets commits have any time in the past."""
@@ -86,20 +89,6 @@ def changes(feed: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
     """(version, change type, columns …) of each change, in order."""
     rows = feed.select("_commit_version", "_change_type", *columns).collect()
     return sorted((tuple(row) for row in rows), key=lambda row: tuple(map(repr, row)))
-
-
-@contextmanager
-def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """A setting of the session, put back afterwards."""
-    before = spark.conf.get(name, None)
-    spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, before)
 
 
 def drained(stream: DataFrame, checkpoint: Path) -> list[list[dict[str, Any]]]:

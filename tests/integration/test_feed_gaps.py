@@ -64,7 +64,6 @@ def test_a_pipeline_does_not_walk_across_a_missing_commit_file(spark: SparkSessi
     assert history.store.read_rows() == []
 
 
-@pytest.mark.xfail(strict=True, reason="the schema before the window is looked up at a version that cannot be rebuilt")
 @pytest.mark.parametrize(("stands", "until"), [("at_0", 1), ("at_3", 5)])
 def test_a_pipeline_walks_up_to_a_missing_commit_file_and_on_behind_it(
     spark: SparkSession, broken: Broken, stands: str, until: int

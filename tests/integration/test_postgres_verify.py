@@ -82,8 +82,8 @@ def test_equal_stays_equal_and_every_difference_is_counted(spark: SparkSession, 
     values = ", ".join(f"{name} = t.{name}" for name in VALUES)
     spark.sql(
         # no drawn row may be inserted beside a row that has its key
-        f"merge into delta.`{path}` s using ({drawn}) t on s.id = t.id or s.id = t.id - 30 when matched then update set {values}"
-        " when not matched then insert *"
+        f"merge into delta.`{path}` s using ({drawn}) t on s.id = t.id or s.id = t.id - 30"
+        f" when matched then update set {values} when not matched then insert *"
     )
     pipeline.run()
     found = pipeline.verify()

@@ -1,0 +1,223 @@
+"""``run --follow`` as a process: killed at every point, stopped politely, its database restarted under it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pyspark.sql import SparkSession
+
+from infra.embedded_postgres import EmbeddedPostgres
+from tests.acceptance.commands import (
+    Database,
+    Project,
+    Running,
+    change,
+    create_source,
+    descendants,
+    pipeline,
+    source_rows,
+    wait_for,
+)
+
+pytestmark = pytest.mark.long
+
+TARGET = "public.customers"
+FOLLOW = ("run", "--follow", "--interval-seconds", "0.1")
+
+
+def start(project: Project, database: Database) -> tuple[Running, int]:
+    """A follower at work, and its epoch."""
+    epoch = database.epoch() + 1
+    running = project.start(*FOLLOW)
+    running.until(lambda: database.epoch() == epoch, "the lease is taken")
+    return running, epoch
+
+
+def equal(database: Database, spark: SparkSession, path: str, version: int) -> None:
+    assert database.position() == version
+    assert database.rows(TARGET) == source_rows(spark, path, version)
+
+
+def insert(spark: SparkSession, path: str, number: int) -> None:
+    change(spark, path, f"insert into {{t}} values ({number}, 'n{number}', 1)")
+
+
+@pytest.mark.timeout(900)
+def test_killed_at_every_point_of_following(
+    project: Project, database: Database, spark: SparkSession, delta_path: str
+) -> None:
+    create_source(spark, delta_path)
+    insert(spark, delta_path, 1)
+    project.write({"customers": pipeline(delta_path)})
+    run, epoch = start(project, database)
+    run.until(lambda: database.position() == 1, "the initial copy")
+    insert(spark, delta_path, 2)
+    run.until(lambda: database.position() == 2, "the first commit that is followed")
+
+    # while the rows of a micro-batch are being staged
+    stage = database.staging("stage", epoch)
+    assert stage is not None
+    with database.locked(stage):
+        change(spark, delta_path, "update {t} set name = 'x' where id = 1")
+        run.until(lambda: database.waiting(stage, "copy"), "the COPY into staging waits")
+        run.kill()
+    database.no_backends()
+    equal(database, spark, delta_path, 2)
+
+    # in the applying transaction, of the successor
+    with database.locked(TARGET, "share row exclusive"):
+        run, epoch = start(project, database)
+        run.until(lambda: database.waiting(TARGET, "delete|insert|with"), "the applying transaction waits")
+        run.kill()
+    database.no_backends()
+    equal(database, spark, delta_path, 2)
+
+    # right after a commit
+    run, _ = start(project, database)
+    run.until(lambda: database.position() == 3, "the pending commit")
+    change(spark, delta_path, "delete from {t} where id = 2")
+    run.until(lambda: database.position() == 4, "the delete")
+    run.kill()
+    database.no_backends()
+    equal(database, spark, delta_path, 4)
+
+    run, _ = start(project, database)
+    insert(spark, delta_path, 5)
+    run.until(lambda: database.position() == 5, "the last one goes on")
+    equal(database, spark, delta_path, 5)
+    run.interrupt()
+    assert run.done().code == 0
+    assert database.leftovers() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "term"])
+def test_stopped_in_the_middle_of_a_window_it_finishes_it(
+    project: Project, database: Database, spark: SparkSession, delta_path: str, number: signal.Signals
+) -> None:
+    create_source(spark, delta_path)
+    insert(spark, delta_path, 1)
+    project.write({"customers": pipeline(delta_path)})
+    run, _ = start(project, database)
+    run.until(lambda: database.position() == 1, "the initial copy")
+    with database.locked(TARGET, "share row exclusive"):
+        insert(spark, delta_path, 2)
+        run.until(lambda: database.waiting(TARGET, "delete|insert|with"), "the applying transaction waits")
+        below = descendants(run.process.pid)
+        assert any("java" in command for _, command in below.values())
+        if number is signal.SIGINT:
+            run.interrupt()
+        else:
+            run.terminate()
+        run.until(lambda: "stopping" in Path(run._err).read_text(), "it says so")
+    done = run.done()
+    assert done.code == 0, done.err
+    assert "customers: at version 2" in done.out
+    equal(database, spark, delta_path, 2)
+    assert database.leftovers() == []
+    assert not database.backends()
+    wait_for(lambda: not _still(below), "its JVM and workers are gone")
+    lines = [json.loads(line) for line in done.err.splitlines()]
+    applied = [line for line in lines if line["event"] == "window applied"]
+    assert [line["version"] for line in applied] == [2]
+    assert {"time", "run", "pipeline", "rows_in", "rows_applied", "seconds", "lag_versions"} <= applied[0].keys()
+
+
+def _still(recorded: dict[int, tuple[int, str]]) -> list[int]:
+    return [
+        pid
+        for pid, (_, command) in recorded.items()
+        if Path(f"/proc/{pid}").exists() and command and command.split()[0] in _command(pid)
+    ]
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
+
+
+def test_pressed_twice_it_leaves_at_once(
+    project: Project, database: Database, spark: SparkSession, delta_path: str
+) -> None:
+    create_source(spark, delta_path)
+    insert(spark, delta_path, 1)
+    project.write({"customers": pipeline(delta_path)})
+    run, _ = start(project, database)
+    run.until(lambda: database.position() == 1, "the initial copy")
+    with database.locked(TARGET, "share row exclusive"):
+        insert(spark, delta_path, 2)
+        run.until(lambda: database.waiting(TARGET, "delete|insert|with"), "the applying transaction waits")
+        run.interrupt()
+        run.until(lambda: "stopping" in Path(run._err).read_text(), "it says so")
+        run.interrupt()
+        assert run.done(30).code == 130
+    database.no_backends()
+    assert database.position() in (1, 2)
+    assert project.run("run").code == 0
+    equal(database, spark, delta_path, 2)
+
+
+def test_a_database_that_is_restarted_is_waited_for(
+    project: Project, database: Database, spark: SparkSession, delta_path: str, server_folder: Path
+) -> None:
+    create_source(spark, delta_path)
+    insert(spark, delta_path, 1)
+    project.write({"customers": pipeline(delta_path)})
+    server = EmbeddedPostgres(server_folder / "restarted")
+    server.start()
+    try:
+        parts = conninfo_to_dict(server.dsn) | {"password": database.password}
+        own = Database(make_conninfo("", **parts), database.password)
+        run = project.start(*FOLLOW, environment={"WAREHOUSE_DSN": own.dsn})
+        run.until(lambda: own.position() == 1, "the initial copy")
+        own.connection.close()
+        server.close()
+        insert(spark, delta_path, 2)
+        run.until(lambda: "waits" in Path(run._err).read_text(), "it says that it waits")
+        server.start()
+        own = Database(own.dsn, own.password)
+        run.until(lambda: own.position() == 2, "it goes on by itself")
+        assert own.rows(TARGET) == source_rows(spark, delta_path, 2)
+        insert(spark, delta_path, 3)
+        run.until(lambda: own.position() == 3, "it follows again")
+        run.terminate()
+        assert run.done().code == 0
+        own.connection.close()
+    finally:
+        server.close()
+
+
+def test_a_database_that_never_was_there_is_told_at_once(
+    project: Project, spark: SparkSession, delta_path: str
+) -> None:
+    create_source(spark, delta_path)
+    project.write({"customers": pipeline(delta_path)})
+    nowhere = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=2"
+    done = project.run(*FOLLOW, "--json", environment={"WAREHOUSE_DSN": nowhere})
+    assert done.code == 75
+    entry = done.pipeline("customers")
+    assert entry["ok"] is False
+    assert entry["error"]["code"] == "sink_unavailable"
+    assert entry["state"] == "failed"
+
+
+def test_until_does_not_go_with_follow(project: Project, delta_path: str) -> None:
+    project.write({"customers": pipeline(delta_path)})
+    done = project.run("run", "--follow", "--until", "3")
+    assert done.code == 2
+    assert "--until" in done.err
+
+
+def test_status_is_watched_until_ctrl_c(project: Project, spark: SparkSession, delta_path: str) -> None:
+    create_source(spark, delta_path)
+    project.write({"customers": pipeline(delta_path)})
+    watching = project.start("status", "--watch", "--interval-seconds", "0.2")
+    watching.until(lambda: Path(watching._out).read_text().count("empty") >= 3, "the third look")
+    watching.interrupt()
+    assert watching.done(10).code == 0
+    assert project.run("status", "--watch", "--json").code == 2
