@@ -5,6 +5,7 @@ ARGS ?=
 # Test files run in two processes, each with a Spark and a PostgreSQL of its own (about 3 GB); JOBS=0 for one after the other.
 JOBS ?= 2
 
+PYTEST = $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -14,7 +15,7 @@ TESTS := tests/unit $(filter-out tests/unit tests/fixtures tests/__pycache__,$(p
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check soak fmt references clean java python
+.PHONY: help demo test long check soak bench fmt references clean java python
 
 help: ## this list
 	@echo "make ..."
@@ -24,8 +25,11 @@ help: ## this list
 demo: java $(VENV)/.installed-demo ## a Delta table, a PostgreSQL and the replication between them, on this machine
 	@$(BIN)/deltarelay demo
 
-test: java $(VENV)/.installed-dev ## every test, with a small share of the long random ones
-	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(TESTS) $(ARGS)
+test: java $(VENV)/.installed-dev ## every test that does not take a minute by itself
+	@$(PYTEST) -m "not long" $(TESTS) $(ARGS)
+
+long: java $(VENV)/.installed-dev ## the others: processes killed and interrupted at every point, and a share of the soak
+	@$(PYTEST) -m long $(TESTS) $(ARGS)
 
 check: $(VENV)/.installed-dev ## format, lint, types, layers, and whether the generated files are current
 	$(BIN)/ruff format --check .
@@ -37,6 +41,9 @@ check: $(VENV)/.installed-dev ## format, lint, types, layers, and whether the ge
 
 soak: java $(VENV)/.installed-dev ## the long random tests in full
 	@DELTARELAY_SOAK=full $(BIN)/python -m pytest -m soak $(TESTS) $(ARGS)
+
+bench: java $(VENV)/.installed-dev ## speeds as ratios, in one table; ONLY=history asks one question, QUICK=1 tries all in small
+	@$(BIN)/python -m benchmarks
 
 fmt: $(VENV)/.installed-dev ## format, and mend what can be mended by machine
 	$(BIN)/ruff format .
