@@ -264,7 +264,8 @@ class Reloadable(Sink, Protocol):
         """As ``open``, in order to ``reload``: only what would stop that counts as a problem (``TargetNotReady``).
 
         Other columns, other types, a position of another table or a target that is gone are none. Rows without a
-        position are one: nobody has said that they may go (``position adopt`` does).
+        position are one: nobody has said that they may go (``position adopt`` does). So are a target's further columns
+        with values in them that are not among ``source.former``: they are somebody's own.
         """
         ...
 
