@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from cdf.errors import (
     CdfError,
@@ -31,7 +31,7 @@ from cdf.errors import (
 )
 from cdf.micro_batches import MicroBatches, Progress, lag_of
 from cdf.readers.batch import check_session, setting, translate
-from cdf.results import Followed, FollowStatus
+from cdf.results import Followed, FollowState, FollowStatus
 from cdf.sink import Cancellable
 
 if TYPE_CHECKING:
@@ -59,8 +59,6 @@ CANCELLED = "57014"
 GONE = "JVM_GONE"
 
 _log = logging.getLogger("deltarelay.follow")
-
-State = Literal["starting", "catching_up", "following", "waiting", "stopped", "failed"]
 
 
 def check_trigger(trigger: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,7 +92,7 @@ class Following:
         self._ended = threading.Event()
         self._query: StreamingQuery | None = None
         self._batches: MicroBatches | None = None
-        self._state: State = "starting"
+        self._state: FollowState = "starting"
         self._error: CdfError | None = None
         self._last: Followed | None = None
         self._windows = self._rows = self._queries = 0

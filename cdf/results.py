@@ -10,7 +10,7 @@ from typing import Literal
 from cdf.result import Result
 from cdf.sink import Applied, Conflicts
 
-__all__ = ["Followed", "FollowStatus", "Plan", "PlannedWindow", "RunResult", "Step", "Totals"]
+__all__ = ["Followed", "FollowState", "FollowStatus", "Plan", "PlannedWindow", "RunResult", "Step", "Totals"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +103,16 @@ class Followed(Result):
     batch_id: int | None
 
 
+FollowState = Literal["starting", "catching_up", "following", "waiting", "stopped", "failed"]
+
+
 @dataclass(frozen=True, slots=True)
 class FollowStatus(Result):
     """Where a pipeline that follows its table stands this moment."""
 
     pipeline: str
     table: str
-    state: Literal["starting", "catching_up", "following", "waiting", "stopped", "failed"]
+    state: FollowState
     """``waiting``: something temporary is in the way and is tried again."""
     position: int | None
     lag_versions: int | None

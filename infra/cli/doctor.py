@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, spark_session
-from infra.cli.output import DONE, FAILED, USAGE, Output
+from infra.cli.output import DONE, FAILED, USAGE, Output, counted
 
 if TYPE_CHECKING:
     from infra.config.model import Project
@@ -41,7 +41,7 @@ def doctor(
     _show(output, findings)
     wrong_file = any(one.check == "config" and one.state == "failed" for one in findings)
     code = USAGE if wrong_file else FAILED if diagnosis.failed else DONE
-    counts = f"{diagnosis.failed} failed, {_count(diagnosis.warnings, 'warning')}"
+    counts = f"{diagnosis.failed} failed, {counted(diagnosis.warnings, 'warning')}"
     output.line(f"{len(findings)} checks: " + (counts if diagnosis.failed or diagnosis.warnings else "all well"))
     output.result(diagnosis, exit_code=code)
     raise typer.Exit(code)
@@ -70,7 +70,3 @@ def _show(output: Output, findings: list[Finding]) -> None:
             output.line(indent + line)
         if one.fix:
             output.line(f"{indent}fix: {one.fix}")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")

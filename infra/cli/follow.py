@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -135,8 +135,7 @@ def _shown(output: Output, running: dict[str, Following]) -> Iterator[Any]:
     """A table that is drawn anew on a terminal; nothing elsewhere, where log lines tell."""
     console = output.progress_console
     if console is None:
-        with nullcontext():
-            yield lambda: None
+        yield lambda: None
         return
     from rich.live import Live
 

@@ -33,6 +33,7 @@ __all__ = [
     "exit_code_of",
     "overall",
     "in_our_words",
+    "counted",
 ]
 
 JSON_VERSION = 1
@@ -168,6 +169,10 @@ def in_our_words(error: Exception) -> CdfError:
     unforeseen = CdfError(f"something unforeseen happened ({type(error).__name__})", hint="run again with --debug")
     unforeseen.__cause__ = error
     return unforeseen
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def error_lines(error: CdfError) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json
-from infra.cli.output import DONE, FAILED, TEMPORARY, Output, overall
+from infra.cli.output import DONE, FAILED, TEMPORARY, Output, counted, overall
 
 if TYPE_CHECKING:
     from infra.config.model import Project
@@ -40,8 +40,8 @@ def validate(
 
     project = load(config)
     output.line(
-        f"{config} is valid: {_count(len(project.pipelines), 'pipeline')}, "
-        f"{_count(len(project.connections), 'connection')}"
+        f"{config} is valid: {counted(len(project.pipelines), 'pipeline')}, "
+        f"{counted(len(project.connections), 'connection')}"
     )
     rows = [
         (name, pipeline.source.table, ", ".join(pipeline.source.key), pipeline.source.start, pipeline.sink.connection)
@@ -69,7 +69,3 @@ def _connected(output: Output, project: Project) -> tuple[list[dict[str, object]
                 output.line(f"  {label}: {line}")
     codes = [DONE if one.ok else TEMPORARY if one.transient else FAILED for one in found]
     return [one.to_dict() for one in found], overall(codes)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
