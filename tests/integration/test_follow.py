@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,14 @@ def same(spark: SparkSession, pg: Pg, path: str, table: str = "target") -> None:
     expected = sorted(tuple(row) for row in spark.read.format("delta").load(path).collect())
     names = ", ".join(f'"{name}"' for name in spark.read.format("delta").load(path).columns)
     assert sorted(pg.query(f"select {names} from {{schema}}.{table}")) == expected
+
+
+@contextmanager
+def held(pg: Pg) -> Iterator[None]:
+    """Nobody can read or write the target."""
+    with pg.connection.transaction():
+        pg.connection.execute(f"lock table {pg.schema}.target in access exclusive mode")  # type: ignore[arg-type]
+        yield
 
 
 def test_commits_of_every_kind_arrive_while_it_follows(
@@ -442,14 +451,14 @@ def test_files_that_vacuum_removed_before_they_were_applied_end_it(
     table = inserted(spark, delta_path, 1)
     watched = follow()
     watched.following()
-    pg.connection.execute("begin")
-    pg.connection.execute(f"lock table {pg.schema}.target in access exclusive mode")
-    table.sql(
-        "insert into {t} values (2, 'a')", "update {t} set v = 'b' where id = 2", "update {t} set v = 'c' where id = 2"
-    )
-    for file in Path(delta_path, "_change_data").glob("*.parquet"):
-        file.unlink()
-    pg.connection.execute("commit")
+    with held(pg):
+        table.sql(
+            "insert into {t} values (2, 'a')",
+            "update {t} set v = 'b' where id = 2",
+            "update {t} set v = 'c' where id = 2",
+        )
+        for file in Path(delta_path, "_change_data").glob("*.parquet"):
+            file.unlink()
     error = watched.stopped_by()
     assert isinstance(error, VersionsExpired), error
     assert "reload" in (error.hint or "")
@@ -555,15 +564,13 @@ def test_stop_lets_the_running_window_finish(spark: SparkSession, pg: Pg, delta_
     table = inserted(spark, delta_path, 1)
     watched = follow()
     watched.following()
-    pg.connection.execute("begin")
-    pg.connection.execute(f"lock table {pg.schema}.target in access exclusive mode")
-    table.sql("insert into {t} values (2, 'a')")
-    batches: MicroBatches = watched.handle._batches  # type: ignore[assignment]
-    watched.until(lambda: not batches.idle.is_set(), "a window at work")
-    stopping = threading.Thread(target=watched.handle.stop)
-    stopping.start()
-    time.sleep(0.5)
-    pg.connection.execute("commit")
+    with held(pg):
+        table.sql("insert into {t} values (2, 'a')")
+        batches: MicroBatches = watched.handle._batches  # type: ignore[assignment]
+        watched.until(lambda: not batches.idle.is_set(), "a window at work")
+        stopping = threading.Thread(target=watched.handle.stop)
+        stopping.start()
+        time.sleep(0.5)
     stopping.join(PATIENCE_SECONDS)
     assert watched.handle.await_termination(1)
     assert position(pg) == 2
@@ -576,13 +583,11 @@ def test_a_window_that_does_not_end_is_rolled_back_by_stop(
     table = inserted(spark, delta_path, 1)
     watched = follow()
     watched.following()
-    pg.connection.execute("begin")
-    pg.connection.execute(f"lock table {pg.schema}.target in access exclusive mode")
-    table.sql("insert into {t} values (2, 'a')")
-    batches: MicroBatches = watched.handle._batches  # type: ignore[assignment]
-    watched.until(lambda: not batches.idle.is_set(), "a window at work")
-    watched.handle.stop(timeout=1.0)
-    pg.connection.execute("commit")
+    with held(pg):
+        table.sql("insert into {t} values (2, 'a')")
+        batches: MicroBatches = watched.handle._batches  # type: ignore[assignment]
+        watched.until(lambda: not batches.idle.is_set(), "a window at work")
+        watched.handle.stop(timeout=1.0)
     watched.until(lambda: batches.idle.is_set(), "the end of that window")
     again = follow()
     again.at(2) if position(pg) == 1 else None
