@@ -3,6 +3,7 @@
     CdfError
     ├── ConfigError                 the request itself is wrong: an option, a bound, a file
     ├── SourceError                 the Delta table cannot be read as asked
+    │   ├── SourceUnavailable       ... for now: its storage is unreachable or throttled        (temporary)
     │   ├── TableNotFound           no Delta table there
     │   ├── TableReplaced           another table id than the one the position belongs to
     │   ├── FeedNotEnabled          the change feed is off, or was off for some versions
@@ -36,6 +37,7 @@ __all__ = [
     "CdfError",
     "ConfigError",
     "SourceError",
+    "SourceUnavailable",
     "TableNotFound",
     "TableReplaced",
     "FeedNotEnabled",
@@ -98,6 +100,11 @@ class ConfigError(CdfError):
 
 class SourceError(CdfError):
     code = "source"
+
+
+class SourceUnavailable(SourceError):
+    code = "source_unavailable"
+    transient = True
 
 
 class TableNotFound(SourceError):

@@ -11,7 +11,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
     PlainValidator,
@@ -20,7 +19,6 @@ from pydantic import (
     StringConstraints,
     ValidationInfo,
     WithJsonSchema,
-    model_validator,
 )
 
 from cdf.errors import ConfigError
@@ -28,7 +26,9 @@ from cdf.result import plain
 from cdf.sink import Sink
 from cdf.window import Limits
 from connectors.registry import sink_kind
+from infra.config.strict import Model
 from infra.config.values import Start, parse_count, parse_size, parse_start, resolve_path, resolve_table
+from infra.storage.model import Storage
 
 __all__ = [
     "Connection",
@@ -140,33 +140,21 @@ _Setting = Annotated[
 ]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _blank_is_absent(cls, data: Any) -> Any:
-        """``window:`` with nothing after it means the same as no ``window:`` at all."""
-        if not isinstance(data, dict):
-            return data
-        return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
-
-
-class Connection(_Model):
+class Connection(Model):
     """How to reach a target; ``settings`` is the model of its kind."""
 
     kind: str = Field(title="Kind", description="The kind of sink this connection belongs to.")
     settings: SerializeAsAny[BaseModel]
 
 
-class SinkTarget(_Model):
+class SinkTarget(Model):
     """Where a pipeline writes; ``options`` is the model of the connection's kind."""
 
     connection: str = Field(title="Connection", description="The name of an entry under `connections`.")
     options: SerializeAsAny[BaseModel]
 
 
-class TableSource(_Model):
+class TableSource(Model):
     """The Delta table that a pipeline reads."""
 
     table: Annotated[str, AfterValidator(_table)] = Field(
@@ -184,7 +172,7 @@ class TableSource(_Model):
     )
 
 
-class WindowLimits(_Model):
+class WindowLimits(Model):
     """How much is applied in one step. A single commit above the limit is a step of its own."""
 
     max_commits: _Count = Field(default=_DEFAULTS.max_commits, title="Commits", description="Most commits in a window.")
@@ -198,7 +186,7 @@ class WindowLimits(_Model):
         return Limits(max_commits=self.max_commits, max_bytes=self.max_bytes)
 
 
-class Pipeline(_Model):
+class Pipeline(Model):
     """One table carried to one sink."""
 
     source: TableSource = Field(title="Source", description="The Delta table that the pipeline reads.")
@@ -206,7 +194,7 @@ class Pipeline(_Model):
     window: WindowLimits = Field(default=WindowLimits(), title="Window", description="How much is applied in one step.")
 
 
-class Spark(_Model):
+class Spark(Model):
     """Extra settings for the Spark session."""
 
     master: str | None = Field(default=None, title="Master", description="Spark master URL, such as local[*].")
@@ -222,7 +210,7 @@ class Spark(_Model):
         }
 
 
-class Project(_Model):
+class Project(Model):
     """Everything that a ``deltarelay.yaml`` says."""
 
     version: Annotated[int, BeforeValidator(_version), WithJsonSchema({"const": 1})] = Field(
@@ -235,6 +223,7 @@ class Project(_Model):
         min_length=1, title="Pipelines", description="The pipelines, by a name of your choice."
     )
     spark: Spark = Field(default=Spark(), title="Spark", description="Extra settings for the Spark session.")
+    storage: Storage = Field(default=Storage(), title="Storage", description="Tables on S3, and who may write to them.")
     jars: tuple[Annotated[Path, PlainValidator(_jar), WithJsonSchema({"type": "string", "minLength": 1})], ...] = Field(
         default=(),
         title="Jars",

@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
+from infra.storage.address import is_s3, normalised
+
 __all__ = ["Start", "parse_count", "parse_size", "parse_start", "resolve_path", "resolve_table"]
 
 Start = Literal["snapshot", "earliest"] | int | dt.datetime
@@ -77,6 +79,8 @@ def resolve_table(table: str, folder: Path | None) -> str:
         raise ValueError("must be the path alone, without delta.`...`")
     if _CREDENTIALS.search(table):
         raise ValueError("holds credentials; set those in spark.conf and keep them out of the address")
+    if is_s3(table):
+        return normalised(table)
     if _URL.match(table) or not ("/" in table or table in (".", "..", "~")):
         return table
     return str(resolve_path(table, folder))
