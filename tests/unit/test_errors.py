@@ -32,7 +32,7 @@ def test_an_error_survives_pickling_with_everything_it_carries(kind: type[CdfErr
 
 def test_every_class_has_a_code_of_its_own() -> None:
     codes = [kind.code for kind in KINDS]
-    assert len(KINDS) == 21
+    assert len(KINDS) == 22
     assert len(set(codes)) == len(codes)
     inherited = [kind.__name__ for kind in KINDS if "code" not in vars(kind)]
     assert inherited == []
@@ -47,6 +47,7 @@ def test_the_codes_are_stable() -> None:
         "CdfError": "failed",
         "ConfigError": "config",
         "SourceError": "source",
+        "SourceUnavailable": "source_unavailable",
         "TableNotFound": "table_not_found",
         "TableReplaced": "table_replaced",
         "FeedNotEnabled": "feed_not_enabled",
@@ -69,7 +70,12 @@ def test_the_codes_are_stable() -> None:
 
 
 def test_only_what_passes_by_itself_is_temporary() -> None:
-    assert {kind.__name__ for kind in KINDS if kind.transient} == {"SinkUnavailable", "Fenced", "LeaseHeld"}
+    assert {kind.__name__ for kind in KINDS if kind.transient} == {
+        "SourceUnavailable",
+        "SinkUnavailable",
+        "Fenced",
+        "LeaseHeld",
+    }
 
 
 def test_an_error_as_data() -> None:
