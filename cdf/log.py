@@ -11,9 +11,10 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cdf.errors import CdfError, ConfigError, SourceError, TableNotFound, VersionsExpired, condition_of
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["TableLog", "LogListing"]
 
 _FEW = 50
-"""Up to so many commit files are read one by one, at about 4 ms each; more are left to a Spark job."""
+"""Up to so many commit files are read one by one, at about 4 ms each, and kept; more are left to a Spark job."""
 _FEW_SINCE = 10
 _LOG_GONE = {
     "DELTA_VERSIONS_NOT_CONTIGUOUS",
@@ -37,6 +38,25 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _COMMIT_FILE = re.compile(r"/(\d{20})\.json; [^\n]*?modification_time=(\d+)")
 _CHECKPOINT_FILE = re.compile(r"/(\d{20})\.checkpoint\.")
 _GLOB = re.compile(r"([\\*?{}\[\]])")
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The table as Delta has last read it."""
+
+    version: int
+    time: dt.datetime
+    """Modification time of that version's commit file."""
+    metadata: Metadata
+
+
+@dataclass(slots=True)
+class _Glance:
+    """What one look at the log has found so far."""
+
+    latest: int | None = None
+    files: dict[int, dt.datetime | None] = field(default_factory=dict)
+    texts: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +92,7 @@ class LogListing:
 
 
 class TableLog:
-    """Reads the log at ``location``. Every call looks at the storage anew unless it says otherwise."""
+    """Reads the log at ``location``. Every call looks at the storage anew, except within one ``glance``."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         self.location = location
@@ -86,8 +106,26 @@ class TableLog:
         self._jvm = jvm
         self._folder = jvm.org.apache.hadoop.fs.Path(location.rstrip("/") + "/_delta_log")
         self._files = self._folder.getFileSystem(spark._jsc.hadoopConfiguration())
+        self._own = threading.local()
+        self._known: _Known | None = None
         with self._readable():
             self._delta = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
+
+    @contextmanager
+    def glance(self) -> Iterator[None]:
+        """Several questions about one moment: what was looked up once holds until the end of the block, in this thread."""
+        if self._glance is not None:
+            yield
+            return
+        self._own.glance = _Glance()
+        try:
+            yield
+        finally:
+            self._own.glance = None
+
+    @property
+    def _glance(self) -> _Glance | None:
+        return getattr(self._own, "glance", None)
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -106,9 +144,37 @@ class TableLog:
                 condition=condition,
             ) from error
 
-    def latest(self) -> int:
-        """The newest version, by Delta's own reading of the log. Costs milliseconds when nothing is new."""
-        return int(self._snapshot().version())
+    def latest(self, *, anew: bool = True) -> int:
+        """The newest version, by Delta's own reading of the log. It lists the log: dearer the longer the history is.
+
+        ``anew=False`` goes on from what is known, from commit file to commit file. A version that another cluster has
+        recorded in its lock table and not yet copied into the log is seen by Delta only.
+        """
+        glance = self._glance
+        if anew and glance is not None and glance.latest is not None:
+            return glance.latest
+        if anew or (known := self._known_still()) is None:
+            version = self._look().version
+            if glance is not None:
+                glance.latest = version
+            return version
+        for version in range(known.version, known.version + _FEW):
+            if self._time(version + 1) is None:
+                return version
+        return self._look().version
+
+    def _look(self) -> _Known:
+        """Have Delta take in what is new."""
+        snapshot = self._snapshot()
+        time = _utc(int(snapshot.logSegment().lastCommitFileModificationTimestamp()))
+        self._known = known = _Known(int(snapshot.version()), time, _metadata_of(snapshot))
+        return known
+
+    def _known_still(self) -> _Known | None:
+        """What the last look found, unless the log is another one since: a table that was made again, or cleaned up."""
+        known = self._known
+        time = None if known is None else self._time(known.version)
+        return known if known is not None and time is not None and _same(time, known.time) else None
 
     def _snapshot(self) -> Any:
         with self._readable():
@@ -124,36 +190,43 @@ class TableLog:
 
     def metadata(self, version: int | None = None) -> Metadata:
         """The table's metadata, now or as of a version. Not limited by the retention of deleted files."""
-        # One snapshot for both questions: the log that Delta keeps in mind is shared by everybody in this JVM
-        snapshot = self._snapshot()
-        if version is not None and self._may_differ(version, int(snapshot.version())):
-            try:
-                with self._readable():
-                    snapshot = self._delta.getSnapshotAt(
-                        version,
-                        getattr(self._delta, "getSnapshotAt$default$2")(),
-                        getattr(self._delta, "getSnapshotAt$default$3")(),
-                        False,
-                    )
-            except VersionsExpired as error:
-                raise VersionsExpired(
-                    f"version {version} of {self.location} can no longer be reconstructed from the log",
-                    hint="make the target anew from a snapshot, `deltarelay run --reload`; "
-                    "raise delta.logRetentionDuration so that commits last longer",
-                    condition=error.condition,
-                    version=version,
-                ) from error
-        return _metadata(json.loads(snapshot.metadata().json())["metaData"])
+        latest = self.latest(anew=False)
+        version = latest if version is None else version
+        known = self._known
+        assert known is not None  # latest() has looked
+        if known.version < version <= latest:
+            if self._wrote_metadata(known.version + 1, version):
+                known = self._look()
+            else:
+                time = self._time(version)
+                self._known = known = _Known(version, time or known.time, known.metadata)
+        if version <= known.version and not self._wrote_metadata(version + 1, known.version):
+            return known.metadata
+        try:
+            with self._readable():
+                snapshot = self._delta.getSnapshotAt(
+                    version,
+                    getattr(self._delta, "getSnapshotAt$default$2")(),
+                    getattr(self._delta, "getSnapshotAt$default$3")(),
+                    False,
+                )
+        except VersionsExpired as error:
+            raise VersionsExpired(
+                f"version {version} of {self.location} can no longer be reconstructed from the log",
+                hint="make the target anew from a snapshot, `deltarelay run --reload`; "
+                "raise delta.logRetentionDuration so that commits last longer",
+                condition=error.condition,
+                version=version,
+            ) from error
+        return _metadata_of(snapshot)
 
-    def _may_differ(self, version: int, latest: int) -> bool:
-        """False where the few commits since ``version`` show that none wrote metadata: rebuilding an older state of the
-        table costs more the longer its history is."""
-        if not 0 <= latest - version <= _FEW_SINCE:
-            return version != latest
-        since = self.files(version, latest)
-        return len(since) <= latest - version or any(
-            '"metaData"' in self._text(later) for later in range(version + 1, latest + 1)
-        )
+    def _wrote_metadata(self, first: int, last: int) -> bool:
+        """False where there are few commits and they show it: rebuilding an older state costs more the longer the history
+        is. True also where that cannot be told."""
+        if last < first:
+            return False
+        there = self.files(first, last) if last - first < _FEW_SINCE else {}
+        return len(there) <= last - first or any('"metaData"' in self._text(version) for version in there)
 
     def listing(self) -> LogListing:
         """Everything in the log's folder. Its cost grows with the table's history: a window asks ``files`` instead."""
@@ -167,13 +240,20 @@ class TableLog:
         """Version → modification time of the commit files of ``first..last`` that are there, ascending."""
         if last - first >= _FEW:
             return {version: time for version, time in self.listing().times.items() if first <= version <= last}
-        found: dict[int, dt.datetime] = {}
-        for version in range(first, last + 1):
-            with self._readable():
-                path = self._path(version)
-                if self._files.exists(path):
-                    found[version] = _utc(self._files.getFileStatus(path).getModificationTime())
-        return found
+        times = ((version, self._time(version)) for version in range(first, last + 1))
+        return {version: time for version, time in times if time is not None}
+
+    def _time(self, version: int) -> dt.datetime | None:
+        glance = self._glance
+        if glance is not None and version in glance.files:
+            return glance.files[version]
+        with self._readable():
+            path = self._path(version)
+            there = self._files.exists(path)
+            time = _utc(self._files.getFileStatus(path).getModificationTime()) if there else None
+        if glance is not None:
+            glance.files[version] = time
+        return time
 
     def missing(self, first: int, last: int) -> list[int]:
         """The versions of ``first..last`` whose commit file is gone."""
@@ -181,13 +261,17 @@ class TableLog:
         return [version for version in range(first, last + 1) if version not in there]
 
     def commits(self, first: int, last: int) -> Iterator[Commit]:
-        """The commits ``first..last``, read one by one as they are asked for.
+        """The commits ``first..last``: few are read at once, more one by one as they are asked for.
 
         Raises VersionsExpired, naming the versions, where a commit file of the range is missing.
         """
         files = self.files(first, last)
         if missing := [version for version in range(first, last + 1) if version not in files]:
             raise missing_commits(self.location, missing)
+        found = self._parsed(first, last, files)
+        return iter(list(found)) if last - first < _FEW else found
+
+    def _parsed(self, first: int, last: int, files: Mapping[int, dt.datetime]) -> Iterator[Commit]:
         previous: dt.datetime | None = None
         for version in range(first, last + 1):
             commit = parse_commit(version, self._text(version), files[version])
@@ -260,6 +344,14 @@ class TableLog:
         return self._jvm.org.apache.hadoop.fs.Path(self._folder, f"{version:020d}.json")
 
     def _text(self, version: int) -> str:
+        glance = self._glance
+        if glance is None:
+            return self._read(version)
+        if version not in glance.texts:
+            glance.texts[version] = self._read(version)
+        return glance.texts[version]
+
+    def _read(self, version: int) -> str:
         try:
             with self._readable():
                 stream = self._files.open(self._path(version))
@@ -269,6 +361,17 @@ class TableLog:
                     stream.close()
         except VersionsExpired as error:
             raise missing_commits(self.location, [version]) from error
+
+
+def _metadata_of(snapshot: Any) -> Metadata:
+    return _metadata(json.loads(snapshot.metadata().json())["metaData"])
+
+
+def _same(one: dt.datetime, other: dt.datetime) -> bool:
+    """The time of one file, told twice: a storage may tell whole seconds when it is asked for a file, and more in a list."""
+    if one.microsecond and other.microsecond:
+        return one == other
+    return one.replace(microsecond=0) == other.replace(microsecond=0)
 
 
 def missing_commits(table: str, versions: list[int]) -> VersionsExpired:

@@ -23,7 +23,7 @@ from cdf.lag import Lag, lag
 from cdf.net import quoted
 from cdf.readers.batch import translate
 from cdf.results import Followed, Step
-from cdf.sink import Position
+from cdf.sink import Position, Reporting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -198,8 +198,11 @@ class MicroBatches:
             took = time.monotonic() - began
             table_id = self.position.table_id or pipeline.feed.log.metadata().table_id
             self.position = Position(step.applied.position, table_id)
+            followed = _followed(pipeline, step, counted, took, ids)
+            if isinstance(pipeline.sink, Reporting):
+                pipeline.sink.report(followed.to_dict())
             if self._progress is not None:
-                self._progress(_followed(pipeline, step, counted, took, ids))
+                self._progress(followed)
             if self._stop.is_set():
                 return
             began = time.monotonic()
@@ -301,7 +304,7 @@ def _followed(
 
 def lag_of(log: TableLog, position: int) -> Lag:
     """How far a position is behind the table's latest version."""
-    latest = log.latest()
+    latest = log.latest(anew=False)
     oldest = None
     if latest > position:
         with suppress(CdfError):

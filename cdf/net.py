@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["net_effect", "count_key_faults", "check_key", "violation_of", "quoted"]
+__all__ = ["net_effect", "count_key_faults", "check_key", "key_violation", "violation_of", "quoted"]
 
 _PUT, _NEW, _LAST, _REFUSED = "__relay_put", "__relay_new", "__relay_last", "__relay_refused"
 _MARK = "DELTARELAY_KEY_VIOLATION"
@@ -146,14 +146,15 @@ def count_key_faults(rows: DataFrame, key: Sequence[str]) -> KeyFaults:
 def violation_of(error: BaseException, *, table: str, key: Sequence[str]) -> KeyViolation | None:
     """The key violation behind a failed Spark job, naming table, version and key columns, or None."""
     found = _VIOLATION.search(str(error))
-    if found is None:
-        return None
-    kind, version = found.group(1), int(found.group(2))
+    return None if found is None else key_violation(found.group(1), int(found.group(2)), table=table, key=key)
+
+
+def key_violation(reason: str, version: int, *, table: str, key: Sequence[str]) -> KeyViolation:
     columns = ", ".join(key)
-    if kind == "null_key":
+    if reason == "null_key":
         message = f"version {version} of {table} changes rows with a null in the key ({columns})"
         hint = "choose key columns that are never null, and add a NOT NULL constraint to them"
     else:
         message = f"version {version} of {table} puts a key ({columns}) more than once"
         hint = "the columns do not identify a row at that version: name a unique key, or repair the source"
-    return KeyViolation(message, hint=hint, table=table, version=version, key=list(key), reason=kind)
+    return KeyViolation(message, hint=hint, table=table, version=version, key=list(key), reason=reason)

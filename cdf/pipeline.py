@@ -78,6 +78,8 @@ class Pipeline:
         self.name = name or feed.table
         self.limits = limits or Limits()
         self._at_work = threading.Lock()
+        self._checked: tuple[int, int, Metadata] | None = None
+        """What ``check_ahead`` found for a range while the sink was being opened; the first window need not ask again."""
         self._start_bound()
 
     # ── the walk ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -206,7 +208,7 @@ class Pipeline:
         check_key(schema, self.key, self.feed.table)
         found = self.sink.inspect(self.source(schema))
         stands = found.position.version
-        if stands is not None and last < stands <= self.feed.log.latest():
+        if stands is not None and last < stands <= self.feed.log.latest(anew=False):
             # An end before the position changes nothing: the target has the schema of its position by right
             found = self.sink.inspect(self.source(self.feed.log.metadata(stands).schema))
         return found
@@ -216,17 +218,22 @@ class Pipeline:
         """The sink, open and checked against the source; closed whatever happens."""
         with self.alone():
             # Looked at first, so that a table that was replaced is refused before the lease or any DDL.
-            stands = self.inspect(last).position
-            self.check_position(stands)
-            if stands.version is not None and stands.version < last:
-                self.check_ahead(stands.version + 1, last)
-            try:
+            with self.feed.log.glance():
+                stands = self.inspect(last).position
+                self.check_position(stands)
+                if stands.version is not None and stands.version < last:
+                    first = stands.version + 1
+                    self._checked = first, last, self.check_ahead(first, last)
                 # The schema at the end of this run: what comes after it is not this run's concern
                 end = max(last, stands.version or 0)
-                position = self.sink.open(self.source(self.feed.log.metadata(end).schema))
-                self.check_position(position)
+                source = self.source(self.feed.log.metadata(end).schema)
+            try:
+                position = self.sink.open(source)
+                if position != stands:
+                    self.check_position(position)
                 yield position
             finally:
+                self._checked = None
                 self.sink.close()
 
     @contextmanager
@@ -254,7 +261,13 @@ class Pipeline:
             yield from self._cut(first, last, self.limits, begins=position.version is None)
 
     def _cut(self, first: int, last: int, limits: Limits, *, begins: bool = False) -> Iterator[Window]:
-        before = self.check_ahead(first, last, begins=begins)
+        checked, self._checked = self._checked, None
+        with self.feed.log.glance():
+            if checked is not None and checked[:2] == (first, last):
+                before = checked[2]
+            else:
+                before = self.check_ahead(first, last, begins=begins)
+            ahead = self.feed.log.commits(first, last)
         schema = before.schema
 
         def starts_segment(commit: Commit) -> bool:
@@ -265,7 +278,7 @@ class Pipeline:
             return True
 
         in_force = schema
-        for commits in cut(self.feed.log.commits(first, last), limits, starts_segment=starts_segment):
+        for commits in cut(ahead, limits, starts_segment=starts_segment):
             for commit in commits:
                 if commit.metadata is not None:
                     in_force = commit.metadata.schema
@@ -354,10 +367,10 @@ class Pipeline:
 
     def check_position(self, position: Position) -> None:
         """Refuse a position that does not belong to this table, or that the table does not reach."""
-        metadata = self.feed.log.metadata()
-        if position.table_id is not None and position.table_id != metadata.table_id:
+        with self.feed.log.glance():
+            table_id, latest = self.feed.log.metadata().table_id, self.feed.log.latest(anew=False)
+        if position.table_id is not None and position.table_id != table_id:
             raise self._replaced("is another table than the one the target was filled from")
-        latest = self.feed.log.latest()
         if position.version is not None and position.version > latest:
             raise VersionNotFound(
                 f"the target stands at version {position.version}, but {self.feed.table} ends at {latest}: "

@@ -19,7 +19,7 @@ import datetime as dt
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from cdf.result import Result
 
@@ -38,6 +38,7 @@ __all__ = [
     "Conflicts",
     "Applied",
     "Tracked",
+    "Reporting",
     "Clocked",
     "Cancellable",
     "Comparable",
@@ -241,6 +242,19 @@ class Tracked(Protocol):
 
     def position(self) -> Position:
         """Reads only, needs neither ``open`` nor a Spark session, answers in milliseconds."""
+        ...
+
+
+@runtime_checkable
+class Reporting(Tracked, Protocol):
+    """A sink that keeps the figures of the last step of whoever follows, so that ``status`` can tell them from anywhere."""
+
+    def report(self, figures: Mapping[str, Any]) -> None:
+        """After a durable step, on the open sink. It is information: what cannot be kept is left out without an error."""
+        ...
+
+    def reported(self) -> Mapping[str, Any] | None:
+        """The last figures, None where there are none. Reads only, needs no ``open``, answers in milliseconds."""
         ...
 
 

@@ -14,6 +14,7 @@ from cdf.readers import batch, stream
 from cdf.readers.bounds import Bound, resolve_end, resolve_start
 from cdf.readers.snapshot import read_snapshot
 from cdf.result import Result
+from cdf.writers import require_writer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,6 +94,7 @@ class ChangeFeed:
         """Create an empty Delta table with the feed on from its first version."""
         from delta.tables import DeltaTable
 
+        require_writer(spark, table)
         builder = DeltaTable.create(spark).addColumns(schema).property(FEED_PROPERTY, "true")
         builder = builder.location(table) if _is_path(table) else builder.tableName(table)
         for name, value in (properties or {}).items():
@@ -111,6 +113,7 @@ class ChangeFeed:
         """Turn the feed on for an existing table; does nothing where it is on."""
         before = self.log.metadata()
         if not before.feed_enabled:
+            require_writer(self.spark, self.location)
             name = "`" + self.location.replace("`", "``") + "`"
             try:
                 self.spark.sql(f"alter table delta.{name} set tblproperties ('{FEED_PROPERTY}' = 'true')")

@@ -123,13 +123,11 @@ class Window:
         """False where the log alone shows that no row changed (OPTIMIZE, VACUUM, properties)."""
         return any(commit.change_files for commit in self.commits)
 
-    def net(self, *, small: bool = False) -> DataFrame:
-        """At most one change per key, equal in result to the sequence; see ``cdf.net``. ``small``: by one task, which spares
-        a small window the shuffle."""
+    def net(self) -> DataFrame:
+        """At most one change per key, equal in result to the sequence; see ``cdf.net``."""
         from cdf.net import net_effect
 
-        rows = self.read()
-        return net_effect(rows.coalesce(1) if small else rows, self.key)
+        return net_effect(self.read(), self.key)
 
     def failure(self, error: Exception) -> CdfError:
         """What stopped a Spark job over this window's rows, in words; a CdfError is handed back as it is."""

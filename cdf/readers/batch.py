@@ -67,11 +67,12 @@ def _outlived(feed: ChangeFeed, first: int, last: int) -> bool:
 
     Delta would use the present schema nevertheless, and fail; only with column mapping does it take that of the range's end.
     """
-    now, then = feed.log.metadata(), feed.log.metadata(last)
-    if all(change.kind is ChangeKind.ADD_COLUMN for change in compare(then.schema, now.schema)):
-        return False
-    modes = [found.properties.get(_MAPPING, "none") for found in (now, then, feed.log.metadata(first))]
-    return all(mode == "none" for mode in modes)
+    with feed.log.glance():
+        now, then = feed.log.metadata(), feed.log.metadata(last)
+        if all(change.kind is ChangeKind.ADD_COLUMN for change in compare(then.schema, now.schema)):
+            return False
+        modes = [found.properties.get(_MAPPING, "none") for found in (now, then, feed.log.metadata(first))]
+        return all(mode == "none" for mode in modes)
 
 
 @contextmanager

@@ -144,9 +144,9 @@ class _UnreadableWindow(Window):
     healthy: Window
     at: Mapping[str, Any]
 
-    def net(self, *, small: bool = False) -> DataFrame:
+    def net(self) -> DataFrame:
         # Behind the shuffle, so that the sink gets some rows before the failure.
-        return _failing(self.healthy.net(small=small), self.at)
+        return _failing(self.healthy.net(), self.at)
 
 
 def _failing(rows: DataFrame, at: Mapping[str, Any]) -> DataFrame:

@@ -27,7 +27,6 @@ from connectors.postgres.types import check_types
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from cdf.window import Window
@@ -74,9 +73,11 @@ class WindowWriter:
         table = self._session.own_name("stage")
         by_driver = window.change_bytes <= self._small_window_bytes
         try:
-            rows = staging.wire_net(window.net(small=by_driver), window.schema, window.key)
-            return (
-                self._by_driver(rows, table) if by_driver else staging.copy_from_tasks(rows, self._session.dsn, table)
+            if by_driver and (net := staging.wire_net_on_driver(window)) is not None:
+                return self._by_driver(net, table)
+            by_driver = False
+            return staging.copy_from_tasks(
+                staging.wire_net(window.net(), window.schema, window.key), self._session.dsn, table
             )
         except Exception as error:
             self._staged_schema = None
@@ -97,8 +98,8 @@ class WindowWriter:
         )
         self._staged_schema = window.schema
 
-    def _by_driver(self, rows: DataFrame, table: str) -> Staged:
-        batches = rows.toArrow().to_batches(max_chunksize=staging.COPY_ROWS)
+    def _by_driver(self, net: pa.Table, table: str) -> Staged:
+        batches = net.to_batches(max_chunksize=staging.COPY_ROWS)
         if not batches:
             return Staged()
         if self._bulk is not None:

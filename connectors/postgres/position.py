@@ -1,5 +1,6 @@
 """The position of each target, and the lease of whoever may move it: one row in ``deltarelay.position``. What a person
-moved by hand is recorded in ``deltarelay.position_log``.
+moved by hand is recorded in ``deltarelay.position_log``; ``deltarelay.progress`` has the figures of the last step of
+whoever follows.
 
 The lease lives on the server's clock. It lasts ``LEASE_SECONDS`` and is renewed by a thread with its own connection,
 so that a runner that was killed keeps its successor waiting for one lease at most. Every taking of the lease raises the
@@ -16,11 +17,12 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+from psycopg.types.json import Jsonb
 
 from cdf.errors import Fenced, LeaseHeld, WindowOutOfOrder
 from cdf.sink import Position, PositionRecord, Standing
@@ -30,6 +32,7 @@ __all__ = [
     "Lease",
     "missing",
     "read_position",
+    "read_progress",
     "take_lease",
     "lock_position",
     "move_position",
@@ -37,6 +40,7 @@ __all__ = [
     "read_standing",
     "release_lease",
     "Renewal",
+    "write_progress",
 ]
 
 log = logging.getLogger("deltarelay.postgres")
@@ -73,6 +77,12 @@ create table if not exists deltarelay.position_log (
     database_user text not null default session_user,
     reason        text
 )""",
+    """\
+create table if not exists deltarelay.progress (
+    target   text primary key,
+    at       timestamptz not null,
+    figures  jsonb not null
+)""",
 )
 
 
@@ -86,23 +96,24 @@ class Lease:
 def missing(connection: Connection) -> tuple[str, ...]:
     """The statements of CREATE whose object is not there: even ``if not exists`` asks for the right to create it.
 
-    An installation from before the log of positions lacks that table alone.
+    An older installation lacks some of the tables.
     """
     return tuple(statement for statement, there in zip(CREATE, _present(connection), strict=True) if not there)
 
 
-def _present(connection: Connection) -> tuple[bool, bool, bool]:
-    """Whether the schema, the positions and their log are there."""
+def _present(connection: Connection) -> tuple[bool, bool, bool, bool]:
+    """Whether the schema, the positions, their log and the progress are there."""
     found = connection.execute(
         """
         select count(distinct n.oid) > 0, count(*) filter (where c.relname = 'position') > 0,
-               count(*) filter (where c.relname = 'position_log') > 0
+               count(*) filter (where c.relname = 'position_log') > 0,
+               count(*) filter (where c.relname = 'progress') > 0
           from pg_namespace n left join pg_class c on c.relnamespace = n.oid
          where n.nspname = 'deltarelay'
         """
     ).fetchone()
     assert found is not None
-    return (found[0], found[1], found[2])
+    return (found[0], found[1], found[2], found[3])
 
 
 def read_position(connection: Connection, target: str) -> Position:
@@ -217,7 +228,7 @@ def _os_user() -> str:
 
 
 def read_standing(connection: Connection, target: str, *, most_records: int) -> Standing:
-    _, positions_there, log_there = _present(connection)
+    _, positions_there, log_there, _ = _present(connection)
     if not positions_there:
         return Standing()
     row = connection.execute(
@@ -250,6 +261,23 @@ def read_standing(connection: Connection, target: str, *, most_records: int) -> 
         lease_until=row[6],
         records=tuple(records),
     )
+
+
+def write_progress(connection: Connection, target: str, figures: Mapping[str, Any]) -> None:
+    connection.execute(
+        """
+        insert into deltarelay.progress (target, at, figures) values (%s, clock_timestamp(), %s)
+        on conflict (target) do update set at = excluded.at, figures = excluded.figures
+        """,
+        [target, Jsonb(dict(figures))],
+    )
+
+
+def read_progress(connection: Connection, target: str) -> Mapping[str, Any] | None:
+    if not _present(connection)[3]:
+        return None
+    row = connection.execute("select figures from deltarelay.progress where target = %s", [target]).fetchone()
+    return None if row is None else row[0]
 
 
 def release_lease(connection: Connection, lease: Lease) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -241,6 +241,18 @@ class PostgresSink:
             ddl=ddl,
             seconds=seconds,
         )
+
+    # ── figures for others to see ────────────────────────────────────────────────────────────────────────────────
+
+    def report(self, figures: Mapping[str, Any]) -> None:
+        try:
+            positions.write_progress(self._session.main(), str(self.target), figures)
+        except psycopg.Error as error:
+            log.info("figures not kept", extra={"target": str(self.target), "sqlstate": error.sqlstate})
+
+    def reported(self) -> Mapping[str, Any] | None:
+        with self._session.errors("reading the progress"), self._session.connect() as connection:
+            return positions.read_progress(connection, str(self.target))
 
     # ── moved by hand ────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -7,21 +7,25 @@ reported.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cdf.change import CHANGE_TYPE, CONFLICTS, DELETE, INSERT, UPDATE
-from cdf.net import quoted
-from connectors.postgres.errors import StagingFailed, sqlstate_of
+from cdf.change import CHANGE_TYPE, COMMIT_VERSION, CONFLICTS, DELETE, INSERT, UPDATE
+from cdf.net import key_violation, quoted
+from cdf.net_on_driver import KeyRefused, net_on_driver
+from connectors.postgres.errors import StagingFailed, from_task, sqlstate_of
 from connectors.postgres.types import staging_type, target_type, wire
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+    from cdf.window import Window
 
 __all__ = [
     "Staged",
@@ -33,6 +37,7 @@ __all__ = [
     "COPY_ROWS",
     "columns_of",
     "wire_net",
+    "wire_net_on_driver",
     "wire_rows",
     "copy_from_tasks",
     "copy_batches",
@@ -40,11 +45,16 @@ __all__ = [
     "interruptible",
 ]
 
+log = logging.getLogger("deltarelay.postgres")
+
 SCHEMA = "deltarelay"
 ATTEMPT, OPERATION = "_attempt", "_operation"
 CODES = {INSERT: 1, UPDATE: 2, DELETE: 3}
 COPY_ROWS = 10_000
 """Rows per Arrow batch: ADBC encodes a batch whole before it sends it, and larger ones stop the two overlapping."""
+
+DRIVER_ROWS = 100_000
+"""More changes than these are no small window, however few bytes they take on disk."""
 
 _REPORT = "attempt string, inserts bigint, updates bigint, deletes bigint, conflicts bigint"
 
@@ -81,6 +91,42 @@ def wire_net(net: DataFrame, schema: StructType, key: tuple[str, ...]) -> DataFr
         value = wire(field.name, field.dataType)
         columns.append((value if field.name in key else F.when(kind != DELETE, value)).alias(f"c{number}"))
     return net.select(code.cast("smallint").alias(OPERATION), *columns, quoted(CONFLICTS))
+
+
+def wire_net_on_driver(window: Window) -> pa.Table | None:
+    """A small window's ``wire_net``, in memory. None where it has too many rows, or one that cannot be copied, which may
+    not matter in the end: then the tasks see to it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    fields = window.schema.fields
+    columns = [wire(field.name, field.dataType).alias(f"c{number}") for number, field in enumerate(fields)]
+    changes = window.read().select(quoted(CHANGE_TYPE), quoted(COMMIT_VERSION), *columns).coalesce(1)
+    try:
+        rows = changes.limit(DRIVER_ROWS + 1).toArrow()
+    except Exception as error:
+        if from_task(error) is None and "maxResultSize" not in str(error):
+            raise
+        log.info("a small window is left to the tasks", extra={"table": window.table})
+        return None
+    if rows.num_rows > DRIVER_ROWS:
+        return None
+    key = [f"c{number}" for number, field in enumerate(fields) if field.name in window.key]
+    try:
+        net = net_on_driver(rows, key)
+    except KeyRefused as refused:
+        raise key_violation(refused.reason, refused.version, table=window.table, key=window.key) from refused
+    kind = net[CHANGE_TYPE]
+    code = pc.if_else(
+        pc.equal(kind, INSERT), CODES[INSERT], pc.if_else(pc.equal(kind, UPDATE), CODES[UPDATE], CODES[DELETE])
+    )
+    values = []
+    for number in range(len(fields)):
+        name = f"c{number}"
+        held = net[name]
+        values.append(held if name in key else pc.if_else(pc.equal(kind, DELETE), pa.scalar(None, held.type), held))
+    names = [OPERATION, *(f"c{number}" for number in range(len(fields))), CONFLICTS]
+    return pa.Table.from_arrays([code.cast(pa.int16()), *values, net[CONFLICTS]], names=names)
 
 
 def wire_rows(rows: DataFrame, schema: StructType) -> DataFrame:

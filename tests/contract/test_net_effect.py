@@ -1,27 +1,42 @@
-"""The net effect equals the sequence: random histories against a plain-Python table, and each rule by example."""
+"""The net effect equals the sequence: random histories against a plain-Python table, and each rule by example.
+
+Both ways to it, the Spark plan and the one in memory, are held to the same tests.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 import random
-from typing import Any
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, Literal
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from cdf.change import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, CONFLICTS
-from cdf.net import net_effect, violation_of
+from cdf.net import key_violation, net_effect, violation_of
+from cdf.net_on_driver import KeyRefused, net_on_driver
 from cdf.testing import SampleTable, delete, insert, update
 from cdf.testing.model import COLUMNS, KEY, History, Key, histories, key_of, random_history
 
 Row = dict[str, Any]
+Way = Literal["cluster", "driver"]
+BOTH_WAYS = pytest.mark.parametrize("way", ["cluster", "driver"])
 CASES = 300
 
 
-def net_of(spark: SparkSession, cases: list[tuple[History, int, int]]) -> list[dict[Key, list[Row]]]:
-    """The net effect of all cases in one Spark job: the case is one more column of the key."""
+def reduced(changes: DataFrame, key: Sequence[str], way: Way) -> list[Row]:
+    if way == "cluster":
+        return [row.asDict() for row in net_effect(changes, key).collect()]
+    return list(net_on_driver(changes.toArrow(), key).to_pylist())
+
+
+def net_of(spark: SparkSession, cases: list[tuple[History, int, int]], way: Way) -> list[dict[Key, list[Row]]]:
+    """The net effect of all cases at once: the case is one more column of the key."""
     schema = StructType().add("case_id", "integer")
     for name, kind in COLUMNS.items():
         schema.add(name, kind)
@@ -32,8 +47,8 @@ def net_of(spark: SparkSession, cases: list[tuple[History, int, int]]) -> list[d
         for version, change in history.changes(first, last)
     ]
     found: list[dict[Key, list[Row]]] = [{} for _ in cases]
-    for row in net_effect(spark.createDataFrame(rows, schema), ("case_id", *KEY)).collect():
-        found[row["case_id"]].setdefault(key_of(row), []).append(row.asDict())
+    for row in reduced(spark.createDataFrame(rows, schema), ("case_id", *KEY), way):
+        found[row["case_id"]].setdefault(key_of(row), []).append(row)
     return found
 
 
@@ -57,6 +72,7 @@ def check(history: History, first: int, last: int, net: dict[Key, list[Row]]) ->
     assert result == expected
 
 
+@BOTH_WAYS
 @given(seed=st.integers(0, 2**63))
 @settings(
     max_examples=3,
@@ -65,7 +81,7 @@ def check(history: History, first: int, last: int, net: dict[Key, list[Row]]) ->
     phases=[Phase.generate],  # the failing case is named by its number: nothing is gained by shrinking 300 histories
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-def test_the_net_effect_leads_to_the_same_state(spark: SparkSession, seed: int) -> None:
+def test_the_net_effect_leads_to_the_same_state(spark: SparkSession, way: Way, seed: int) -> None:
     source = random.Random(seed)
     cases = []
     for _ in range(CASES):
@@ -73,7 +89,7 @@ def test_the_net_effect_leads_to_the_same_state(spark: SparkSession, seed: int) 
         first = source.randint(1, history.last)
         cases.append((history, first, source.randint(first, history.last)))
     print(f"seed {seed}")
-    for case, ((history, first, last), net) in enumerate(zip(cases, net_of(spark, cases), strict=True)):
+    for case, ((history, first, last), net) in enumerate(zip(cases, net_of(spark, cases, way), strict=True)):
         note(f"seed {seed}, case {case}, versions {first}..{last} of {history}")
         check(history, first, last, net)
 
@@ -107,14 +123,15 @@ def row(key: str, name: str | None = None) -> Row:
     return {"id": key, "part": 1, "name": name}
 
 
-def test_what_contradicts_itself_is_counted_and_the_last_one_wins(table: SampleTable) -> None:
+@BOTH_WAYS
+def test_what_contradicts_itself_is_counted_and_the_last_one_wins(table: SampleTable, way: Way) -> None:
     window = table.window(
         5,
         [insert(row("put-put", "1")), delete(row("remove-remove")), insert(row("gone"))],
         [insert(row("put-put", "2")), delete(row("remove-remove")), insert(row("fine"))],
         [insert(row("put-put", "3")), delete(row("gone")), update(row("fine"), row("fine", "x"))],
     )
-    net = {found["id"]: found for found in window.net().collect()}
+    net = {found["id"]: found for found in reduced(window.read(), window.key, way)}
     assert {key: (found[CHANGE_TYPE], found["name"], found[CONFLICTS]) for key, found in net.items()} == {
         "put-put": ("insert", "3", 2),
         "remove-remove": ("delete", None, 1),
@@ -124,7 +141,7 @@ def test_what_contradicts_itself_is_counted_and_the_last_one_wins(table: SampleT
     assert net["put-put"][COMMIT_TIMESTAMP] is not None
 
 
-@pytest.mark.parametrize(
+NO_KEYS = pytest.mark.parametrize(
     ("edits", "reason", "said"),
     [
         ([insert(row("secret", "a")), insert(row("secret", "b"))], "put_twice", "more than once"),
@@ -133,6 +150,9 @@ def test_what_contradicts_itself_is_counted_and_the_last_one_wins(table: SampleT
         ([delete({"part": 1, "name": "secret"})], "null_key", "a null in the key"),
     ],
 )
+
+
+@NO_KEYS
 # Columns that the consumer does not ask for, and rows that it would never see, are no way around the refusal.
 @pytest.mark.parametrize("columns", [("*",), (CHANGE_TYPE,)])
 def test_a_key_that_is_none_refuses_the_window(
@@ -149,6 +169,58 @@ def test_a_key_that_is_none_refuses_the_window(
     assert "version 8 of orders" in text
     assert "(id, part)" in text
     assert "secret" not in text
+
+
+@NO_KEYS
+def test_the_driver_refuses_it_in_the_same_words(table: SampleTable, edits: list[Any], reason: str, said: str) -> None:
+    window = table.window(7, [insert(row("other"))], edits, [delete(change.row) for change in edits[-1][-1:]])
+    with pytest.raises(KeyRefused) as caught:
+        net_on_driver(window.read().toArrow(), window.key)
+    assert (caught.value.reason, caught.value.version) == (reason, 8)
+    assert "secret" not in f"{caught.value!r}"
+    assert said in str(key_violation(reason, 8, table="orders", key=table.key))
+
+
+MOMENT = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [
+        ("tinyint", -5, 5),
+        ("smallint", -5, 5),
+        ("int", -5, 5),
+        ("bigint", -(2**62), 2**62),
+        ("decimal(38,6)", Decimal("-1.000001"), Decimal("10.5")),
+        ("boolean", False, True),
+        ("string", "", "\u00e9 \U0001f600"),
+        ("binary", b"", b"\x00\xff"),
+        ("date", dt.date(1582, 10, 4), dt.date(9999, 12, 31)),
+        ("timestamp", MOMENT, MOMENT + dt.timedelta(microseconds=1)),
+        ("timestamp_ntz", MOMENT.replace(tzinfo=None), dt.datetime(9999, 12, 31)),
+    ],
+)
+def test_a_key_of_any_type_that_may_be_one(spark: SparkSession, kind: str, low: Any, high: Any) -> None:
+    rows = [
+        (high, 1, "delete", 3),
+        (low, 2, "insert", 3),
+        (high, 3, "insert", 2),
+        (low, 4, "update_preimage", 4),
+        (high, 5, "update_preimage", 2),
+        (low, 6, "update_postimage", 4),
+        (high, 7, "insert", 5),
+    ]
+    schema = f"k {kind}, value int, {CHANGE_TYPE} string, {COMMIT_VERSION} bigint, {COMMIT_TIMESTAMP} timestamp"
+    changes = spark.createDataFrame([(*values, None) for values in rows], schema)
+    for way in ("cluster", "driver"):
+        found = [(one["value"], one[CHANGE_TYPE], one[COMMIT_VERSION]) for one in reduced(changes, ["k"], way)]  # type: ignore[arg-type]
+        assert sorted(found) == [(6, "insert", 4), (7, "update", 5)], way
+
+
+@BOTH_WAYS
+def test_of_no_changes_there_is_no_net_effect(table: SampleTable, way: Way) -> None:
+    window = table.window(5, [insert(row("other"))])
+    assert reduced(window.read().limit(0), window.key, way) == []
 
 
 def test_another_failure_is_no_key_violation() -> None:
