@@ -11,16 +11,23 @@ import pwd
 import re
 import shutil
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from cdf.errors import ConfigError
 from cdf.result import Result
 from infra.java import require_java, start_java
-from infra.spark import delta_package, settings
+from infra.spark import NO_LOG_STORE, delta_package, settings
+from infra.storage.address import is_s3
+from infra.storage.model import Storage
+from infra.storage.options import LOG_STORE_ARTIFACT, located, packages
+
+if TYPE_CHECKING:
+    from infra.config.model import Project
 
 __all__ = [
     "ARTIFACTS",
@@ -33,7 +40,9 @@ __all__ = [
     "fetch",
     "ivy_folder",
     "poisoned",
+    "storage_of",
     "user_home",
+    "uses_s3",
 ]
 
 CENTRAL = "https://repo1.maven.org/maven2"
@@ -46,6 +55,18 @@ _CLASSES = {
     "delta-storage": "io/delta/storage/LogStore.class",
 }
 """Without these Delta does not start. The others serve tables of a Unity Catalog."""
+_S3_CLASSES = {
+    "hadoop-aws": "org/apache/hadoop/fs/s3a/S3AFileSystem.class",
+    "s3": "software/amazon/awssdk/services/s3/S3Client.class",
+    "s3-transfer-manager": "software/amazon/awssdk/transfer/s3/S3TransferManager.class",
+    "apache-client": "software/amazon/awssdk/http/apache/ApacheHttpClient.class",
+    "netty-nio-client": "software/amazon/awssdk/http/nio/netty/NettyNioAsyncHttpClient.class",
+    "sts": "software/amazon/awssdk/services/sts/StsClient.class",
+    LOG_STORE_ARTIFACT: "io/delta/storage/S3DynamoDBLogStore.class",
+    "aws-java-sdk-dynamodb": "com/amazonaws/services/dynamodbv2/AmazonDynamoDBClient.class",
+    "aws-java-sdk-sts": "com/amazonaws/services/securitytoken/AWSSecurityTokenService.class",
+}
+"""By their artifacts, what the packages for S3 are known by; Amazon's bundle holds the classes of its modules as well."""
 _HADOOP = "org/apache/hadoop/fs/FileSystem.class"
 _DELTA_GROUP = "io.delta"
 _GROUPS = (
@@ -107,19 +128,47 @@ def ivy_folder(home: Path, conf: Mapping[str, str] | None = None) -> Path:
 # ── what is there ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def cached(ivy: Path) -> list[Jar]:
-    """Delta's own jars as Ivy has put them there; empty unless all of them are, for then Ivy would fetch again."""
+def cached(ivy: Path, storage: Storage | None = None) -> list[Jar]:
+    """Delta's own jars as Ivy has put them there, and with ``storage`` those for S3; empty unless all of them are.
+
+    For then Ivy would fetch again.
+    """
     _, artifact, version = delta_package().split(":")
-    files = [ivy / "jars" / f"{_DELTA_GROUP}_{name}-{version}.jar" for name in (artifact, *ARTIFACTS)]
-    known = [ivy / "cache" / _DELTA_GROUP / name / f"ivy-{version}.xml" for name in (artifact, *ARTIFACTS)]
-    return [_jar(file) for file in files] if all(file.is_file() for file in (*files, *known)) else []
+    wanted = [f"{_DELTA_GROUP}:{name}:{version}" for name in (artifact, *ARTIFACTS)]
+    found = [in_ivy(ivy, package) for package in wanted + (packages(storage) if storage is not None else [])]
+    return [_jar(file) for file in found if file is not None] if all(found) else []
 
 
-def examined(files: Iterable[str | Path]) -> JarSet:
-    """Look into jars given by path: Delta in the right version, once, and no second Hadoop client."""
+def in_ivy(ivy: Path, package: str) -> Path | None:
+    """The jar of a Maven coordinate, where Ivy has it and knows about it."""
+    group, artifact, version = package.split(":")
+    file = ivy / "jars" / f"{group}_{artifact}-{version}.jar"
+    known = ivy / "cache" / group / artifact / f"ivy-{version}.xml"
+    return file if file.is_file() and known.is_file() else None
+
+
+def uses_s3(project: Project) -> bool:
+    """Whether a source is on S3, or the file has a ``storage`` block: somebody means to use it."""
+    return "storage" in project.model_fields_set or any(is_s3(one.source.table) for one in project.pipelines.values())
+
+
+def storage_of(project: Project | None, tables: Sequence[str] = ()) -> Storage | None:
+    """The settings for S3 where anything is there; None: no jar and no setting for it is needed."""
+    if project is not None and uses_s3(project):
+        return project.storage
+    needed = any(is_s3(table) for table in tables)
+    return (project.storage if project is not None else Storage()) if needed else None
+
+
+def examined(files: Iterable[str | Path], storage: Storage | None = None) -> JarSet:
+    """Look into jars given by path: Delta in the right version, once, and no second Hadoop client.
+
+    With ``storage`` the jars for S3 have to be among them as well.
+    """
     wanted = metadata.version("delta-spark")
     package = delta_package()
     found: dict[str, list[str]] = {name: [] for name in _CLASSES}
+    s3 = {} if storage is None else {package.split(":")[1]: package for package in packages(storage)}
     jars, problems = [], []
     for file in map(Path, files):
         try:
@@ -135,6 +184,11 @@ def examined(files: Iterable[str | Path]) -> JarSet:
                 found[artifact].append(file.name)
                 if version is not None and version != wanted:
                     problems.append(f"{file.name} is {artifact} {version}, but {wanted} is needed: replace it")
+        for artifact in [artifact for artifact in s3 if _S3_CLASSES[artifact] in names]:
+            package_of = s3.pop(artifact)
+            needed = package_of.rsplit(":", 1)[1]
+            if artifact == "hadoop-aws" and version not in (None, needed):
+                problems.append(f"{file.name} is hadoop-aws {version}, but PySpark carries Hadoop {needed}: replace it")
         if _HADOOP in names:
             problems.append(f"{file.name} brings a Hadoop client, and PySpark has its own: take it out")
     line = package.split(":")[1].removeprefix("delta-spark_")
@@ -145,6 +199,10 @@ def examined(files: Iterable[str | Path]) -> JarSet:
         if len(holders) > 1:
             problems.append(f"{artifact} is there {len(holders)} times ({', '.join(holders)}): keep {wanted} alone")
     problems += _other_line(found["delta-spark"], line)
+    for artifact, missing in s3.items():
+        name = missing.split(":", 1)[1].replace(":", "-")
+        helps = NO_LOG_STORE if artifact == LOG_STORE_ARTIFACT else "`deltarelay jars fetch DIR` gets all of them"
+        problems.append(f"{name}.jar, for tables on S3, is missing: {helps}")
     return JarSet(package, tuple(jars), tuple(problems))
 
 
@@ -206,8 +264,14 @@ def _is_parent(description: Path) -> bool:
 # ── fetching ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def fetch(folder: Path, *, conf: Mapping[str, str] | None = None, log_file: Path) -> JarSet:
-    """Have Spark's Ivy resolve the jars, and copy them into the folder. Starts a JVM, but no Spark in it."""
+def fetch(
+    folder: Path, *, conf: Mapping[str, str] | None = None, log_file: Path, storage: Storage | None = None
+) -> JarSet:
+    """Have Spark's Ivy resolve the jars, and copy them into the folder. Starts a JVM, but no Spark in it.
+
+    With ``storage`` those for S3 as well. A registry without the log store is one of the problems that are told: the rest
+    is fetched all the same.
+    """
     from pyspark import SparkConf
 
     try:
@@ -215,9 +279,21 @@ def fetch(folder: Path, *, conf: Mapping[str, str] | None = None, log_file: Path
     except OSError as error:
         raise ConfigError(f"{folder} cannot be made ({type(error).__name__})", hint="choose another folder") from error
     about_jars = {name: value for name, value in (conf or {}).items() if name.startswith("spark.jars")}
-    chosen = settings("local[1]", conf=about_jars, jars=[])
+    storage = None if storage is None else located(storage)
+    chosen = settings("local[1]", conf=about_jars, jars=[], storage=storage)
     require_java()
-    gateway = start_java(SparkConf(loadDefaults=False).setAll(list(chosen.items())), log_file, fetches=True)
+
+    def started() -> Any:
+        return start_java(SparkConf(loadDefaults=False).setAll(list(chosen.items())), log_file, fetches=True)
+
+    try:
+        gateway = started()
+    except ConfigError as error:
+        if LOG_STORE_ARTIFACT not in error.message:
+            raise
+        kept = [one for one in chosen["spark.jars.packages"].split(",") if LOG_STORE_ARTIFACT not in one]
+        chosen["spark.jars.packages"] = ",".join(kept)
+        gateway = started()
     try:
         resolved = str(gateway.jvm.java.lang.System.getProperty("spark.jars") or "")
     finally:
@@ -227,4 +303,4 @@ def fetch(folder: Path, *, conf: Mapping[str, str] | None = None, log_file: Path
     sources = [Path(unquote(urlsplit(name).path)) for name in resolved.split(",") if name]
     for source in sources:
         shutil.copyfile(source, folder / source.name)
-    return examined(sorted(folder.glob("*.jar")))
+    return examined(sorted(folder.glob("*.jar")), storage)

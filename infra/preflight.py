@@ -88,7 +88,7 @@ def connect(project: Project, name: str) -> Connected:
     """Never raises for what is wrong with the source or the target: that is what it reports."""
     settings = project.pipeline(name)
     try:
-        table = open_source(settings.source.table)
+        table = open_source(settings.source.table, project.storage)
     except CdfError as error:
         return Connected(name, ok=False, problems=(_told(error),), transient=error.transient)
     problems = [f"{one.message}: {one.fix}" for one in source_problems(table, settings.source.key)]

@@ -16,6 +16,7 @@ from pathlib import Path
 from cdf.errors import ConfigError
 from cdf.result import Result
 from infra.source import Column, SourceTable
+from infra.storage.address import is_s3
 
 __all__ = ["VARIABLE", "KeyProposal", "Scaffold", "propose_key", "scaffold", "write_new"]
 
@@ -148,6 +149,7 @@ def scaffold(table: SourceTable | None, *, to: Path) -> tuple[Scaffold, str]:
         key_about=key_comment,
         key=", ".join(_scalar(column) for column in proposal.columns),
         target=target,
+        storage=_STORAGE if is_s3(address) else "",
     )
     made = Scaffold(
         file=str(to),
@@ -289,4 +291,11 @@ pipelines:
 
 # Without a way to a Maven registry: `deltarelay jars fetch FOLDER` where there is one, then name the folder here.
 # jars: [/opt/deltarelay/jars]
+{storage}"""
+_STORAGE = """
+# How to reach S3; left out, it is AWS with the usual keys and region. `deltarelay doctor` looks whether that is so.
+# storage:
+#   s3: {region: eu-west-1, credentials: default}
+# Reading needs no lock. Whoever is to write there as well says what keeps writers apart:
+#   commits: {kind: dynamodb, table: delta_log}
 """

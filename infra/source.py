@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdf.errors import TableNotFound
+from cdf.errors import CdfError, ConfigError, SourceUnavailable, TableNotFound
+from infra.storage.address import is_s3, normalised
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+    from infra.storage.model import Storage
 
 __all__ = ["Column", "SourceTable", "is_catalog_name", "open_source"]
 
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
 _CREDENTIALS = re.compile(r"://[^@\s]*@")
+_SILENT = re.compile(r"(?i)error sending request|timed out|connection|status code (5\d\d|429)")
+_FORBIDDEN = re.compile(r"(?i)status code 40[13]|access ?denied|forbidden|expired ?token")
+_DRESS = re.compile(r"\x1b\[[0-9;]*m|[\s:↳]+")
+"""Colours, arrows and line breaks, with which delta-rs draws the causes of an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +45,7 @@ class SourceTable:
     schema_json: str
     handle: Any
     """delta-rs' own object, for what is not read at once."""
+    properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def schema(self) -> StructType:
@@ -51,8 +60,12 @@ def is_catalog_name(address: str) -> bool:
     return "/" not in address
 
 
-def open_source(address: str) -> SourceTable:
-    """Raises TableNotFound, with what helps, for whatever cannot be read as a Delta table."""
+def open_source(address: str, storage: Storage | None = None) -> SourceTable:
+    """Raises TableNotFound, with what helps, for whatever cannot be read as a Delta table.
+
+    ``storage`` says how to reach S3; without it a table there is looked for at AWS, with the usual credentials. What is
+    wrong with S3 itself is a ConfigError or SourceUnavailable, within seconds.
+    """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
@@ -64,8 +77,9 @@ def open_source(address: str) -> SourceTable:
     shown = _CREDENTIALS.sub("://***@", address)
     if "://" not in address and not Path(address).is_dir():
         raise TableNotFound(f"there is no folder {shown}", hint="correct the path, and check the rights on it")
+    address, options = _reach(address, storage)
     try:
-        table = DeltaTable(address)
+        table = DeltaTable(address, storage_options=options)
         metadata, schema = table.metadata(), table.schema()
         text = schema.to_json()
         fields = json.loads(text)["fields"]
@@ -77,12 +91,40 @@ def open_source(address: str) -> SourceTable:
             columns=tuple(Column(one["name"], _type(one["type"]), bool(one["nullable"])) for one in fields),
             schema_json=text,
             handle=table,
+            properties=dict(metadata.configuration),
         )
     except (DeltaError, OSError, ValueError) as error:
-        raise TableNotFound(
-            f"{shown} cannot be read as a Delta table ({type(error).__name__})",
-            hint="name the folder that holds _delta_log, and check the rights on it",
-        ) from error
+        raise unreadable(address, error) from error
+
+
+def unreadable(address: str, error: Exception) -> CdfError:
+    """What delta-rs raised while it read a table, in our words; it tells what S3 answered only by its text."""
+    shown = _CREDENTIALS.sub("://***@", address)
+    said = re.sub(r" +", " ", _DRESS.sub(" ", str(error)))
+    if is_s3(address) and _FORBIDDEN.search(said):
+        hint = "the bucket can be listed, so see the rights on the objects below it (s3:GetObject)"
+        return ConfigError(f"{shown}: these credentials do not have the right to read it", hint=hint)
+    if is_s3(address) and isinstance(error, OSError) and _SILENT.search(said):
+        return SourceUnavailable(
+            f"{shown}: S3 did not answer", hint="try again; see whether the endpoint can be reached"
+        )
+    return TableNotFound(
+        f"{shown} cannot be read as a Delta table ({type(error).__name__})",
+        hint="name the folder that holds _delta_log, and check the rights on it",
+    )
+
+
+def _reach(address: str, storage: Storage | None) -> tuple[str, dict[str, str] | None]:
+    """delta-rs' options for a table on S3, once its bucket has answered: delta-rs itself would try for minutes."""
+    if not is_s3(address):
+        return address, None
+    from infra.storage.model import Storage
+    from infra.storage.options import delta_rs_options
+    from infra.storage.probe import probe_buckets
+
+    storage, address = storage or Storage(), normalised(address)
+    probe_buckets(storage, [address])
+    return address, delta_rs_options(storage, address)
 
 
 def _type(declared: Any) -> str:

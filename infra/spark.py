@@ -17,15 +17,23 @@ from typing import TYPE_CHECKING, Any
 
 from cdf.errors import ConfigError, condition_of
 from infra.java import require_java, see_output, start_java
+from infra.storage.options import LOG_STORE_ARTIFACT, excludes, java_options, located, packages, spark_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from infra.storage.model import Storage
 
 __all__ = ["delta_package", "session", "settings"]
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 JARS_VARIABLE = "DELTARELAY_JARS"
+NO_LOG_STORE = (
+    f"not every registry has {LOG_STORE_ARTIFACT}: copy its jar to this machine and name it, "
+    f"`spark: {{conf: {{spark.jars: /path/{LOG_STORE_ARTIFACT}.jar}}}}`, or put it among the jars of `jars:` or "
+    "DELTARELAY_JARS; or, where exactly one process writes, choose `commits: {kind: single_writer}`"
+)
 DEFAULT_MASTER = "local[*,4]"
 """All cores, and four tries for a task, as on a cluster: plain ``local[*]`` fails the job with the first lost worker."""
 
@@ -33,6 +41,7 @@ DEFAULT_MASTER = "local[*,4]"
 _EXCLUDED = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
 # For these a caller's value is added to ours: replacing it would take Delta out of the session.
 _LISTS = ("spark.jars", "spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions")
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\]")
 
@@ -49,10 +58,13 @@ def settings(
     conf: Mapping[str, str] | None = None,
     jars: Sequence[str | Path] | None = None,
     environment: Mapping[str, str] | None = None,
+    storage: Storage | None = None,
+    java: Sequence[str] = (),
 ) -> dict[str, str]:
     """Every Spark setting of the session. ``master=None``: spark-submit has chosen the master, the jars and the memory.
 
-    A value of ``conf`` replaces ours; only the lists (jars, packages, excludes, extensions) are joined.
+    A value of ``conf`` replaces ours; only the lists (jars, packages, excludes, extensions) and the driver's Java options
+    are joined. ``storage``: there are tables on S3. ``java``: options for the driver's Java.
     """
     environment = os.environ if environment is None else environment
     chosen = {
@@ -67,18 +79,31 @@ def settings(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
+    if storage is not None:
+        chosen |= spark_conf(storage)
     if master is not None:
         chosen["spark.master"] = master
         if given := jar_files(jars, environment):
             chosen["spark.jars"] = ",".join(given)
         else:
-            chosen["spark.jars.packages"] = delta_package()
-            chosen["spark.jars.excludes"] = _EXCLUDED
+            chosen["spark.jars.packages"] = ",".join([delta_package(), *_s3_packages(storage, conf)])
+            chosen["spark.jars.excludes"] = ",".join([_EXCLUDED, *(excludes(storage) if storage is not None else ())])
+        if java:
+            chosen[_JAVA_OPTIONS] = " ".join(java)
         chosen |= _local_settings(master)
     for key, value in (conf or {}).items():
-        joined = key in _LISTS and key in chosen
-        chosen[key] = _join(chosen[key], value) if joined else value
+        if key == _JAVA_OPTIONS and key in chosen:
+            chosen[key] = f"{chosen[key]} {value}"
+        else:
+            chosen[key] = _join(chosen[key], value) if key in _LISTS and key in chosen else value
     return chosen
+
+
+def _s3_packages(storage: Storage | None, conf: Mapping[str, str] | None) -> list[str]:
+    """Without the log store where its jar is among ``spark.jars``: it may be had no other way."""
+    given = (conf or {}).get("spark.jars", "")
+    found = packages(storage) if storage is not None else []
+    return [one for one in found if LOG_STORE_ARTIFACT not in one or LOG_STORE_ARTIFACT not in given]
 
 
 def jar_files(jars: Sequence[str | Path] | None, environment: Mapping[str, str]) -> list[str]:
@@ -118,12 +143,14 @@ def session(
     conf: Mapping[str, str] | None = None,
     jars: Sequence[str | Path] | None = None,
     log_file: str | Path | None = None,
+    storage: Storage | None = None,
 ) -> SparkSession:
     """A session with Delta: the one that is already active in this process, else a new one.
 
-    ``master`` is ``local[*,4]`` unless spark-submit has started this process. With ``log_file`` all that the JVM, Ivy and
-    the Python workers print goes to the end of that file and nothing to our stdout or stderr. Whatever goes wrong is a
-    ConfigError that names the cause.
+    ``master`` is ``local[*,4]`` unless spark-submit has started this process. ``storage``: the session is to reach tables
+    on S3; nothing is probed here (``infra.storage.probe`` does), and Spark alone hangs long where S3 does not answer.
+    With ``log_file`` all that the JVM, Ivy and the Python workers print goes to the end of that file and nothing to our
+    stdout or stderr. Whatever goes wrong is a ConfigError that names the cause.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
@@ -136,15 +163,19 @@ def session(
         # Workers run `python3` from PATH unless told otherwise: outside our environment, without pyarrow.
         # Where spark-submit is in charge, its own choice stands: a cluster may keep Python elsewhere than the driver.
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    chosen = settings(master, conf=conf, jars=jars)
-    spark_conf = SparkConf(loadDefaults=False).setAll(list(chosen.items())).setAppName(app_name)
+    java: tuple[str, ...] = ()
+    if storage is not None:
+        storage = located(storage)
+        java = java_options(storage, Path(tempfile.gettempdir()) / f"deltarelay-{os.getuid()}")
+    chosen = settings(master, conf=conf, jars=jars, storage=storage, java=java)
+    started_with = SparkConf(loadDefaults=False).setAll(list(chosen.items())).setAppName(app_name)
     if SparkContext._gateway is None and not submitted:
         require_java()
-        gateway = start_java(spark_conf, log_file, fetches="spark.jars.packages" in chosen)
+        gateway = _start(started_with, log_file, fetches="spark.jars.packages" in chosen)
     else:
         gateway = None
     try:
-        SparkContext(conf=spark_conf, gateway=gateway)
+        SparkContext(conf=started_with, gateway=gateway)
         spark = SparkSession.builder.getOrCreate()
     except Exception as error:
         raise ConfigError(
@@ -160,6 +191,15 @@ def session(
             "the jars given to Spark do not contain Delta Lake", hint=f"they must include {delta_package()}"
         )
     return spark
+
+
+def _start(conf: Any, log_file: str | Path | None, *, fetches: bool) -> Any:
+    try:
+        return start_java(conf, log_file, fetches=fetches)
+    except ConfigError as error:
+        if LOG_STORE_ARTIFACT not in error.message:
+            raise
+        raise ConfigError(error.message, hint=f"{NO_LOG_STORE}; {see_output(log_file)}") from error
 
 
 def _reused(spark: SparkSession) -> SparkSession:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from cdf.errors import CdfError, TableNotFound, TableReplaced, VersionNotFound
+from cdf.errors import CdfError, TableReplaced, VersionNotFound
 from cdf.lag import DEFAULT_RETENTION, RETENTION_PROPERTY, lag, parse_interval
 from cdf.result import Result
 from cdf.sink import Tracked
+from infra.source import open_source, unreadable
+from infra.storage.address import is_s3
+from infra.storage.model import SingleWriterCommits
 
 if TYPE_CHECKING:
     from infra.config.model import Project
+    from infra.storage.model import Storage
 
 __all__ = ["PipelineStatus", "pipeline_status"]
 
@@ -40,6 +44,8 @@ class PipelineStatus(Result):
     hint: str | None = None
     transient: bool = False
     """True where asking again later can succeed without anybody changing anything."""
+    note: str | None = None
+    """What is at stake with this set-up, although nothing is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +58,24 @@ class _Table:
 
 def pipeline_status(project: Project, name: str, *, now: dt.datetime | None = None) -> PipelineStatus:
     """Never raises for what is wrong with the source or the target: that is what it reports."""
+    return replace(_status(project, name, now), note=_at_stake(project, name))
+
+
+def _at_stake(project: Project, name: str) -> str | None:
+    source = project.pipeline(name).source.table
+    if is_s3(source) and isinstance(project.storage.commits, SingleWriterCommits):
+        return f"single_writer: should a second process write to {source}, commits vanish without an error"
+    return None
+
+
+def _status(project: Project, name: str, now: dt.datetime | None) -> PipelineStatus:
     source = project.pipeline(name).source.table
     try:
         sink = project.build_sink(name)
         if not isinstance(sink, Tracked):
             return PipelineStatus(name, source, "unknown", error="this sink does not tell its position without a run")
         position = sink.position()
-        table = _table(source, position.version)
+        table = _table(source, project.storage, position.version)
         if position.table_id is not None and position.table_id != table.table_id:
             raise TableReplaced(
                 f"{source} is another table than the one the target was filled from",
@@ -102,30 +119,19 @@ def pipeline_status(project: Project, name: str, *, now: dt.datetime | None = No
     )
 
 
-def _table(source: str, position: int | None) -> _Table:
-    from deltalake import DeltaTable
+def _table(source: str, storage: Storage, position: int | None) -> _Table:
     from deltalake.exceptions import DeltaError
 
-    if "/" not in source:
-        raise TableNotFound(
-            f"{source} is a catalog name, which cannot be looked up without Spark",
-            hint="`deltarelay plan` starts Spark and tells; or name the table by its path",
-        )
+    table = open_source(source, storage)
+    unapplied = 0 if position is None else table.version - position
     try:
-        table = DeltaTable(source)
-        metadata = table.metadata()
-        latest = table.version()
-        unapplied = 0 if position is None else latest - position
-        times = table.history(unapplied) if 0 < unapplied <= HISTORY_LIMIT else []
+        times = table.handle.history(unapplied) if 0 < unapplied <= HISTORY_LIMIT else []
     except (DeltaError, OSError, ValueError) as error:
-        raise TableNotFound(
-            f"{source} cannot be read as a Delta table ({type(error).__name__})",
-            hint="check the path and the rights",
-        ) from error
+        raise unreadable(source, error) from error
     oldest = times[-1].get("inCommitTimestamp", times[-1].get("timestamp")) if times else None
     return _Table(
-        version=latest,
-        table_id=str(metadata.id),
-        retention=parse_interval(metadata.configuration.get(RETENTION_PROPERTY) or DEFAULT_RETENTION),
+        version=table.version,
+        table_id=table.table_id,
+        retention=parse_interval(table.properties.get(RETENTION_PROPERTY) or DEFAULT_RETENTION),
         oldest_unapplied=None if oldest is None else dt.datetime.fromtimestamp(int(oldest) / 1000, tz=dt.UTC),
     )

@@ -1,3 +1,8 @@
 """Lists the fixture plugins, nothing else."""
 
-pytest_plugins = ["tests.fixtures.fix_spark", "tests.fixtures.fix_postgres", "tests.fixtures.fix_commands"]
+pytest_plugins = [
+    "tests.fixtures.fix_spark",
+    "tests.fixtures.fix_postgres",
+    "tests.fixtures.fix_commands",
+    "tests.fixtures.fix_aws",
+]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cdf.errors import ConfigError
 from infra.cli.output import Output
 from infra.logs import LOG_FORMAT_VARIABLE, LogFormat
 
@@ -29,6 +30,7 @@ __all__ = [
     "Pipelines",
     "Until",
     "DEFAULT_CONFIG",
+    "address",
     "chosen",
     "spark_session",
     "build_pipeline",
@@ -61,6 +63,16 @@ Until = Annotated[
 ]
 
 
+def address(table: str) -> str:
+    """A table's address as it was typed, in the one spelling that S3 has here."""
+    from infra.storage.address import normalised
+
+    try:
+        return normalised(table)
+    except ValueError as error:
+        raise ConfigError(f"the table's address {error}") from None
+
+
 def chosen(project: Project, names: Sequence[str] | None) -> list[str]:
     """The pipelines to work on, each name checked, in the file's order."""
     if not names:
@@ -71,11 +83,23 @@ def chosen(project: Project, names: Sequence[str] | None) -> list[str]:
 
 
 @contextmanager
-def spark_session(output: Output, project: Project | None) -> Iterator[SparkSession]:
-    """A session for one command. Spark's own output goes to a file, which is kept with --debug."""
+def spark_session(output: Output, project: Project | None, *, tables: Sequence[str] = ()) -> Iterator[SparkSession]:
+    """A session for one command, which opens the project's tables or ``tables``.
+
+    Tables on S3 are probed first: without an answer Spark would hang for minutes. Spark's own output goes to a file, which
+    is kept with --debug.
+    """
     from pyspark.logger import PySparkLogger
 
+    from infra.jars import storage_of
     from infra.spark import session
+    from infra.storage.probe import probe, probe_any
+
+    storage = storage_of(project, tables)
+    if storage is not None and tables:
+        probe(storage, tables)
+    elif storage is not None and project is not None:
+        probe_any(storage, [one.source.table for one in project.pipelines.values()])
 
     # PySpark logs every error that it raises on stderr, with the server's text, which may quote rows
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -89,6 +113,7 @@ def spark_session(output: Output, project: Project | None) -> Iterator[SparkSess
         conf=project.spark.settings() if project else None,
         jars=list(project.jars) or None if project else None,
         log_file=log_file,
+        storage=storage,
     )
     try:
         yield spark
@@ -103,8 +128,10 @@ def spark_session(output: Output, project: Project | None) -> Iterator[SparkSess
 def build_pipeline(project: Project, name: str, spark: SparkSession) -> Pipeline:
     """The pipeline of that name. Raises where its source is not a Delta table; opens nothing at the sink."""
     from cdf import ChangeFeed, Pipeline
+    from infra.storage.probe import probe_buckets
 
     settings = project.pipeline(name)
+    probe_buckets(project.storage, [settings.source.table])
     return Pipeline(
         ChangeFeed(spark, settings.source.table),
         project.build_sink(name),

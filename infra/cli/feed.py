@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cdf.errors import ConfigError
-from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, spark_session
+from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, address, spark_session
 from infra.cli.output import Output
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ __all__ = ["app"]
 
 app = typer.Typer(help="Turn on, look at and read the change feed of a Delta table.", no_args_is_help=True)
 
-Table = Annotated[str, typer.Argument(help="Path, URL or catalog name of the Delta table.")]
+Table = Annotated[str, typer.Argument(help="Path, URL or catalog name of the Delta table.", callback=address)]
 
 
 class Form(StrEnum):
@@ -46,7 +46,7 @@ def _settings(config: Path) -> Project | None:
 def enable(table: Table, config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug = False) -> None:
     """Turn the change feed on for an existing table; does nothing where it is on."""
     output = Output("feed enable", as_json, debug)
-    with spark_session(output, _settings(config)) as spark:
+    with spark_session(output, _settings(config), tables=(table,)) as spark:
         from cdf import ChangeFeed
 
         result = ChangeFeed(spark, table).enable()
@@ -59,7 +59,7 @@ def enable(table: Table, config: Config = DEFAULT_CONFIG, as_json: Json = False,
 def status(table: Table, config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug = False) -> None:
     """Is the feed on and since when, which versions can be read, what is missing."""
     output = Output("feed status", as_json, debug)
-    with spark_session(output, _settings(config)) as spark:
+    with spark_session(output, _settings(config), tables=(table,)) as spark:
         from cdf import ChangeFeed
 
         result = ChangeFeed(spark, table).status()
@@ -81,7 +81,7 @@ def show(
 ) -> None:
     """Print the changes of a range of versions, in commit order: removes before puts within a version."""
     output = Output("feed show", form is Form.json, debug)
-    with spark_session(output, _settings(config)) as spark:
+    with spark_session(output, _settings(config), tables=(table,)) as spark:
         from cdf import ChangeFeed
         from cdf.readers.batch import translate
 

@@ -28,17 +28,18 @@ def init(
     from infra.config.values import resolve_table
     from infra.scaffold import scaffold, write_new
     from infra.source import is_catalog_name, open_source
+    from infra.storage.address import is_s3
 
     output = Output("init", as_json, debug)
     source = None
     if table is not None:
         try:
-            resolve_table(table, None)
+            written = resolve_table(table, None)
         except ValueError as error:  # what `validate` would say of it
             raise ConfigError(f"the table's address {error}", hint="name the folder that holds _delta_log") from None
         # In the folder itself a table's name is as good as a path, here but not in the file
         local = is_catalog_name(table) and Path(table).is_dir()
-        source = open_source(f"./{table}" if local else table)
+        source = open_source(f"./{table}" if local else written if is_s3(table) else table)
     made, text = scaffold(source, to=to)
     write_new(to, text, overwrite=force)
     output.line(f"wrote {to}")

@@ -32,26 +32,31 @@ def _project(config: Path) -> Project | None:
 @app.command("list")
 def list_jars(config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug = False) -> None:
     """Show what the installed PySpark and delta-spark need, and the files that are there for it. No JVM."""
-    from infra.jars import cached, ivy_folder, user_home
+    from infra.jars import cached, ivy_folder, storage_of, user_home
     from infra.spark import delta_package, jar_files
+    from infra.storage.options import packages
 
     output = Output("jars list", as_json, debug)
     project = _project(config)
+    storage = storage_of(project)
     given = jar_files(list(project.jars) or None if project else None, os.environ)
     if given:
         origin, files = "path", [(name, _bytes(name)) for name in given]
     else:
         ivy = ivy_folder(user_home(), project.spark.settings() if project else None)
-        files = [(jar.file, jar.bytes) for jar in cached(ivy)]
+        files = [(jar.file, jar.bytes) for jar in cached(ivy, storage)]
         origin = "ivy" if files else "none"
     output.line(f"needed: {delta_package()}, and what it depends on (without its Hadoop clients: PySpark has one)")
+    s3 = packages(storage) if storage is not None else []
+    if s3:
+        output.line(f"for tables on S3: {', '.join(s3)}")
     if origin == "none":
         output.line("not on this machine yet: Spark fetches it on the first start, or `deltarelay jars fetch DIR` now")
     else:
         output.line("given by path:" if origin == "path" else "fetched by Spark's Ivy; Delta's own jars of these:")
         output.table(("file", "bytes"), files, numbers=("bytes",))
     jars = [{"file": name, "bytes": size} for name, size in files]
-    output.result({"package": delta_package(), "origin": origin, "jars": jars})
+    output.result({"package": delta_package(), "s3_packages": s3, "origin": origin, "jars": jars})
 
 
 @app.command()
@@ -65,11 +70,11 @@ def check(
 ) -> None:
     """Say whether jars given by path are all that is needed, in the right version. No JVM; exit 1 if they are not."""
     from cdf.errors import ConfigError
-    from infra.jars import examined
+    from infra.jars import examined, storage_of
     from infra.spark import jar_files
 
     output = Output("jars check", as_json, debug)
-    project = _project(config) if directory is None else None
+    project = _project(config)
     named = [directory] if directory is not None else list(project.jars) or None if project else None
     files = [name for name in jar_files(named, os.environ) if "://" not in name]
     if not files:
@@ -77,7 +82,7 @@ def check(
             "no jars are given by path, so there is nothing to check: Spark fetches its own",
             hint="name a folder, or set jars: in the configuration file or DELTARELAY_JARS",
         )
-    _end(output, examined(files))
+    _end(output, examined(files, storage_of(project)))
 
 
 @app.command()
@@ -85,13 +90,18 @@ def fetch(
     directory: Annotated[Path, typer.Argument(help="The folder to copy the jars into; made if it is missing.")],
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", help="Take spark.jars.* settings (repositories, packages) from this file."),
+        typer.Option(
+            "--config",
+            "-c",
+            help="Take spark.jars.* settings (repositories, packages), and what S3 needs, from this file.",
+        ),
     ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Fetch the jars by Spark's own Ivy and copy them into a folder: for `jars:`, or DELTARELAY_JARS, elsewhere."""
     from infra.jars import fetch as fetch_jars
+    from infra.jars import storage_of
 
     output = Output("jars fetch", as_json, debug)
     project = None if config is None else _project(config)
@@ -99,7 +109,8 @@ def fetch(
     folder.mkdir(mode=0o700, exist_ok=True)
     log_file = folder / f"ivy-{os.getpid()}.log"
     output.note("starting Spark's Ivy …")
-    found = fetch_jars(directory, conf=project.spark.settings() if project else None, log_file=log_file)
+    conf = project.spark.settings() if project else None
+    found = fetch_jars(directory, conf=conf, log_file=log_file, storage=storage_of(project))
     if not debug:
         log_file.unlink(missing_ok=True)
     output.line(f"use them with `jars: [{directory.absolute()}]` in deltarelay.yaml, or DELTARELAY_JARS")

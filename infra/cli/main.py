@@ -11,12 +11,13 @@ from typing import Annotated
 import typer
 
 from cdf.errors import CdfError
-from infra.cli import demo, doctor, feed, init, jars, plan, position, run, status, validate, verify
+from infra.cli import demo, doctor, feed, init, jars, plan, position, run, status, storage, validate, verify
 from infra.cli.output import FAILED, INTERRUPTED, Output, in_our_words
 from infra.logs import configure
 
 __all__ = ["app", "main"]
 
+_GROUPS = {"feed", "jars", "position", "storage"}
 _RESUME = "what was applied stays and the position is intact: run again to go on"
 
 app = typer.Typer(
@@ -58,6 +59,7 @@ app.command("status")(status.status)
 app.command("verify")(verify.verify)
 app.add_typer(position.app, name="position")
 app.add_typer(jars.app, name="jars")
+app.add_typer(storage.app, name="storage")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -88,7 +90,8 @@ def _as_json(words: list[str]) -> bool:
 
 def _command(words: list[str]) -> str:
     verbs = [word for word in words if not word.startswith("-")]
-    return " ".join(verbs[:2] if verbs[:1] in (["feed"], ["jars"], ["position"]) else verbs[:1]) or "deltarelay"
+    deep = 3 if verbs[:2] == ["storage", "lock"] else 2 if verbs[:1] and verbs[0] in _GROUPS else 1
+    return " ".join(verbs[:deep]) or "deltarelay"
 
 
 class _Interrupted(CdfError):

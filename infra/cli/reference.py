@@ -18,14 +18,18 @@ def reference() -> str:
 
     root: Any = get_command(app)
     lines = ["# Command line", "", "<!-- generated: make references -->", "", root.help, "", root.epilog, ""]
-    for name, command in root.commands.items():
+    return "\n".join(lines + _commands("", root, level=2))
+
+
+def _commands(before: str, group: Any, *, level: int) -> list[str]:
+    lines = []
+    for name, command in group.commands.items():
         if hasattr(command, "commands"):
-            lines += [f"## `deltarelay {name}`", "", command.help, ""]
-            for inner_name, inner in command.commands.items():
-                lines += _section(f"{name} {inner_name}", inner, level=3)
+            lines += [f"{'#' * level} `deltarelay {before}{name}`", "", command.help, ""]
+            lines += _commands(f"{before}{name} ", command, level=level + 1)
         else:
-            lines += _section(name, command, level=2)
-    return "\n".join(lines)
+            lines += _section(f"{before}{name}", command, level=level)
+    return lines
 
 
 def _section(name: str, command: Any, *, level: int) -> list[str]:

@@ -75,3 +75,5 @@ def _show(output: Output, found: Sequence[PipelineStatus]) -> None:
     for one in found:
         if one.error:
             output.line(f"{one.pipeline}: {one.error}" + (f" ({one.hint})" if one.hint else ""))
+        if one.note:
+            output.line(f"{one.pipeline}: {one.note}", style="yellow")

@@ -17,7 +17,7 @@ from infra.config.model import Project
 from infra.config.problems import Path, Report
 from infra.config.quoting import shown_key
 from infra.config.secrets import MASK
-from infra.config.shape import kind_at, known_keys, sight
+from infra.config.shape import as_written, kind_at, kinds, known_keys, sight
 
 __all__ = ["Check"]
 
@@ -118,7 +118,9 @@ class Check:
         return None
 
     def tell(self, fault: Mapping[str, Any], prefix: Path) -> None:
-        path: Path = (*prefix, *fault["loc"])
+        path: Path = as_written(self.data, (*prefix, *fault["loc"]))
+        if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
+            path = (*path, "kind")
         is_key = fault["type"] == "extra_forbidden"
         if path[-1] == "[key]":
             path, is_key = path[:-1], True
@@ -129,18 +131,20 @@ class Check:
             self.add_at_key(path, "unknown key" + nearest(str(path[-1]), known))
         elif fault["type"] == "missing":
             self.missing(path)
+        elif fault["type"] == "union_tag_not_found":
+            self.missing(path, hint=f"write kind: {' or kind: '.join(kinds(self.data, path[:-1]))}")
         else:
             message = in_words(fault, _at(self.data, path))
             if sight(self.data, path) == "secret":
                 message = _without_pieces(message, _at(self.data, path))
             (self.add_at_key if is_key else self.add)(path, message)
 
-    def missing(self, path: Path) -> None:
+    def missing(self, path: Path, *, hint: str | None = None) -> None:
         if path in self.document.keys:
             self.add_at_key(path, "has no value")
             return
         span = self.document.place_of_key(path[:-1])
-        hint = "add `version: 1` at the top of the file" if path == ("version",) else None
+        hint = "add `version: 1` at the top of the file" if path == ("version",) else hint
         self.report.add(span.line, span.column, path, "is missing", hint=hint)
 
     def check_targets(self, data: dict[str, Any]) -> None:

@@ -27,6 +27,10 @@ _WORDS = {
     "tuple_type": "must be a list, such as [a, b]",
     "set_type": "must be a list, such as [a, b]",
 }
+_PATTERNS = {
+    r"^[a-z0-9-]+$": "must be a region such as eu-west-1",
+    r"^[A-Za-z0-9_.-]{3,255}$": "must be 3 to 255 letters, digits, _ - and .",
+}
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
@@ -51,7 +55,11 @@ def in_words(error: Mapping[str, Any], written: object = None) -> str:
         near = difflib.get_close_matches(written, known, n=1) if isinstance(written, str) else []
         return f"must be {context.get('expected')}" + (f"; did you mean `{near[0]}`?" if near else "")
     if kind == "string_pattern_mismatch":
-        return "may consist of letters, digits, _ and - only"
+        return _PATTERNS.get(str(context.get("pattern")), "may consist of letters, digits, _ and - only")
+    if kind == "union_tag_invalid":
+        known = re.findall(r"'([^']*)'", str(context.get("expected_tags", "")))
+        near = difflib.get_close_matches(written, known, n=1) if isinstance(written, str) else []
+        return f"must be {' or '.join(known)}" + (f"; did you mean `{near[0]}`?" if near else "")
     if kind == "greater_than_equal":
         return f"must be {context.get('ge')} or more"
     if kind == "too_short":

@@ -6,6 +6,7 @@ them apart. This module knows the file's side of it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -16,8 +17,10 @@ from connectors.registry import SinkKind, sink_kind
 from infra.config.model import Connection, Project, SinkTarget
 from infra.config.problems import Path
 
-__all__ = ["Sight", "kind_at", "known_keys", "sight"]
+__all__ = ["Sight", "as_written", "kind_at", "kinds", "known_keys", "sight"]
 
+_WHERE_KEYS_ARE = re.compile(r"default$|env$|profile:|assume_role:")
+_CONTAINERS = (dict, Mapping, tuple, list)
 Sight = Literal["branch", "plain", "secret", "unknown"]
 
 
@@ -44,10 +47,35 @@ def sight(data: Any, path: Path) -> Sight:
     declared = _walk(data, path)
     if declared is None:
         return "unknown"
-    if _is_secret(declared):
+    if _is_secret(declared) or _is_pasted_key(data, path):
         return "secret"
-    is_branch = _fields(declared, data, path) is not None or get_origin(declared) in (dict, tuple, list)
+    is_branch = _fields(declared, data, path) is not None or get_origin(declared) in _CONTAINERS
     return "branch" if is_branch else "plain"
+
+
+def _is_pasted_key(data: Any, path: Path) -> bool:
+    """``storage.s3.credentials`` says where keys come from; what does not look like that may be one."""
+    if path[:1] != ("storage",) or path[-1] != "credentials":
+        return False
+    written = _get(data, *path)
+    return not isinstance(written, str) or _WHERE_KEYS_ARE.match(written) is None
+
+
+def kinds(data: Any, path: Path) -> list[str]:
+    """The values of ``kind`` that choose between the models at the path; empty where there is no choice."""
+    return [kind for model in _models(_walk(data, path)) for kind in _kinds_of(model)]
+
+
+def as_written(data: Any, path: Path) -> Path:
+    """A path of pydantic's as it stands in the file: pydantic puts the chosen kind in front of what is below it."""
+    found: Path = ()
+    is_chosen = False
+    for step in path:
+        is_kind = not is_chosen and step in kinds(data, found)
+        is_chosen = is_kind
+        if not is_kind:
+            found = (*found, step)
+    return found
 
 
 def _walk(data: Any, path: Path) -> Any:
@@ -56,7 +84,7 @@ def _walk(data: Any, path: Path) -> Any:
         fields = _fields(declared, data, path[:depth])
         if fields is not None:
             declared = fields.get(step) if isinstance(step, str) else None
-        elif get_origin(declared) in (dict, tuple, list) and not _is_scalar_step(declared, step):
+        elif get_origin(declared) in _CONTAINERS and not _is_scalar_step(declared, step):
             declared = [kind for kind in get_args(declared) if kind is not Ellipsis][-1]
         else:
             return None
@@ -65,10 +93,14 @@ def _walk(data: Any, path: Path) -> Any:
 
 
 def _is_scalar_step(declared: Any, step: str | int) -> bool:
-    return isinstance(step, int) == (get_origin(declared) is dict)
+    return isinstance(step, int) == (get_origin(declared) in (dict, Mapping))
 
 
 def _fields(declared: Any, data: Any, path: Path) -> Mapping[str, Any] | None:
+    if several := _models(declared):
+        kind = _get(data, *path, "kind")
+        chosen = [model for model in several if kind in _kinds_of(model)] or several
+        return {name: one for model in chosen for name, one in (_fields(model, data, path) or {}).items()}
     if not (isinstance(declared, type) and issubclass(declared, BaseModel)):
         return None
     fields = {field.alias or name: field.annotation for name, field in declared.model_fields.items()}
@@ -78,6 +110,23 @@ def _fields(declared: Any, data: Any, path: Path) -> Mapping[str, Any] | None:
             model = kind.connection if declared is Connection else kind.options
             fields |= {field.alias or name: field.annotation for name, field in model.model_fields.items()}
     return fields
+
+
+def _models(declared: Any) -> list[type[BaseModel]]:
+    """The models of a union that ``kind`` chooses from, also where it may be left out."""
+    declared = _bare(declared)
+    if not _is_union(declared):
+        return []
+    options = [_bare(option) for option in get_args(declared)]
+    nested = [model for option in options for model in _models(option)]
+    models = [one for one in options if isinstance(one, type) and issubclass(one, BaseModel) and _kinds_of(one)]
+    return [*models, *nested]
+
+
+def _kinds_of(model: type[BaseModel]) -> list[str]:
+    field = model.model_fields.get("kind")
+    declared = None if field is None else field.annotation
+    return list(get_args(declared)) if get_origin(declared) is Literal else []
 
 
 def _bare(declared: Any) -> Any:
@@ -90,8 +139,11 @@ def _is_secret(declared: Any) -> bool:
     declared = _bare(declared)
     if declared in (SecretStr, SecretBytes) or hasattr(get_origin(declared) or declared, "get_secret_value"):
         return True
-    is_union = get_origin(declared) is Union or type(declared).__name__ == "UnionType"
-    return is_union and any(_is_secret(option) for option in get_args(declared))
+    return _is_union(declared) and any(_is_secret(option) for option in get_args(declared))
+
+
+def _is_union(declared: Any) -> bool:
+    return get_origin(declared) is Union or type(declared).__name__ == "UnionType"
 
 
 def _get(data: Any, *steps: Any) -> Any:

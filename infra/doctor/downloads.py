@@ -12,6 +12,7 @@ from infra.doctor.finding import Finding, failed, ok, skipped, warning
 from infra.doctor.machine import Machine
 from infra.jars import CENTRAL, cached, examined, ivy_folder, poisoned
 from infra.spark import delta_package, jar_files
+from infra.storage.model import Storage
 
 __all__ = ["jars", "maven"]
 
@@ -23,12 +24,12 @@ _BY_PATH = (
 _PATIENCE_SECONDS = 5.0
 
 
-def jars(machine: Machine, given: Sequence[Path], conf: Mapping[str, str]) -> Finding:
-    """By path, else in Ivy's cache, else at the registry."""
+def jars(machine: Machine, given: Sequence[Path], conf: Mapping[str, str], storage: Storage | None = None) -> Finding:
+    """By path, else in Ivy's cache, else at the registry. ``storage``: those for S3 are needed too."""
     files = jar_files(list(given) or None, machine.environment)
     if files:
         local = [name for name in files if "://" not in name]
-        found = examined(local)
+        found = examined(local, storage)
         if found.problems and len(local) == len(files):
             return failed("jars", "; ".join(found.problems), "`deltarelay jars fetch DIR`, and name DIR alone")
         return ok("jars", f"{len(files)} given by path")

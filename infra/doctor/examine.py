@@ -11,8 +11,10 @@ from cdf.errors import CdfError, ConfigError
 from cdf.result import Result
 from infra.doctor import downloads, sources, targets
 from infra.doctor import machine as machines
+from infra.doctor import storage as storages
 from infra.doctor.finding import Finding, failed, guarded, of_error, ok, skipped
 from infra.doctor.machine import Machine
+from infra.jars import storage_of
 from infra.source import SourceTable, is_catalog_name, open_source
 
 if TYPE_CHECKING:
@@ -40,16 +42,19 @@ def examine(
     project, about_config = _config(machine, config)
     conf: Mapping[str, str] = project.spark.settings() if project else {}
     given = project.jars if project else ()
+    storage = storage_of(project)
     findings = [
         guarded("java", lambda: machines.java(machine)),
         guarded("python", lambda: machines.python(machine)),
         guarded("packages", lambda: machines.packages(machine)),
-        guarded("jars", lambda: downloads.jars(machine, given, conf)),
+        guarded("jars", lambda: downloads.jars(machine, given, conf, storage)),
         guarded("maven", lambda: downloads.maven(machine, given, conf)),
         guarded("temporary_folder", lambda: machines.temporary_folder(machine)),
         guarded("disk", lambda: machines.disk(machine, conf)),
         about_config,
     ]
+    if project is not None and storage is not None:
+        findings += storages.storage(machine, project, config)
     if project is not None:
         for name in wanted or project.pipelines:
             project.pipeline(name)  # a name that was mistyped is a matter of the command line
@@ -78,7 +83,7 @@ def _pipeline(machine: Machine, project: Project, name: str) -> Iterator[Finding
     unreadable: CdfError | None = None
     if not is_catalog_name(settings.table):
         try:
-            table = open_source(settings.table)
+            table = open_source(settings.table, project.storage)
         except CdfError as error:
             unreadable = error
     if unreadable is not None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from cdf.errors import CdfError
 from cdf.result import Result
 
-__all__ = ["Finding", "State", "failed", "guarded", "of_error", "ok", "skipped", "warning"]
+__all__ = ["Finding", "State", "failed", "guarded", "guarded_all", "of_error", "ok", "skipped", "warning"]
 
 log = logging.getLogger("deltarelay.doctor")
 
@@ -60,3 +60,15 @@ def guarded(check: str, look: Callable[[], Finding], *, pipeline: str | None = N
         # the name alone: an exception of others may quote a secret or a row
         found = f"this could not be looked at ({type(error).__name__})"
         return failed(check, found, "run again with --debug, and report it", pipeline=pipeline)
+
+
+def guarded_all(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """The same for a check that finds several things."""
+    found: list[Finding] = []
+
+    def all_of_them() -> Finding:
+        found.extend(look())
+        return ok(check, "")
+
+    last = guarded(check, all_of_them)
+    return found if last.state == "ok" else [*found, last]

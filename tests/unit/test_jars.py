@@ -15,8 +15,10 @@ from typer.testing import CliRunner
 from cdf.errors import ConfigError
 from infra.cli.main import app
 from infra.config.load import load
-from infra.jars import ARTIFACTS, cached, examined, poisoned, user_home
+from infra.jars import ARTIFACTS, cached, examined, poisoned, storage_of, user_home
 from infra.spark import delta_package, settings
+from infra.storage.model import Storage
+from infra.storage.options import hadoop_version, packages
 
 VERSION = metadata.version("delta-spark")
 SPARK_JAR = f"{delta_package().split(':')[1]}-{VERSION}.jar"
@@ -192,3 +194,70 @@ def test_what_does_no_harm(here: Path) -> None:
 def test_the_home_is_javas(here: Path) -> None:
     assert user_home({"HOME": "/somewhere/else"}) != Path("/somewhere/else")
     assert user_home({"JAVA_TOOL_OPTIONS": "-Xmx1g -Duser.home=/jvm"}) == Path("/jvm")
+
+
+# ── S3 ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+S3A = "org/apache/hadoop/fs/s3a/S3AFileSystem.class"
+SDK = [
+    "software/amazon/awssdk/services/s3/S3Client.class",
+    "software/amazon/awssdk/transfer/s3/S3TransferManager.class",
+    "software/amazon/awssdk/http/apache/ApacheHttpClient.class",
+    "software/amazon/awssdk/http/nio/netty/NettyNioAsyncHttpClient.class",
+]
+ON_S3 = (
+    "version: 1\nconnections: {w: {kind: postgres, dsn: x}}\n"
+    "pipelines: {p: {source: {table: s3a://lake/t, key: [id]}, sink: {connection: w, table: t}}}\n"
+    "storage: {s3: {region: eu-west-1, credentials: env}}\n"
+)
+
+
+@pytest.fixture
+def on_s3(here: Path) -> Storage:
+    (here / "deltarelay.yaml").write_text(ON_S3)
+    return load(here / "deltarelay.yaml").storage
+
+
+def test_tables_on_s3_need_more_jars(whole: Path, on_s3: Storage) -> None:
+    problems = examined(sorted(whole.glob("*.jar")), on_s3).problems
+    assert len(problems) == 5
+    assert f"hadoop-aws-{hadoop_version()}.jar, for tables on S3, is missing" in problems[0]
+    assert run("check", str(whole)).exit_code == 1
+    jar(whole / "bundle.jar", *SDK, version="2.35.4")
+    jar(whole / "aws.jar", S3A, version=hadoop_version())
+    assert examined(sorted(whole.glob("*.jar")), on_s3).problems == ()
+    assert run("check", str(whole)).exit_code == 0
+
+
+def test_a_hadoop_aws_of_another_hadoop(whole: Path, on_s3: Storage) -> None:
+    jar(whole / "aws.jar", S3A, version="3.3.4")
+    problems = examined(sorted(whole.glob("*.jar")), on_s3).problems
+    assert any("aws.jar is hadoop-aws 3.3.4, but PySpark carries Hadoop" in one for one in problems)
+
+
+def test_a_log_store_that_is_missing_says_where_else_it_may_come_from(whole: Path) -> None:
+    locked = Storage.model_validate({"s3": {"region": "eu-west-1"}, "commits": {"kind": "dynamodb"}})
+    problems = examined(sorted(whole.glob("*.jar")), locked).problems
+    (told,) = [one for one in problems if one.startswith("delta-storage-s3-dynamodb")]
+    assert "not every registry has" in told
+
+
+def test_ivy_has_to_have_those_for_s3_too(here: Path, on_s3: Storage) -> None:
+    fill_ivy(here / "home")
+    ivy = here / "home" / ".ivy2.5.2"
+    assert cached(ivy)
+    assert cached(ivy, on_s3) == []
+    result = json.loads(run("list", "--json").output)["result"]
+    assert (result["origin"], result["s3_packages"]) == ("none", packages(on_s3))
+
+
+def test_who_uses_s3(here: Path, on_s3: Storage) -> None:
+    assert storage_of(load(here / "deltarelay.yaml")) == on_s3
+    local = ON_S3.replace("s3a://lake/t", "./t")
+    (here / "deltarelay.yaml").write_text(local)
+    assert storage_of(load(here / "deltarelay.yaml")) == on_s3
+    (here / "deltarelay.yaml").write_text(local.partition("storage:")[0])
+    project = load(here / "deltarelay.yaml")
+    assert storage_of(project) is None
+    assert storage_of(project, ["s3a://lake/t"]) == Storage()
+    assert storage_of(None, ["./t"]) is None

@@ -1,0 +1,82 @@
+"""The ``storage`` block: its mistakes in the words of all others, and nothing of it hidden that is no secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cdf.errors import ConfigError
+from infra.config.load import load
+from infra.config.model import Project
+
+CANARY = "AKIACANARY4410KEY"
+BASE = """\
+version: 1
+connections: {w: {kind: postgres, dsn: x}}
+pipelines: {p: {source: {table: s3a://lake/t, key: [id]}, sink: {connection: w, table: t}}}
+"""
+
+
+def loaded(folder: Path, storage: str) -> Project:
+    file = folder / "d.yaml"
+    file.write_text(f"{BASE}storage: {storage}\n")
+    return load(file)
+
+
+def refused(folder: Path, storage: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        loaded(folder, storage)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("storage", "message"),
+    [
+        ("{commits: {kind: dynamodb, tabel: x}}", "storage.commits.tabel: unknown key; did you mean `table`?"),
+        ("{commits: {kind: single_writer, table: x}}", "storage.commits.table: unknown key"),
+        ("{commits: {kind: both}}", "storage.commits.kind: must be dynamodb or single_writer"),
+        ("{commits: {kind: dynamo}}", "must be dynamodb or single_writer; did you mean `dynamodb`?"),
+        ("{commits: {kind: 7}}", "storage.commits.kind: must be dynamodb or single_writer"),
+        ("{commits: {table: x}}", "storage.commits.kind: is missing"),
+        ("{commits: {kind: dynamodb, region: EU}}", "storage.commits.region: must be a region such as eu-west-1"),
+        ("{commits: {kind: dynamodb, table: a b}}", "storage.commits.table: must be 3 to 255 letters"),
+        ("{commits: dynamodb}", "storage.commits: must be a mapping"),
+        ("{s3: {regin: eu-west-1}}", "storage.s3.regin: unknown key; did you mean `region`?"),
+        ("{s3: {buckets: {raw: {regin: x}}}}", "storage.s3.buckets.raw.regin: unknown key; did you mean `region`?"),
+        ("{s3: {buckets: {raw: {endpoint: x}}}}", "storage.s3.buckets.raw.endpoint: must be a URL"),
+    ],
+)
+def test_mistakes(tmp_path: Path, storage: str, message: str) -> None:
+    assert message in refused(tmp_path, storage).message
+
+
+def test_the_hint_names_what_a_missing_kind_may_be(tmp_path: Path) -> None:
+    assert refused(tmp_path, "{commits: {table: x}}").hint == "write kind: dynamodb or kind: single_writer"
+
+
+def test_the_quoted_line_hides_what_is_no_known_value_and_nothing_else(tmp_path: Path) -> None:
+    shown = refused(tmp_path, "{commits: {kind: dynamodb, table: delta_log, regoin: x}}").message
+    assert "storage: {commits: {kind: dynamodb, table: delta_log, regoin: ***}}" in shown
+    shown = refused(tmp_path, "{s3: {buckets: {raw: {region: eu-west-1, endpoint: x}}}}").message
+    assert "storage: {s3: {buckets: {raw: {region: eu-west-1, endpoint: x}}}}" in shown
+
+
+@pytest.mark.parametrize("storage", ["{s3: {credentials: %s}}", "{s3: {credentials: %s, regin: x}}"])
+def test_keys_that_were_pasted_are_not_repeated(tmp_path: Path, storage: str) -> None:
+    error = refused(tmp_path, storage % CANARY)
+    assert "keys never stand in this file" in error.message
+    assert CANARY not in f"{error!r} {error.message} {error.to_dict()}"
+
+
+def test_where_keys_come_from_is_shown(tmp_path: Path) -> None:
+    assert (
+        "{credentials: profile:reader, regin: ***}"
+        in refused(tmp_path, "{s3: {credentials: profile:reader, regin: x}}").message
+    )
+
+
+def test_a_region_may_be_left_out(tmp_path: Path) -> None:
+    lock = loaded(tmp_path, "{commits: {kind: dynamodb}}").storage.lock
+    assert lock is not None
+    assert (lock.table, lock.region) == ("delta_log", None)
