@@ -248,9 +248,9 @@ class TableLog:
         if glance is not None and version in glance.files:
             return glance.files[version]
         with self._readable():
-            path = self._path(version)
-            there = self._files.exists(path)
-            time = _utc(self._files.getFileStatus(path).getModificationTime()) if there else None
+            # One request, on S3 as well; asking whether it is there and then for its time would be two
+            found = self._files.globStatus(self._pattern(version))
+            time = _utc(int(found[0].getModificationTime())) if found else None
         if glance is not None:
             glance.files[version] = time
         return time
@@ -305,7 +305,7 @@ class TableLog:
         from pyspark.sql import functions as F
 
         rows = (
-            self._spark.read.text([_GLOB.sub(r"\\\1", str(self._path(version).toString())) for version in versions])
+            self._spark.read.text([str(self._pattern(version).toString()) for version in versions])
             .where(F.col("value").startswith('{"metaData"'))
             .select(F.input_file_name().alias("file"), "value")
             .collect()
@@ -339,6 +339,9 @@ class TableLog:
             int(row["version"]): _EPOCH + dt.timedelta(microseconds=row["micros"])
             for row in sorted(rows, key=lambda row: int(row["version"]))
         }
+
+    def _pattern(self, version: int) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(_GLOB.sub(r"\\\1", str(self._path(version).toString())))
 
     def _path(self, version: int) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._folder, f"{version:020d}.json")

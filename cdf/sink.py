@@ -246,7 +246,7 @@ class Tracked(Protocol):
 
 
 @runtime_checkable
-class Reporting(Tracked, Protocol):
+class Reporting(Protocol):
     """A sink that keeps the figures of the last step of whoever follows, so that ``status`` can tell them from anywhere."""
 
     def report(self, figures: Mapping[str, Any]) -> None:

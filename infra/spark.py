@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from infra.storage.model import Storage
 
-__all__ = ["delta_package", "session", "settings"]
+__all__ = ["EXCLUDED", "delta_package", "session", "settings"]
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -38,7 +38,7 @@ DEFAULT_MASTER = "local[*,4]"
 """All cores, and four tries for a task, as on a cluster: plain ``local[*]`` fails the job with the first lost worker."""
 
 # Delta's jars ask for older Hadoop clients than the ones that PySpark carries; both on one class path is one too many.
-_EXCLUDED = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
+EXCLUDED = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
 # For these a caller's value is added to ours: replacing it would take Delta out of the session.
 _LISTS = ("spark.jars", "spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -87,7 +87,7 @@ def settings(
             chosen["spark.jars"] = ",".join(given)
         else:
             chosen["spark.jars.packages"] = ",".join([delta_package(), *_s3_packages(storage, conf)])
-            chosen["spark.jars.excludes"] = ",".join([_EXCLUDED, *(excludes(storage) if storage is not None else ())])
+            chosen["spark.jars.excludes"] = ",".join([EXCLUDED, *(excludes(storage) if storage is not None else ())])
         if java:
             chosen[_JAVA_OPTIONS] = " ".join(java)
         chosen |= _local_settings(master)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cdf.errors import CdfError, TableReplaced, VersionNotFound
 from cdf.lag import DEFAULT_RETENTION, RETENTION_PROPERTY, lag, parse_interval
 from cdf.result import Result
-from cdf.sink import Tracked
+from cdf.sink import Reporting, Tracked
 from infra.source import open_source, unreadable
 from infra.storage.address import is_s3
 from infra.storage.model import SingleWriterCommits
@@ -44,6 +45,8 @@ class PipelineStatus(Result):
     hint: str | None = None
     transient: bool = False
     """True where asking again later can succeed without anybody changing anything."""
+    last: Mapping[str, Any] | None = None
+    """The figures of the last step of whoever follows, as they were at its end (``cdf.Followed``)."""
     note: str | None = None
     """What is at stake with this set-up, although nothing is wrong."""
 
@@ -75,6 +78,7 @@ def _status(project: Project, name: str, now: dt.datetime | None) -> PipelineSta
         if not isinstance(sink, Tracked):
             return PipelineStatus(name, source, "unknown", error="this sink does not tell its position without a run")
         position = sink.position()
+        last = sink.reported() if isinstance(sink, Reporting) else None
         table = _table(source, project.storage, position.version)
         if position.table_id is not None and position.table_id != table.table_id:
             raise TableReplaced(
@@ -100,6 +104,8 @@ def _status(project: Project, name: str, now: dt.datetime | None) -> PipelineSta
         )
     if position.version is None:
         return PipelineStatus(name, source, "empty", latest_version=table.version)
+    if last is not None and last.get("position") != position.version:
+        last = None  # the target was moved otherwise since: the figures tell of another state
     behind = lag(
         position=position.version,
         latest=table.version,
@@ -116,6 +122,7 @@ def _status(project: Project, name: str, now: dt.datetime | None) -> PipelineSta
         lag_versions=behind.versions,
         lag_seconds=None if behind.versions and table.oldest_unapplied is None else behind.seconds,
         feed_files_days=behind.feed_files_days,
+        last=last,
     )
 
 

@@ -18,13 +18,16 @@ def demo(
         Path,
         typer.Option("--directory", "-d", help="Where the demo puts its table, its database and its configuration."),
     ] = Path("deltarelay-demo"),
-    stop: Annotated[bool, typer.Option("--stop", help="Only stop the database server of an earlier demo.")] = False,
+    s3: Annotated[
+        bool, typer.Option("--s3", help="Put the table on S3: a server on this machine (moto), started for the demo.")
+    ] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Only stop the servers of an earlier demo.")] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Make a Delta table with a history, replicate it window by window into a real PostgreSQL, and compare the two.
 
-    Everything is in one folder; a demo that is there already is replaced. The database server keeps running afterwards.
+    Everything is in one folder; a demo that is there already is replaced. The servers keep running afterwards.
     """
     from infra.demo import run_demo, stop_demo
 
@@ -32,7 +35,7 @@ def demo(
     if stop:
         output.result(stop_demo(output, directory))
         return
-    result = run_demo(output, directory)
+    result = run_demo(output, directory, on_s3=s3)
     code = DONE if result.equal else DIFFERENCE
     output.result(result, exit_code=code)
     raise typer.Exit(code)

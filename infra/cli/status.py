@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -73,7 +73,19 @@ def _show(output: Output, found: Sequence[PipelineStatus]) -> None:
     ]
     output.table(COLUMNS, rows)
     for one in found:
+        if one.last:
+            output.line(f"{one.pipeline}: {_step(one.last)}")
         if one.error:
             output.line(f"{one.pipeline}: {one.error}" + (f" ({one.hint})" if one.hint else ""))
         if one.note:
             output.line(f"{one.pipeline}: {one.note}", style="yellow")
+
+
+def _step(last: Mapping[str, Any]) -> str:
+    """The figures of the last step while it was followed: rows, speed, and where its time went."""
+    seconds = ", ".join(f"{name} {value:.2f} s" for name, value in last["seconds"].items())
+    rows_in = "?" if last["rows_in"] is None else f"{last['rows_in']:,}"
+    return (
+        f"last step at {last['at']}: {rows_in} rows in, {last['rows_applied']:,} applied, "
+        f"{last['rows_per_second']:,.0f} rows/s ({seconds})"
+    )

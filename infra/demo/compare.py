@@ -6,7 +6,6 @@ import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra.demo.history import WATCHED
@@ -40,11 +39,11 @@ class Side:
         return dict(sorted(found.items()))
 
 
-def source_side(spark: SparkSession, table: Path) -> Side:
+def source_side(spark: SparkSession, table: str) -> Side:
     from pyspark.sql import functions as F
     from pyspark.sql.types import TimestampType
 
-    frame = spark.read.format("delta").load(str(table))
+    frame = spark.read.format("delta").load(table)
     shown = [
         F.unix_micros(F.col(field.name)).alias(field.name)
         if isinstance(field.dataType, TimestampType)

@@ -16,6 +16,7 @@ from cdf.errors import ConfigError
 from cdf.result import Result
 from infra.demo.history import COPIED_VERSION
 from infra.embedded_postgres import EmbeddedPostgres
+from infra.embedded_s3 import EmbeddedS3
 
 if TYPE_CHECKING:
     from infra.cli.output import Output
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["PIPELINE", "DemoFolder", "StopResult", "stop_demo"]
 
 PIPELINE = "customers"
+REGION = "us-east-1"
 WINDOW_COMMITS = 2
 
 _MARKER = ".deltarelay-demo"
@@ -35,7 +37,7 @@ _CONFIG = """\
 # and the meaning of all settings.
 version: 1
 
-connections:
+{storage}connections:
   local:
     kind: postgres
     # The demo's own server, on a Unix socket of this machine. To keep a password out of the file, a reference to a
@@ -45,7 +47,7 @@ connections:
 pipelines:
   {pipeline}:
     source:
-      table: ./customers           # a path that starts at this file's folder; or a URL, or a catalog name
+      table: {table}
       key: [customer_id]           # what identifies a row
       start: {start}                     # an empty target gets a copy of this version first; without it, of the latest
     sink:
@@ -53,6 +55,20 @@ pipelines:
       table: public.customers      # made where it is missing
     window:
       max_commits: {commits}               # how many commits at most are applied in one step; without it, 500
+"""
+
+_ON_DISK = "./customers           # a path that starts at this file's folder; or a URL, or a catalog name"
+_BUCKET = "deltarelay-demo"
+_STORAGE = """\
+storage:
+  s3:
+    region: {region}
+    endpoint: {endpoint}   # the demo's own server; left out, it is AWS
+    path_style: true
+    credentials: env                   # AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; that server takes any
+  commits:
+    kind: single_writer                # a promise that the demo keeps; several clusters need `kind: dynamodb`
+
 """
 
 
@@ -66,10 +82,16 @@ class StopResult(Result):
 @dataclass(frozen=True, slots=True)
 class DemoFolder:
     path: Path
+    on_s3: bool = False
 
     @property
-    def table(self) -> Path:
-        return self.path / "customers"
+    def table(self) -> str:
+        """Where the Delta table is: a folder, or an address on S3."""
+        return f"s3a://{_BUCKET}/customers" if self.on_s3 else str(self.path / "customers")
+
+    @property
+    def s3(self) -> Path:
+        return self.path / "s3"
 
     @property
     def config(self) -> Path:
@@ -101,7 +123,7 @@ class DemoFolder:
             return
         if not self.path.is_dir():
             raise ConfigError(f"{self.path} is a file", hint="choose another folder with --directory")
-        made = (self.table, self.config, self.schema, self.postgres, self.warehouse, self.marker)
+        made = (self.path / "customers", self.s3, self.config, self.schema, self.postgres, self.warehouse, self.marker)
         ours = {one.name for one in made}
         found = sorted(entry.name for entry in self.path.iterdir())
         foreign = [name for name in found if name not in ours] if self.holds_demo() else found
@@ -142,18 +164,32 @@ class DemoFolder:
         """Stop the server of an earlier demo and remove what that demo has made."""
         if self.postgres.exists():
             EmbeddedPostgres(self.postgres).close()
-        for folder in (self.table, self.postgres, self.warehouse):
+        EmbeddedS3(self.s3).close()
+        for folder in (self.path / "customers", self.s3, self.postgres, self.warehouse):
             if folder.exists():
                 shutil.rmtree(folder)
         for file in (self.config, self.schema):
             file.unlink(missing_ok=True)
 
-    def write_config(self, dsn: str) -> None:
+    def write_config(self, dsn: str, store: EmbeddedS3 | None) -> None:
         from infra.config.schema import schema
 
         self.schema.write_text(json.dumps(schema(), indent=2) + "\n")
-        text = _CONFIG.format(dsn=json.dumps(dsn), pipeline=PIPELINE, start=COPIED_VERSION, commits=WINDOW_COMMITS)
+        text = _CONFIG.format(
+            storage="" if store is None else _STORAGE.format(region=REGION, endpoint=store.endpoint),
+            dsn=json.dumps(dsn),
+            pipeline=PIPELINE,
+            table=_ON_DISK if store is None else self.table,
+            start=COPIED_VERSION,
+            commits=WINDOW_COMMITS,
+        )
         self.config.write_text(text, encoding="utf-8")
+
+    def make_bucket(self, store: EmbeddedS3) -> None:
+        import boto3
+
+        client = boto3.client("s3", endpoint_url=store.endpoint, region_name=REGION)
+        client.create_bucket(Bucket=_BUCKET)
 
 
 def stop_demo(output: Output, directory: Path) -> StopResult:
@@ -161,8 +197,11 @@ def stop_demo(output: Output, directory: Path) -> StopResult:
     folder = DemoFolder(directory.expanduser().resolve())
     if not folder.holds_demo():
         raise ConfigError(f"there is no demo in {folder.path}", hint="name its folder with --directory")
-    server = EmbeddedPostgres(folder.postgres)
-    runs = server.running()
+    server, store = EmbeddedPostgres(folder.postgres), EmbeddedS3(folder.s3)
+    runs, stored = server.running(), store.running()
     server.close()
+    store.close()
     output.line(f"the server in {folder.path} " + ("is stopped; its data stay" if runs else "was not running"))
+    if stored:
+        output.line("the S3 server is stopped as well; what it held was in its memory, and is gone")
     return StopResult(str(folder.path), runs)

@@ -7,7 +7,6 @@ of the customer's number: every run of the demo makes the same table.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -41,9 +40,9 @@ class Commit:
     """SQL; ``{table}`` stands for the table."""
 
 
-def write(spark: SparkSession, table: Path, commit: Commit) -> int | None:
+def write(spark: SparkSession, table: str, commit: Commit) -> int | None:
     """Make one commit; returns how many rows it changed, where Delta tells."""
-    name = "delta.`" + str(table).replace("`", "``") + "`"
+    name = "delta.`" + table.replace("`", "``") + "`"
     told = spark.sql(commit.statement.replace("{table}", name)).first()
     return int(told["num_affected_rows"]) if told is not None and "num_affected_rows" in told else None
 

@@ -19,6 +19,7 @@ from infra.demo import history
 from infra.demo.compare import show, source_side, target_side
 from infra.demo.folder import PIPELINE, WINDOW_COMMITS, DemoFolder
 from infra.embedded_postgres import EmbeddedPostgres
+from infra.embedded_s3 import EmbeddedS3
 from infra.interrupt import ctrl_c_counts, undisturbed
 from infra.java import require_java
 from infra.spark import JARS_VARIABLE
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from infra.config.model import Project
 
 __all__ = ["DemoResult", "run_demo"]
+
+KEYS = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo"}
+"""The demo's own S3 server takes any; a user's real ones need not go there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +57,24 @@ class DemoResult(Result):
     """From each commit that was made live to its row in PostgreSQL; the first ones of a fresh session are slow."""
     directory: str
     table: str
+    """A folder, or an address on S3."""
     config: str
     dsn: str
     psql: str
     """The command line that opens the target in psql."""
     stop: str
-    """The command line that stops the server."""
+    """The command line that stops what the demo has started."""
     seconds: float
 
 
-def run_demo(output: Output, directory: Path) -> DemoResult:
-    """Everything that the demo makes is in ``directory``. The PostgreSQL server runs on after a demo that came through."""
+def run_demo(output: Output, directory: Path, *, on_s3: bool = False) -> DemoResult:
+    """Everything that the demo makes is in ``directory``; ``on_s3`` the table is in a server of the demo's own. The servers
+    run on after a demo that came through."""
     began = time.monotonic()
     require_java()
-    folder = DemoFolder(directory.expanduser().resolve())
+    folder = DemoFolder(directory.expanduser().resolve(), on_s3)
     server = EmbeddedPostgres(folder.postgres)
+    store = EmbeddedS3(folder.s3) if on_s3 else None
     replaces = folder.holds_demo()
     with folder.claimed():
         output.note(f"The demo lives in {folder.path}, and only there.", style="bold")
@@ -76,18 +83,23 @@ def run_demo(output: Output, directory: Path) -> DemoResult:
         try:
             with undisturbed():
                 folder.clear()
-            return _Demo(output, folder, server, began).play()
+            return _Demo(output, folder, server, store, began).play()
         except BaseException:
             with undisturbed():
                 server.close()
+                if store is not None:
+                    store.close()
             raise
 
 
 class _Demo:
-    def __init__(self, output: Output, folder: DemoFolder, server: EmbeddedPostgres, began: float) -> None:
+    def __init__(
+        self, output: Output, folder: DemoFolder, server: EmbeddedPostgres, store: EmbeddedS3 | None, began: float
+    ) -> None:
         self.output = output
         self.folder = folder
         self.server = server
+        self.store = store
         self.began = began
         self.version = -1
         self.steps: list[Step] = []
@@ -99,7 +111,13 @@ class _Demo:
 
         with self._doing("starting PostgreSQL"), undisturbed():
             self.server.start()
-        self.folder.write_config(self.server.dsn)
+        if self.store is not None:
+            os.environ.update(KEYS)
+            with self._doing("starting an S3 server"), undisturbed():
+                self.store.start()
+                self.folder.make_bucket(self.store)
+            self.output.note(f"The table is at {self.folder.table}, in an S3 server of the demo's own.")
+        self.folder.write_config(self.server.dsn, self.store)
         project = load(self.folder.config)
         if not os.environ.get(JARS_VARIABLE) and not any(Path.home().glob(".ivy2*/jars/io.delta_*")):
             self.output.note("Spark fetches Delta's jars first (about 90 MB, once): that may take some minutes.")
@@ -208,7 +226,7 @@ class _Demo:
             deletes=sum(step.applied.deletes for step in windows),
             live_seconds=tuple(self.live_seconds),
             directory=str(folder.path),
-            table=str(folder.table),
+            table=folder.table,
             config=str(folder.config),
             dsn=self.server.dsn,
             psql=shlex.join([psql, "-h", str(socket), "-p", "5432", "-U", "postgres", "postgres"]),
@@ -235,17 +253,25 @@ class _Demo:
         ours, line = _ourselves(), self.output.line
         config = ["--config", _near(self.folder.config)]
         line()
-        line("Look further (the PostgreSQL server keeps running)", style="bold")
+        running = "PostgreSQL server keeps" if self.store is None else "PostgreSQL and S3 servers keep"
+        line(f"Look further (the {running} running)", style="bold")
         line(f"  {result.psql}")
+        if self.store is not None:
+            line(f"  export {' '.join(f'{name}={value}' for name, value in KEYS.items())}")
         for verb in ("status", "run", "verify"):
             line(f"  {shlex.join([*ours, verb, *config])}")
-        line(f"  {shlex.join([*ours, 'feed', 'show', _near(self.folder.table), '--from', '4', '--to', '4'])}")
+        if self.store is None:
+            table = _near(Path(self.folder.table))
+            line(f"  {shlex.join([*ours, 'feed', 'show', table, '--from', '4', '--to', '4'])}")
+        else:
+            line(f"  {shlex.join([*ours, 'storage', 'show', '--for', 'spark', *config])}")
+            table = self.folder.table
         line()
         line("Write to the Delta table yourself, while this follows it", style="bold")
         line(f"  {shlex.join([*ours, 'run', '--follow', *config])}")
-        line(f"  {_near(self.folder.table)}")
+        line(f"  {table}")
         line()
-        line("Stop the server, and delete everything", style="bold")
+        line("Stop what runs, and delete everything", style="bold")
         line(f"  {result.stop}")
         line(f"  {shlex.join(['rm', '-r', _near(self.folder.path)])}")
 

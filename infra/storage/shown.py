@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 from cdf.errors import ConfigError
 from cdf.result import Result
+from infra.spark import EXCLUDED, delta_package
 from infra.storage.address import S3Address
 from infra.storage.model import SingleWriterCommits, Storage
 from infra.storage.options import (
@@ -92,7 +93,8 @@ def show(storage: Storage, target: str, *, addresses: Sequence[str] = ()) -> Sho
     if options := java_options(found, None):
         settings[_JAVA] = " ".join(options)
         notes += (_REGIONS,) if "fileOverride" in settings[_JAVA] else ()
-    return Shown(target, masked(settings), tuple(packages(found)), tuple(excludes(found)), notes)
+    jars = (delta_package(), *packages(found))  # the whole list: what is pasted takes the place of another one
+    return Shown(target, masked(settings), jars, (*EXCLUDED.split(","), *excludes(found)), notes)
 
 
 def _delta_rs(storage: Storage, address: str | None, stakes: tuple[str, ...]) -> Shown:

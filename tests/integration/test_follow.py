@@ -31,6 +31,8 @@ from cdf.errors import (
     VersionsExpired,
 )
 from cdf.micro_batches import MicroBatches
+from infra.config.load import load
+from infra.status import pipeline_status
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table, inserted, setting
 from tests.integration.postgres_case import position, sink_of
@@ -99,6 +101,35 @@ def held(pg: Pg) -> Iterator[None]:
     with pg.connection.transaction():
         pg.connection.execute(f"lock table {pg.schema}.target in access exclusive mode")  # type: ignore[arg-type]
         yield
+
+
+def test_the_figures_of_the_last_step_can_be_asked_for_from_anywhere(
+    spark: SparkSession, pg: Pg, delta_path: str, follow: Any, tmp_path: Path
+) -> None:
+    table = inserted(spark, delta_path, 2)
+    watched = follow()
+    watched.following()
+    table.sql("insert into {t} select id, 'new' from range(100, 140)")
+    latest = watched.pipeline.feed.log.latest()
+    watched.at(latest)
+    watched.handle.stop()
+    other = sink_of(pg)  # as another process has it
+    told = other.reported()
+    assert told == watched.told[-1].to_dict()
+    assert (told["position"], told["rows_in"], told["rows_applied"]) == (latest, 40, 40)
+    assert {"stage", "apply", "total"} <= set(told["seconds"])
+    file = tmp_path / "deltarelay.yaml"
+    file.write_text(
+        f"version: 1\nconnections: {{w: {{kind: postgres, dsn: '{pg.dsn}'}}}}\n"
+        f"pipelines: {{p: {{source: {{table: {delta_path}, key: [id]}}, "
+        f"sink: {{connection: w, table: {pg.schema}.target}}}}}}\n"
+    )
+    project = load(file)
+    assert pipeline_status(project, "p").last == told
+    # An ordinary run goes on: the figures are of another state now
+    table.sql("insert into {t} values (999, 'later')")
+    watched.pipeline.run()
+    assert pipeline_status(project, "p").last is None
 
 
 def test_commits_of_every_kind_arrive_while_it_follows(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -66,9 +67,9 @@ def test_a_host_that_never_answers_is_given_up_after_the_connect_timeout() -> No
 
 
 @pytest.fixture(scope="module")
-def strict_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+def strict_server(server_folder: Path) -> Iterator[EmbeddedPostgres]:
     """Asks ``clerk`` for a password."""
-    with EmbeddedPostgres(tmp_path_factory.mktemp("strict")) as server:
+    with EmbeddedPostgres(server_folder / "strict") as server:
         with psycopg.connect(server.dsn, autocommit=True) as connection:
             connection.execute(f"create role clerk login password '{SECRET}-right'")
             rules = server.data / "pg_hba.conf"

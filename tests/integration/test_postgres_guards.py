@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -25,8 +26,8 @@ OFF = pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "without
 
 
 @pytest.fixture(scope="module")
-def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
-    with EmbeddedPostgres(tmp_path_factory.mktemp("crashing")) as server:
+def own_server(server_folder: Path) -> Iterator[EmbeddedPostgres]:
+    with EmbeddedPostgres(server_folder / "crashing") as server:
         yield server
 
 

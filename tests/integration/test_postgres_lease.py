@@ -141,7 +141,7 @@ def test_killed_in_commit_before_it_was_durable_it_is_unavailable_and_nothing_ha
 
 
 def test_killed_in_commit_after_it_was_durable_it_counts_as_applied(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, server_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A commit that waits for a standby is durable here already; killed in that wait, the client never hears of it."""
     table, killed = people(spark), list[str]()
@@ -169,7 +169,10 @@ def test_killed_in_commit_after_it_was_durable_it_counts_as_applied(
         return usual(writer, *args, **options)
 
     usual, killer = WindowWriter.commit, threading.Thread(target=kill_what_waits)
-    with EmbeddedPostgres(tmp_path / "waiting") as server, psycopg.connect(server.dsn, autocommit=True) as connection:
+    with (
+        EmbeddedPostgres(server_folder / "waiting") as server,
+        psycopg.connect(server.dsn, autocommit=True) as connection,
+    ):
         connection.execute("create schema waits")
         connection.execute("set search_path = waits")
         corner = Pg(server.dsn, "waits", connection)

@@ -358,7 +358,7 @@ def test_show_shows_no_secret(target: str, commits: Any) -> None:
 
 def test_show_for_spark_submit() -> None:
     text = show(made({**LOCK, "endpoint": "https://ddb.example"}), "spark-submit").text
-    assert f"--packages {','.join(packages(made(LOCK)))} \\" in text
+    assert f"--packages {','.join([delta_package(), *packages(made(LOCK))])} \\" in text
     assert "--conf spark.deltarelay.commits=dynamodb" in text
     assert "fileOverride=FOLDER/regions-" in text
     assert text.startswith("# delta-storage-s3-dynamodb is not in every registry")
