@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cdf.errors import ConfigError, FeedNotEnabled, SourceError, TableNotFound, condition_of
+from cdf.errors import CdfError, ConfigError, FeedNotEnabled, SourceError, TableNotFound, condition_of
 from cdf.lag import DEFAULT_RETENTION, parse_interval
 from cdf.log import TableLog
 from cdf.readers import batch, stream
 from cdf.readers.bounds import Bound, resolve_end, resolve_start
 from cdf.readers.snapshot import read_snapshot
 from cdf.result import Result
-from cdf.writers import require_writer
+from cdf.writers import alone, require_writer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +35,8 @@ class FeedEnabled(Result):
     """Changes can be read from this version on; rows written before are in a snapshot only."""
     changed: bool
     """False where the feed was on already."""
+    warnings: tuple[str, ...] = ()
+    """Commits of others where ``commits: single_writer`` promises that there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +114,20 @@ class ChangeFeed:
     def enable(self) -> FeedEnabled:
         """Turn the feed on for an existing table; does nothing where it is on."""
         before = self.log.metadata()
+        warnings: tuple[str, ...] = ()
         if not before.feed_enabled:
             require_writer(self.spark, self.location)
             name = "`" + self.location.replace("`", "``") + "`"
+            statement = f"alter table delta.{name} set tblproperties ('{FEED_PROPERTY}' = 'true')"
             try:
-                self.spark.sql(f"alter table delta.{name} set tblproperties ('{FEED_PROPERTY}' = 'true')")
+                warnings = alone(self.spark, self.log, "feed enable", lambda: self.spark.sql(statement))
+            except CdfError:
+                raise
             except Exception as error:
                 raise _source_error(error, self.table, "cannot have its change feed enabled") from error
         since, _ = self._feed_periods()
         assert since is not None
-        return FeedEnabled(self.table, since, changed=not before.feed_enabled)
+        return FeedEnabled(self.table, since, changed=not before.feed_enabled, warnings=warnings)
 
     # ── looking at it ────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -7,25 +7,33 @@ there before somebody has said what keeps writers apart. Reading needs none of t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from cdf.errors import ConfigError
+from cdf.errors import ConfigError, SourceError
+from cdf.readers.batch import setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["COMMITS_SETTING", "require_writer"]
+    from cdf.log import TableLog
+
+__all__ = ["COMMITS_SETTING", "alone", "require_writer"]
 
 COMMITS_SETTING = "spark.deltarelay.commits"
 """``single_writer``: somebody has promised that this is the only writer."""
+_S3 = ("s3", "s3a", "s3n")
 _DEFAULT_STORE = "io.delta.storage.S3SingleDriverLogStore"
+_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _ON_DATABRICKS = "spark.databricks.clusterUsageTags.clusterId"
 
 
 def require_writer(spark: SparkSession, location: str) -> None:
     """Raises ConfigError where ``location`` is on S3 and nothing keeps this session's commits apart from those of others."""
     scheme = location.partition("://")[0].lower()
-    if scheme not in ("s3", "s3a", "s3n"):
+    if scheme not in _S3:
         return
     store = spark.conf.get(f"spark.delta.logStore.{scheme}.impl", _DEFAULT_STORE)
     if (
@@ -39,4 +47,33 @@ def require_writer(spark: SparkSession, location: str) -> None:
         "nothing in this session keeps them apart",
         hint="set storage.commits: {kind: dynamodb, table: delta_log} and make the table by `deltarelay storage lock "
         "create`; or promise that there is one writer: {kind: single_writer}",
+    )
+
+
+def alone(spark: SparkSession, log: TableLog, what: str, write: Callable[[], Any]) -> tuple[str, ...]:
+    """Make one commit, and hold the promise of a single writer against the log. → what somebody should know.
+
+    The commit carries an id in its ``userMetadata``. Raises SourceError where it is not in the log afterwards: another
+    writer has put its own in its place, and neither was told. Commits of others in between are named.
+    """
+    if log.location.partition("://")[0].lower() not in _S3 or spark.conf.get(COMMITS_SETTING, None) != "single_writer":
+        write()
+        return ()
+    before, ours = log.latest(), uuid.uuid4().hex
+    with setting(spark, _USER_METADATA, json.dumps({"deltarelay": what, "id": ours})):
+        write()
+    commits = list(log.commits(before + 1, log.latest()))
+    foreign = [commit.version for commit in commits if ours not in (commit.user_metadata or "")]
+    if len(foreign) == len(commits):
+        raise SourceError(
+            f"the commit of `{what}` is not in the log of {log.location}: another writer has overwritten it",
+            hint="commits: single_writer is a promise that somebody does not keep: stop the other writer, or let all of "
+            "them use `commits: {kind: dynamodb}`; then try again",
+            condition="COMMIT_OVERWRITTEN",
+        )
+    if not foreign:
+        return ()
+    return (
+        f"somebody else wrote version {', '.join(map(str, foreign))} of {log.location} meanwhile: with single_writer "
+        "such commits can vanish without an error",
     )

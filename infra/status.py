@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from infra.config.model import Project
     from infra.storage.model import Storage
 
-__all__ = ["PipelineStatus", "pipeline_status"]
+__all__ = ["PipelineStatus", "at_stake", "pipeline_status"]
 
 State = Literal["up_to_date", "behind", "empty", "failed", "unknown"]
 
@@ -61,10 +61,11 @@ class _Table:
 
 def pipeline_status(project: Project, name: str, *, now: dt.datetime | None = None) -> PipelineStatus:
     """Never raises for what is wrong with the source or the target: that is what it reports."""
-    return replace(_status(project, name, now), note=_at_stake(project, name))
+    return replace(_status(project, name, now), note=at_stake(project, name))
 
 
-def _at_stake(project: Project, name: str) -> str | None:
+def at_stake(project: Project, name: str) -> str | None:
+    """What can be lost with this set-up although nothing is wrong; None: nothing."""
     source = project.pipeline(name).source.table
     if is_s3(source) and isinstance(project.storage.commits, SingleWriterCommits):
         return f"single_writer: should a second process write to {source}, commits vanish without an error"

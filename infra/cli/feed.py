@@ -52,6 +52,8 @@ def enable(table: Table, config: Config = DEFAULT_CONFIG, as_json: Json = False,
         result = ChangeFeed(spark, table).enable()
     what = "is on from version" if result.changed else "was on already, since version"
     output.line(f"the change feed of {table} {what} {result.since_version}")
+    for warning in result.warnings:
+        output.line(f"warning: {warning}", style="yellow")
     output.result(result)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
@@ -24,10 +25,16 @@ def plan(
     debug: Debug = False,
 ) -> None:
     """Show what a run would do: windows, counts per change type, DDL, problems and warnings. Writes nothing."""
+    from infra.config.load import load
+    from infra.status import at_stake
+
     output = Output("plan", as_json, debug)
+    project = load(config)
 
     def work(one: Pipeline) -> tuple[Plan, int]:
         found = one.plan(until)
+        if (stake := at_stake(project, one.name)) is not None:
+            found = replace(found, warnings=(*found.warnings, stake))
         _show(output, found)
         return found, FAILED if found.problems else DONE
 

@@ -112,6 +112,8 @@ class _Demo:
         with self._doing("starting PostgreSQL"), undisturbed():
             self.server.start()
         if self.store is not None:
+            for name in [name for name in os.environ if name.startswith("AWS_")]:
+                del os.environ[name]  # a user's profile, region or endpoint have no say in it
             os.environ.update(KEYS)
             with self._doing("starting an S3 server"), undisturbed():
                 self.store.start()

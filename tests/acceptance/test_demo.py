@@ -14,11 +14,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import boto3
 import psycopg
 import pytest
 
 from cdf.errors import ConfigError
 from infra.embedded_postgres import EmbeddedPostgres, programs
+from infra.embedded_s3 import EmbeddedS3
 from infra.java import require_java
 from tests.fixtures.fix_spark import missing_service
 
@@ -203,6 +205,44 @@ def test_the_printed_command_stops_the_server(demo: Demo) -> None:
         with pytest.raises(psycopg.OperationalError):
             psycopg.connect(demo.result["dsn"])
     shutil.rmtree(demo.folder)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("services")
+def test_on_s3_it_ends_the_same_way_and_both_servers_are_stopped(tmp_path: Path) -> None:
+    # A user's own keys, profile and region are none of the demo's business
+    env = environment(
+        AWS_ACCESS_KEY_ID="mine", AWS_SECRET_ACCESS_KEY="mine", AWS_PROFILE="none", AWS_REGION="eu-west-1"
+    )
+    store = EmbeddedS3(tmp_path / "deltarelay-demo" / "s3")
+    try:
+        done = command("demo", "--s3", "--json", cwd=tmp_path, env=env)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)["result"]
+        assert (found["equal"], found["version"], found["rows"], found["windows"]) == (True, 17, 1027, 7)
+        assert found["table"] == "s3a://deltarelay-demo/customers"
+        client = boto3.client(
+            "s3",
+            endpoint_url=store.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id="demo",
+            aws_secret_access_key="demo",
+        )
+        there = client.list_objects_v2(Bucket="deltarelay-demo", Prefix="customers/_delta_log/")["Contents"]
+        assert len([one for one in there if one["Key"].endswith(".json")]) == 18
+        assert not (tmp_path / "deltarelay-demo" / "customers").exists()
+        env |= {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo"}
+        status = command("status", "--config", found["config"], "--json", cwd=tmp_path, env=env)
+        assert status.returncode == 0, status.stderr
+        [pipeline] = json.loads(status.stdout)["result"]["pipelines"]
+        assert (pipeline["state"], pipeline["position"], pipeline["lag_versions"]) == ("up_to_date", 17, 0)
+        stopped = command("demo", "--stop", cwd=tmp_path)
+        assert stopped.returncode == 0
+        assert not store.running()
+        assert not EmbeddedPostgres(tmp_path / "deltarelay-demo" / "postgres").running()
+    finally:
+        store.close()
+        EmbeddedPostgres(tmp_path / "deltarelay-demo" / "postgres").close()
 
 
 @pytest.mark.usefixtures("services")
