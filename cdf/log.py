@@ -28,6 +28,8 @@ __all__ = ["TableLog", "LogListing"]
 _FEW = 50
 """Up to so many commit files are read one by one, at about 4 ms each, and kept; more are left to a Spark job."""
 _FEW_SINCE = 10
+_KEPT_CHARACTERS = 1 << 20
+"""A commit file that is larger (an overwrite of many files) is read again rather than kept."""
 _LOG_GONE = {
     "DELTA_VERSIONS_NOT_CONTIGUOUS",
     "DELTA_LOG_FILE_NOT_FOUND",
@@ -168,6 +170,8 @@ class TableLog:
         snapshot = self._snapshot()
         time = _utc(int(snapshot.logSegment().lastCommitFileModificationTimestamp()))
         self._known = known = _Known(int(snapshot.version()), time, _metadata_of(snapshot))
+        if (glance := self._glance) is not None:  # what was not there a moment ago may be there now
+            glance.files = {version: time for version, time in glance.files.items() if time is not None}
         return known
 
     def _known_still(self) -> _Known | None:
@@ -350,9 +354,12 @@ class TableLog:
         glance = self._glance
         if glance is None:
             return self._read(version)
-        if version not in glance.texts:
-            glance.texts[version] = self._read(version)
-        return glance.texts[version]
+        text = glance.texts.get(version)
+        if text is None:
+            text = self._read(version)
+            if len(text) <= _KEPT_CHARACTERS:
+                glance.texts[version] = text
+        return text
 
     def _read(self, version: int) -> str:
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from cdf.window import Window
 
 __all__ = ["MicroBatches", "Offset", "Progress", "lag_of", "read_offset"]
+
+_log = logging.getLogger("deltarelay.follow")
 
 Progress = Callable[[Followed], None]
 
@@ -200,7 +203,10 @@ class MicroBatches:
             self.position = Position(step.applied.position, table_id)
             followed = _followed(pipeline, step, counted, took, ids)
             if isinstance(pipeline.sink, Reporting):
-                pipeline.sink.report(followed.to_dict())
+                try:
+                    pipeline.sink.report(followed.to_dict())
+                except Exception as error:  # the step is durable: no information is worth its failing
+                    _log.warning("figures not kept", extra={"pipeline": pipeline.name, "error": type(error).__name__})
             if self._progress is not None:
                 self._progress(followed)
             if self._stop.is_set():

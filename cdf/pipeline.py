@@ -229,8 +229,7 @@ class Pipeline:
                 source = self.source(self.feed.log.metadata(end).schema)
             try:
                 position = self.sink.open(source)
-                if position != stands:
-                    self.check_position(position)
+                self.check_position(position)  # the lease may have been waited for
                 yield position
             finally:
                 self._checked = None
@@ -360,8 +359,13 @@ class Pipeline:
             commits=commits,
             read=read,
             commit_sha256=self.feed.log.sha256,
-            confirm=lambda: check_commits(self.feed, first, last),
+            confirm=lambda: self._confirm(first, last, table_id),
         )
+
+    def _confirm(self, first: int, last: int, table_id: str) -> None:
+        check_commits(self.feed, first, last)
+        if self.feed.log.metadata().table_id != table_id:
+            raise self._replaced("became another table while its changes were being read")
 
     # ── what is refused, and where it starts ─────────────────────────────────────────────────────────────────────
 

@@ -104,7 +104,8 @@ class Window:
     """SHA-256 (hex) of the commit file of a version; read when asked."""
     confirm: Callable[[], None] = field(repr=False, default=lambda: None)
     """Call it after the rows were read and before anything is durable: raises VersionsExpired where commit files went
-    away meanwhile. Delta lists the log anew when the rows are read, and reads across a gap without a word."""
+    away meanwhile, TableReplaced where the table was made again. Delta lists the log anew when the rows are read, and reads
+    across a gap without a word."""
 
     @property
     def first(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cdf.errors import ConfigError, SourceError
@@ -26,16 +27,27 @@ COMMITS_SETTING = "spark.deltarelay.commits"
 """``single_writer``: somebody has promised that this is the only writer."""
 _S3 = ("s3", "s3a", "s3n")
 _DEFAULT_STORE = "io.delta.storage.S3SingleDriverLogStore"
+_LOCK_STORE = "io.delta.storage.S3DynamoDBLogStore"
+_ANY_STORE = "spark.delta.logStore.class"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _ON_DATABRICKS = "spark.databricks.clusterUsageTags.clusterId"
 
 
 def require_writer(spark: SparkSession, location: str) -> None:
-    """Raises ConfigError where ``location`` is on S3 and nothing keeps this session's commits apart from those of others."""
+    """Raises ConfigError where ``location`` is on S3 and nothing keeps this session's commits apart from those of others.
+
+    A catalog name counts as where its database is.
+    """
+    location = location if "/" in location else _home(spark, location)
     scheme = location.partition("://")[0].lower()
     if scheme not in _S3:
         return
-    store = spark.conf.get(f"spark.delta.logStore.{scheme}.impl", _DEFAULT_STORE)
+    store = spark.conf.get(f"spark.delta.logStore.{scheme}.impl", spark.conf.get(_ANY_STORE, _DEFAULT_STORE))
+    if store == _LOCK_STORE and scheme != "s3a":
+        raise ConfigError(
+            f"{location} is another lock than the same address with s3a://, and the two do not exclude each other",
+            hint="write s3a:// everywhere, in every cluster",
+        )
     if (
         store != _DEFAULT_STORE
         or spark.conf.get(COMMITS_SETTING, None) == "single_writer"
@@ -48,6 +60,15 @@ def require_writer(spark: SparkSession, location: str) -> None:
         hint="set storage.commits: {kind: dynamodb, table: delta_log} and make the table by `deltarelay storage lock "
         "create`; or promise that there is one writer: {kind: single_writer}",
     )
+
+
+def _home(spark: SparkSession, name: str) -> str:
+    """Where a table of that name would be made; empty where that cannot be told, which making it will tell."""
+    parts = name.replace("`", "").split(".")
+    with suppress(Exception):
+        database = parts[-2] if len(parts) > 1 else spark.catalog.currentDatabase()
+        return str(spark.catalog.getDatabase(database).locationUri or "")
+    return ""
 
 
 def alone(spark: SparkSession, log: TableLog, what: str, write: Callable[[], Any]) -> tuple[str, ...]:

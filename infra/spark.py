@@ -190,7 +190,22 @@ def session(
         raise ConfigError(
             "the jars given to Spark do not contain Delta Lake", hint=f"they must include {delta_package()}"
         )
+    _check_java(spark, java)
     return spark
+
+
+def _check_java(spark: SparkSession, wanted: Sequence[str]) -> None:
+    """The log store goes by options of the driver's Java alone. Without them it would use another profile or endpoint, and
+    make itself a lock table there."""
+    jvm: Any = spark._jvm
+    for option in wanted:
+        name, _, value = option.removeprefix("-D").partition("=")
+        if jvm.java.lang.System.getProperty(name) != value:
+            spark.stop()
+            raise ConfigError(
+                f"the driver's Java was started without {option}, by which the commit lock finds its table",
+                hint=f"give it to whoever starts it: spark-submit --driver-java-options '{' '.join(wanted)}'",
+            )
 
 
 def _start(conf: Any, log_file: str | Path | None, *, fetches: bool) -> Any:

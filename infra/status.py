@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from cdf.errors import CdfError, TableReplaced, VersionNotFound
+from cdf.errors import CdfError, SinkError, TableReplaced, VersionNotFound
 from cdf.lag import DEFAULT_RETENTION, RETENTION_PROPERTY, lag, parse_interval
 from cdf.result import Result
-from cdf.sink import Reporting, Tracked
+from cdf.sink import Reporting, Sink, Tracked
 from infra.source import open_source, unreadable
 from infra.storage.address import is_s3
 from infra.storage.model import SingleWriterCommits
@@ -72,6 +73,13 @@ def at_stake(project: Project, name: str) -> str | None:
     return None
 
 
+def _last_step(sink: Sink) -> Mapping[str, Any] | None:
+    """Information only: whoever may read positions need not have the right to read it."""
+    with suppress(SinkError):
+        return sink.reported() if isinstance(sink, Reporting) else None
+    return None
+
+
 def _status(project: Project, name: str, now: dt.datetime | None) -> PipelineStatus:
     source = project.pipeline(name).source.table
     try:
@@ -79,7 +87,7 @@ def _status(project: Project, name: str, now: dt.datetime | None) -> PipelineSta
         if not isinstance(sink, Tracked):
             return PipelineStatus(name, source, "unknown", error="this sink does not tell its position without a run")
         position = sink.position()
-        last = sink.reported() if isinstance(sink, Reporting) else None
+        last = _last_step(sink)
         table = _table(source, project.storage, position.version)
         if position.table_id is not None and position.table_id != table.table_id:
             raise TableReplaced(

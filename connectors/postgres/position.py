@@ -264,6 +264,13 @@ def read_standing(connection: Connection, target: str, *, most_records: int) -> 
 
 
 def write_progress(connection: Connection, target: str, figures: Mapping[str, Any]) -> None:
+    with connection.transaction():
+        connection.execute("set local lock_timeout = '1s'")
+        connection.execute("set local synchronous_commit = off")  # a crash may cost it: the next step writes another
+        _write_progress(connection, target, figures)
+
+
+def _write_progress(connection: Connection, target: str, figures: Mapping[str, Any]) -> None:
     connection.execute(
         """
         insert into deltarelay.progress (target, at, figures) values (%s, clock_timestamp(), %s)

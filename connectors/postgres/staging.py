@@ -53,8 +53,9 @@ CODES = {INSERT: 1, UPDATE: 2, DELETE: 3}
 COPY_ROWS = 10_000
 """Rows per Arrow batch: ADBC encodes a batch whole before it sends it, and larger ones stop the two overlapping."""
 
-DRIVER_ROWS = 100_000
-"""More changes than these are no small window, however few bytes they take on disk."""
+DRIVER_ROWS = 20_000
+DRIVER_BYTES = 64 * 2**20
+"""More changes than these, or more in memory, are no small window, however few bytes they take on disk."""
 
 _REPORT = "attempt string, inserts bigint, updates bigint, deletes bigint, conflicts bigint"
 
@@ -109,7 +110,7 @@ def wire_net_on_driver(window: Window) -> pa.Table | None:
             raise
         log.info("a small window is left to the tasks", extra={"table": window.table})
         return None
-    if rows.num_rows > DRIVER_ROWS:
+    if rows.num_rows > DRIVER_ROWS or rows.nbytes > DRIVER_BYTES:
         return None
     key = [f"c{number}" for number, field in enumerate(fields) if field.name in window.key]
     try:

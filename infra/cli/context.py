@@ -93,10 +93,12 @@ def spark_session(output: Output, project: Project | None, *, tables: Sequence[s
 
     from infra.jars import storage_of
     from infra.spark import session
-    from infra.storage.probe import probe, probe_any
+    from infra.storage.probe import probe, probe_any, told_otherwise
 
     storage = storage_of(project, tables)
-    if storage is not None and tables:
+    if project is not None and told_otherwise(project.spark.settings()):
+        pass  # what Spark will ask cannot be asked beforehand
+    elif storage is not None and tables:
         probe(storage, tables)
     elif storage is not None and project is not None:
         probe_any(storage, [one.source.table for one in project.pipelines.values()])
@@ -128,10 +130,11 @@ def spark_session(output: Output, project: Project | None, *, tables: Sequence[s
 def build_pipeline(project: Project, name: str, spark: SparkSession) -> Pipeline:
     """The pipeline of that name. Raises where its source is not a Delta table; opens nothing at the sink."""
     from cdf import ChangeFeed, Pipeline
-    from infra.storage.probe import probe_buckets
+    from infra.storage.probe import probe_buckets, told_otherwise
 
     settings = project.pipeline(name)
-    probe_buckets(project.storage, [settings.source.table])
+    if not told_otherwise(project.spark.settings()):
+        probe_buckets(project.storage, [settings.source.table])
     return Pipeline(
         ChangeFeed(spark, settings.source.table),
         project.build_sink(name),

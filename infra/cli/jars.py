@@ -88,14 +88,7 @@ def check(
 @app.command()
 def fetch(
     directory: Annotated[Path, typer.Argument(help="The folder to copy the jars into; made if it is missing.")],
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config",
-            "-c",
-            help="Take spark.jars.* settings (repositories, packages), and what S3 needs, from this file.",
-        ),
-    ] = None,
+    config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -104,7 +97,7 @@ def fetch(
     from infra.jars import storage_of
 
     output = Output("jars fetch", as_json, debug)
-    project = None if config is None else _project(config)
+    project = _project(config)
     folder = Path(tempfile.gettempdir()) / f"deltarelay-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     log_file = folder / f"ivy-{os.getpid()}.log"

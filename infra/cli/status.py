@@ -83,9 +83,12 @@ def _show(output: Output, found: Sequence[PipelineStatus]) -> None:
 
 def _step(last: Mapping[str, Any]) -> str:
     """The figures of the last step while it was followed: rows, speed, and where its time went."""
-    seconds = ", ".join(f"{name} {value:.2f} s" for name, value in last["seconds"].items())
-    rows_in = "?" if last["rows_in"] is None else f"{last['rows_in']:,}"
-    return (
-        f"last step at {last['at']}: {rows_in} rows in, {last['rows_applied']:,} applied, "
-        f"{last['rows_per_second']:,.0f} rows/s ({seconds})"
-    )
+    # Another release may have written it, with other figures
+    seconds = ", ".join(f"{name} {value:.2f} s" for name, value in last.get("seconds", {}).items())
+    rows = [
+        f"{last[name]:,} rows {word}"
+        for name, word in (("rows_in", "in"), ("rows_applied", "applied"))
+        if last.get(name) is not None
+    ]
+    speed = [f"{last['rows_per_second']:,.0f} rows/s ({seconds})"] if last.get("rows_per_second") is not None else []
+    return f"last step at {last.get('at', '?')}: {', '.join([*rows, *speed])}"

@@ -115,6 +115,13 @@ def check(
     _end(output, found, DIFFERENCE if found.deviations else DONE)
 
 
+_EXPECTED = {
+    "table": "must be 3 to 255 letters, digits, dots, dashes or underscores",
+    "region": "must be a region such as eu-west-1",
+    "endpoint": "must be a URL such as https://dynamodb.example.com:8000, without user, path or query",
+}
+
+
 def _tell(output: Output, deviations: tuple[Deviation, ...]) -> None:
     for one in deviations:
         output.line(f"{one.severity}: {one.found}")
@@ -273,9 +280,11 @@ def _storage(config: Path, table: str | None, region: str | None, endpoint: str 
     try:
         return Storage.model_validate(given)
     except ValidationError as error:
-        wrong = {str(place) for one in error.errors() for place in one["loc"]} & told.keys()
-        options = ", ".join(f"--{name}" for name in sorted(wrong)) or "the options"
-        raise ConfigError(f"{options} cannot be used like that", hint="`--help` tells what is expected") from error
+        wrong = sorted({str(place) for one in error.errors() for place in one["loc"]} & told.keys())
+        raise ConfigError(
+            "; ".join(f"--{name} {_EXPECTED[name]}" for name in wrong) or "the options contradict the file",
+            hint="correct it, or leave it out to take what the file says",
+        ) from error
 
 
 def _terminal(command: str) -> None:

@@ -51,6 +51,7 @@ def describe(project: Project) -> dict[str, Any]:
     }
     return {
         "version": project.version,
+        "storage": _shown(project.storage),
         "connections": connections,
         "pipelines": pipelines,
         "spark": _shown(project.spark),

@@ -204,4 +204,4 @@ def stop_demo(output: Output, directory: Path) -> StopResult:
     output.line(f"the server in {folder.path} " + ("is stopped; its data stay" if runs else "was not running"))
     if stored:
         output.line("the S3 server is stopped as well; what it held was in its memory, and is gone")
-    return StopResult(str(folder.path), runs)
+    return StopResult(str(folder.path), runs or stored)

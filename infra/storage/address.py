@@ -27,6 +27,8 @@ def normalised(address: str) -> str:
     bucket, _, key = address[found.end() :].partition("/")
     if not bucket:
         raise ValueError("names no bucket; write it as s3a://BUCKET/PATH")
+    if "@" in bucket or ":" in bucket:  # not repeated: it may be a key
+        raise ValueError("holds credentials; storage.s3.credentials says where they come from")
     path = "/".join(part for part in key.split("/") if part)
     return f"{SCHEME}://{bucket}/{path}" if path else f"{SCHEME}://{bucket}"
 
@@ -39,6 +41,8 @@ class S3Address:
 
     @classmethod
     def parse(cls, address: str) -> S3Address:
+        if not is_s3(address):
+            raise ValueError("is not on S3; write it as s3a://BUCKET/PATH")
         bucket, _, key = normalised(address).removeprefix(f"{SCHEME}://").partition("/")
         return cls(bucket, key)
 

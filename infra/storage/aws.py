@@ -141,6 +141,16 @@ def in_words(what: str, *, hint: str | None = None) -> Iterator[None]:
         raise ConfigError(f"{what}: the AWS login has expired", hint="log in again: `aws sso login`") from error
     except botocore.ClientError as error:
         raise _of_answer(what, error_code(error), hint) from error
+    except botocore.SSLError as error:
+        raise ConfigError(
+            f"{what}: the server's certificate is not accepted",
+            hint="see whether the endpoint is the right one; AWS_CA_BUNDLE names the certificates to trust",
+        ) from error
+    except botocore.EndpointConnectionError as error:
+        raise SourceUnavailable(
+            f"{what}: nothing can be connected to there",
+            hint="see whether the endpoint and the region are right and can be reached from here",
+        ) from error
     except (botocore.HTTPClientError, botocore.ConnectionError) as error:
         raise SourceUnavailable(
             f"{what}: no answer within {CONNECT_SECONDS} to {READ_SECONDS} s ({type(error).__name__})",

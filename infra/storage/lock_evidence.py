@@ -35,7 +35,7 @@ def address_of(table: str) -> S3Address:
     try:
         return S3Address.parse(table)
     except ValueError as error:
-        raise ConfigError(f"{table} {error}") from error
+        raise ConfigError(f"the table's address {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,9 +164,10 @@ def forget(storage: Storage, table: str, *, commits: Commits = "refuse") -> Forg
     and then two writers may write one version.
     """
     lock, client = opened(storage)
+    # Listed first: an entry that is put after the check belongs to somebody who begins the table anew
+    found = listed(client, lock.table, table)
     if commits == "refuse":
         forgettable(storage, table)
-    found = listed(client, lock.table, table)
     removed = sum(_remove(client, lock.table, entry) for entry in found)
     return Forgotten(lock.table, str(lock.region), str(address_of(table)), removed, len(found) - removed)
 

@@ -12,7 +12,7 @@ from infra.storage.address import S3Address, is_s3
 from infra.storage.model import Bucket, Storage
 from infra.storage.options import located
 
-__all__ = ["bucket_problems", "lock_problem", "probe", "probe_any", "probe_buckets"]
+__all__ = ["bucket_problems", "lock_problem", "probe", "probe_any", "probe_buckets", "told_otherwise"]
 
 _REGION_HEADER = "x-amz-bucket-region"
 _NOT_FOUND = {"404", "NoSuchBucket", "NotFound"}
@@ -48,12 +48,22 @@ def probe_buckets(storage: Storage, addresses: Iterable[str]) -> None:
 
 def bucket_problems(storage: Storage, addresses: Iterable[str]) -> Mapping[str, CdfError]:
     """By bucket, what is wrong with it; nothing for those that can be read. All of them are asked at the same time."""
-    names = list(dict.fromkeys(S3Address.parse(address).bucket for address in addresses if is_s3(address)))
-    if not names:
+    keys: dict[str, str] = {}
+    for address in filter(is_s3, addresses):
+        table = S3Address.parse(address)
+        keys.setdefault(table.bucket, table.key)
+    if not keys:
         return {}
-    with ThreadPoolExecutor(max_workers=min(len(names), _MOST_THREADS)) as pool:
-        answers = list(pool.map(lambda name: _caught(lambda: _ask(name, storage.s3.bucket(name))), names))
-    return {name: problem for name, problem in zip(names, answers, strict=True) if problem is not None}
+    with ThreadPoolExecutor(max_workers=min(len(keys), _MOST_THREADS)) as pool:
+        ask = lambda name: _caught(lambda: _ask(name, keys[name], storage.s3.bucket(name)))  # noqa: E731
+        answers = list(pool.map(ask, keys))
+    return {name: problem for name, problem in zip(keys, answers, strict=True) if problem is not None}
+
+
+def told_otherwise(conf: Mapping[str, str]) -> bool:
+    """Whether Spark is given an endpoint or keys for S3 by settings of its own, of which boto3 knows nothing."""
+    ours = ("endpoint", "access.key", "aws.credentials.provider")
+    return any(name.startswith("spark.hadoop.fs.s3a.") and name.endswith(ours) for name in conf)
 
 
 def lock_problem(storage: Storage) -> CdfError | None:
@@ -69,7 +79,8 @@ def _caught(ask: Callable[[], None]) -> CdfError | None:
     return None
 
 
-def _ask(name: str, bucket: Bucket) -> None:
+def _ask(name: str, key: str, bucket: Bucket) -> None:
+    """``key``: of a table in it. Rights may end at its folder."""
     from botocore.exceptions import ClientError
 
     what = f"the bucket {name}"
@@ -84,7 +95,8 @@ def _ask(name: str, bucket: Bucket) -> None:
             _check_region(name, client, headers)
             # The answer to a HEAD has no body, so it cannot say why; the answer to a GET does
             try:
-                headers = _headers(client.list_objects_v2(Bucket=name, MaxKeys=1))
+                prefix = f"{key}/_delta_log/".lstrip("/")
+                headers = _headers(client.list_objects_v2(Bucket=name, MaxKeys=1, Prefix=prefix))
             except ClientError as told:
                 if aws.error_code(told) in _NOT_FOUND:
                     raise _missing(name, bucket) from told

@@ -167,7 +167,7 @@ class Broken:
         Broken(no_bucket, "bucket", "failed", "there is no bucket no-such-bucket-4410", "correct the table's address"),
         Broken(wrong_region, "bucket", "failed", f"is in the region {REGION}", f"set storage.s3.region: {REGION}"),
         Broken(no_profile, "bucket", "failed", "there is no AWS profile nobody", "aws configure list-profiles"),
-        Broken(unreachable, "bucket", "failed", "no answer within", "endpoint"),
+        Broken(unreachable, "bucket", "failed", "nothing can be connected to", "endpoint"),
         Broken(no_lock_table, "lock", "failed", "", "storage lock create"),
         Broken(other_keys, "lock", "failed", "Delta needs tablePath", "storage.commits.table"),
         Broken(made_by_the_log_store, "lock", "warning", "5/5 provisioned units", "PAY_PER_REQUEST"),

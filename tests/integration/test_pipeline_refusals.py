@@ -10,7 +10,9 @@ from pyspark.sql import SparkSession
 
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import FeedNotEnabled, KeyViolation, TableReplaced, TypeNotSupported
+from cdf.sink import Applied, Position, Source
 from cdf.testing import MemorySink
+from cdf.window import Window
 from tests.integration.delta_table import Table
 
 
@@ -130,6 +132,43 @@ def test_a_table_that_was_deleted_and_made_again_is_refused(spark: SparkSession,
         assert any("is another table" in problem for problem in again.plan().problems)
     assert sink.store.contents is before
     assert sink.store.epoch == epoch  # refused before the lease was taken
+
+
+@pytest.mark.parametrize("moment", ["before the first window", "while it is read"])
+def test_a_table_that_is_made_again_meanwhile_is_refused(
+    spark: SparkSession, delta_path: str, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    Table(spark, delta_path).sql("insert into {t} values (1, 'a')")
+    sink = MemorySink()
+    pipeline = Pipeline(ChangeFeed(spark, delta_path), sink, key="id")
+    pipeline.run()
+    spark.sql(f"insert into delta.`{delta_path}` values (2, 'b')")
+    before = sink.store.contents
+
+    def made_again() -> None:
+        shutil.rmtree(delta_path)
+        Table(spark, delta_path).sql(*(f"insert into {{t}} values ({number}, 'x')" for number in range(7, 11)))
+
+    if moment == "before the first window":
+        usual_open = sink.open
+
+        def open_late(source: Source) -> Position:  # as after a wait for the lease
+            position = usual_open(source)
+            made_again()
+            return position
+
+        monkeypatch.setattr(sink, "open", open_late)
+    else:
+        usual_apply = sink.apply
+
+        def apply_late(window: Window) -> Applied:
+            made_again()
+            return usual_apply(window)
+
+        monkeypatch.setattr(sink, "apply", apply_late)
+    with pytest.raises(TableReplaced):
+        pipeline.run()
+    assert sink.store.contents.position == before.position
 
 
 @pytest.fixture

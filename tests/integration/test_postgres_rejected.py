@@ -8,10 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, StringType, StructType
 
+from cdf import ChangeFeed, Pipeline
 from cdf.errors import RowRejected
 from cdf.testing import SampleTable, insert, update
 from tests.fixtures.fix_postgres import Pg
-from tests.integration.postgres_case import ON_BOTH_PATHS, QueryTable, loaded, opened, position, tells
+from tests.integration.postgres_case import ON_BOTH_PATHS, QueryTable, loaded, opened, position, sink_of, tells
 
 CANARY = "xanadu"
 SCHEMA = (
@@ -40,6 +41,25 @@ def refused_without_a_value(error: RowRejected, *named: str) -> None:
     told = tells(error)
     assert CANARY not in told
     assert error.hint
+
+
+@ON_BOTH_PATHS
+def test_a_value_that_was_mended_within_the_window_stops_nothing(
+    spark: SparkSession, pg: Pg, path: dict[str, int], delta_path: str
+) -> None:
+    spark.sql(
+        f"create table delta.`{delta_path}` (id bigint, inside struct<t: string>) using delta"
+        " tblproperties (delta.enableChangeDataFeed = true)"
+    )
+    pipeline = Pipeline(ChangeFeed(spark, delta_path), sink_of(pg, **path), key=["id"], name="p")
+    pipeline.run()
+    for statement in (
+        "insert into {t} select 1, named_struct('t', cast(x'c328' as string)) union all select 2, named_struct('t', 'b')",
+        "update {t} set inside = named_struct('t', 'a') where id = 1",
+    ):
+        spark.sql(statement.replace("{t}", f"delta.`{delta_path}`"))
+    assert pipeline.run().windows == 1
+    assert pg.query("select id, inside ->> 't' from target order by id") == [(1, "a"), (2, "b")]
 
 
 @ON_BOTH_PATHS

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import ConfigError, SourceError
 from cdf.log import TableLog
-from cdf.writers import COMMITS_SETTING, alone
+from cdf.writers import COMMITS_SETTING, alone, require_writer
 from infra.config.load import load
 from infra.preflight import connect
 from infra.status import pipeline_status
@@ -69,6 +69,12 @@ def test_nothing_is_written_before_somebody_has_said_what_keeps_writers_apart(
     with pytest.raises(ConfigError, match="nothing is written"):
         ChangeFeed(spark, lake).enable()
     assert keys(aws) == before
+
+
+def test_another_spelling_of_an_address_is_another_lock(spark: SparkSession, aws: Aws) -> None:
+    lock_store = "io.delta.storage.S3DynamoDBLogStore"
+    with setting(spark, "spark.delta.logStore.s3.impl", lock_store), pytest.raises(ConfigError, match="another lock"):
+        require_writer(spark, f"s3://{aws.bucket}/t")
 
 
 @pytest.mark.usefixtures("single_writer")

@@ -134,7 +134,7 @@ def test_a_file_without_a_lock_table(aws: Aws, run: Command, tmp_path: Path, com
 
 def test_an_option_that_makes_no_sense_is_named(run: Command, options: list[str]) -> None:
     refused = run("lock", "check", *options[:-1], "not a url")
-    assert (refused.code, "--endpoint cannot be used" in refused.err) == (2, True)
+    assert (refused.code, "--endpoint must be a URL" in refused.err) == (2, True)
 
 
 def test_what_is_unwise_is_told_with_its_remedy(aws: Aws, run: Command, options: list[str]) -> None:

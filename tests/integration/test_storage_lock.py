@@ -448,6 +448,30 @@ def test_a_table_that_is_being_made_is_not_forgotten(aws: Aws, storage: Storage)
     assert table.entry(0) is not None
 
 
+def test_a_table_that_begins_meanwhile_keeps_its_entry(
+    aws: Aws, storage: Storage, table: Commits, aws_proxy: AwsProxy
+) -> None:
+    table.remove_log()
+    aws_proxy.delay("Query|Scan", 0.4, times=1)
+    slow = aws.storage(endpoint=aws_proxy.endpoint)
+    refused: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            forget(slow, table.path)
+        except TargetNotReady as error:
+            refused.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    _until(lambda: any(name in ("Query", "Scan") for name in aws_proxy.seen))
+    table.temp(0)
+    table.claim(0)
+    thread.join()
+    assert len(refused) == 1
+    assert table.entry(0) is not None
+
+
 def test_what_is_written_meanwhile_is_kept(aws: Aws, storage: Storage, table: Commits, aws_proxy: AwsProxy) -> None:
     table.remove_log()
     aws_proxy.delay("DeleteItem", 0.4, times=1)

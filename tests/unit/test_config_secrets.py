@@ -16,6 +16,7 @@ from cdf.errors import ConfigError
 from infra.config.load import load
 from infra.config.model import Project
 from infra.config.secrets import describe
+from infra.storage.model import Storage
 
 CANARY = "hunter2canary"
 DSN = f"postgresql://user:{CANARY}@host/db"
@@ -120,6 +121,7 @@ def test_a_project_never_shows_a_secret(tmp_path: Path) -> None:
         assert CANARY not in shown
     assert described == {
         "version": 1,
+        "storage": Storage().model_dump(mode="json"),
         "connections": {"warehouse": {"kind": "postgres", "dsn": "***"}},
         "pipelines": {
             "customers": {

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from cdf.errors import ConfigError
+from infra.cli.context import address as typed
 from infra.config.load import load
 from infra.config.model import Project
+from infra.storage.address import S3Address, normalised
 
 CANARY = "AKIACANARY4410KEY"
 BASE = """\
@@ -80,3 +82,21 @@ def test_a_region_may_be_left_out(tmp_path: Path) -> None:
     lock = loaded(tmp_path, "{commits: {kind: dynamodb}}").storage.lock
     assert lock is not None
     assert (lock.table, lock.region) == ("delta_log", None)
+
+
+@pytest.mark.parametrize(
+    "address", [f"s3://{CANARY}:secret@lake/t", f"s3a://{CANARY}@lake/t", f"s3a://lake:{CANARY}/t"]
+)
+def test_keys_in_an_address_are_refused_and_not_repeated(address: str) -> None:
+    for read in (normalised, S3Address.parse):
+        with pytest.raises(ValueError, match="holds credentials") as caught:
+            read(address)
+        assert CANARY not in str(caught.value)
+    with pytest.raises(ConfigError) as refused:
+        typed(address)
+    assert CANARY not in f"{refused.value} {refused.value.hint}"
+
+
+def test_what_is_not_on_s3_is_no_address_on_s3() -> None:
+    with pytest.raises(ValueError, match="is not on S3"):
+        S3Address.parse("/data/t")
