@@ -20,6 +20,11 @@ from infra.jars import Jar, JarSet
 from infra.preflight import Connected
 from infra.scaffold import Scaffold
 from infra.status import PipelineStatus
+from infra.storage.lock_check import LockTable
+from infra.storage.lock_entries import LockedTable, LockEntries, OpenEntry
+from infra.storage.lock_repair import Forgotten, LockRepair, RepairedEntry
+from infra.storage.lock_table import Deviation, LockTableMade
+from infra.storage.shown import Shown
 from tests.acceptance.commands import REPOSITORY
 
 REFERENCE = (REPOSITORY / "docs" / "reference" / "json.md").read_text()
@@ -35,6 +40,11 @@ SECTIONS = {
     "## `jars check`, `jars fetch`": (JarSet, Jar),
     "## `position show`": (PositionShown, PositionRecord),
     "## `position set`, `position rewind`, `position adopt`": (Move,),
+    "## `storage show`": (Shown,),
+    "## `storage lock create`, `storage lock check`": (LockTableMade, LockTable, Deviation),
+    "## `storage lock list`": (LockEntries, LockedTable, OpenEntry),
+    "## `storage lock repair`": (LockRepair, RepairedEntry),
+    "## `storage lock forget`": (Forgotten,),
     "## `feed enable`": (FeedEnabled,),
     "## `feed status`": (FeedStatus,),
 }
