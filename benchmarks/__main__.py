@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from benchmarks import freshness, history, small_windows
+from benchmarks import freshness, history, s3, small_windows
 from benchmarks.answer import Answer, keep, show
 from benchmarks.lab import Lab, conditions
 from infra.interrupt import ctrl_c_counts
@@ -24,6 +24,7 @@ Question = Callable[[Lab], Iterator[Answer]]
 QUESTIONS: dict[str, Question] = {
     "freshness": freshness.measure,
     "history": history.measure,
+    "s3": s3.measure,
     "small_windows": small_windows.measure,
 }
 RESULTS = Path(__file__).parent / "results"

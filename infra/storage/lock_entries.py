@@ -36,7 +36,8 @@ ADVICE: Mapping[State, str] = {
     "expired": "the log was cleaned up past this version: `deltarelay storage lock repair` completes the entry",
     "lost": "the commit is lost, temporary file and all, though its writer may have been told that it went well; nobody "
     "could ever read it. `deltarelay storage lock repair --drop-lost` removes the entry: the table ends one "
-    "version before, can be read and written again, and the job of that commit has to run again",
+    "version before, can be read and written again. Look whether its rows are there before its job runs again: delta-rs may "
+    "have put them one version before, and told its caller of an error",
     "overtaken": "the commit is gone, and later ones are there: a writer without this lock, or somebody who deleted files. "
     "Bring the file back from a backup or the bucket's older versions; `deltarelay storage lock repair` does the rest",
     "dropped": "the table has no commits any more: `deltarelay storage lock forget ADDRESS` clears what is left of it",

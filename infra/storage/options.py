@@ -221,6 +221,14 @@ def java_options(
                 "storage.commits.endpoint: the log store in Spark speaks TLS only",
                 hint="give that server a certificate and write https://…; delta-rs and `storage lock` take http as well",
             )
+        # For a host that names no region the first SDK signs for us-east-1, and a server that goes by the signature then
+        # shows another table of the same name, which the log store even makes (tests/acceptance/test_s3_writers.py)
+        if lock.region != "us-east-1" and not address.netloc.startswith(f"dynamodb.{lock.region}."):
+            raise ConfigError(
+                f"storage.commits.endpoint: for a host without a region in its name the log store in Spark takes "
+                f"us-east-1, not {lock.region}, and would use another lock table",
+                hint=f"name the host dynamodb.{lock.region}.…, or set storage.commits.region: us-east-1 in every writer",
+            )
         text = _REGIONS.format(region=escape(lock.region or ""), host=escape(address.netloc))
         name = f"regions-{hashlib.sha256(text.encode()).hexdigest()[:16]}.xml"
         if folder is not None:

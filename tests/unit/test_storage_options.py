@@ -163,13 +163,17 @@ def test_the_log_store_hears_of_a_profile_by_javas_options(tmp_path: Path) -> No
 
 
 def test_the_log_store_hears_of_an_endpoint_by_a_regions_file(tmp_path: Path) -> None:
-    storage = made({**LOCK, "endpoint": "https://127.0.0.1:8443"})
+    storage = made({**LOCK, "region": "us-east-1", "endpoint": "https://127.0.0.1:8443"})
     (option,) = java_options(storage, tmp_path / "new", environment={})
     name, _, file = option.partition("=")
     assert name == "-Dcom.amazonaws.regions.RegionUtils.fileOverride"
     (region,) = ET.parse(file).getroot().iter("Region")
     told = [region.findtext(f"Endpoint/{tag}") for tag in ("ServiceName", "Https", "Hostname")]
-    assert [region.findtext("Name"), *told] == ["eu-west-1", "dynamodb", "true", "127.0.0.1:8443"]
+    assert [region.findtext("Name"), *told] == ["us-east-1", "dynamodb", "true", "127.0.0.1:8443"]
+    named = made({**LOCK, "endpoint": "https://dynamodb.eu-west-1.vpce.example"})
+    assert len(java_options(named, tmp_path, environment={})) == 1
+    with pytest.raises(ConfigError, match="would use another lock table"):
+        java_options(made({**LOCK, "endpoint": "https://127.0.0.1:8443"}), tmp_path, environment={})
     with pytest.raises(ConfigError, match="TLS only"):
         java_options(made({**LOCK, "endpoint": ENDPOINT}), tmp_path, environment={})
 
@@ -357,7 +361,7 @@ def test_show_shows_no_secret(target: str, commits: Any) -> None:
 
 
 def test_show_for_spark_submit() -> None:
-    text = show(made({**LOCK, "endpoint": "https://ddb.example"}), "spark-submit").text
+    text = show(made({**LOCK, "endpoint": "https://dynamodb.eu-west-1.example"}), "spark-submit").text
     assert f"--packages {','.join([delta_package(), *packages(made(LOCK))])} \\" in text
     assert "--conf spark.deltarelay.commits=dynamodb" in text
     assert "fileOverride=FOLDER/regions-" in text
