@@ -117,7 +117,8 @@ class Following:
         self._stop.set()
         if batches := self._batches:
             batches.stop()
-        if threading.get_ident() in (self._thread.ident, batches.thread if batches else None):
+        here = threading.current_thread()  # not by ident: that of a thread that has ended is given to another
+        if here is self._thread or (batches is not None and here is batches.thread):
             return False  # called from ``progress``: it ends once that has returned
         if not self._ended.wait(timeout):
             self._give_up()

@@ -137,7 +137,7 @@ class MicroBatches:
         self._trusted = trusted
         self.starts_at = starts_at
         """The version at which the query begins, where that is known."""
-        self.thread: int | None = None
+        self.thread: threading.Thread | None = None
         """Of Spark's callbacks: whoever is called from there must not wait for them."""
         self._before: tuple[str, int, Offset] | None = None
         self._stop = threading.Event()
@@ -153,7 +153,7 @@ class MicroBatches:
             if self._stop.is_set():
                 raise _closed(self.pipeline)
             self.idle.clear()
-        self.thread = threading.get_ident()
+        self.thread = threading.current_thread()
         try:
             self._apply(micro_batch, batch_id)
         except CdfError as error:
@@ -164,6 +164,7 @@ class MicroBatches:
             self.failure = translate(error, table=self.pipeline.feed.table, first=position, last=position)
             raise self.failure from error
         finally:
+            self.thread = None
             self.idle.set()
 
     def _apply(self, micro_batch: DataFrame, batch_id: int) -> None:

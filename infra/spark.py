@@ -77,6 +77,10 @@ def settings(
         # Noting the line of Python behind every column costs a millisecond each, 0.1 s for every window
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.enabled": "false",
+        # Spark remembers 1,000 of each also without its UI: memory, in a process that follows for weeks
+        "spark.ui.retainedJobs": "50",
+        "spark.ui.retainedStages": "50",
+        "spark.sql.ui.retainedExecutions": "50",
         "spark.ui.showConsoleProgress": "false",
     }
     if storage is not None:

@@ -87,6 +87,8 @@ def _stop_all(output: Output, running: dict[str, Following], failed: dict[str, C
         while thread.is_alive():
             thread.join(0.2)
     for name in left:
+        if name in failed:
+            continue  # it has failed by itself, and that is told
         failed[name] = SinkUnavailable(
             "the running window did not end in time", hint="the position is intact: run again"
         )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql import SparkSession
 
+from cdf.micro_batches import Offset
 from infra.embedded_postgres import EmbeddedPostgres
 from tests.acceptance.commands import (
     Database,
@@ -27,6 +29,20 @@ pytestmark = pytest.mark.long
 
 TARGET = "public.customers"
 FOLLOW = ("run", "--follow", "--interval-seconds", "0.1")
+
+HELD = 20_261
+"""The advisory lock at which a follower is held between its window's commit and Spark's note of the micro-batch."""
+HOLD = (
+    "create function public.hold() returns trigger language plpgsql as"
+    f" $$ begin perform pg_advisory_xact_lock({HELD}); return new; end $$",
+    "create trigger hold before insert or update on deltarelay.progress for each row execute function public.hold()",
+)
+HOLDING = (
+    "select count(*) from pg_locks l join pg_stat_activity a on a.pid = l.pid where l.locktype = 'advisory'"
+    f" and l.objid = {HELD} and not l.granted and a.application_name = 'deltarelay' and a.query ~ 'deltarelay.progress'"
+)
+WRITTEN = "select xmin::text, ctid::text, id, name, amount from public.customers where id < 4 order by id"
+"""The rows and which transaction wrote each: a window that is applied again writes its rows again."""
 
 
 def start(project: Project, database: Database) -> tuple[Running, int]:
@@ -92,6 +108,76 @@ def test_killed_at_every_point_of_following(
     run.interrupt()
     assert run.done().code == 0
     assert database.leftovers() == []
+
+
+@pytest.mark.timeout(900)
+def test_killed_after_the_commit_before_spark_has_noted_the_micro_batch(
+    project: Project, database: Database, spark: SparkSession, delta_path: str, tmp_path: Path
+) -> None:
+    """The sink has the window and Spark's checkpoint does not: the successor believes the sink."""
+    create_source(spark, delta_path)
+    insert(spark, delta_path, 1)
+    project.write({"customers": pipeline(delta_path)})
+    checkpoint = tmp_path / "checkpoint"
+    follow = (*FOLLOW, "--checkpoint", f"file://{checkpoint}")
+    run = project.start(*follow)
+    run.until(lambda: database.position() == 1, "the initial copy")
+    run.until(lambda: "following" in _events(run), "it follows")
+    insert(spark, delta_path, 2)
+    run.until(lambda: database.position() == 2 and _last_batch(checkpoint) == (2, True), "Spark has noted version 2")
+
+    # The sink keeps the figures of a step right after the step's commit: there it waits
+    for statement in HOLD:
+        database.query(statement)
+    database.query("select pg_advisory_lock(%s)", HELD)
+    change(
+        spark,
+        delta_path,
+        "merge into {t} t using (select * from values (1, 'x', 7.5), (3, 'n3', 1) s(id, name, amount)) s on t.id = s.id"
+        " when matched then update set * when not matched then insert *",
+    )
+    run.until(lambda: database.value(HOLDING), "it waits after its commit")
+    equal(database, spark, delta_path, 3)
+    assert _last_batch(checkpoint) == (3, False)
+    run.kill()
+    assert _last_batch(checkpoint) == (3, False), "the kill came too late"
+    written = database.query(WRITTEN)
+    database.query("select pg_advisory_unlock(%s)", HELD)
+    database.query("drop trigger hold on deltarelay.progress")
+    database.no_backends()
+    equal(database, spark, delta_path, 3)
+
+    run = project.start(*follow)
+    run.until(lambda: "following" in _events(run), "the successor follows")
+    insert(spark, delta_path, 4)
+    run.until(lambda: database.position() == 4, "it goes on")
+    equal(database, spark, delta_path, 4)
+    assert database.query(WRITTEN) == written, "the window was applied a second time"
+    run.interrupt()
+    done = run.done()
+    assert done.code == 0, done.err
+    assert [(line["first_version"], line["version"]) for line in _lines(run) if line["event"] == "window applied"] == [
+        (4, 4)
+    ]
+
+
+def _lines(run: Running) -> list[dict[str, Any]]:
+    """The log so far; a line that is being written is not looked at."""
+    return [json.loads(line) for line in Path(run._err).read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _events(run: Running) -> list[str]:
+    return [line["event"] for line in _lines(run)]
+
+
+def _last_batch(checkpoint: Path) -> tuple[int, bool] | None:
+    """Of the youngest micro-batch in any checkpoint: the last version in it, and whether Spark has noted it as done."""
+    planned = [file for file in checkpoint.glob("customers/*/offsets/*") if file.name.isdigit()]
+    if not planned:
+        return None
+    file = max(planned, key=lambda file: (file.parent.stat().st_mtime, int(file.name)))
+    end = Offset.parse(file.read_text().splitlines()[2])
+    return end.touched, (file.parents[1] / "commits" / file.name).exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "term"])

@@ -23,7 +23,7 @@ class Source:
             f" tblproperties (delta.enableChangeDataFeed=true, delta.enableDeletionVectors={vectors})"
         )
         self.columns = 0
-        self.first_data_version = 1
+        self.first_to_restore = 1
         self.insert()
 
     def change(self) -> str:
@@ -85,12 +85,14 @@ class Source:
         self.spark.sql(f"insert overwrite {self.name} select * from r")
         self.spark.catalog.dropTempView("r")
 
+    def latest(self) -> int:
+        found = self.spark.sql(f"describe history {self.name} limit 1").first()
+        assert found is not None
+        return int(found["version"])
+
     def restore(self) -> None:
-        if self.columns:  # back to before a column was added would be a dropped column, which is refused
-            return
-        latest = self.spark.sql(f"describe history {self.name} limit 1").first()
-        assert latest is not None
-        back = self.chance.randint(max(self.first_data_version, latest["version"] - 4), latest["version"])
+        latest = self.latest()
+        back = self.chance.randint(max(self.first_to_restore, latest - 4), latest)
         self.spark.sql(f"restore table {self.name} to version as of {back}")
 
     def optimize(self) -> None:
@@ -100,16 +102,20 @@ class Source:
         if self.columns < 2:
             self.spark.sql(f"alter table {self.name} add column x{self.columns} string")
             self.columns += 1
+            self.first_to_restore = self.latest()  # back to before it would be a dropped column, which is refused
 
 
-def disturb(dsn: str, stop: threading.Event, chance: random.Random, *, seldom: float = 1) -> None:
+CUT = (
+    "select pg_terminate_backend(pid) from pg_stat_activity"
+    " where application_name like 'deltarelay%' and pid <> pg_backend_pid() and random() < 0.5"
+)
+
+
+def disturb(dsn: str, stop: threading.Event, chance: random.Random) -> None:
     """Cut connections of the runner at random moments."""
     with psycopg.connect(dsn, autocommit=True) as connection:
-        while not stop.wait(chance.uniform(0.05, 0.6) * seldom):
-            connection.execute(
-                "select pg_terminate_backend(pid) from pg_stat_activity"
-                " where application_name like 'deltarelay%' and pid <> pg_backend_pid() and random() < 0.5"
-            )
+        while not stop.wait(chance.uniform(0.05, 0.6)):
+            connection.execute(CUT)
 
 
 def assert_equal_rows(spark: SparkSession, pg: Pg, source: Source, told: str) -> None:
