@@ -36,7 +36,7 @@ VERIFY = {
 }  # fmt: skip
 STATUS = {
     "pipeline", "source", "state", "position", "latest_version", "lag_versions", "lag_seconds", "feed_files_days", "code",
-    "error", "hint", "transient",
+    "error", "hint", "transient", "last", "note",
 }  # fmt: skip
 FAILED = {"ok", "pipeline", "error"}
 ERROR = {"code", "message", "hint", "condition", "transient"}
@@ -304,7 +304,7 @@ def test_validate(project: Project, source: str) -> None:
 
     done = project.run("validate", "--json")
     assert set(done.document) == ENVELOPE
-    assert set(done.document["result"]) == {"version", "connections", "pipelines", "spark", "jars"}
+    assert set(done.document["result"]) == {"version", "storage", "connections", "pipelines", "spark", "jars"}
     assert done.document["result"]["connections"] == {"warehouse": {"kind": "postgres", "dsn": "***"}}
 
     done = project.run("validate", "--schema")

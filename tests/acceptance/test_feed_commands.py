@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.acceptance.commands import Project, change
 
 ENVELOPE = {"version", "command", "ok", "exit_code", "result"}
-ENABLED = {"table", "since_version", "changed"}
+ENABLED = {"table", "since_version", "changed", "warnings"}
 STATUS = {
     "table", "location", "table_id", "enabled", "since_version", "earliest_version", "latest_version", "latest_timestamp",
     "gaps", "deleted_file_retention", "log_retention", "notes",
