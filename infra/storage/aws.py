@@ -64,6 +64,7 @@ def _from_environment(region: str | None) -> boto3.Session:
     import os
 
     import boto3
+    from botocore.session import Session
 
     key, secret = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
     if not key or not secret:
@@ -72,8 +73,14 @@ def _from_environment(region: str | None) -> boto3.Session:
             hint="set them, or choose other credentials: storage.s3.credentials: default | profile:NAME",
         )
     token = os.environ.get("AWS_SESSION_TOKEN") or None
+    # Without a profile: one that AWS_PROFILE names, and that need not exist, has no say in it
+    plain = Session(session_vars={"profile": (None, [], None, None)})
     return boto3.Session(
-        aws_access_key_id=key, aws_secret_access_key=secret, aws_session_token=token, region_name=region
+        botocore_session=plain,
+        aws_access_key_id=key,
+        aws_secret_access_key=secret,
+        aws_session_token=token,
+        region_name=region,
     )
 
 

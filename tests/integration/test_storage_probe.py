@@ -270,3 +270,8 @@ def test_init_writes_the_one_spelling(aws: Aws, table: str, tmp_path: Path, monk
     assert done.exit_code == 0
     assert "# storage:" in to.read_text()
     assert f"      table: {table}\n" in to.read_text() or f'table: "{table}"' in to.read_text()
+
+
+def test_keys_of_the_environment_need_no_profile(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "that-does-not-exist")
+    probe(aws.storage().model_copy(update={"commits": None}), [f"s3a://{aws.bucket}/t"])
