@@ -19,12 +19,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from benchmarks.answer import Answer
 from benchmarks.lab import Lab, median
+from infra.embedded_s3 import EmbeddedS3
 
 __all__ = ["measure"]
 
@@ -37,10 +37,11 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def measure(lab: Lab) -> Iterator[Answer]:
     own = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "DELTARELAY_"))} | KEYS
-    with _served(own) as endpoint:
-        yield _window(lab, own, endpoint)
-        yield _lock(lab, own, endpoint)
-        yield _start(lab, own, endpoint)
+    with EmbeddedS3(lab.folder / "s3") as server:
+        _make_bucket(server.endpoint)
+        yield _window(lab, own, server.endpoint)
+        yield _lock(lab, own, server.endpoint)
+        yield _start(lab, own, server.endpoint)
 
 
 def _window(lab: Lab, environment: Mapping[str, str], endpoint: str) -> Answer:
@@ -121,35 +122,12 @@ def _storage(endpoint: str, kind: str) -> dict[str, Any]:
     return {"s3": s3, "commits": {"kind": kind, **lock}}
 
 
-@contextmanager
-def _served(environment: Mapping[str, str]) -> Iterator[str]:
-    """moto, with an empty bucket in it. → the endpoint"""
+def _make_bucket(endpoint: str) -> None:
     import boto3
 
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.s3_process", "serve", "{}"],
-        env=dict(environment),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # Ctrl-C is for us; it ends when its stdin does
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        endpoint = process.stdout.readline().strip()
-        keys = {"aws_access_key_id": KEYS["AWS_ACCESS_KEY_ID"], "aws_secret_access_key": KEYS["AWS_SECRET_ACCESS_KEY"]}
-        client = boto3.client("s3", endpoint_url=endpoint, region_name=REGION, **keys)
-        client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
-        yield endpoint
-    finally:
-        process.stdin.close()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
+    keys = {"aws_access_key_id": KEYS["AWS_ACCESS_KEY_ID"], "aws_secret_access_key": KEYS["AWS_SECRET_ACCESS_KEY"]}
+    client = boto3.client("s3", endpoint_url=endpoint, region_name=REGION, **keys)
+    client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
 
 
 def _ask(what: str, told: Mapping[str, Any], environment: Mapping[str, str]) -> Any:

@@ -1,14 +1,12 @@
 """The processes of ``benchmarks.s3``: each is started as ``python -m benchmarks.s3_process WHAT JSON``.
 
-``serve``: moto, until stdin is closed; the first line of stdout is its endpoint. The others print one line of JSON:
-``window``: runs of one window from S3 and from the disk; ``commits``: commits by delta-rs 1.6.0 with the lock and without;
-``start``: one start of Spark.
+Each prints one line of JSON. ``window``: runs of one window from S3 and from the disk; ``commits``: commits by delta-rs
+1.6.0 with the lock and without; ``start``: one start of Spark.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import sys
 import tempfile
 import time
@@ -22,18 +20,6 @@ from infra.spark import session
 from infra.storage.model import Storage
 
 COMMIT_ROWS = 1_000
-
-
-def serve(_: Mapping[str, Any]) -> None:
-    from moto.server import ThreadedMotoServer
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    print(f"http://{host}:{port}", flush=True)
-    sys.stdin.read()
-    server.stop()
 
 
 def window(told: Mapping[str, Any]) -> None:
@@ -116,7 +102,7 @@ def _say(found: Mapping[str, Any]) -> None:
     print(json.dumps(found), flush=True)
 
 
-_WHAT = {"serve": serve, "window": window, "commits": commits, "start": start}
+_WHAT = {"window": window, "commits": commits, "start": start}
 
 if __name__ == "__main__":
     _WHAT[sys.argv[1]](json.loads(sys.argv[2]))

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from cdf.log import TableLog
 
-__all__ = ["COMMITS_SETTING", "alone", "require_writer"]
+__all__ = ["COMMITS_SETTING", "LOCK_STORE", "alone", "require_writer"]
 
 COMMITS_SETTING = "spark.deltarelay.commits"
-"""``single_writer``: somebody has promised that this is the only writer."""
+"""What keeps this session's commits apart. ``single_writer``: somebody has promised that there is no other."""
 _S3 = ("s3", "s3a", "s3n")
 _DEFAULT_STORE = "io.delta.storage.S3SingleDriverLogStore"
-_LOCK_STORE = "io.delta.storage.S3DynamoDBLogStore"
+LOCK_STORE = "io.delta.storage.S3DynamoDBLogStore"
 _ANY_STORE = "spark.delta.logStore.class"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _ON_DATABRICKS = "spark.databricks.clusterUsageTags.clusterId"
@@ -43,7 +43,7 @@ def require_writer(spark: SparkSession, location: str) -> None:
     if scheme not in _S3:
         return
     store = spark.conf.get(f"spark.delta.logStore.{scheme}.impl", spark.conf.get(_ANY_STORE, _DEFAULT_STORE))
-    if store == _LOCK_STORE and scheme != "s3a":
+    if store == LOCK_STORE and scheme != "s3a":
         raise ConfigError(
             f"{location} is another lock than the same address with s3a://, and the two do not exclude each other",
             hint="write s3a:// everywhere, in every cluster",

@@ -267,17 +267,13 @@ def write_progress(connection: Connection, target: str, figures: Mapping[str, An
     with connection.transaction():
         connection.execute("set local lock_timeout = '1s'")
         connection.execute("set local synchronous_commit = off")  # a crash may cost it: the next step writes another
-        _write_progress(connection, target, figures)
-
-
-def _write_progress(connection: Connection, target: str, figures: Mapping[str, Any]) -> None:
-    connection.execute(
-        """
-        insert into deltarelay.progress (target, at, figures) values (%s, clock_timestamp(), %s)
-        on conflict (target) do update set at = excluded.at, figures = excluded.figures
-        """,
-        [target, Jsonb(dict(figures))],
-    )
+        connection.execute(
+            """
+            insert into deltarelay.progress (target, at, figures) values (%s, clock_timestamp(), %s)
+            on conflict (target) do update set at = excluded.at, figures = excluded.figures
+            """,
+            [target, Jsonb(dict(figures))],
+        )
 
 
 def read_progress(connection: Connection, target: str) -> Mapping[str, Any] | None:

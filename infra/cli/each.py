@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra.cli.context import build_pipeline, chosen, spark_session
@@ -13,17 +12,15 @@ from infra.interrupt import ctrl_c_counts
 if TYPE_CHECKING:
     from cdf import Pipeline
     from cdf.result import Result
+    from infra.config.model import Project
 
 __all__ = ["each_pipeline"]
 
 
 def each_pipeline(
-    output: Output, config: Path, wanted: Sequence[str] | None, work: Callable[[Pipeline], tuple[Result, int]]
+    output: Output, project: Project, wanted: Sequence[str] | None, work: Callable[[Pipeline], tuple[Result, int]]
 ) -> tuple[list[dict[str, Any]], list[int]]:
     """Do ``work`` for each pipeline; one that fails does not stop the others. → entries for --json, exit codes"""
-    from infra.config.load import load
-
-    project = load(config)
     names = chosen(project, wanted)
     results: list[dict[str, Any]] = []
     codes: list[int] = []

@@ -38,7 +38,7 @@ def plan(
         _show(output, found)
         return found, FAILED if found.problems else DONE
 
-    results, codes = each_pipeline(output, config, pipeline, work)
+    results, codes = each_pipeline(output, project, pipeline, work)
     code = overall(codes)
     output.result({"pipelines": results}, exit_code=code)
     raise typer.Exit(code)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cdf.errors import CdfError, ConfigError, TargetNotReady, VerificationError
+from cdf.errors import ConfigError, TargetNotReady, VerificationError
 from cdf.result import Result
 from cdf.sink import Bounds, Movable, PositionRecord, Standing, Tracked
+from infra.cli.asking import confirm, require_terminal
 from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, build_pipeline, chosen, spark_session
 from infra.cli.output import DIFFERENCE, DONE, Output, in_our_words, overall
 from infra.interrupt import ctrl_c_counts
@@ -215,11 +215,8 @@ def _move(
     project.pipeline(name)
     if version is not None and version < 0:
         raise ConfigError(f"{version} is not a version", hint="versions are whole numbers from 0")
-    if not yes and not sys.stdin.isatty():
-        raise ConfigError(
-            f"position {action} asks before it changes anything, and there is no terminal to ask on",
-            hint="give --yes to answer beforehand",
-        )
+    if not yes:
+        require_terminal(f"position {action}")
     with spark_session(output, project) as spark, ctrl_c_counts():
         pipeline = build_pipeline(project, name, spark)
         try:
@@ -229,8 +226,8 @@ def _move(
                 raise
             raise typer.Exit(output.error(error, exit_code=DIFFERENCE)) from None
         output.note(describe(move))
-        if not yes and not typer.confirm("Go ahead?", err=True):
-            raise CdfError("not confirmed: nothing was changed", hint="answer y to go ahead")
+        if not yes:
+            confirm()
         make_move(pipeline, move, reason=reason)
     output.line(f"{name}: the position is {move.to_version} now")
     output.result(move)

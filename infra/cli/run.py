@@ -54,6 +54,8 @@ def run(
 
     A pipeline that fails does not stop the others. What was applied stays; the next run goes on after it.
     """
+    from infra.config.load import load
+
     configure(log_format, long_running=follow, verbose=verbose, debug=debug)
     output = Output("run", as_json, debug)
     if reload:
@@ -70,7 +72,7 @@ def run(
         output.line(summary(result))
         return result, DONE
 
-    _finish(output, *each_pipeline(output, config, pipeline, work))
+    _finish(output, *each_pipeline(output, load(config), pipeline, work))
 
 
 def _check_reload(pipelines: Pipelines, *, until: Until, follow: bool) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cdf.errors import CdfError, ConfigError
+from cdf.errors import ConfigError
 from infra.cli import storage_show
+from infra.cli.asking import confirm, require_terminal
 from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json
 from infra.cli.output import DIFFERENCE, DONE, Output
 from infra.storage.lock_evidence import YOUNG_SECONDS
@@ -180,13 +180,13 @@ def repair(
     output = Output("storage lock repair", as_json, debug)
     storage = _storage(config, table, region, endpoint)
     if drop_lost and not yes:
-        _terminal("storage lock repair --drop-lost")
+        require_terminal("storage lock repair --drop-lost")
         seen = entries(storage, address, young_seconds=min_age_seconds)
         lost = [one for one in seen.open if one.state == "lost"]
         for one in lost:
             output.note(f"{one.table}: version {one.version} is lost; its entry will be removed")
         if lost:
-            _confirm()
+            confirm()
     found = mend(storage, address, young_seconds=min_age_seconds, lost="drop" if drop_lost else "leave")
     for done in found.entries:
         output.line(f"{done.table}: version {done.version}: {done.outcome.replace('_', ' ')}")
@@ -223,13 +223,13 @@ def forget(
     output = Output("storage lock forget", as_json, debug)
     storage = _storage(config, table, region, endpoint)
     if not yes:
-        _terminal("storage lock forget")
+        require_terminal("storage lock forget")
         if not force:
             forgettable(storage, address)
         there, client = opened(storage)
         number = len(listed(client, there.table, address))
         output.note(f"{number} {'entry' if number == 1 else 'entries'} of {address} will be removed")
-        _confirm()
+        confirm()
     found = clear(storage, address, commits="ignore" if force else "refuse")
     output.line(f"{found.table}: {found.removed} removed, {found.kept} kept")
     _end(output, found, DIFFERENCE if found.kept else DONE)
@@ -285,19 +285,6 @@ def _storage(config: Path, table: str | None, region: str | None, endpoint: str 
             "; ".join(f"--{name} {_EXPECTED[name]}" for name in wrong) or "the options contradict the file",
             hint="correct it, or leave it out to take what the file says",
         ) from error
-
-
-def _terminal(command: str) -> None:
-    if not sys.stdin.isatty():
-        raise ConfigError(
-            f"{command} asks before it changes anything, and there is no terminal to ask on",
-            hint="give --yes to answer beforehand",
-        )
-
-
-def _confirm() -> None:
-    if not typer.confirm("Go ahead?", err=True):
-        raise CdfError("not confirmed: nothing was changed", hint="answer y to go ahead")
 
 
 def _end(output: Output, found: Any, code: int) -> None:

@@ -29,6 +29,8 @@ def verify(
 
     Exit code 3 means that a difference was found; 1 that a comparison could not be made.
     """
+    from infra.config.load import load
+
     output = Output("verify", as_json, debug)
 
     def work(one: Pipeline) -> tuple[Verification, int]:
@@ -36,7 +38,7 @@ def verify(
         _show(output, found)
         return found, DONE if found.equal else DIFFERENCE
 
-    results, codes = each_pipeline(output, config, pipeline, work)
+    results, codes = each_pipeline(output, load(config), pipeline, work)
     # A comparison that could not be made weighs more than a difference that was found
     code = overall(code for code in codes if code != DIFFERENCE) or max(codes, default=DONE)
     output.result({"pipelines": results}, exit_code=code)

@@ -14,7 +14,7 @@ from infra.jars import CENTRAL, cached, examined, ivy_folder, poisoned
 from infra.spark import delta_package, jar_files
 from infra.storage.model import Storage
 
-__all__ = ["jars", "maven"]
+__all__ = ["jars", "maven", "refusal"]
 
 _ELSEWHERE = ("spark.jars.ivySettings", "spark.jars.repositories")
 _BY_PATH = (
@@ -22,6 +22,19 @@ _BY_PATH = (
     "or DELTARELAY_JARS"
 )
 _PATIENCE_SECONDS = 5.0
+
+
+def refusal(registry: str, package: str) -> str | None:
+    """Why a Maven registry does not give a package; None where it does."""
+    group, artifact, version = package.split(":")
+    address = f"{registry}/{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.pom"
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=_PATIENCE_SECONDS):
+            return None
+    except urllib.error.HTTPError as error:
+        return f"it answers {error.code}"
+    except (OSError, ValueError) as error:
+        return type(getattr(error, "reason", error)).__name__
 
 
 def jars(machine: Machine, given: Sequence[Path], conf: Mapping[str, str], storage: Storage | None = None) -> Finding:
@@ -39,20 +52,10 @@ def jars(machine: Machine, given: Sequence[Path], conf: Mapping[str, str], stora
     if told := [name for name in _ELSEWHERE if name in conf]:
         text = f"{delta_package()} is not here yet, and {told[0]} says where it comes from: not looked at"
         return warning("jars", text, "`deltarelay doctor --spark` tries it")
-    address = f"{CENTRAL}/{delta_package().replace('.', '/', 1).replace(':', '/')}"
-    return _fetchable(address)
-
-
-def _fetchable(address: str) -> Finding:
-    artifact, version = address.rsplit("/", 2)[1:]
-    asked = urllib.request.Request(f"{address}/{artifact}-{version}.pom", method="HEAD")
-    try:
-        with urllib.request.urlopen(asked, timeout=_PATIENCE_SECONDS):
-            return ok("jars", f"{artifact} {version} is not here yet; the first start fetches it from {CENTRAL}")
-    except urllib.error.HTTPError as error:
-        reason = f"it answers {error.code}"
-    except (OSError, ValueError) as error:
-        reason = type(getattr(error, "reason", error)).__name__
+    _, artifact, version = delta_package().split(":")
+    reason = refusal(CENTRAL, delta_package())
+    if reason is None:
+        return ok("jars", f"{artifact} {version} is not here yet; the first start fetches it from {CENTRAL}")
     return failed(
         "jars",
         f"{artifact} {version} is not here, and {CENTRAL} cannot be reached ({reason})",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from infra.doctor.downloads import refusal
 from infra.doctor.finding import Finding, failed, guarded, guarded_all, of_error, ok, warning
 from infra.doctor.machine import Machine
 from infra.jars import CENTRAL, in_ivy, ivy_folder
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["storage"]
 
 _OTHER_SPELLING = re.compile(r"(?i)\bs3n?://[a-z0-9][a-z0-9.-]*")
-_PATIENCE_SECONDS = 5.0
 _NO_COMMITS = (
     "to write there, say what keeps writers apart: `storage: {commits: {kind: dynamodb, table: delta_log}}`, "
     "then `deltarelay storage lock create`"
@@ -81,15 +79,9 @@ def _log_store(machine: Machine, project: Project) -> Finding:
         return ok("log_store", "named under spark.jars")
     if in_ivy(ivy_folder(machine.home, conf), package):
         return ok("log_store", f"{package} is here")
-    group, artifact, version = package.split(":")
-    address = f"{CENTRAL}/{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.pom"
-    try:
-        with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=_PATIENCE_SECONDS):
-            return ok("log_store", f"{package} is not here yet; the first start fetches it from {CENTRAL}")
-    except urllib.error.HTTPError as error:
-        reason = f"it answers {error.code}"
-    except (OSError, ValueError) as error:
-        reason = type(getattr(error, "reason", error)).__name__
+    reason = refusal(CENTRAL, package)
+    if reason is None:
+        return ok("log_store", f"{package} is not here yet; the first start fetches it from {CENTRAL}")
     return failed("log_store", f"{package} is not here, and {CENTRAL} does not give it ({reason})", NO_LOG_STORE)
 
 

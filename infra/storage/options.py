@@ -18,13 +18,12 @@ from urllib.parse import urlsplit
 from xml.sax.saxutils import escape
 
 from cdf.errors import ConfigError
+from cdf.writers import COMMITS_SETTING, LOCK_STORE
 from infra.storage import aws
 from infra.storage.address import S3Address, is_s3, normalised
 from infra.storage.model import Bucket, DynamoDBCommits, SingleWriterCommits, Storage
 
 __all__ = [
-    "COMMITS",
-    "LOG_STORE",
     "MASK",
     "LOG_STORE_ARTIFACT",
     "Options",
@@ -40,9 +39,6 @@ __all__ = [
     "spark_conf",
 ]
 
-COMMITS = "spark.deltarelay.commits"
-"""Says to whatever writes in this session what keeps its commits apart; not set, nothing is to be written to S3."""
-LOG_STORE = "io.delta.storage.S3DynamoDBLogStore"
 LOG_STORE_ARTIFACT = "delta-storage-s3-dynamodb"
 MASK = "****"
 
@@ -117,7 +113,7 @@ def spark_conf(storage: Storage, addresses: Iterable[str] = ()) -> dict[str, str
     for name, own in storage.s3.buckets.items():
         conf |= _s3a(f"fs.s3a.bucket.{name}", own, credentials=own.credentials)
     if storage.commits is not None:
-        conf[COMMITS] = storage.commits.kind
+        conf[COMMITS_SETTING] = storage.commits.kind
     if (lock := storage.lock) is not None:
         if lock.region is None:
             problems.append("the lock table has no region: set storage.commits.region")
@@ -127,11 +123,11 @@ def spark_conf(storage: Storage, addresses: Iterable[str] = ()) -> dict[str, str
                 "storage.s3.credentials: the log store in Spark cannot take a role by itself: name a profile that has "
                 "role_arn and source_profile in ~/.aws/credentials, profile:NAME"
             )
-        conf |= {f"spark.delta.logStore.{scheme}.impl": LOG_STORE for scheme in ("s3a", "s3", "s3n")}
+        conf |= {f"spark.delta.logStore.{scheme}.impl": LOCK_STORE for scheme in ("s3a", "s3", "s3n")}
         conf |= {
-            f"spark.{LOG_STORE}.ddb.tableName": lock.table,
-            f"spark.{LOG_STORE}.ddb.region": lock.region or "",
-            f"spark.{LOG_STORE}.credentials.provider": provider or "",
+            f"spark.{LOCK_STORE}.ddb.tableName": lock.table,
+            f"spark.{LOCK_STORE}.ddb.region": lock.region or "",
+            f"spark.{LOCK_STORE}.credentials.provider": provider or "",
         }
     if problems:
         raise ConfigError("; ".join(problems), hint="`deltarelay storage show --for spark` shows what Spark is given")

@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cdf.errors import ConfigError
+from cdf.writers import LOCK_STORE
 from infra.cli.context import address
 from infra.cli.main import app as main_app
 from infra.cli.storage_show import show as show_command
@@ -21,7 +22,6 @@ from infra.spark import delta_package, settings
 from infra.storage import options as module
 from infra.storage.model import Storage
 from infra.storage.options import (
-    LOG_STORE,
     MASK,
     delta_rs_options,
     excludes,
@@ -138,10 +138,10 @@ def test_what_keeps_writers_apart_is_told_to_the_session(commits: Any, told: str
 
 def test_the_lock_table() -> None:
     conf = spark_conf(made({**LOCK, "region": None}))
-    assert {conf[f"spark.delta.logStore.{scheme}.impl"] for scheme in ("s3a", "s3", "s3n")} == {LOG_STORE}
-    assert conf[f"spark.{LOG_STORE}.ddb.tableName"] == "delta_log"
-    assert conf[f"spark.{LOG_STORE}.ddb.region"] == "eu-west-1"
-    assert conf[f"spark.{LOG_STORE}.credentials.provider"] == "com.amazonaws.auth.DefaultAWSCredentialsProviderChain"
+    assert {conf[f"spark.delta.logStore.{scheme}.impl"] for scheme in ("s3a", "s3", "s3n")} == {LOCK_STORE}
+    assert conf[f"spark.{LOCK_STORE}.ddb.tableName"] == "delta_log"
+    assert conf[f"spark.{LOCK_STORE}.ddb.region"] == "eu-west-1"
+    assert conf[f"spark.{LOCK_STORE}.credentials.provider"] == "com.amazonaws.auth.DefaultAWSCredentialsProviderChain"
 
 
 def test_all_that_spark_cannot_be_told_at_once() -> None:
@@ -155,7 +155,9 @@ def test_all_that_spark_cannot_be_told_at_once() -> None:
 
 def test_the_log_store_hears_of_a_profile_by_javas_options(tmp_path: Path) -> None:
     storage = made(LOCK, credentials="profile:writer")
-    assert spark_conf(storage)[f"spark.{LOG_STORE}.credentials.provider"].endswith("profile.ProfileCredentialsProvider")
+    assert spark_conf(storage)[f"spark.{LOCK_STORE}.credentials.provider"].endswith(
+        "profile.ProfileCredentialsProvider"
+    )
     assert java_options(storage, tmp_path, environment={}) == ("-Daws.profile=writer",)
     with pytest.raises(ConfigError, match="AWS_PROFILE names another profile"):
         java_options(storage, tmp_path, environment={"AWS_PROFILE": "other"})
