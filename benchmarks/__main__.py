@@ -14,7 +14,19 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from benchmarks import freshness, history, s3, small_windows
+from benchmarks import (
+    freshness,
+    history,
+    idle_tables,
+    large_windows,
+    postgres_catch_up,
+    postgres_copy,
+    postgres_growth,
+    postgres_memory,
+    postgres_window,
+    s3,
+    small_windows,
+)
 from benchmarks.answer import Answer, keep, show
 from benchmarks.lab import Lab, conditions
 from infra.interrupt import ctrl_c_counts
@@ -24,6 +36,13 @@ Question = Callable[[Lab], Iterator[Answer]]
 QUESTIONS: dict[str, Question] = {
     "freshness": freshness.measure,
     "history": history.measure,
+    "idle_tables": idle_tables.measure,
+    "large_windows": large_windows.measure,
+    "postgres_copy": postgres_copy.measure,
+    "postgres_window": postgres_window.measure,
+    "postgres_catch_up": postgres_catch_up.measure,
+    "postgres_growth": postgres_growth.measure,
+    "postgres_memory": postgres_memory.measure,
     "s3": s3.measure,
     "small_windows": small_windows.measure,
 }

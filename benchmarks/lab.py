@@ -6,17 +6,20 @@ import datetime as dt
 import os
 import platform
 import random
+import socket
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
+from cdf.errors import ConfigError
 from infra.embedded_postgres import EmbeddedPostgres
 from infra.java import find_java
 from infra.spark import session
@@ -30,6 +33,17 @@ __all__ = ["Lab", "conditions", "median", "p95"]
 
 T = TypeVar("T")
 
+PGJDBC = "org.postgresql:postgresql:42.7.8"
+"""For the peers that write by JDBC; from Maven through Ivy, as Delta's jars are."""
+POSTGRES = {
+    "shared_buffers": "2GB",
+    "max_wal_size": "8GB",
+    "checkpoint_timeout": "1h",
+    # It would come to one variant and not to the other. Nothing here lives long enough to need it.
+    "autovacuum": False,
+}
+"""For a machine of 8 GB or more; everything else, fsync above all, is PostgreSQL's default."""
+
 
 class Lab:
     """Nothing is started before a question needs it; everything ends with the ``with`` block.
@@ -41,6 +55,7 @@ class Lab:
         self.quick = quick
         self.chance = random.Random()
         self._open = ExitStack()
+        self._made: dict[str, Any] = {}
 
     def __enter__(self) -> Lab:
         return self
@@ -56,18 +71,50 @@ class Lab:
 
     @cached_property
     def spark(self) -> SparkSession:
-        spark = session(
-            app_name="deltarelay-bench",
-            master="local[2]",
-            log_file=self.folder / "spark.log",
-            conf={"spark.driver.memory": "4g"},
-        )
+        """With pgjdbc where it can be had: ``has_jdbc``."""
+        try:
+            spark = self._session({"spark.jars.packages": PGJDBC})
+        except ConfigError as error:
+            self.say(f"without {PGJDBC}: {error.message}")
+            spark = self._session({})
         self._open.callback(spark.stop)
         return spark
 
+    def _session(self, conf: dict[str, str]) -> SparkSession:
+        return session(
+            app_name="deltarelay-bench",
+            master="local[2]",
+            log_file=self.folder / "spark.log",
+            conf={"spark.driver.memory": "4g", **conf},
+        )
+
+    @property
+    def has_jdbc(self) -> bool:
+        return PGJDBC in str(self.spark.sparkContext.getConf().get("spark.jars.packages", ""))
+
+    @cached_property
+    def postgres(self) -> EmbeddedPostgres:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        config = {**POSTGRES, "listen_addresses": "127.0.0.1", "port": port}
+        return self._open.enter_context(EmbeddedPostgres(self.folder / "postgres", config=config))
+
     @cached_property
     def dsn(self) -> str:
-        return self._open.enter_context(EmbeddedPostgres(self.folder / "postgres")).dsn
+        """Over the Unix socket."""
+        host, port = quote(str(self.postgres.socket_folder)), self.postgres.config["port"]
+        return f"postgresql://postgres@/postgres?host={host}&port={port}"
+
+    def address(self, database: str) -> str:
+        """A database over TCP, which is the only way that JDBC has: all who are held against it go the same way."""
+        return f"postgresql://postgres@127.0.0.1:{self.postgres.config['port']}/{database}"
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What several questions need is made by the first of them."""
+        if name not in self._made:
+            self._made[name] = make()
+        found: T = self._made[name]
+        return found
 
     def rounds(self, *, warm_up: int, timed: int) -> Iterator[bool]:
         """True for the rounds that count, after the first ones, which only warm the JVM up."""

@@ -16,6 +16,7 @@ that a fault of the way the rows travelled cannot hide itself:
     timestamp           microseconds since 1970-01-01T00:00:00Z
     timestamp_ntz       ``yyyy-MM-dd HH:mm:ss.ffffff`` without trailing zeros (and without a trailing dot)
     nested, variant     JSON as PostgreSQL prints jsonb: keys by (length, bytes), ``": "`` and ``", "``, plain numbers
+    array, by element   ``<characters>:<text>`` of every element, ``~`` for NULL: where a target has arrays of its own
     ==================  ==============================================================================
 
 A row's text is ``<characters>:<text>`` of every column in schema order, ``~`` for NULL, without separators: no two
@@ -27,7 +28,9 @@ of buckets; a bucket's checksum is the sum of the first 15 hex digits of its row
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import math
+import struct
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -40,7 +43,18 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["digests", "BUCKET", "KEY_DIGEST", "ROW_DIGEST", "KEY_TEXT", "TO_JSON", "is_nested", "jsonb_text"]
+__all__ = [
+    "digests",
+    "key_digest",
+    "plain_decimals",
+    "BUCKET",
+    "KEY_DIGEST",
+    "ROW_DIGEST",
+    "KEY_TEXT",
+    "TO_JSON",
+    "is_nested",
+    "jsonb_text",
+]
 
 BUCKET, KEY_DIGEST, ROW_DIGEST, KEY_TEXT = "bucket", "key_digest", "row_digest", "key_text"
 
@@ -60,23 +74,43 @@ def is_nested(kind: DataType) -> bool:
 
 
 def digests(
-    rows: DataFrame, schema: StructType, key: Sequence[str], buckets: int, *, show_keys: bool = False
+    rows: DataFrame,
+    schema: StructType,
+    key: Sequence[str],
+    buckets: int,
+    *,
+    show_keys: bool = False,
+    by_element: Collection[str] = (),
 ) -> DataFrame:
-    """Bucket, key digest and row digest of each row; with ``show_keys`` the key in clear as well (JSON)."""
+    """Bucket, key digest and row digest of each row; with ``show_keys`` the key in clear as well (JSON).
+
+    ``by_element`` names the columns that are arrays in the target too, not JSON.
+    """
     from pyspark.sql import functions as F
 
-    with _plain_decimals(rows.sparkSession):
-        texts = {field.name: _framed(quoted(field.name), field.dataType) for field in schema.fields}
-        key_digest = F.md5(F.concat(*(texts[name] for name in key)).cast("binary"))
+    def framed(name: str, kind: DataType) -> Column:
+        column = quoted(name)
+        return _framed(_elements(column, kind) if name in by_element else _text(column, kind))
+
+    with plain_decimals(rows.sparkSession):
+        texts = {field.name: framed(field.name, field.dataType) for field in schema.fields}
+        of_key = F.md5(F.concat(*(texts[name] for name in key)).cast("binary"))
         shown = (
             F.to_json(F.struct(*(quoted(name) for name in key)), TO_JSON) if show_keys else F.lit(None).cast("string")
         )
         return rows.select(
-            (_number(key_digest, 8) % buckets).cast("int").alias(BUCKET),
-            key_digest.alias(KEY_DIGEST),
+            (_number(of_key, 8) % buckets).cast("int").alias(BUCKET),
+            of_key.alias(KEY_DIGEST),
             F.md5(F.concat(*texts.values()).cast("binary")).alias(ROW_DIGEST),
             shown.alias(KEY_TEXT),
         )
+
+
+def key_digest(schema: StructType, key: Sequence[str]) -> Column:
+    """The MD5 by which a key is known where its value is not to be told. Select it under ``plain_decimals``."""
+    from pyspark.sql import functions as F
+
+    return F.md5(F.concat(*(_framed(_text(quoted(name), schema[name].dataType)) for name in key)).cast("binary"))
 
 
 def checksum() -> Column:
@@ -92,10 +126,9 @@ def _number(digest: Column, digits: int) -> Column:
     return F.conv(F.substring(digest, 1, digits), 16, 10).cast("bigint")
 
 
-def _framed(column: Column, kind: DataType) -> Column:
+def _framed(text: Column) -> Column:
     from pyspark.sql import functions as F
 
-    text = _text(column, kind)
     return F.coalesce(F.concat(F.char_length(text).cast("string"), F.lit(":"), text), F.lit("~"))
 
 
@@ -119,15 +152,27 @@ def _text(column: Column, kind: DataType) -> Column:
     return column.cast("string")
 
 
+def _elements(column: Column, kind: DataType) -> Column:
+    """An array's text, element by element; its elements are not nested. Null for a null array."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    assert isinstance(kind, T.ArrayType)
+    element = kind.elementType
+    if isinstance(element, (T.FloatType, T.DoubleType)):
+        # A function of Python cannot be called for one element inside of transform
+        texts = F.arrow_udf(_float_list_texts, "string")  # type: ignore[attr-defined]
+        return texts(column.cast("array<double>"))  # type: ignore[no-any-return]
+    return F.array_join(F.transform(column, lambda item: _framed(_text(item, element))), "")
+
+
 @contextmanager
-def _plain_decimals(spark: SparkSession) -> Iterator[None]:
+def plain_decimals(spark: SparkSession) -> Iterator[None]:
     """Outside ANSI mode Spark prints small decimals as 1E-38; the mode counts when an expression is analysed."""
-    before = spark.conf.get("spark.sql.ansi.enabled", "true")
-    spark.conf.set("spark.sql.ansi.enabled", "true")
-    try:
+    from cdf.readers.batch import setting
+
+    with setting(spark, "spark.sql.ansi.enabled", "true"):
         yield
-    finally:
-        spark.conf.set("spark.sql.ansi.enabled", before or "true")
 
 
 def _bits(column: Column) -> Column:
@@ -138,6 +183,18 @@ def _bits(column: Column) -> Column:
 
 def _double_bits(values: pa.Array) -> pa.Array:
     return values.view(pa.int64())
+
+
+def _float_list_texts(lists: pa.Array) -> pa.Array:
+    texts = [None if values is None else "".join(map(_framed_float, values)) for values in lists.to_pylist()]
+    return pa.array(texts, type=pa.string())
+
+
+def _framed_float(value: float | None) -> str:
+    if value is None:
+        return "~"
+    text = "NaN" if math.isnan(value) else str(int.from_bytes(struct.pack(">d", value), signed=True))
+    return f"{len(text)}:{text}"
 
 
 def _jsonb(column: Column) -> Column:

@@ -192,6 +192,7 @@ class Following:
         """Open, catch up, follow. → True when it ended as it should, False when a new query is needed."""
         pipeline = self.pipeline
         self._state = "catching_up"
+        pipeline.retries = self._pauses
         with pipeline.opened(pipeline.last_version(None)) as position:
             self._opened_once = True
             self._batches = batches = MicroBatches(pipeline, position, progress=self._told, trusted=True)

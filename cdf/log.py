@@ -206,9 +206,17 @@ class TableLog:
                 self._known = known = _Known(version, time or known.time, known.metadata)
         if version <= known.version and not self._wrote_metadata(version + 1, known.version):
             return known.metadata
+        return _metadata_of(self._snapshot_at(version))
+
+    def size_bytes(self, version: int) -> int:
+        """Of the files that make up the table at that version."""
+        with self._readable():
+            return int(self._snapshot_at(version).sizeInBytes())
+
+    def _snapshot_at(self, version: int) -> Any:
         try:
             with self._readable():
-                snapshot = self._delta.getSnapshotAt(
+                return self._delta.getSnapshotAt(
                     version,
                     getattr(self._delta, "getSnapshotAt$default$2")(),
                     getattr(self._delta, "getSnapshotAt$default$3")(),
@@ -222,7 +230,6 @@ class TableLog:
                 condition=error.condition,
                 version=version,
             ) from error
-        return _metadata_of(snapshot)
 
     def _wrote_metadata(self, first: int, last: int) -> bool:
         """False where there are few commits and they show it: rebuilding an older state costs more the longer the history

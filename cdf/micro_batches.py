@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cdf.change import COMMIT_VERSION, METADATA_COLUMNS
+from cdf.counted import counted
 from cdf.errors import CdfError, ConfigError, PositionError
 from cdf.lag import Lag, lag
 from cdf.net import quoted
@@ -197,12 +198,12 @@ class MicroBatches:
         """Bring the sink to ``last``, window by window."""
         began = time.monotonic() if began is None else began
         pipeline = self.pipeline
-        counted = _Counted(use)
-        for step in pipeline.steps(self.position, last, through=counted):
+        applied = _Applied(use)
+        for step in pipeline.steps(self.position, last, through=applied):
             took = time.monotonic() - began
             table_id = self.position.table_id or pipeline.feed.log.metadata().table_id
             self.position = Position(step.applied.position, table_id)
-            followed = _followed(pipeline, step, counted, took, ids)
+            followed = _followed(pipeline, step, applied, took, ids)
             if isinstance(pipeline.sink, Reporting):
                 try:
                     pipeline.sink.report(followed.to_dict())
@@ -240,48 +241,29 @@ class MicroBatches:
                 return window
             columns = [quoted(name) for name in (*window.schema.names, *METADATA_COLUMNS)]
             rows = micro_batch.where(quoted(COMMIT_VERSION).between(window.first, window.last)).select(*columns)
-            return replace(window, read=lambda: rows)
+            return counted(replace(window, read=lambda: rows))
 
         return use
 
 
-class _Counted:
-    """Counts the feed's rows of the last window while they are read: an extra count would read them twice."""
+class _Applied:
+    """Remembers the window that was applied last: it knows how many rows it had."""
 
     def __init__(self, use: Callable[[Window], Window] | None) -> None:
         self._use = use
-        self._changed = False
-        self._observation: Any = None
+        self._window: Window | None = None
 
     def __call__(self, window: Window) -> Window:
-        window = window if self._use is None else self._use(window)
-        self._changed, self._observation = window.has_changes, None
-        read = window.read
-
-        def counting() -> DataFrame:
-            from pyspark.sql import Observation
-            from pyspark.sql import functions as F
-
-            self._observation = observation = Observation()
-            return read().observe(observation, F.count(F.lit(1)).alias("rows"))
-
-        return replace(window, read=counting)
+        self._window = window if self._use is None else self._use(window)
+        return self._window
 
     @property
     def rows(self) -> int | None:
-        """None where the rows were not read to their end, or nobody knows yet."""
-        if not self._changed:
-            return 0
-        if self._observation is None or self._observation._jo is None:
-            return None
-        with suppress(Exception):
-            if self._observation._jo.future().isCompleted():
-                return int(self._observation.get["rows"])
-        return None
+        return None if self._window is None else self._window.rows_in()
 
 
 def _followed(
-    pipeline: Pipeline, step: Step, counted: _Counted, took: float, ids: tuple[str, str, int] | None
+    pipeline: Pipeline, step: Step, through: _Applied, took: float, ids: tuple[str, str, int] | None
 ) -> Followed:
     applied = step.applied
     rows = applied.inserts + applied.updates + applied.deletes
@@ -293,11 +275,12 @@ def _followed(
         kind=step.kind,
         first=step.first,
         last=step.last,
-        rows_in=counted.rows if step.kind == "window" else rows,
+        rows_in=through.rows if step.kind == "window" else rows,
         rows_applied=rows,
         rows_per_second=round(rows / took, 1) if took > 0 else 0.0,
         seconds={**applied.seconds, "total": round(took, 4)},
         conflicts=applied.conflicts,
+        rejected=applied.rejected,
         ddl=applied.ddl,
         position=applied.position,
         latest_version=applied.position + behind.versions,

@@ -8,6 +8,7 @@ adopt    a target that no run has filled is taken over at a version, after it wa
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -15,10 +16,13 @@ from cdf.errors import ConfigError, PositionError, TargetNotReady, VerificationE
 from cdf.net import check_key
 from cdf.readers.batch import check_session
 from cdf.result import Result
+from cdf.schema import ChangeKind, compare
 from cdf.sink import Movable, Position, Source
 from cdf.verify import verify
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from cdf.pipeline import Pipeline
 
 __all__ = ["Action", "Move", "plan_move", "make_move"]
@@ -62,6 +66,8 @@ def plan_move(pipeline: Pipeline, action: Action, version: int | None, *, compar
         )
     before = sink.standing(most_records=0).position
     _check_start(pipeline, action, before, to_version)
+    if before.version is not None:
+        _check_columns(pipeline, action, before.version, to_version)
     if to_version < latest:
         _check_readable(pipeline, to_version + 1, latest)
     schema = log.metadata(latest).schema
@@ -75,7 +81,7 @@ def plan_move(pipeline: Pipeline, action: Action, version: int | None, *, compar
         to_version=to_version,
         latest_version=latest,
         compared_rows=compared,
-        _source=pipeline.source(schema),
+        _source=pipeline.source(schema, log.metadata(to_version).schema),
         _before=before,
         _to=Position(version=to_version, table_id=log.metadata(to_version).table_id),
     )
@@ -110,6 +116,29 @@ def _check_start(pipeline: Pipeline, action: Action, before: Position, version: 
             raise ConfigError(
                 f"the target of {name} stands at version {before.version}: version {version} is no way back",
                 hint="`deltarelay position set` moves a position forward",
+            )
+
+
+def _check_columns(pipeline: Pipeline, action: Action, before: int, after: int) -> None:
+    """A target has the columns of its position. Those that were added since may be there already: nothing else may."""
+    log, name = pipeline.feed.log, pipeline.name
+    first, last = sorted((before, after))
+    now: StructType | None = None
+    with suppress(VersionsExpired):  # then as far back as the log goes
+        now = log.metadata(first).schema
+    for version, metadata in log.metadata_commits(first + 1, last):
+        drift = [] if now is None else compare(now, metadata.schema)
+        now = metadata.schema
+        changes = [change.detail for change in drift if change.kind is not ChangeKind.ADD_COLUMN]
+        if changes:
+            raise PositionError(
+                f"the target of {name} has the columns of version {before}, and version {version} of "
+                f"{pipeline.feed.table} changed others than by adding some ({'; '.join(changes)}): "
+                f"`position {action}` to {after} would leave them as they are",
+                hint=f"`deltarelay run --reload -p {name}` makes the target anew, with the columns of today",
+                position=before,
+                version=version,
+                changes=changes,
             )
 
 

@@ -44,19 +44,20 @@ from cdf.change import (
     METADATA_COLUMNS,
     UPDATE,
     UPDATE_POSTIMAGE,
+    UPDATE_PREIMAGE,
 )
 from cdf.errors import KeyViolation, TypeNotSupported
+from cdf.net_on_driver import MARK
 from cdf.window import KeyFaults
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["net_effect", "count_key_faults", "check_key", "key_violation", "violation_of", "quoted"]
+__all__ = ["net_effect", "first_key_change", "count_key_faults", "check_key", "key_violation", "violation_of", "quoted"]
 
 _PUT, _NEW, _LAST, _REFUSED = "__relay_put", "__relay_new", "__relay_last", "__relay_refused"
-_MARK = "DELTARELAY_KEY_VIOLATION"
-_VIOLATION = re.compile(_MARK + r" (null_key|put_twice) (\d+)")
+_VIOLATION = re.compile(MARK + r" (null_key|put_twice) (\d+)")
 
 
 def quoted(name: str) -> Column:
@@ -127,8 +128,18 @@ def net_effect(changes: DataFrame, key: Sequence[str]) -> DataFrame:
 
 
 def _refusal(kind: str, version: Column) -> Column:
-    message = F.concat(F.lit(f"{_MARK} {kind} "), version.cast("string"))
+    message = F.concat(F.lit(f"{MARK} {kind} "), version.cast("string"))
     return F.raise_error(message).cast("boolean")
+
+
+def first_key_change(changes: DataFrame, key: Sequence[str]) -> int | None:
+    """The first version in which an image before an update has no image after it under the same key, or the reverse. The
+    feed does not say which belong together, so that is all there is to know a changed key by."""
+    images = changes.where(F.col(CHANGE_TYPE).isin(UPDATE_PREIMAGE, UPDATE_POSTIMAGE))
+    before = F.sum(F.when(F.col(CHANGE_TYPE) == UPDATE_PREIMAGE, 1).otherwise(-1))
+    alone = images.groupBy(*(quoted(name) for name in key), COMMIT_VERSION).agg(before.alias("unpaired"))
+    found = alone.where(F.col("unpaired") != 0).agg(F.min(COMMIT_VERSION)).first()
+    return None if found is None or found[0] is None else int(found[0])
 
 
 def count_key_faults(rows: DataFrame, key: Sequence[str]) -> KeyFaults:
@@ -151,7 +162,10 @@ def violation_of(error: BaseException, *, table: str, key: Sequence[str]) -> Key
 
 def key_violation(reason: str, version: int, *, table: str, key: Sequence[str]) -> KeyViolation:
     columns = ", ".join(key)
-    if reason == "null_key":
+    if reason == "key_changed":
+        message = f"version {version} of {table} changes the key ({columns}) of a row, which the sink is set to refuse"
+        hint = "set key_changes: follow to delete the old key and insert the new one"
+    elif reason == "null_key":
         message = f"version {version} of {table} changes rows with a null in the key ({columns})"
         hint = "choose key columns that are never null, and add a NOT NULL constraint to them"
     else:

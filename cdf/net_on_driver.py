@@ -1,11 +1,12 @@
-"""The net effect of few changes that are in memory already: the same rules as ``cdf.net``, without a Spark plan.
+"""The net effect of changes that are in memory already: the same rules as ``cdf.net``, without a Spark plan.
 
-Planning the window functions takes Spark longer than reading a small window. Held to ``cdf.net``'s tests.
+Planning the window functions takes Spark longer than reading a small window, and running them longer than sorting a large
+one: ``net_of_sorted`` takes a partition that is sorted by key, piece by piece. Held to ``cdf.net``'s tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,10 @@ from cdf.change import CHANGE_TYPE, COMMIT_VERSION, CONFLICTS, DELETE, INSERT, U
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["KeyRefused", "net_on_driver"]
+__all__ = ["KeyRefused", "MARK", "net_of_sorted", "net_on_driver"]
 
+MARK = "DELTARELAY_KEY_VIOLATION"
+"""By this word ``cdf.net.violation_of`` finds a refusal in the failure of a Spark job."""
 _PUT = "__relay_put"
 
 
@@ -23,7 +26,7 @@ class KeyRefused(Exception):
     """A null in the key (``null_key``), or a key put twice in one version (``put_twice``)."""
 
     def __init__(self, reason: str, version: int) -> None:
-        super().__init__(f"{reason} {version}")
+        super().__init__(f"{MARK} {reason} {version}")
         self.reason, self.version = reason, version
 
 
@@ -64,3 +67,27 @@ def net_on_driver(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     kept = kept.append_column(CHANGE_TYPE, pa.array(net_type, pa.string()))
     kept = kept.append_column(CONFLICTS, pa.array(conflicts.astype("int32")))
     return kept.filter(pa.array(last & (put | ~new)))
+
+
+def net_of_sorted(changes: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterator[pa.Table]:
+    """``net_on_driver`` for rows that come in the order of the key (versions may come in any): a key is held back until all
+    of its rows are there, and nothing else is."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    held: pa.Table | None = None
+    for batch in changes:
+        if not batch.num_rows:
+            continue
+        rows = pa.Table.from_batches([batch])
+        rows = rows if held is None else pa.concat_tables([held, rows])
+        last = rows.slice(rows.num_rows - 1)
+        of_last = reduce(pc.and_, (pc.equal(rows[name], last[name][0]) for name in key))
+        others = np.flatnonzero(~pc.fill_null(of_last, False).to_numpy())  # a null key is equal to none, and refused
+        complete = int(others[-1]) + 1 if len(others) else 0
+        held = rows.slice(complete)
+        if complete:
+            yield net_on_driver(rows.slice(0, complete), key)
+    if held is not None and held.num_rows:
+        yield net_on_driver(held, key)

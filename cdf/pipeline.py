@@ -17,14 +17,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from cdf.change import METADATA_COLUMNS
+from cdf.counted import counted
 from cdf.errors import (
     CdfError,
     FeedNotEnabled,
     LeaseHeld,
     TableReplaced,
+    TypeNotSupported,
     VersionNotFound,
     VersionsExpired,
 )
@@ -38,8 +41,8 @@ from cdf.readers.bounds import Bound, parse_timestamp, resolve_end, resolve_star
 from cdf.readers.snapshot import read_snapshot
 from cdf.reload import make_anew
 from cdf.results import Followed, Plan, RunResult, Step, Totals
-from cdf.schema import check_followed, compare
-from cdf.sink import Applied, Inspection, Position, Sink, Source
+from cdf.schema import check_followed, compare, same_names_in_files
+from cdf.sink import Applied, Bounds, Evolving, Foreseeing, Inspection, Position, Recorded, Sink, Source, Tracked
 from cdf.verify import Verification, verify
 from cdf.window import Commit, Limits, Metadata, Snapshot, Window, cut
 
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from cdf.schema import SchemaChange
     from cdf.source import ChangeFeed
 
 __all__ = ["Pipeline"]
@@ -77,6 +81,8 @@ class Pipeline:
         self.start = start
         self.name = name or feed.table
         self.limits = limits or Limits()
+        self.retries = 0
+        """How often whoever runs it has tried in vain what is to be done now: for the sink's history."""
         self._at_work = threading.Lock()
         self._checked: tuple[int, int, Metadata] | None = None
         """What ``check_ahead`` found for a range while the sink was being opened; the first window need not ask again."""
@@ -128,12 +134,15 @@ class Pipeline:
     ) -> Iterator[Step]:
         """From an open sink's position to ``last``, one durable step after the other. Each window passes ``through``."""
         if position.version is None and self.loads_first():
-            step = self._load(last)
-            position = replace(position, version=step.applied.position)
+            step = self._load(last, begun=position.pending)
+            position = replace(position, version=step.applied.position, pending=None)
             yield step
-        for window in self.windows(position, last):
-            given = window if through is None else through(window)
-            yield Step("window", window.first, window.last, last, self.apply(given))
+        windows = map(through, self.windows(position, last)) if through else self.windows(position, last)
+        for window, announce in _with_next(windows):
+            # Who wants each window passed through wants it in its turn
+            if through is None and isinstance(self.sink, Foreseeing):
+                announce(self.sink.announce)
+            yield Step("window", window.first, window.last, last, self.apply(window))
 
     def follow(
         self,
@@ -177,8 +186,9 @@ class Pipeline:
                 batches.stop()
                 batches.idle.wait(60.0)
 
-    def _load(self, last: int) -> Step:
-        version = min(self.start_version(), last)
+    def _load(self, last: int, *, begun: Bounds | None) -> Step:
+        """``begun``: a load that is durable in part is finished with the version that it was begun with."""
+        version = min(self.start_version(), last) if begun is None else begun.last
         snapshot = self.snapshot(version)
         if version < last:
             # A copy whose history cannot be followed would be a target that no run can bring further
@@ -205,18 +215,47 @@ class Pipeline:
         check_session(self.feed.spark)
         self.feed.require_enabled()
         schema = self.feed.log.metadata(last).schema
-        check_key(schema, self.key, self.feed.table)
+        try:
+            check_key(schema, self.key, self.feed.table)
+        except TypeNotSupported:
+            self._check_key_was_there(last)
+            raise
         found = self.sink.inspect(self.source(schema))
         stands = found.position.version
         if stands is not None and last < stands <= self.feed.log.latest(anew=False):
             # An end before the position changes nothing: the target has the schema of its position by right
-            found = self.sink.inspect(self.source(self.feed.log.metadata(stands).schema))
+            schema = self.feed.log.metadata(stands).schema
+        standing = self._standing_schema(found.position, last)
+        if compare(standing, schema) or (stands is not None and last < stands):
+            found = self.sink.inspect(self.source(schema, standing))
         return found
+
+    def _check_key_was_there(self, last: int) -> None:
+        """A key that a version on the way has renamed or dropped: refused as drift, with the version up to which it goes."""
+        version = self.sink.position().version if isinstance(self.sink, Tracked) else None
+        if version is None and self.loads_first():
+            version = self.start_version()
+        if version is not None and version < last:
+            self.check_ahead(version + 1, last)
+
+    def _standing_schema(self, position: Position, last: int) -> StructType:
+        """The schema that the target holds by now, or begins with; as far as the log still has it."""
+        log = self.feed.log
+        if position.table_id is not None and position.table_id != log.metadata().table_id:
+            return log.metadata(last).schema  # of another table: refused elsewhere, in its own words
+        if position.version is None and not self.loads_first():
+            return log.metadata(last).schema
+        if position.version is not None and position.version > log.latest(anew=False):
+            return log.metadata(last).schema  # the same
+        begins = min(self.start_version(), last) if position.version is None else position.version
+        with suppress(VersionsExpired, VersionNotFound):
+            return log.metadata(begins).schema
+        return log.metadata(last).schema
 
     @contextmanager
     def opened(self, last: int) -> Iterator[Position]:
         """The sink, open and checked against the source; closed whatever happens."""
-        with self.alone():
+        with self.closed_afterwards(), self.failures_recorded():
             # Looked at first, so that a table that was replaced is refused before the lease or any DDL.
             with self.feed.log.glance():
                 stands = self.inspect(last).position
@@ -226,14 +265,30 @@ class Pipeline:
                     self._checked = first, last, self.check_ahead(first, last)
                 # The schema at the end of this run: what comes after it is not this run's concern
                 end = max(last, stands.version or 0)
-                source = self.source(self.feed.log.metadata(end).schema)
+                source = self.source(self.feed.log.metadata(end).schema, self._standing_schema(stands, last))
+            position = self.sink.open(source)
+            self.check_position(position)  # the lease may have been waited for
+            yield position
+
+    @contextmanager
+    def closed_afterwards(self) -> Iterator[None]:
+        """For this thread alone, and the sink closed whatever happens."""
+        with self.alone():
             try:
-                position = self.sink.open(source)
-                self.check_position(position)  # the lease may have been waited for
-                yield position
+                yield
             finally:
                 self._checked = None
                 self.sink.close()
+
+    @contextmanager
+    def failures_recorded(self) -> Iterator[None]:
+        """A try that fails goes into the sink's history. Not where another runner is at work: then nothing was tried."""
+        try:
+            yield
+        except CdfError as error:
+            if isinstance(self.sink, Recorded) and not isinstance(error, LeaseHeld):
+                self.sink.record_failure(error, pipeline=self.name, source=self.feed.table, retries=self.retries)
+            raise
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -252,8 +307,10 @@ class Pipeline:
         """The windows from the position on. A pending window comes first, with exactly its recorded bounds."""
         if position.pending is not None:
             pending = position.pending
-            yield from self._cut(pending.first, pending.last, Limits(2**62, 2**62))
+            begins = position.version is None
+            yield from self._cut(pending.first, pending.last, Limits(2**62, 2**62), begins=begins)
             first = pending.last + 1
+            position = replace(position, version=pending.last)  # what comes next begins no history
         else:
             first = self.start_version() if position.version is None else position.version + 1
         if first <= last:
@@ -271,17 +328,18 @@ class Pipeline:
 
         def starts_segment(commit: Commit) -> bool:
             nonlocal schema
-            if commit.metadata is None or not compare(schema, commit.metadata.schema):
+            if commit.metadata is None:
                 return False
-            schema = commit.metadata.schema
-            return True
+            older, schema = schema, commit.metadata.schema
+            return bool(compare(older, schema)) or not same_names_in_files(older, schema)
 
         in_force = schema
         for commits in cut(ahead, limits, starts_segment=starts_segment):
+            previous = in_force
             for commit in commits:
                 if commit.metadata is not None:
                     in_force = commit.metadata.schema
-            yield self._window(commits, in_force, before.table_id)
+            yield self._window(commits, in_force, before.table_id, drift=tuple(compare(previous, in_force)))
 
     def check_ahead(self, first: int, last: int, *, begins: bool = False) -> Metadata:
         """Refuse what lies ahead and cannot be followed, before any of it is applied.
@@ -317,19 +375,28 @@ class Pipeline:
                     version=version,
                 )
             changes = compare(now.schema, metadata.schema)
-            check_followed(changes, self.sink.capabilities, table=self.feed.table, version=version, key=self.key)
+            check_followed(
+                changes,
+                self.sink.capabilities,
+                table=self.feed.table,
+                version=version,
+                key=self.key,
+                sink=self.sink if isinstance(self.sink, Evolving) else None,
+            )
             now = metadata
         return before
 
     # ── what the sink is handed ──────────────────────────────────────────────────────────────────────────────────
 
-    def source(self, schema: StructType) -> Source:
+    def source(self, schema: StructType, standing: StructType | None = None) -> Source:
         return Source(
             table=self.feed.table,
             table_id=self.feed.log.metadata().table_id,
             schema=schema,
             key=self.key,
             pipeline=self.name,
+            standing=standing,
+            retries=self.retries,
         )
 
     def snapshot(self, version: int) -> Snapshot:
@@ -341,9 +408,12 @@ class Pipeline:
             key=self.key,
             version=version,
             read=lambda: read_snapshot(self.feed, version),
+            timestamp=self.feed.log.times().get(version),
         )
 
-    def _window(self, commits: tuple[Commit, ...], schema: StructType, table_id: str) -> Window:
+    def _window(
+        self, commits: tuple[Commit, ...], schema: StructType, table_id: str, *, drift: tuple[SchemaChange, ...]
+    ) -> Window:
         first, last = commits[0].version, commits[-1].version
         columns = [*(field.name for field in schema.fields), *METADATA_COLUMNS]
 
@@ -351,7 +421,7 @@ class Pipeline:
             # The table may have gained columns since; the window shows its own schema.
             return load_range(self.feed, first, last).select(*(quoted(name) for name in columns))
 
-        return Window(
+        window = Window(
             table=self.feed.table,
             table_id=table_id,
             schema=schema,
@@ -360,7 +430,11 @@ class Pipeline:
             read=read,
             commit_sha256=self.feed.log.sha256,
             confirm=lambda: self._confirm(first, last, table_id),
+            drift=drift,
+            whole=lambda: self.snapshot(last),
+            table_bytes=lambda: self.feed.log.size_bytes(last),
         )
+        return counted(window)
 
     def _confirm(self, first: int, last: int, table_id: str) -> None:
         check_commits(self.feed, first, last)
@@ -434,3 +508,29 @@ class Pipeline:
     def verify(self, *, show_keys: bool = False) -> Verification:
         """Compare source and target at the target's position; see ``cdf.verify``."""
         return verify(self, show_keys=show_keys)
+
+
+def _with_next(windows: Iterator[Window]) -> Iterator[tuple[Window, Callable[[Callable[[Window], None]], None]]]:
+    """Each window, and a function that hands the one after it to whom it may concern.
+
+    That one is looked for when the function is called. If it cannot be had, that is raised in its turn: what comes before it
+    is applied.
+    """
+    found: list[Window] = []
+    failed: list[Exception] = []
+
+    def announce(tell: Callable[[Window], None]) -> None:
+        try:
+            found.extend(islice(windows, 1))
+        except Exception as error:
+            failed.append(error)
+        for window in found:
+            tell(window)
+
+    while True:
+        if failed:
+            raise failed.pop()
+        window = found.pop() if found else next(windows, None)
+        if window is None:
+            return
+        yield window, announce

@@ -11,7 +11,7 @@ from cdf.change import CHANGE_TYPE, CONFLICTS
 from cdf.errors import CdfError, ConfigError
 from cdf.lag import DEFAULT_RETENTION, RETENTION_PROPERTY, lag, parse_interval
 from cdf.results import Plan, PlannedWindow
-from cdf.sink import Position
+from cdf.sink import Choosing, Position
 from cdf.window import Snapshot, Window
 
 if TYPE_CHECKING:
@@ -110,4 +110,5 @@ def _planned(pipeline: Pipeline, window: Window) -> PlannedWindow:
         net=dict(sorted(net.items())),
         conflicts=conflicts,
         columns=len(window.schema.fields),
+        way=pipeline.sink.way(window) if isinstance(pipeline.sink, Choosing) else "changes",
     )

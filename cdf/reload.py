@@ -29,7 +29,7 @@ def make_anew(pipeline: Pipeline) -> Step:
     feed.require_enabled()  # or else no run could bring the target any further
     snapshot = pipeline.snapshot(feed.log.latest())
     check_key(snapshot.schema, snapshot.key, snapshot.table)
-    with pipeline.alone():
+    with pipeline.closed_afterwards(), pipeline.failures_recorded():
         try:
             source = replace(pipeline.source(snapshot.schema), former=_former_columns(pipeline))
             sink.open_to_reload(source)
@@ -38,8 +38,6 @@ def make_anew(pipeline: Pipeline) -> Step:
             raise
         except Exception as error:
             raise snapshot.failure(error) from error
-        finally:
-            sink.close()
     return Step("load", snapshot.version, snapshot.version, snapshot.version, applied)
 
 

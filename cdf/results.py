@@ -25,6 +25,8 @@ class PlannedWindow(Result):
     """Net changes by kind; empty for a sink that holds history."""
     conflicts: int
     columns: int
+    way: str
+    """``changes``, or how else the sink will take it in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,10 @@ class RunResult(Result):
     updates: int
     deletes: int
     conflicts: Conflicts
+    rejected: int
+    """Rows that could not be stored, and were set aside; they are among the counts above."""
+    copies: int
+    """Windows that were taken in by copying the whole table, which was cheaper: their changes are not counted above."""
     ddl: tuple[str, ...]
     seconds: float
 
@@ -91,6 +97,8 @@ class Followed(Result):
     seconds: Mapping[str, float]
     """By step of the sink; ``total`` also has the planning of the window."""
     conflicts: Conflicts
+    rejected: int
+    """Rows that could not be stored, and were set aside; they are among ``rows_applied``."""
     ddl: tuple[str, ...]
     position: int
     latest_version: int
@@ -138,11 +146,15 @@ class Totals:
     updates: int = 0
     deletes: int = 0
     conflicts: Conflicts = field(default_factory=Conflicts)
+    rejected: int = 0
+    copies: int = 0
     ddl: list[str] = field(default_factory=list)
 
     def add(self, step: Step) -> None:
         applied = step.applied
         self.ddl.extend(applied.ddl)
+        self.rejected += applied.rejected
+        self.copies += applied.copied is not None and step.kind == "window"
         if step.kind == "load":
             self.loaded_rows = applied.inserts
             return
@@ -164,6 +176,8 @@ class Totals:
             updates=self.updates,
             deletes=self.deletes,
             conflicts=self.conflicts,
+            rejected=self.rejected,
+            copies=self.copies,
             ddl=tuple(self.ddl),
             seconds=round(seconds, 3),
         )

@@ -16,7 +16,7 @@ Spark's own failures may quote row values: they may be kept as an error's ``__ca
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
@@ -26,6 +26,8 @@ from cdf.result import Result
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from cdf.errors import CdfError
+    from cdf.schema import SchemaChange
     from cdf.window import Snapshot, Window
 
 __all__ = [
@@ -37,12 +39,19 @@ __all__ = [
     "Inspection",
     "Conflicts",
     "Applied",
+    "Choosing",
+    "Evolving",
     "Tracked",
     "Reporting",
+    "Recorded",
+    "RunRecord",
     "Clocked",
     "Cancellable",
+    "DeadLetter",
+    "SetsAside",
     "Comparable",
     "Image",
+    "PartialImage",
     "BucketDigest",
     "RowDigest",
 ]
@@ -60,6 +69,8 @@ class Capabilities:
     """The kinds of schema change that ``apply`` follows: of ``cdf.schema.ChangeKind``'s values."""
     identifier_length: int | None = None
     """Longest column name in bytes, where the target has a limit."""
+    counts_conflicts: bool = True
+    """False: it writes without looking at what the target holds, so ``Applied.conflicts`` says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +84,11 @@ class Source:
     pipeline: str
     former: frozenset[str] = frozenset()
     """Columns that the table has had, as far as its log tells: what of the target's columns may go with a reload."""
+    standing: StructType | None = None
+    """The schema that the target is to hold by now: of its position, or of the version that it is going to be loaded with.
+    None: ``schema`` itself."""
+    retries: int = 0
+    """How often what comes first now was tried before, in vain: for the history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +153,10 @@ class Applied(Result):
     updates: int = 0
     deletes: int = 0
     conflicts: Conflicts = field(default_factory=Conflicts)
+    rejected: int = 0
+    """Rows that could not be stored, and were set aside: dead letters. They are among the counts above."""
+    copied: int | None = None
+    """Rows of the whole table, where the sink took a window in by copying that: what changed was not counted then."""
     replayed: bool = False
     """The sink held this window already and changed nothing."""
     ddl: tuple[str, ...] = ()
@@ -155,8 +175,8 @@ class Sink(Protocol):
         """Look at the target: position, every problem at once, the DDL that would run.
 
         Reads only, takes no lease, may be called at any time, also while another runner is at work and after ``close``.
-        ``source.schema`` is the schema that the target is going to hold. Raises ``SinkUnavailable`` where the target
-        cannot be reached.
+        ``source.schema`` is the schema that the target is going to hold, ``source.standing`` the one it holds by now. Raises
+        ``SinkUnavailable`` where the target cannot be reached.
         """
         ...
 
@@ -237,6 +257,49 @@ class Image(Protocol):
 
 
 @runtime_checkable
+class Evolving(Protocol):
+    """A sink that decides about each schema change by itself; ``Capabilities.schema_changes`` is not looked at then."""
+
+    def cannot_follow(self, change: SchemaChange, key: Collection[str]) -> str | None:
+        """Why not, in a few words (empty: the change says it all); None: it can. Reads nothing."""
+        ...
+
+
+@runtime_checkable
+class PartialImage(Image, Protocol):
+    """Of a target that is not to hold all that the source holds, or more."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The source's columns that the target holds, in the order in which the row digests have them."""
+        ...
+
+    @property
+    def by_element(self) -> tuple[str, ...]:
+        """Those of ``columns`` that are arrays there too, not JSON."""
+        ...
+
+    @property
+    def keeps_deleted(self) -> bool:
+        """Rows that the source no longer has are no difference."""
+        ...
+
+    @property
+    def set_aside(self) -> Collection[str]:
+        """Digests of the keys that are not compared: dead letters. Neither ``digest`` nor ``rows`` has them."""
+        ...
+
+
+@runtime_checkable
+class Choosing(Protocol):
+    """A sink that takes a window in by the way that is cheapest."""
+
+    def way(self, window: Window) -> str:
+        """``changes``, or what it calls another way; what ``plan`` shows. Reads only, needs no ``open``."""
+        ...
+
+
+@runtime_checkable
 class Tracked(Protocol):
     """A sink whose position can be asked for at any time: what ``status`` shows."""
 
@@ -255,6 +318,51 @@ class Reporting(Protocol):
 
     def reported(self) -> Mapping[str, Any] | None:
         """The last figures, None where there are none. Reads only, needs no ``open``, answers in milliseconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord(Result):
+    """One durable step of the past, or one try that failed. None: not known, or not reached."""
+
+    pipeline: str
+    source: str
+    target: str
+    started_at: dt.datetime
+    ended_at: dt.datetime
+    kind: str
+    """``load``, ``window``, ``reload``; of a try that failed before any of them ``open``."""
+    first: int | None
+    last: int | None
+    rows_in: int | None
+    """Rows of the feed, before their net effect; of the table for a load."""
+    inserts: int | None
+    updates: int | None
+    deletes: int | None
+    conflicts: int | None
+    change_bytes: int | None
+    seconds: Mapping[str, float]
+    retries: int
+    """How often it had been tried in vain before."""
+    code: str | None
+    """Of the error, where the try failed; ``condition`` is Delta's condition or the SQLSTATE behind it."""
+    condition: str | None
+
+
+@runtime_checkable
+class Recorded(Protocol):
+    """A sink that keeps a history of its durable steps, and of tries that failed.
+
+    The record of a step becomes durable together with the step, so that the history says what happened and nothing else.
+    """
+
+    def runs(self, limit: int, *, failed: bool = False) -> Sequence[RunRecord]:
+        """The latest first; with ``failed`` only tries that failed. Reads only, needs no ``open``."""
+        ...
+
+    def record_failure(self, error: CdfError, *, pipeline: str, source: str, retries: int) -> None:
+        """After a try has failed, also before ``open``, and ``close``. It is information: what cannot be kept is left out,
+        soon and without an error."""
         ...
 
 
@@ -323,6 +431,43 @@ class Standing(Result):
     """The latest first."""
 
 
+@dataclass(frozen=True, slots=True)
+class DeadLetter(Result):
+    """A row that could not be stored, and was set aside. ``key`` and ``row`` hold values: shown where they are asked for."""
+
+    id: int
+    version: int | None
+    committed_at: dt.datetime | None
+    change: str
+    reason: str
+    column: str | None
+    constraint: str | None
+    sqlstate: str | None
+    key_digest: str
+    key: str
+    row: str | None
+    rejected_at: dt.datetime
+
+
+@runtime_checkable
+class SetsAside(Protocol):
+    """A sink that can set rows aside which cannot be stored; what ``deadletter list|show|replay|drop`` work with."""
+
+    def dead_letters(self, *, most: int = 100, ids: Collection[int] | None = None) -> Sequence[DeadLetter]:
+        """The oldest first. Reads only, needs neither ``open`` nor a Spark session."""
+        ...
+
+    def drop_dead_letters(self, ids: Collection[int] | None = None) -> int:
+        """Forget them, all or those; the target's rows are not touched. → how many"""
+        ...
+
+    def replay(self, snapshot: Snapshot) -> Applied:
+        """Try all of them again, with the rows that the source has under their keys at the sink's position, of which
+        ``snapshot`` is: stored, or deleted where there is none any more. Those that still do not fit stay. On the open sink.
+        """
+        ...
+
+
 @runtime_checkable
 class Movable(Protocol):
     """A sink whose position a person may move; what ``position show|set|adopt|rewind`` work with."""
@@ -349,6 +494,19 @@ class Cancellable(Protocol):
         """Called from another thread: the ``load`` or ``apply`` that waits for the target fails soon, nothing applied.
 
         Never raises; without effect where nothing is running.
+        """
+        ...
+
+
+@runtime_checkable
+class Foreseeing(Protocol):
+    """A sink that prepares a window while the one before it is being made durable."""
+
+    def announce(self, window: Window) -> None:
+        """Before ``apply`` of a window: the one after it, the very object that ``apply`` is to be given next.
+
+        It may never come: after a failure another window does, or none. Nothing of an announced window can be seen before
+        its own ``apply``, where also everything is raised that is wrong with it.
         """
         ...
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import functions as F
 
 from cdf.canonical import BUCKET, KEY_DIGEST, KEY_TEXT, ROW_DIGEST, checksum, digests
 from cdf.errors import CdfError, VerificationError, VersionsExpired
+from cdf.net import quoted
 from cdf.result import Result
-from cdf.sink import BucketDigest, Comparable, Image, RowDigest
+from cdf.sink import BucketDigest, Comparable, Image, PartialImage, RowDigest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,6 +31,7 @@ __all__ = ["Verification", "Difference", "verify"]
 ROWS_PER_BUCKET = 1_000
 MOST_BUCKETS = 65_536
 MOST_ROWS_COMPARED = 200_000
+MOST_EXAMPLES_KEPT = 400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,10 @@ class Verification(Result):
     different: int
     duplicate: int
     """Keys that the source holds more than once: one row per key cannot equal them."""
+    set_aside: int
+    """Keys that are not compared: their rows could not be stored, and are dead letters."""
+    kept: int
+    """Rows that the target keeps although the source has deleted them, as it was told to."""
     complete: bool
     """False where so many rows differ that only a part was looked at: the four counts are lower bounds then."""
     buckets: int
@@ -115,48 +121,54 @@ def _history_gone(error: VersionsExpired, table: str, version: int) -> Verificat
 def _compare(
     pipeline: Pipeline, image: Image, rows: DataFrame, version: int, show_keys: bool, most: int, began: float
 ) -> Verification:
+    partial = image if isinstance(image, PartialImage) else None
+    if partial is not None:
+        rows = rows.select(*map(quoted, partial.columns))
     schema = rows.schema
     target_rows = image.row_count()
     # By the larger side: an emptied target must not put the whole source into one bucket
     buckets = min(MOST_BUCKETS, max(1, math.ceil(max(target_rows, rows.count()) / ROWS_PER_BUCKET)))
-    hashed = digests(rows, schema, pipeline.key, buckets, show_keys=show_keys)
+    by_element = () if partial is None else partial.by_element
+    hashed = digests(rows, schema, pipeline.key, buckets, show_keys=show_keys, by_element=by_element)
+    if partial is not None and partial.set_aside:
+        hashed = hashed.where(~F.col(KEY_DIGEST).isin(list(partial.set_aside)))
     found = hashed.groupBy(BUCKET).agg(F.count("*").alias("rows"), checksum().alias("checksum")).collect()
     source = {row[BUCKET]: BucketDigest(int(row["rows"]), int(row["checksum"])) for row in found}
     target = image.digest(buckets)
     differing = sorted(bucket for bucket in source.keys() | target.keys() if source.get(bucket) != target.get(bucket))
-    chosen = _affordable(differing, source, target)
-    missing, extra, different, examples = 0, 0, 0, []
-    duplicates: dict[str, RowDigest] = {}
-    if chosen:
+    keeps = partial is not None and partial.keeps_deleted
+    parts = _parts(differing, source, target)
+    seen = _Seen()
+    looked_at = 0
+    for chosen in parts:
+        # Where deleted rows stay, a bucket that differs says nothing yet: then all of them are looked at
+        if looked_at and not keeps:
+            break
+        looked_at += len(chosen)
         here: dict[str, RowDigest] = {}
         for row in hashed.where(F.col(BUCKET).isin(chosen)).toLocalIterator():
             mine = RowDigest(row[KEY_DIGEST], row[ROW_DIGEST], row[KEY_TEXT])
             if mine.key in here:
-                duplicates[mine.key] = mine
+                seen.duplicates[mine.key] = mine
             here[mine.key] = mine
-        for there in image.rows(buckets, chosen, show_keys=show_keys):
-            found_here = here.pop(there.key, None)
-            if found_here is None:
-                extra += 1
-                examples.append(Difference("extra", there.shown or there.key))
-            elif found_here.row != there.row and there.key not in duplicates:
-                different += 1
-                examples.append(Difference("different", found_here.shown or found_here.key))
-        missing = len(here)
-        examples += [Difference("missing", row.shown or row.key) for row in here.values()]
-        examples += [Difference("duplicate", row.shown or row.key) for row in duplicates.values()]
+        seen.compare(here, image.rows(buckets, chosen, show_keys=show_keys), keeps_deleted=keeps)
+    complete = looked_at == len(differing)
+    equal = not differing or (keeps and complete and not (seen.missing or seen.different or seen.duplicates))
+    examples = seen.examples + [Difference("duplicate", row.shown or row.key) for row in seen.duplicates.values()]
     return Verification(
         pipeline=pipeline.name,
         table=pipeline.feed.table,
         version=version,
         source_rows=sum(digest.rows for digest in source.values()),
         target_rows=target_rows,
-        equal=not differing,
-        missing=missing,
-        extra=extra,
-        different=different,
-        duplicate=len(duplicates),
-        complete=len(chosen) == len(differing),
+        equal=equal,
+        missing=seen.missing,
+        extra=seen.extra,
+        different=seen.different,
+        duplicate=len(seen.duplicates),
+        set_aside=0 if partial is None else len(partial.set_aside),
+        kept=seen.kept,
+        complete=complete,
         buckets=buckets,
         differing_buckets=len(differing),
         examples=tuple(sorted(examples, key=lambda one: (one.kind, one.key))[:most]),
@@ -164,16 +176,51 @@ def _compare(
     )
 
 
-def _affordable(
+@dataclass(slots=True)
+class _Seen:
+    """What the comparison of rows has found so far."""
+
+    missing: int = 0
+    extra: int = 0
+    different: int = 0
+    kept: int = 0
+    duplicates: dict[str, RowDigest] = field(default_factory=dict)
+    examples: list[Difference] = field(default_factory=list)
+
+    def compare(self, here: dict[str, RowDigest], target: Iterable[RowDigest], *, keeps_deleted: bool) -> None:
+        """Hold the source's rows, by key, against the target's; ``here`` is used up."""
+        for there in target:
+            mine = here.pop(there.key, None)
+            if mine is None and keeps_deleted:
+                self.kept += 1
+            elif mine is None:
+                self.extra += 1
+                self._example(Difference("extra", there.shown or there.key))
+            elif mine.row != there.row and there.key not in self.duplicates:
+                self.different += 1
+                self._example(Difference("different", mine.shown or mine.key))
+        self.missing += len(here)
+        for row in here.values():
+            self._example(Difference("missing", row.shown or row.key))
+
+    def _example(self, difference: Difference) -> None:
+        if len(self.examples) < MOST_EXAMPLES_KEPT:
+            self.examples.append(difference)
+
+
+def _parts(
     differing: list[int], source: Mapping[int, BucketDigest], target: Mapping[int, BucketDigest]
-) -> list[int]:
-    """As many differing buckets as can be compared row by row in the driver's memory, at least one."""
+) -> Iterator[list[int]]:
+    """The differing buckets, as many at a time as can be compared row by row in the driver's memory, at least one."""
     nothing = BucketDigest(0, 0)
     chosen: list[int] = []
     rows = 0
     for bucket in differing:
-        rows += source.get(bucket, nothing).rows + target.get(bucket, nothing).rows
-        if chosen and rows > MOST_ROWS_COMPARED:
-            break
+        size = source.get(bucket, nothing).rows + target.get(bucket, nothing).rows
+        if chosen and rows + size > MOST_ROWS_COMPARED:
+            yield chosen
+            chosen, rows = [], 0
         chosen.append(bucket)
-    return chosen
+        rows += size
+    if chosen:
+        yield chosen

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cdf.errors import CdfError, ConfigError
+from cdf.errors import CdfError, ConfigError, KeyViolation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+    from cdf.schema import SchemaChange
 
 __all__ = ["Commit", "Metadata", "Limits", "Window", "Snapshot", "KeyFaults", "cut"]
 
@@ -106,6 +108,14 @@ class Window:
     """Call it after the rows were read and before anything is durable: raises VersionsExpired where commit files went
     away meanwhile, TableReplaced where the table was made again. Delta lists the log anew when the rows are read, and reads
     across a gap without a word."""
+    table_bytes: Callable[[], int] | None = field(repr=False, default=None)
+    """Size of the table's files as of ``last``; asks the log when called."""
+    rows_in: Callable[[], int | None] = field(repr=False, default=lambda: None)
+    """The number of the feed's rows, once they were read; None where they were not counted on the way."""
+    drift: tuple[SchemaChange, ...] = ()
+    """What its first commit changed in the schema: the rows before this window have the schema from before it."""
+    whole: Callable[[], Snapshot] | None = field(repr=False, default=None)
+    """The table as of ``last``: for a sink to which that is cheaper than these changes. None: it cannot be had."""
 
     @property
     def first(self) -> int:
@@ -130,6 +140,17 @@ class Window:
 
         return net_effect(self.read(), self.key)
 
+    def refuse_key_changes(self) -> None:
+        """Raises KeyViolation where an update changes the key of a row: its images have two different keys."""
+        from cdf.net import first_key_change, key_violation
+
+        try:
+            version = first_key_change(self.read(), self.key) if self.has_changes else None
+        except Exception as error:
+            raise self.failure(error) from error
+        if version is not None:
+            raise key_violation("key_changed", version, table=self.table, key=self.key)
+
     def failure(self, error: Exception) -> CdfError:
         """What stopped a Spark job over this window's rows, in words; a CdfError is handed back as it is."""
         return _failure(error, self.table, self.key, self.first, self.last)
@@ -153,12 +174,34 @@ class Snapshot:
     key: tuple[str, ...]
     version: int
     read: Callable[[], DataFrame] = field(repr=False)
+    timestamp: dt.datetime | None = None
+    """When that version was committed; None where the log no longer tells."""
 
     def key_faults(self) -> KeyFaults:
         """Count null and duplicate keys: one pass over the key columns."""
         from cdf.net import count_key_faults
 
         return count_key_faults(self.read(), self.key)
+
+    def key_violation(self) -> KeyViolation | None:
+        """What ``key_faults`` found, as an error; None: each row has a key of its own."""
+        faults = self.key_faults()
+        parts = []
+        if faults.duplicate_keys:
+            parts.append(f"{faults.duplicate_keys} keys occur more than once")
+        if faults.null_rows:
+            parts.append(f"{faults.null_rows} rows have a null in the key")
+        if not parts:
+            return None
+        return KeyViolation(
+            f"version {self.version} of {self.table} cannot be keyed by ({', '.join(self.key)}): "
+            + " and ".join(parts),
+            hint="name the columns that identify a row, or repair the source and start at a later version",
+            table=self.table,
+            version=self.version,
+            duplicate_keys=faults.duplicate_keys,
+            null_rows=faults.null_rows,
+        )
 
     def failure(self, error: Exception) -> CdfError:
         """What stopped a Spark job over these rows, in words; a CdfError is handed back as it is."""

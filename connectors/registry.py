@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BUILT_IN", "ENTRY_POINT_GROUP", "NamesTarget", "SinkKind", "sink_kind", "sink_kinds"]
 
-BUILT_IN = {"postgres": "connectors.postgres.config:POSTGRES"}
+BUILT_IN = {"kafka": "connectors.kafka.config:KAFKA", "postgres": "connectors.postgres.config:POSTGRES"}
 ENTRY_POINT_GROUP = "deltarelay.sinks"
 
 

@@ -143,16 +143,18 @@ def log_step(log: BoundLogger, step: Step | Followed) -> None:
     fields: dict[str, Any] = {"first_version": step.first, "version": step.last}
     if isinstance(step, Step):
         applied = step.applied
-        conflicts = applied.conflicts.total
+        conflicts, rejected = applied.conflicts.total, applied.rejected
         fields |= {"inserts": applied.inserts, "updates": applied.updates, "deletes": applied.deletes}
         fields["seconds"] = round(sum(applied.seconds.values()), 3)
     else:
-        conflicts = step.conflicts.total
+        conflicts, rejected = step.conflicts.total, step.rejected
         fields |= {"rows_in": step.rows_in, "rows_applied": step.rows_applied, "rows_per_second": step.rows_per_second}
         fields["seconds"] = step.seconds["total"]
         fields |= {"lag_versions": step.lag_versions, "lag_seconds": step.lag_seconds}
     if conflicts:
         fields["conflicts"] = conflicts
+    if rejected:
+        fields["rejected"] = rejected
     log.info(
         "snapshot copied" if step.kind == "load" else "window applied",
         **{name: value for name, value in fields.items() if value is not None},

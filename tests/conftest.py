@@ -3,8 +3,10 @@
 pytest_plugins = [
     "tests.fixtures.fix_spark",
     "tests.fixtures.fix_postgres",
+    "tests.fixtures.fix_kafka",
     "tests.fixtures.fix_commands",
     "tests.fixtures.fix_aws",
     "tests.fixtures.fix_delta_rs",
     "tests.fixtures.fix_s3_writers",
+    "tests.fixtures.fix_pgbouncer",
 ]

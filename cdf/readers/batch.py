@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["read_range", "load_range", "check_session", "setting", "translate"]
 
 _MAPPING = "delta.columnMapping.mode"
+_JAVA_TIME = "spark.sql.datetime.java8API.enabled"
 _SCHEMA_AS_OF = "spark.databricks.delta.changeDataFeed.allowTimeTravelOptionsForSchema"
 _SETTING = threading.RLock()
 _IGNORE = (
@@ -46,6 +47,9 @@ def read_range(feed: ChangeFeed, first: int, last: int) -> DataFrame:
 
 def load_range(feed: ChangeFeed, first: int, last: int) -> DataFrame:
     """``first..last`` for a caller that has already read these commits and knows that the feed was on."""
+    # Delta's reader hands rows over as Java objects. As java.sql.Date the days that the old calendar skipped (1582-10-05 to
+    # 14) would all become 1582-10-15, without a word. It counts when the rows are read, so it stays set
+    feed.spark.conf.set(_JAVA_TIME, "true")
     reader = (
         feed.spark.read.format("delta")
         .option("readChangeFeed", "true")

@@ -19,6 +19,7 @@ from cdf.change import (
     UPDATE_POSTIMAGE,
     UPDATE_PREIMAGE,
 )
+from cdf.schema import compare
 from cdf.sink import Source
 from cdf.window import Commit, Metadata, Snapshot, Window
 
@@ -80,13 +81,15 @@ class SampleTable:
     key: tuple[str, ...]
     table: str = "sample"
     table_id: str = "5a3b0c5e-0000-4000-8000-000000000001"
+    former: StructType | None = None
+    """The schema before; None where it never changed."""
 
     def source(self, pipeline: str = "sample") -> Source:
         return Source(self.table, self.table_id, self.schema, self.key, pipeline)
 
     def with_schema(self, schema: StructType) -> SampleTable:
-        """The same table after its schema changed."""
-        return dataclasses.replace(self, schema=schema)
+        """The same table after its schema changed: its windows begin with that change."""
+        return dataclasses.replace(self, schema=schema, former=self.schema)
 
     def snapshot(self, version: int, rows: Sequence[Row]) -> Snapshot:
         values = [self._values(row) for row in rows]
@@ -115,6 +118,7 @@ class SampleTable:
             tuple(commit(version, edits) for version, edits in versions.items()),
             read=lambda: self._feed(values),
             commit_sha256=lambda version: hashlib.sha256(f"{self.table_id}/{version}".encode()).hexdigest(),
+            drift=() if self.former is None else tuple(compare(self.former, self.schema)),
         )
 
     def _feed(self, values: list[tuple[Any, ...]]) -> DataFrame:

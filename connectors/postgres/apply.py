@@ -1,28 +1,59 @@
 """One window: COPY the net effect into staging, then one transaction that makes it the target's rows.
 
 stage       net effect ─COPY▶ deltarelay.stage_<target>_<epoch>, through the driver or from the tasks
-commit      lock and check the position, add new columns, recount staging, DELETE, key-sorted upsert, position
+commit      lock and check the position, alter columns, recount staging, DELETE, key-sorted upsert, position
+
+Where the target refuses the rows the transaction is begun anew in another way (``_next_way``): the deletes last, for a
+foreign key to the same table; the old rows of all keys leaving first, for values that change places under a second unique
+index; or in halves, to find the rows that are to be set aside.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
 
-from cdf.errors import ConflictFound, SinkUnavailable, TargetNotReady
+from cdf.errors import CdfError, ConflictFound, RowRejected, SchemaDrift, SinkUnavailable, TargetNotReady
+from cdf.schema import ChangeKind, printed_alike
 from cdf.sink import Conflicts
 from connectors.postgres import position as positions
 from connectors.postgres import staging
+from connectors.postgres.ahead import Ahead
+from connectors.postgres.casts import Found, casts_for
+from connectors.postgres.columns import COMMIT_TIMESTAMP_COLUMN, COMMIT_VERSION_COLUMN
+from connectors.postgres.dead_letters import (
+    CLASHES,
+    FOREIGN_KEY,
+    Held,
+    Letters,
+    Rejected,
+    clash,
+    digests_of,
+    divide,
+    rejectable,
+)
 from connectors.postgres.errors import StagingFailed, raise_alone
+from connectors.postgres.evolve import evolution
 from connectors.postgres.inspection import additions
-from connectors.postgres.schema import column_names, create_staging, is_partitioned
-from connectors.postgres.sql import ApplyStatements, apply_statements
-from connectors.postgres.staging import CODES, Staged, columns_of
+from connectors.postgres.load import refuse_misfits
+from connectors.postgres.modes import Modes
+from connectors.postgres.schema import (
+    column_types,
+    create_staging,
+    deferrable_unique,
+    further_columns,
+    is_partitioned,
+    reached_by_deletes,
+)
+from connectors.postgres.sql import ApplyStatements, Layout, Replacing, apply_statements, faithful_of, replacing
+from connectors.postgres.staging import CODES, Staged, Wanted, columns_of
 from connectors.postgres.types import check_types
 
 if TYPE_CHECKING:
@@ -32,29 +63,64 @@ if TYPE_CHECKING:
     from cdf.window import Window
     from connectors.postgres.session import Session
 
-__all__ = ["WindowWriter"]
+__all__ = ["WindowWriter", "Written"]
 
 log = logging.getLogger("deltarelay.postgres")
 
+KINDS = ("stage", "ahead")
+"""The staging tables; they take turns where a window is staged while the one before it is being applied."""
 TRUNCATE_FROM_ROWS = 2_000
 """Staging is emptied by DELETE below, by TRUNCATE (which costs more at the start and nothing per row) from here on."""
 
 Connection = psycopg.Connection[Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of a window."""
+
+    conflicts: Conflicts
+    ddl: tuple[str, ...]
+    rejected: int = 0
+
+
 class WindowWriter:
     """Writes windows into one target under one lease. Staging and the statements are kept from window to window."""
 
-    def __init__(self, session: Session, *, refuse_conflicts: bool, small_window_bytes: int) -> None:
+    def __init__(
+        self,
+        session: Session,
+        *,
+        own: tuple[str, ...],
+        modes: Modes,
+        refuse_conflicts: bool,
+        small_window_bytes: int,
+        pipeline: str,
+        has_letters: bool = False,
+    ) -> None:
+        """``has_letters``: of an earlier run; where rows are set aside it is asked for each window."""
         self._session = session
+        self._own, self._modes = own, modes
         self._refuse_conflicts = refuse_conflicts
         self._small_window_bytes = small_window_bytes
+        self._pipeline = pipeline
+        self._has_letters = has_letters
+        self._wanted = Wanted(
+            commit=modes.sets_aside or not {COMMIT_VERSION_COLUMN, COMMIT_TIMESTAMP_COLUMN}.isdisjoint(own),
+            rejects=modes.sets_aside,
+            reject_rows=modes.reject_rows,
+        )
         self._bulk: Any = None
-        self._staged_schema: StructType | None = None
-        self._followed_schema: StructType | None = None
+        self._kind = KINDS[0]
+        self._staged_schemas: dict[str, StructType] = {}
+        self._ahead: Ahead | None = None
+        self._layout: Layout | None = None
+        self._found: Mapping[str, Found] = {}
         self._statements: ApplyStatements | None = None
+        self._stated_for: str | None = None
 
     def close(self) -> None:
+        self._give_up()
         bulk, self._bulk = self._bulk, None
         if bulk is not None:
             with suppress(Exception):
@@ -64,39 +130,72 @@ class WindowWriter:
 
     def stage(self, window: Window) -> Staged:
         """COPY the net effect into staging, through the driver where it is small, from the tasks otherwise."""
+        if (staged := self._staged_ahead(window)) is not None:
+            return staged
         if not window.has_changes:
             return Staged()
-        if self._staged_schema != window.schema:
-            check_types(window.schema)
-            with self._session.errors("creating staging"):
-                self._new_staging(window)
-        table = self._session.own_name("stage")
+        table = self._table_for(window, self._kind)
         by_driver = window.change_bytes <= self._small_window_bytes
         try:
-            if by_driver and (net := staging.wire_net_on_driver(window)) is not None:
+            if by_driver and (net := staging.wire_net_on_driver(window, self._wanted)) is not None:
                 return self._by_driver(net, table)
             by_driver = False
-            return staging.copy_from_tasks(
-                staging.wire_net(window.net(), window.schema, window.key), self._session.dsn, table
-            )
+            return staging.copy_window(window, self._wanted, self._session.dsn, table)
         except Exception as error:
-            self._staged_schema = None
+            self._staged_schemas.pop(self._kind)
             failure = self._session.copy_failure(error, window, window.net, by_driver=by_driver)
         return raise_alone(failure)
 
-    def _new_staging(self, window: Window) -> None:
-        name, connection = self._session.own_table("stage"), self._session.main()
-        with connection.transaction():
-            connection.execute(sql.SQL("drop table if exists {}").format(name))
-            connection.execute(create_staging(name, columns_of(window.schema)))
-        self._statements = apply_statements(
-            self._session.target,
-            self._session.own_name("stage"),
-            window.schema,
-            window.key,
-            partitioned=is_partitioned(connection, self._session.target),
-        )
-        self._staged_schema = window.schema
+    def _table_for(self, window: Window, kind: str) -> str:
+        """The staging table of that kind, with this window's columns. → its name"""
+        if self._staged_schemas.get(kind) != window.schema:
+            check_types(window.schema)
+            with self._session.errors("creating staging"):
+                name, connection = self._session.own_table(kind), self._session.main()
+                with connection.transaction():
+                    connection.execute(sql.SQL("drop table if exists {}").format(name))
+                    connection.execute(create_staging(name, columns_of(window.schema, self._wanted)))
+            self._staged_schemas[kind] = window.schema
+        return self._session.own_name(kind)
+
+    # ── the next window, staged while this one is being applied ──────────────────────────────────────────────────
+
+    def begin_ahead(self, window: Window) -> None:
+        """Start the COPY of the next window into the other staging table, if it goes through the tasks.
+
+        Not across a change of the schema: what becomes of the target's columns is decided in the present window's
+        transaction.
+        """
+        if window.drift or window.change_bytes <= self._small_window_bytes:
+            return
+        kind = next(kind for kind in KINDS if kind != self._kind)
+        try:
+            table = self._table_for(window, kind)
+            # Planned in this thread, which alone reads the table's log
+            job = staging.planned_copy(window, self._wanted, self._session.dsn, table)
+        except Exception as error:  # it is staged in its turn, and what is wrong is told there
+            log.info("not staged ahead", extra={"first": window.first, "error": type(error).__name__})
+            self._staged_schemas.pop(kind, None)
+            return
+        self._ahead = Ahead(window, kind, job)
+
+    def _staged_ahead(self, window: Window) -> Staged | None:
+        """What was staged ahead for exactly this window; anything else that was is thrown away."""
+        ahead = self._ahead
+        if ahead is None:
+            return None
+        staged = ahead.result() if ahead.window is window else None
+        if staged is None:
+            self._give_up()
+            return None
+        self._ahead, self._kind = None, ahead.kind
+        return staged
+
+    def _give_up(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.give_up()
+            self._staged_schemas.pop(ahead.kind, None)  # made anew: rows of nobody are in it
 
     def _by_driver(self, net: pa.Table, table: str) -> Staged:
         batches = net.to_batches(max_chunksize=staging.COPY_ROWS)
@@ -129,61 +228,443 @@ class WindowWriter:
 
     # ── the transaction ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def commit(self, window: Window, staged: Staged, *, expected: int | None) -> tuple[Conflicts, tuple[str, ...]]:
-        """Rows, columns and position in one step. → the conflicts met, the DDL that was run"""
+    def commit(
+        self,
+        window: Window,
+        staged: Staged,
+        *,
+        expected: int | None,
+        moves: bool = True,
+        before: Callable[[Connection], tuple[str, ...]] | None = None,
+    ) -> Written:
+        """Rows, columns and position in one step. ``moves``: not for rows that are only tried again. ``before``: what else
+        has to happen in that transaction, first. → the DDL of it"""
+        session, written = self._session, None
+        ways: list[_Way] = [self._upserted]
+        with session.errors("applying the window", lambda state: self._explained(state, ways[-1], window)):
+            while written is None:
+                # What is known of the target is known only once it is durable
+                known = self._layout, self._found, self._statements, self._stated_for
+                try:
+                    written = self._committed(window, staged, expected, ways[-1], moves=moves, before=before)
+                except BaseException as error:
+                    self._layout, self._found, self._statements, self._stated_for = known
+                    if not isinstance(error, psycopg.Error):
+                        raise
+                    another = self._next_way(error, ways[-1])
+                    if another is None:
+                        raise
+                    what = {"target": str(session.target), "sqlstate": error.sqlstate, "way": another.__name__}
+                    log.info("the target refuses the rows as they are: another way", extra=what)
+                    ways.append(another)
+        assert written is not None
+        return written
+
+    def replay(
+        self, window: Window, staged: Staged, *, expected: int | None, digests: Collection[str]
+    ) -> tuple[Written, int]:
+        """The rows of dead letters once more, as the source has them now; those of keys that it has no more are deleted.
+        → what became of them, how many rows were deleted"""
+        gone = refused = 0
+
+        def away(connection: Connection) -> tuple[str, ...]:
+            nonlocal gone, refused
+            self._follow(connection, window)
+            gone, refused = self._letters(window).forget_gone(
+                connection, self._session.target, staged.attempts, digests, self._modes.deletes
+            )
+            return ()
+
+        written = self.commit(window, staged, expected=expected, moves=False, before=away)
+        return replace(written, rejected=written.rejected + refused), gone
+
+    def _next_way(self, error: psycopg.Error, way: _Way) -> _Way | None:
+        first = way in (self._upserted, self._deleted_last)
+        if isinstance(error, FOREIGN_KEY):
+            return self._deleted_last if way == self._upserted else None
+        sets_aside = self._modes.sets_aside and rejectable(error)
+        if isinstance(error, CLASHES):
+            reached = reached_by_deletes(self._session.main(), self._session.target)
+            if reached is None and first:
+                return self._replaced
+            if reached is None and way == self._divided:
+                return self._rearranged
+            if reached is not None and not sets_aside:
+                raise_alone(clash(self._session.target, error, reached))
+        if way == self._replaced:
+            return self._rearranged if sets_aside else None
+        return self._divided if sets_aside and first else None
+
+    def _explained(self, state: str | None, way: _Way, window: Window) -> CdfError | None:
+        if state in ("23503", "23001") and way in (self._replaced, self._rearranged):
+            return RowRejected(
+                f"values of {self._session.target} change places under a unique constraint, "
+                "and foreign keys point at its rows",
+                hint="make the unique constraint DEFERRABLE, or the foreign key",
+                condition=state,
+            )
+        return self._session.rejected(state, window, window.net)
+
+    def _committed(
+        self,
+        window: Window,
+        staged: Staged,
+        expected: int | None,
+        way: _Way,
+        *,
+        moves: bool,
+        before: Callable[[Connection], tuple[str, ...]] | None,
+    ) -> Written:
         session, lease = self._session, self._session.held()
-        conflicts = Conflicts()
-        with session.errors("applying the window", lambda state: session.rejected(state, window, window.net)):
-            connection = session.main()
-            with session.committed(window.last), connection.transaction():
-                positions.lock_position(connection, lease, expected=expected, first=window.first)
-                ddl = self._follow(connection, window)
-                if staged.rows:
-                    conflicts = self._upserted(connection, staged)
-                    if self._refuse_conflicts and conflicts.total:
-                        raise ConflictFound(
-                            f"version {window.first} to {window.last} of {window.table} contradicts {session.target}: "
-                            + _described(conflicts),
-                            hint="run `deltarelay verify` to see which rows differ; "
-                            "conflicts: report applies them and counts",
-                            conflicts=conflicts.to_dict(),
-                        )
+        written = Written(Conflicts(), ())
+        connection = session.main()
+        # Where the position stays it does not tell whether a COMMIT that got no answer has happened
+        with session.committed(window.last) if moves else nullcontext(), connection.transaction():
+            positions.lock_position(connection, lease, expected=expected, first=window.first)
+            # Where policies hold for this role they would hide rows from it: better an error than half a target.
+            # Constraints that can wait do: parents may come after their children, and values change places
+            connection.execute("set local row_security = off; set constraints all deferred")
+            ddl = before(connection) if before is not None else ()
+            self._keep_types(connection)
+            ddl += self._follow(connection, window)
+            if staged.rows:
+                written = way(connection, staged, window)
+                if self._refuse_conflicts and written.conflicts.total:
+                    raise ConflictFound(
+                        f"version {window.first} to {window.last} of {window.table} contradicts {session.target}: "
+                        + _described(written.conflicts),
+                        hint="run `deltarelay verify` to see which rows differ; "
+                        "conflicts: report applies them and counts",
+                        conflicts=written.conflicts.to_dict(),
+                    )
+            if moves:
                 positions.move_position(
                     connection, lease, expected=expected, version=window.last, table_id=window.table_id
                 )
-        self._followed_schema = window.schema
-        return conflicts, ddl
+                session.record(
+                    connection,
+                    inserts=staged.inserts,
+                    updates=staged.updates,
+                    deletes=staged.deletes,
+                    conflicts=written.conflicts.total,
+                )
+        return replace(written, ddl=ddl)
+
+    def _keep_types(self, connection: Connection) -> None:
+        """From here to the COMMIT nobody alters a type between the cast of a value and its column."""
+        target = self._session.target
+        try:
+            connection.execute(sql.SQL("lock table {} in row exclusive mode").format(target.identifier))
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+            gone = TargetNotReady(f"{target} is gone", hint="`deltarelay run --reload` makes it anew")
+        else:
+            return
+        raise_alone(gone)
 
     def _follow(self, connection: Connection, window: Window) -> tuple[str, ...]:
-        """Columns that came with this window are added in its transaction."""
-        if self._followed_schema == window.schema:
-            return ()
-        there = column_names(connection, self._session.target)
-        if not there:
-            raise TargetNotReady(f"{self._session.target} is gone", hint="`deltarelay run --reload` makes it anew")
-        ddl = tuple(additions(self._session.target, there, window.schema))
+        """The target's columns go along with the source's. The statements are made for what is there then."""
+        target = self._session.target
+        found = column_types(connection, target)
+        if not found:
+            raise TargetNotReady(f"{target} is gone", hint="`deltarelay run --reload` makes it anew")
+        self._check_letters(connection, window)
+        ddl = evolution(target, window.drift, found)
         for statement in ddl:
             connection.execute(statement)
-        return ddl
+        if ddl:
+            found = column_types(connection, target)
+        written = () if self._layout is None else self._layout.schema.fieldNames()
+        if gone := [name for name in window.schema.fieldNames() if name in written and name not in found]:
+            raise TargetNotReady(
+                f"{target} had a column {', '.join(map(repr, gone))} a moment ago: somebody has dropped or renamed it",
+                hint="rename it back, or make the target anew with `deltarelay run --reload`: its values would be missing",
+            )
+        for statement in (added := additions(target, found, window.schema, self._own)):
+            connection.execute(statement)
+        if added:
+            found = column_types(connection, target)
+        if found != self._found or self._layout is None or self._layout.schema != window.schema:
+            # Types are looked at for each window: somebody's ALTER TYPE must not make a cast that loses something
+            self._layout = Layout(
+                schema=window.schema,
+                key=window.key,
+                own=self._own,
+                casts=casts_for(str(target), window.schema, found),
+                deletes=self._modes.deletes,
+                partitioned=is_partitioned(connection, target),
+                others=further_columns(connection, target, {*window.schema.fieldNames(), *self._own}),
+            )
+            self._found, self._stated_for = found, None
+        if self._stated_for != self._kind:
+            self._stated_for = self._kind
+            self._statements = apply_statements(target, self._session.own_name(self._kind), self._layout)
+        return (*ddl, *added)
 
-    def _upserted(self, connection: Connection, staged: Staged) -> Conflicts:
-        statements = self._statements
-        assert statements is not None
-        counting = {"attempts": list(staged.attempts)}
+    def _check_letters(self, connection: Connection, window: Window) -> None:
+        """A letter knows its key by a digest of the key's text. With another text it would be a key that is gone."""
+        retyped = [
+            change.after.name
+            for change in window.drift
+            if change.kind is ChangeKind.CHANGE_TYPE
+            and change.before is not None
+            and change.after is not None
+            and change.after.name in window.key
+            and not printed_alike(change.before.dataType, change.after.dataType)
+        ]
+        if retyped and (letters := digests_of(connection, str(self._session.target))):
+            raise SchemaDrift(
+                f"the key column {retyped[0]!r} changes its type at version {window.first}, and {self._session.target} has "
+                f"{len(letters)} dead letters, known by keys of the old one",
+                hint="nothing was changed: `deltarelay deadletter replay` or `drop` them, and run again",
+                column=retyped[0],
+            )
+
+    # ── the ways to put the rows ─────────────────────────────────────────────────────────────────────────────────
+
+    def _upserted(self, connection: Connection, staged: Staged, window: Window) -> Written:
+        return self._put(connection, staged, window, deletes_last=False)
+
+    def _deleted_last(self, connection: Connection, staged: Staged, window: Window) -> Written:
+        """Parents come before the rows that point at them, and go after those."""
+        return self._put(connection, staged, window, deletes_last=True)
+
+    def _put(self, connection: Connection, staged: Staged, window: Window, *, deletes_last: bool) -> Written:
+        statements, counting = self._prepared(), {"attempts": list(staged.attempts)}
+        sorted_out = self._sorted_out(connection, staged, window)
+        staged = sorted_out.staged
+        deleted = met = update_met_none = 0
+        for kind in ("insert", "update", "delete") if deletes_last else ("delete", "update", "insert"):
+            if kind == "delete":
+                deleted = self._deleted(connection, statements, staged)
+            elif kind == "update" and staged.updates:
+                update_met_none = _updated(connection, statements, counting)
+            elif kind == "insert" and staged.inserts:
+                met = _inserted(connection, statements, counting)
+        return self._done(connection, sorted_out, window, deleted, met, update_met_none)
+
+    def _replaced(self, connection: Connection, staged: Staged, window: Window) -> Written:
+        """The old rows of all keys leave before the first new one comes."""
+        statements, counting = self._prepared(), {"attempts": list(staged.attempts)}
+        sorted_out = self._sorted_out(connection, staged, window)
+        staged = sorted_out.staged
+        deleted = self._deleted(connection, statements, staged)
+        how = self._replacing()
+        connection.execute(how.make)
+        connection.execute(how.take, counting)
+        met, update_met = _count(connection, how.met, counting)
+        connection.execute(how.put_back, counting)
+        connection.execute(how.put_new, counting)
+        connection.execute(how.drop)
+        return self._done(connection, sorted_out, window, deleted, met, staged.updates - update_met)
+
+    def _divided(self, connection: Connection, staged: Staged, window: Window) -> Written:
+        """In halves, each with a savepoint, until the rows that the target refuses are alone; those are set aside.
+
+        Rows that stand in each other's way are another case (``_rearranged``); where that is not open to them they are
+        tried again, together, for as long as one more goes through.
+        """
+        self._check_at_once(connection)
+        sorted_out = self._sorted_out(connection, staged, window)
+        staged, counting = sorted_out.staged, {"attempts": list(staged.attempts)}
+        statements = self._of_parts()
+        alone = reached_by_deletes(connection, self._session.target) is None
+        deleted, kept = self._deleted_in_parts(connection, staged, statements)
+        met = update_met_none = 0
+
+        def put(low: str, high: str) -> None:
+            nonlocal met, update_met_none
+            part = {**counting, "low": low, "high": high}
+            with connection.transaction():
+                none = _updated(connection, statements, part) if staged.updates else 0
+                more = _inserted(connection, statements, part) if staged.inserts else 0
+                # What is stored leaves: between those that failed nothing is to be met a second time
+                connection.execute(statements.clear_put, part)
+            met += more
+            update_met_none += none
+
+        letters, limit = self._letters(window), self._modes.reject_limit
+        letters.set_aside(connection, kept)
+        failed, waiting = list(kept), self._places(connection, staged, "insert", "update")
+        while waiting:
+            found = divide(waiting, put, most=limit, unless=CLASHES if alone else ())
+            again = [one for one in found if one.clashes]
+            if len(again) == len(waiting) or len(found) > limit:
+                again = []
+            waiting = [one.place for one in again]
+            found = [one for one in found if one not in again]
+            letters.set_aside(connection, found)
+            failed += found
+        return self._done(connection, sorted_out, window, deleted + len(kept), met, update_met_none, failed)
+
+    def _rearranged(self, connection: Connection, staged: Staged, window: Window) -> Written:
+        """As ``_replaced``, with as many rows as the target takes: those that it refuses are set aside, with what it held
+        under their keys back in its place, and the others are tried again without them."""
+        self._check_at_once(connection)
+        sorted_out = self._sorted_out(connection, staged, window)
+        staged, counting = sorted_out.staged, {"attempts": list(staged.attempts)}
+        deleted, failed = self._deleted_in_parts(connection, staged, self._of_parts())
+        whole, part = self._replacing(), self._replacing(part=True)
+        letters, limit = self._letters(window), self._modes.reject_limit
+        letters.set_aside(connection, failed)
+        kept = len(failed)
+
+        def put(low: str, high: str) -> None:
+            with connection.transaction():
+                connection.execute(part.put_back, {**counting, "low": low, "high": high})
+                connection.execute(part.put_new, {**counting, "low": low, "high": high})
+
+        while True:
+            found: list[Rejected] = []
+            with connection.transaction() as trial:
+                connection.execute(whole.make)
+                connection.execute(whole.take, counting)
+                met, update_met = _count(connection, whole.met, counting)
+                found = divide(self._places(connection, staged, "insert", "update"), put, most=limit)
+                if found:
+                    raise psycopg.Rollback(trial)
+                connection.execute(whole.drop)
+            if not found:
+                break
+            letters.set_aside(connection, found)
+            failed += found
+            letters.check_limit(connection, limit)
+        of = dict(connection.execute(self._prepared().recount, counting).fetchall())
+        update_met_none = of.get(CODES["update"], 0) - update_met
+        return self._done(connection, sorted_out, window, deleted + kept, met, update_met_none, failed)
+
+    def _deleted_in_parts(
+        self, connection: Connection, staged: Staged, statements: ApplyStatements
+    ) -> tuple[int, list[Rejected]]:
+        """→ rows deleted, those that the target keeps"""
+        if statements.delete is None:
+            return staged.deletes, []
+        statement, deleted = statements.delete, 0
+
+        def delete(low: str, high: str) -> None:
+            nonlocal deleted
+            with connection.transaction():
+                part = {"attempts": list(staged.attempts), "low": low, "high": high}
+                rows = connection.execute(statement, part).rowcount
+            deleted += rows
+
+        kept = divide(self._places(connection, staged, "delete"), delete, most=self._modes.reject_limit)
+        return deleted, kept
+
+    def _check_at_once(self, connection: Connection) -> None:
+        """Unique constraints that wait for the COMMIT would tell nothing about a part. Foreign keys go on waiting."""
+        if names := deferrable_unique(connection, self._session.target):
+            connection.execute(sql.SQL("set constraints {} immediate").format(sql.SQL(", ").join(names)))
+
+    def _of_parts(self) -> ApplyStatements:
+        assert self._layout is not None
+        return apply_statements(self._session.target, self._session.own_name(self._kind), self._layout, part=True)
+
+    def _prepared(self) -> ApplyStatements:
+        assert self._statements is not None
+        return self._statements
+
+    def _sorted_out(self, connection: Connection, staged: Staged, window: Window) -> _SortedOut:
+        """Recount, then away with the rows that cannot be stored as they are."""
+        statements = self._prepared()
         recount(connection, statements, staged)
-        deleted = connection.execute(statements.delete, counting).rowcount if staged.deletes else 0
-        update_met_none = _count(connection, statements.update, counting)[0] if staged.updates else 0
-        fresh, inserted = _count(connection, statements.insert, counting) if staged.inserts else (0, 0)
+        assert self._layout is not None
+        if self._modes.sets_aside:
+            letters = self._letters(window)
+            gone = letters.set_aside_marked(connection, staged.attempts, faithful_of(self._layout))
+            left = {kind: getattr(staged, f"{kind}s") - gone.pop(code, 0) for kind, code in CODES.items()}
+            marked = staged.inserts + staged.updates - left["insert"] - left["update"]
+            held = letters.held(connection, staged.attempts, self._session.target) if letters.there(connection) else ()
+            staged = replace(staged, inserts=left["insert"], updates=left["update"], deletes=left["delete"])
+            return _SortedOut(staged, marked, tuple(held))
+        if statements.misfits is not None:
+            row = connection.execute(statements.misfits, {"attempts": list(staged.attempts)}).fetchone()
+            refuse_misfits(str(self._session.target), dict(zip(statements.lossy, row or (), strict=True)))
+        if self._has_letters:
+            held = self._letters(window).held(connection, staged.attempts, self._session.target)
+            return _SortedOut(staged, held=tuple(held))
+        return _SortedOut(staged)
+
+    def _deleted(self, connection: Connection, statements: ApplyStatements, staged: Staged) -> int:
+        if statements.delete is None:
+            return staged.deletes
+        if not staged.deletes:
+            return 0
+        return connection.execute(statements.delete, {"attempts": list(staged.attempts)}).rowcount
+
+    def _replacing(self, *, part: bool = False) -> Replacing:
+        assert self._layout is not None
+        session = self._session
+        return replacing(
+            session.target, session.own_name(self._kind), self._layout, session.own_name("aside"), part=part
+        )
+
+    def _places(self, connection: Connection, staged: Staged, *kinds: str) -> list[str]:
+        statement = sql.SQL(
+            "select s.ctid::text from {} s where s.{} = any(%s) and s.{} = any(%s) order by s.ctid"
+        ).format(
+            self._session.own_table(self._kind), sql.Identifier(staging.ATTEMPT), sql.Identifier(staging.OPERATION)
+        )
+        rows = connection.execute(statement, [list(staged.attempts), [CODES[kind] for kind in kinds]])
+        return [place for (place,) in rows]
+
+    def _letters(self, window: Window) -> Letters:
+        assert self._layout is not None
+        return Letters(
+            str(self._session.target),
+            self._pipeline,
+            window.table,
+            self._session.own_name(self._kind),
+            self._layout,
+            marked=self._modes.sets_aside,
+            keep_rows=self._modes.reject_rows,
+        )
+
+    def _done(
+        self,
+        connection: Connection,
+        sorted_out: _SortedOut,
+        window: Window,
+        deleted: int,
+        insert_met_row: int,
+        update_met_none: int,
+        failed: Sequence[Rejected] = (),
+    ) -> Written:
+        """``deleted``: how many deletes met a row; of those that ``failed`` none is in any of the counts."""
+        staged, statements = sorted_out.staged, self._prepared()
+        refused = {one.place for one in failed}
+        held = [one for one in sorted_out.held if one.place not in refused]
+        if held or failed or sorted_out.marked:
+            letters = self._letters(window)
+            letters.settle(connection, [one.digest for one in held])
+            if self._modes.sets_aside:
+                letters.check_limit(connection, self._modes.reject_limit)
+        excused = Counter(one.operation for one in held if one.contradicts)
         if staged.rows >= TRUNCATE_FROM_ROWS:
             connection.execute(statements.truncate)
         else:
-            connection.execute(statements.clear_some, counting)
-        return Conflicts(
-            insert_met_row=inserted - fresh,
-            update_met_none=update_met_none,
-            delete_met_none=staged.deletes - deleted,
+            connection.execute(statements.clear_some, {"attempts": list(staged.attempts)})
+        conflicts = Conflicts(
+            # Where deleted rows stay as they are, an insert may meet one
+            insert_met_row=0 if self._modes.deletes == "ignore" else insert_met_row - excused[CODES["insert"]],
+            update_met_none=update_met_none - excused[CODES["update"]],
+            delete_met_none=staged.deletes - deleted - excused[CODES["delete"]],
             within_window=staged.conflicts,
         )
+        return Written(conflicts, (), sorted_out.marked + len(failed))
+
+
+@dataclass(frozen=True, slots=True)
+class _SortedOut:
+    """What is left in staging of the rows that were copied."""
+
+    staged: Staged
+    marked: int = 0
+    """Rows that were set aside at once."""
+    held: tuple[Held, ...] = ()
+
+
+_Way = Callable[[Connection, Staged, "Window"], Written]
+"""One of those above."""
 
 
 def recount(connection: Connection, statements: ApplyStatements, staged: Staged) -> None:
@@ -201,6 +682,25 @@ def _count(connection: Connection, statement: sql.Composed, parameters: Mapping[
     row = connection.execute(statement, parameters).fetchone()
     assert row is not None
     return int(row[0]), int(row[1])
+
+
+def _inserted(connection: Connection, statements: ApplyStatements, parameters: Mapping[str, Any]) -> int:
+    """Run the insert. → rows that it met; one that is only marked as deleted comes back, and is none"""
+    back = 0 if statements.come_back is None else _number(connection, statements.come_back, parameters)
+    fresh, rows = _count(connection, statements.insert, parameters)
+    return rows - fresh - back
+
+
+def _updated(connection: Connection, statements: ApplyStatements, parameters: Mapping[str, Any]) -> int:
+    """Run the update. → rows that met none; one that is marked as deleted is none"""
+    marked = 0 if statements.marked is None else _number(connection, statements.marked, parameters)
+    return _count(connection, statements.update, parameters)[0] + marked
+
+
+def _number(connection: Connection, statement: sql.Composed, parameters: Mapping[str, Any]) -> int:
+    row = connection.execute(statement, parameters).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def _described(conflicts: Conflicts) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -11,13 +12,20 @@ from psycopg import sql
 
 from cdf.errors import CdfError, TargetNotReady
 from cdf.sink import BucketDigest, Position, RowDigest, Source
+from connectors.postgres.canonical import canonical_text, framed
+from connectors.postgres.casts import PLAIN, Cast, casts_for
+from connectors.postgres.columns import DELETED_AT
+from connectors.postgres.dead_letters import digests_of
 from connectors.postgres.errors import raise_alone, translate
 from connectors.postgres.position import read_position
-from connectors.postgres.types import target_type
+from connectors.postgres.schema import column_types
+from connectors.postgres.sql import filled
+from connectors.postgres.types import NativeArray, target_type
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import StructField
 
+    from connectors.postgres.modes import Deletes
     from connectors.postgres.schema import TargetName
 
 __all__ = ["PostgresImage"]
@@ -28,18 +36,49 @@ Connection = psycopg.Connection[Any]
 class PostgresImage:
     """Lives inside one REPEATABLE READ transaction: position and rows are of the same moment."""
 
-    def __init__(self, connection: Connection, target: TargetName, source: Source) -> None:
+    def __init__(
+        self, connection: Connection, target: TargetName, source: Source, columns: tuple[str, ...], deletes: Deletes
+    ) -> None:
+        """``source`` has the target's names; ``columns`` are those of the source that it came from."""
         self._connection = connection
+        # Where policies hold for this role they would hide rows from it: better an error than a false answer
+        connection.execute("set local row_security = off")
         self._target = target
         self._source = source
+        self._deletes = deletes
+        self.columns = columns
         self._position = read_position(connection, str(target))
+        self.set_aside = digests_of(connection, str(target))
+        # A target that lacks a column says so when it is asked for rows
+        found = column_types(connection, target)
+        # One that is taken over has no such column yet, and so no row that is marked
+        self._marks = deletes == "soft" and DELETED_AT in found
+        self._found = found
+
+    @cached_property
+    def _casts(self) -> dict[str, Cast]:
+        """Not before rows are asked for: a position can be told whatever the types are."""
+        fields = self._source.schema.fields
+        there = all(field.name in self._found and target_type(field.dataType) for field in fields)
+        return casts_for(str(self._target), self._source.schema, self._found) if there else {}
+
+    @property
+    def by_element(self) -> tuple[str, ...]:
+        fields = zip(self.columns, self._source.schema.fields, strict=True)
+        return tuple(name for name, field in fields if isinstance(field.dataType, NativeArray))
+
+    @property
+    def keeps_deleted(self) -> bool:
+        return self._deletes == "ignore"
 
     @property
     def position(self) -> Position:
         return self._position
 
     def row_count(self) -> int:
-        ((count,),) = self._execute(sql.SQL("select count(*) from {}").format(self._target.identifier))
+        ((count,),) = self._execute(
+            sql.SQL("select count(*) from {} t {}").format(self._target.identifier, self._alive)
+        )
         return int(count)
 
     def digest(self, buckets: int) -> Mapping[int, BucketDigest]:
@@ -57,6 +96,12 @@ class PostgresImage:
             cursor.execute(query)
             for key, row, shown in cursor:
                 yield RowDigest(key, row, shown)
+
+    @property
+    def _alive(self) -> sql.Composable:
+        if not self._marks:
+            return sql.SQL("")
+        return sql.SQL("where t.{} is null").format(sql.Identifier(DELETED_AT))
 
     def _execute(self, query: sql.Composed) -> list[tuple[Any, ...]]:
         with self._failures():
@@ -83,7 +128,7 @@ class PostgresImage:
         fields = self._source.schema.fields
         names = [field.name for field in fields]
         texts = sql.SQL(", ").join(
-            sql.SQL("{} as {}").format(_text(sql.Identifier(field.name), field.dataType), sql.Identifier(f"t{number}"))
+            sql.SQL("{} as {}").format(self._text(field), sql.Identifier(f"t{number}"))
             for number, field in enumerate(fields)
         )
         keys = [names.index(name) for name in self._source.key]
@@ -99,45 +144,33 @@ class PostgresImage:
         return sql.SQL(
             "select ({number} % {buckets})::int as bucket, key_digest, row_digest, key_text from ("
             "select md5({key}) as key_digest, md5({row}) as row_digest, key_text from ("
-            "select {texts}, {shown}::text as key_text from {target}) t offset 0) d"
+            "select {texts}, {shown}::text as key_text from {target} t {alive}) t offset 0) d {others}"
         ).format(
             number=_number(sql.SQL("key_digest"), 8),
             buckets=sql.Literal(buckets),
-            key=_framed(keys),
-            row=_framed(range(len(fields))),
+            key=framed(sql.Identifier(f"t{number}") for number in keys),
+            row=framed(sql.Identifier(f"t{number}") for number in range(len(fields))),
             texts=texts,
             shown=shown,
             target=self._target.identifier,
+            alive=self._alive,
+            others=sql.SQL("where key_digest <> all ({})").format(sql.Literal(sorted(self.set_aside)))
+            if self.set_aside
+            else sql.SQL(""),
         )
 
-
-def _framed(columns: Collection[int]) -> sql.Composed:
-    return sql.SQL(" || ").join(
-        sql.SQL("coalesce(char_length({0})::text || ':' || {0}, '~')").format(sql.Identifier(f"t{number}"))
-        for number in columns
-    )
+    def _text(self, field: StructField) -> sql.Composable:
+        cast, column = self._casts.get(field.name, PLAIN), sql.Identifier(field.name)
+        value = sql.SQL("({})").format(filled(cast.back, column, parameters=False))
+        text = canonical_text(value, field.dataType)
+        if cast.returns is None:
+            return text
+        # In no text of such a type is there a question mark
+        return sql.SQL("case when ({}) is false then '?' || {}::text else {} end").format(
+            filled(cast.returns, column, parameters=False), column, text
+        )
 
 
 def _number(digest: sql.SQL, digits: int) -> sql.Composed:
     bits = sql.SQL(f"bit({digits * 4})")
     return sql.SQL("('x' || substr({}, 1, {}))::{}::bigint").format(digest, sql.Literal(digits), bits)
-
-
-def _text(column: sql.Identifier, kind: DataType) -> sql.Composed:
-    name = target_type(kind) or ""
-    template = {
-        "boolean": "case when {0} then 't' when not {0} then 'f' end",
-        "real": _FLOAT,
-        "double precision": _FLOAT,
-        "text": "{0}",
-        "bytea": "encode({0}, 'hex')",
-        "date": "({0} - date '1970-01-01')::text",
-        "timestamp with time zone": "(extract(epoch from {0}) * 1000000)::bigint::text",
-        "timestamp without time zone": "rtrim(rtrim(to_char({0}, 'YYYY-MM-DD HH24:MI:SS.US'), '0'), '.')",
-    }.get(name, "{0}::text")
-    return sql.SQL(template).format(column)
-
-
-_FLOAT = (
-    "case when {0} = 'NaN' then 'NaN' else ('x' || encode(float8send({0}::float8), 'hex'))::bit(64)::bigint::text end"
-)

@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from connectors.postgres.modes import (
+    REJECT_LIMIT,
+    Deletes,
+    KeyChanges,
+    Modes,
+    Rejects,
+    SchemaChanges,
+)
 
 if TYPE_CHECKING:
     from cdf.sink import Sink
@@ -53,9 +62,29 @@ def _fold(name: str) -> str:
     return "".join(letter.lower() if letter.isascii() else letter for letter in name)
 
 
+def _check_name(name: str) -> str:
+    if not name or "\0" in name:
+        raise ValueError("must be a name")
+    if len(name.encode()) > _LONGEST_NAME:
+        raise ValueError(f"is longer than {_LONGEST_NAME} bytes, which PostgreSQL would cut off")
+    return name
+
+
 def _check_table(table: str) -> str:
     split_table(table)
     return table
+
+
+def _check_each_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError("names a column twice")
+    return names
+
+
+def _check_rename(names: dict[str, str]) -> dict[str, str]:
+    if len(set(names.values())) < len(names):
+        raise ValueError("gives two columns one name")
+    return names
 
 
 def _check_dsn(dsn: SecretStr) -> SecretStr:
@@ -92,6 +121,73 @@ class PostgresOptions(_Model):
         description="What happens when a change contradicts the target, for example an update of a row that is not "
         "there: `report` makes the target right and counts it, `refuse` stops before anything is written.",
     )
+    include: Annotated[tuple[str, ...], AfterValidator(_check_each_once)] = Field(
+        default=(), title="Columns", description="Only these columns of the source go to the target (default: all)."
+    )
+    exclude: Annotated[tuple[str, ...], AfterValidator(_check_each_once)] = Field(
+        default=(), title="Columns left out", description="These columns of the source do not go to the target."
+    )
+    rename: Annotated[dict[str, Annotated[str, AfterValidator(_check_name)]], AfterValidator(_check_rename)] = Field(
+        default_factory=dict, title="Other names", description="A column of the source, and its name in the target."
+    )
+    metadata: Annotated[
+        tuple[Literal["_commit_version", "_commit_timestamp", "_applied_at"], ...], AfterValidator(_check_each_once)
+    ] = Field(
+        default=(),
+        title="Columns of ours",
+        description="Further columns: the version and the time of the commit that a row's last change came with (for rows "
+        "of the first copy those of the copy), and when it was applied.",
+    )
+    arrays: Literal["jsonb", "native"] = Field(
+        default="jsonb",
+        title="Arrays",
+        description="`native`: arrays of plain elements become PostgreSQL's own (`integer[]`); nested ones stay jsonb.",
+    )
+    deletes: Deletes = Field(
+        default="hard",
+        title="Deletes",
+        description="`hard` deletes the row, `soft` sets its `_deleted_at` (a row that comes back loses it), "
+        "`ignore` leaves it as it is.",
+    )
+    key_changes: KeyChanges = Field(
+        default="follow",
+        title="Key changes",
+        description="An update that changes the key of a row: `follow` deletes the old key and inserts the new one, "
+        "`refuse` stops before anything is written.",
+    )
+    schema_changes: SchemaChanges = Field(
+        default="follow",
+        title="Schema changes",
+        description="`follow` alters the target as the source was altered (columns added, widened, renamed, dropped), "
+        "`add_columns` goes along with new columns only, `refuse` with nothing.",
+    )
+    rejects: Rejects = Field(
+        default="refuse",
+        title="Rejected rows",
+        description="A row that cannot be stored: `refuse` stops before anything of its window is written, `dead_letter` "
+        "sets it aside in deltarelay.dead_letter and applies the others.",
+    )
+    reject_limit: int = Field(
+        default=REJECT_LIMIT,
+        ge=1,
+        title="Most rejected rows",
+        description="With `rejects: dead_letter`: so many rows may be set aside at a time; one more stops the pipeline.",
+    )
+    reject_rows: bool = Field(
+        default=False,
+        title="Keep rejected rows",
+        description="With `rejects: dead_letter`: keep the row itself with its dead letter, not only its key.",
+    )
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> PostgresOptions:
+        if both := set(self.include) & set(self.exclude):
+            raise ValueError(f"include and exclude both name {', '.join(map(repr, sorted(both)))}")
+        if idle := set(self.rename) & set(self.exclude):
+            raise ValueError(f"rename and exclude both name {', '.join(map(repr, sorted(idle)))}")
+        if self.include and (idle := set(self.rename) - set(self.include)):
+            raise ValueError(f"rename names {', '.join(map(repr, sorted(idle)))}, which include leaves out")
+        return self
 
 
 class PostgresKind:
@@ -106,11 +202,27 @@ class PostgresKind:
         return ".".join('"' + part.replace('"', '""') + '"' for part in split_table(options.table))
 
     def build(self, connection: PostgresConnection, options: PostgresOptions, *, pipeline: str) -> Sink:
+        from connectors.postgres.columns import Columns
         from connectors.postgres.sink import PostgresSink
 
         return PostgresSink(
             connection.dsn.get_secret_value(),
             table=options.table,
+            columns=Columns(
+                options.include,
+                options.exclude,
+                dict(options.rename),
+                options.metadata,
+                native_arrays=options.arrays == "native",
+            ),
+            modes=Modes(
+                deletes=options.deletes,
+                key_changes=options.key_changes,
+                schema_changes=options.schema_changes,
+                rejects=options.rejects,
+                reject_limit=options.reject_limit,
+                reject_rows=options.reject_rows,
+            ),
             conflicts=options.conflicts,
             pipeline=pipeline,
         )

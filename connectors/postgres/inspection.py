@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from cdf.errors import TargetNotReady
+from cdf.schema import ChangeKind, SchemaChange, compare
 from cdf.sink import Inspection, Position, Source
 from connectors.postgres import position as positions
+from connectors.postgres.casts import Found, cast
+from connectors.postgres.columns import METADATA_TYPES
+from connectors.postgres.evolve import alters_type, dependents, evolution, why_not
 from connectors.postgres.schema import (
     TargetName,
     add_column,
+    add_comment,
     add_primary_key,
     create_table,
+    holds_values,
     problems_of,
     reflect,
 )
+from connectors.postgres.types import target_type
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 __all__ = ["inspected", "additions", "database_problems", "position_of", "foreign_rows"]
 
@@ -27,28 +35,129 @@ Connection = psycopg.Connection[Any]
 
 
 def inspected(
-    connection: Connection, name: TargetName, source: Source, *, standing: Position | None = None
+    connection: Connection,
+    name: TargetName,
+    source: Source,
+    own: Sequence[str] = (),
+    *,
+    adds_columns: bool = True,
+    standing: Position | None = None,
 ) -> Inspection:
-    """``standing``: look at the target as if its position were this one."""
+    """``source`` has the target's names; ``own`` are the columns of ours that the target has. ``adds_columns``: whether what
+    is missing may be added. ``standing``: look at the target as if its position were this one."""
     problems = database_problems(connection, name)
     position = standing or position_of(connection, name)
     target = reflect(connection, name)
-    problems += problems_of(source, name, target)
+    problems += problems_of(source, name, target, own)
     ddl = list(positions.missing(connection))
+    begins = source.standing or source.schema
+    # What cannot be followed at all is refused with the version that brought it, by whoever reads the log
+    drift = [change for change in compare(begins, source.schema) if why_not(change) is None]
     if target is None:
         if position.version is not None:
             problems.append(
                 f"{name} is gone, but its position ({position.version}) is still recorded: `run --reload` makes it anew"
             )
-        ddl += [create_table(name.identifier, source.schema), add_primary_key(name.identifier, source.key)]
-    else:
+        made = {field.name: Found(kind, kind) for field in begins.fields if (kind := target_type(field.dataType))}
+        ddl += [
+            create_table(name.identifier, begins, own),
+            add_primary_key(name.identifier, source.key),
+            add_comment(name.identifier),
+        ]
+        ddl += evolution(name, drift, made)
+    elif target.is_table:
         if position.version is None and target.can_write and not target.empty:
             problems.append(foreign_rows(name))
-        added = additions(name, {column.name for column in target.columns}, source.schema)
+        found = {column.name: column.found for column in target.columns}
+        gone = [column for column in begins.fieldNames() if column not in found]
+        if position.version is not None and gone:
+            problems.append(
+                f"{name} has no column {', '.join(map(repr, gone))}: its rows would lack the values from before, "
+                "`run --reload` makes it anew"
+            )
+            added = []
+        else:
+            added = additions(name, found, begins, own)
+        if added and not adds_columns:
+            problems.append(f"{name} lacks columns, and schema_changes: refuse keeps them from being added")
+        try:
+            added += evolution(name, drift, found)
+        except TargetNotReady as error:
+            problems.append(f"{error.message} ({error.hint})")
+        if drift and target.can_write:
+            been_ahead = _been_ahead(connection, name, position)
+            problems += _obstacles(connection, name, drift, found, been_ahead=been_ahead)
         if added and not target.owned:
-            problems.append(f"the role does not own {name}, so it cannot add what is missing: " + "; ".join(added))
+            problems.append(f"the role does not own {name}, so it cannot alter it: " + "; ".join(added))
         ddl += added
     return Inspection(position=position, problems=tuple(problems), ddl=tuple(ddl))
+
+
+def _obstacles(
+    connection: Connection,
+    name: TargetName,
+    drift: Sequence[SchemaChange],
+    found: Mapping[str, Found],
+    *,
+    been_ahead: bool,
+) -> Iterator[str]:
+    """What would keep the target from going along with the drift. ``been_ahead``: it has been at a later version."""
+    leaving = {
+        change.before.name
+        for change in drift
+        if change.before is not None and (change.after is None or change.after.name != change.before.name)
+    }
+    for change in drift:
+        before, after = change.before, change.after
+        if before is not None and before.name not in found:
+            continue
+        if before is None:
+            if after is not None and after.name in found and after.name not in leaving:
+                yield from _taken(connection, name, after, found[after.name], been_ahead=been_ahead)
+        elif after is None:
+            for dependent in dependents(connection, name, before.name, altered="dropped"):
+                yield f"{name}: column {before.name!r} was dropped at the source, and {dependent} depends on it: {_HELP}"
+        elif change.kind is ChangeKind.RENAME_COLUMN and after.name in found and after.name not in leaving:
+            yield f"{name} has a column {after.name!r} of its own, as {before.name!r} is called from now on: drop it there"
+        elif change.kind is ChangeKind.CHANGE_TYPE and alters_type(change, found[before.name]):
+            kind = target_type(after.dataType)
+            for dependent in dependents(connection, name, before.name, altered="retyped"):
+                yield f"{name}: column {before.name!r} is to become {kind}, and {dependent} depends on it: {_HELP}"
+
+
+_HELP = "drop that, run again, and create it anew"
+
+
+def _taken(
+    connection: Connection, name: TargetName, field: StructField, held: Found, *, been_ahead: bool
+) -> Iterator[str]:
+    """The target has a column already that the source has added only now."""
+    wanted = target_type(field.dataType)
+    if wanted is not None and cast(wanted, held) is None:
+        yield f"{name}.{field.name} is {held.type}, the source needs {wanted} or a type that holds it"
+    elif not been_ahead and holds_values(connection, name, field.name):
+        yield (
+            f"{name} has a column {field.name!r} of its own with values in it, and the source has added one of that name: "
+            "drop or rename it there"
+        )
+
+
+def _been_ahead(connection: Connection, name: TargetName, position: Position) -> bool:
+    """Whether the position was moved back: what the source has added since may be there, with its values."""
+    try:
+        stands = positions.read_position(connection, str(name)).version
+        moved_back = stands is not None and position.version is not None and stands > position.version
+        ((logged,),) = connection.execute("select to_regclass('deltarelay.position_log') is not null").fetchall()
+        if moved_back or not logged:
+            return moved_back
+        ((found,),) = connection.execute(
+            "select exists (select from deltarelay.position_log"
+            " where target = %s and action in ('rewind', 'set') and from_version > %s)",
+            [str(name), position.version],
+        ).fetchall()
+    except psycopg.errors.InsufficientPrivilege:
+        return False
+    return bool(found)
 
 
 def position_of(connection: Connection, name: TargetName) -> Position:
@@ -65,9 +174,11 @@ def foreign_rows(name: TargetName) -> str:
     )
 
 
-def additions(name: TargetName, there: Collection[str], schema: StructType) -> list[str]:
-    """The statements that add the columns which ``schema`` has and the target has not."""
-    return [add_column(name.identifier, field) for field in schema.fields if field.name not in there]
+def additions(name: TargetName, there: Collection[str], schema: StructType, own: Sequence[str] = ()) -> list[str]:
+    """The statements that add the columns which ``schema``, or we, have and the target has not."""
+    wanted = [(field.name, str(target_type(field.dataType))) for field in schema.fields]
+    wanted += [(mine, METADATA_TYPES[mine]) for mine in own]
+    return [add_column(name.identifier, column, kind) for column, kind in wanted if column not in there]
 
 
 def database_problems(connection: Connection, name: TargetName) -> list[str]:

@@ -8,28 +8,65 @@ columns of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import datetime as dt
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
 
-from cdf.errors import CdfError, KeyViolation, SinkUnavailable, TargetNotReady
+from cdf.canonical import key_digest, plain_decimals
+from cdf.change import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, INSERT
+from cdf.errors import CdfError, RowRejected, SinkUnavailable, TargetNotReady
+from cdf.window import Commit, Window
 from connectors.postgres import position as positions
 from connectors.postgres import staging
+from connectors.postgres.casts import casts_for
+from connectors.postgres.columns import (
+    APPLIED_AT,
+    COMMIT_TIMESTAMP_COLUMN,
+    COMMIT_VERSION_COLUMN,
+    DELETED_AT,
+    METADATA_TYPES,
+)
+from connectors.postgres.dead_letters import forget_all
 from connectors.postgres.errors import raise_alone
 from connectors.postgres.inspection import additions
-from connectors.postgres.schema import IDENTIFIER_BYTES, add_primary_key, column_names, create_table, reflect
-from connectors.postgres.sql import insert_all
+from connectors.postgres.schema import (
+    IDENTIFIER_BYTES,
+    add_comment,
+    add_primary_key,
+    column_types,
+    create_table,
+    reflect,
+)
+from connectors.postgres.sql import insert_all, misfits_of_table
 from connectors.postgres.staging import Staged
 from connectors.postgres.types import check_types
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
     from cdf.window import Snapshot
+    from connectors.postgres.casts import Cast
+    from connectors.postgres.schema import TargetName
     from connectors.postgres.session import Session
 
-__all__ = ["copy_snapshot", "put_in_place", "move_to_its_place", "refuse_rows", "key_violation", "analyze"]
+__all__ = [
+    "copy_snapshot",
+    "put_in_place",
+    "begin_target",
+    "add_own",
+    "as_window",
+    "refuse_misfits",
+    "refuse_misfits_of",
+    "move_to_its_place",
+    "refuse_rows",
+    "key_violation",
+    "analyze",
+]
 
 LOAD_TRIES = 3
 
@@ -54,6 +91,8 @@ def copy_snapshot(session: Session, snapshot: Snapshot, *, create: str | None = 
             session.drop("load")
             raise_alone(session.copy_failure(error, snapshot, snapshot.read))
         if recount(session, staged):
+            if session.history is not None:
+                session.history.copied(staged.rows)
             return staged
     session.drop("load")
     raise SinkUnavailable(
@@ -68,8 +107,11 @@ def recount(session: Session, staged: Staged) -> bool:
     return found == (staged.rows,)
 
 
-def put_in_place(session: Session, snapshot: Snapshot) -> tuple[str, ...]:
-    """Make the copied rows the target, and record the position, in one transaction. → the DDL that was run"""
+def put_in_place(session: Session, snapshot: Snapshot, own: Sequence[str]) -> tuple[str, ...]:
+    """Make the copied rows the target, and record the position, in one transaction. → the DDL that was run
+
+    ``own``: the columns of ours that the target has; they tell of the snapshot what they tell of a window's commits.
+    """
     lease, name, loaded = session.held(), session.target, session.own_table("load")
     ddl: tuple[str, ...] = ()
     keyed = True
@@ -78,23 +120,49 @@ def put_in_place(session: Session, snapshot: Snapshot) -> tuple[str, ...]:
         existing = reflect(connection, name) is not None
         with session.committed(snapshot.version), connection.transaction() as transaction:
             positions.lock_position(connection, lease, expected=None, first=None)
+            # Rows that policies hide from this role are rows of others all the same
+            connection.execute("set local row_security = off")
             try:
                 connection.execute(add_primary_key(loaded, snapshot.key))
             except (psycopg.errors.UniqueViolation, psycopg.errors.NotNullViolation):
                 keyed = False
                 raise psycopg.Rollback(transaction) from None
+            add_own(connection, loaded, own, snapshot)
             if existing:
-                ddl = _insert_into_existing(connection, session, snapshot)
+                ddl = _insert_into_existing(connection, session, snapshot, own)
             else:
+                forget_all(connection, str(name))
                 move_to_its_place(session, connection.execute, name_key=True)
-                ddl = (create_table(name.identifier, snapshot.schema), add_primary_key(name.identifier, snapshot.key))
+                connection.execute(add_comment(name.identifier))
+                ddl = made_by(name, snapshot, own)
             positions.move_position(
                 connection, lease, expected=None, version=snapshot.version, table_id=snapshot.table_id
             )
+            session.record(connection)
     if not keyed:
         session.drop("load")
         raise_alone(key_violation(snapshot))  # not before the transaction has ended: it reads the source again
     return ddl
+
+
+def refuse_misfits(target: str, counts: Mapping[str, int]) -> None:
+    """``counts``: column → rows whose value does not fit into it."""
+    if any(counts.values()):
+        columns = ", ".join(f"{name!r} ({count} rows)" for name, count in counts.items() if count)
+        raise RowRejected(
+            f"values do not fit into the columns of {target}: {columns}",
+            hint="alter these columns to wider types, correct the values at the source, "
+            "or set rejects: dead_letter to apply the others",
+        )
+
+
+def refuse_misfits_of(
+    connection: Connection, target: str, loaded: sql.Identifier, schema: StructType, casts: Mapping[str, Cast]
+) -> None:
+    statement, columns = misfits_of_table(loaded, schema, casts)
+    if statement is not None:
+        row = connection.execute(statement).fetchone()
+        refuse_misfits(target, dict(zip(columns, row or (), strict=True)))
 
 
 def analyze(session: Session) -> None:
@@ -103,16 +171,89 @@ def analyze(session: Session) -> None:
         session.main().execute(sql.SQL("analyze {}").format(session.target.identifier))
 
 
-def _insert_into_existing(connection: Connection, session: Session, snapshot: Snapshot) -> tuple[str, ...]:
-    name, target, loaded = session.target, session.target.identifier, session.own_table("load")
-    connection.execute(sql.SQL("lock table {} in share row exclusive mode").format(target))
+def with_keys(snapshot: Snapshot, digests: Collection[str]) -> DataFrame:
+    """The snapshot's rows under these keys, which are told by their digests (``cdf.canonical``)."""
+    from pyspark.sql import functions as F
+
+    wanted = snapshot.read()
+    of = wanted.sparkSession.createDataFrame([(digest,) for digest in digests], "_digest string")
+    with plain_decimals(wanted.sparkSession):
+        marked = wanted.withColumn("_deltarelay_digest", key_digest(snapshot.schema, snapshot.key))
+    found = marked.join(F.broadcast(of), marked["_deltarelay_digest"] == of["_digest"], "left_semi")
+    return found.drop("_deltarelay_digest")
+
+
+def made_by(name: TargetName, snapshot: Snapshot, own: Sequence[str]) -> tuple[str, ...]:
+    """The statements that make a target of ours."""
+    made = create_table(name.identifier, snapshot.schema, own)
+    return (made, add_primary_key(name.identifier, snapshot.key), add_comment(name.identifier))
+
+
+def begin_target(connection: Connection, session: Session, snapshot: Snapshot, own: Sequence[str]) -> tuple[str, ...]:
+    """Inside the transaction that fills it: the target is there, and empty. → the DDL that was run"""
+    forget_all(connection, str(session.target))  # of another table that had this name
+    if not column_types(connection, session.target):
+        made = made_by(session.target, snapshot, own)
+        for statement in made:
+            connection.execute(statement)
+        return made
+    connection.execute(sql.SQL("lock table {} in share row exclusive mode").format(session.target.identifier))
     refuse_rows(connection, session)
-    ddl = tuple(additions(name, column_names(connection, name), snapshot.schema))
+    return ()
+
+
+def add_own(connection: Connection, loaded: sql.Identifier, own: Sequence[str], snapshot: Snapshot) -> None:
+    """The columns of ours, with one value for all rows: no row is written for that."""
+    values: dict[str, sql.Composable] = {
+        COMMIT_VERSION_COLUMN: sql.Literal(snapshot.version),
+        COMMIT_TIMESTAMP_COLUMN: sql.Literal(snapshot.timestamp),
+        APPLIED_AT: sql.SQL("now()"),
+        DELETED_AT: sql.SQL("null"),
+    }
+    for name in own:
+        column, kind = sql.Identifier(name), sql.SQL(METADATA_TYPES[name])
+        statement = sql.SQL("alter table {} add column {} {} default {}")
+        connection.execute(statement.format(loaded, column, kind, values[name]))
+        connection.execute(sql.SQL("alter table {} alter column {} drop default").format(loaded, column))
+
+
+def _insert_into_existing(
+    connection: Connection, session: Session, snapshot: Snapshot, own: Sequence[str]
+) -> tuple[str, ...]:
+    name, target, loaded = session.target, session.target.identifier, session.own_table("load")
+    begin_target(connection, session, snapshot, own)
+    ddl = tuple(additions(name, column_types(connection, name), snapshot.schema, own))
     for statement in ddl:
         connection.execute(statement)
-    connection.execute(insert_all(target, loaded, snapshot.schema))
+    casts = casts_for(str(name), snapshot.schema, column_types(connection, name))
+    refuse_misfits_of(connection, str(name), loaded, snapshot.schema, casts)
+    connection.execute(insert_all(target, loaded, snapshot.schema, casts, own))
     connection.execute(sql.SQL("drop table {}").format(loaded))
     return ddl
+
+
+def as_window(snapshot: Snapshot) -> Window:
+    """A snapshot's rows as the inserts of one commit, for the way that a window's rows take."""
+    from pyspark.sql import functions as F
+
+    def read() -> DataFrame:
+        return snapshot.read().select(
+            "*",
+            F.lit(INSERT).alias(CHANGE_TYPE),
+            F.lit(snapshot.version).cast("bigint").alias(COMMIT_VERSION),
+            F.lit(snapshot.timestamp).cast("timestamp").alias(COMMIT_TIMESTAMP),
+        )
+
+    at = snapshot.timestamp or dt.datetime.fromtimestamp(0, dt.UTC)
+    return Window(
+        table=snapshot.table,
+        table_id=snapshot.table_id,
+        schema=snapshot.schema,
+        key=snapshot.key,
+        commits=(Commit(snapshot.version, at, change_files=1, change_bytes=2**62),),
+        read=read,
+        commit_sha256=lambda _: "",
+    )
 
 
 def refuse_rows(connection: Connection, session: Session) -> None:
@@ -150,25 +291,10 @@ def move_to_its_place(session: Session, run: Callable[[sql.Composed], object], *
 
 def key_violation(snapshot: Snapshot) -> CdfError:
     try:
-        faults = snapshot.key_faults()
+        violation = snapshot.key_violation()
     except Exception as error:
         return snapshot.failure(error)
-    parts = []
-    if faults.duplicate_keys:
-        parts.append(f"{faults.duplicate_keys} keys occur more than once")
-    if faults.null_rows:
-        parts.append(f"{faults.null_rows} rows have a null in the key")
-    if not parts:
-        return SinkUnavailable(
-            f"the copy of {snapshot.table} holds rows twice that the source holds once: a task was run twice",
-            hint="nothing was loaded: run again, with spark.speculation off",
-        )
-    return KeyViolation(
-        f"version {snapshot.version} of {snapshot.table} cannot be keyed by ({', '.join(snapshot.key)}): "
-        + " and ".join(parts),
-        hint="name the columns that identify a row, or repair the source and start at a later version",
-        table=snapshot.table,
-        version=snapshot.version,
-        duplicate_keys=faults.duplicate_keys,
-        null_rows=faults.null_rows,
+    return violation or SinkUnavailable(
+        f"the copy of {snapshot.table} holds rows twice that the source holds once: a task was run twice",
+        hint="nothing was loaded: run again, with spark.speculation off",
     )

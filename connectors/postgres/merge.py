@@ -11,15 +11,20 @@ from psycopg import sql
 from cdf.errors import SinkUnavailable, TargetNotReady
 from cdf.sink import Position
 from connectors.postgres import position as positions
+from connectors.postgres.casts import Cast, casts_for
+from connectors.postgres.columns import DELETED_AT
+from connectors.postgres.dead_letters import CLASHES, clash, forget_all
 from connectors.postgres.errors import raise_alone
 from connectors.postgres.inspection import additions
-from connectors.postgres.load import key_violation, refuse_rows
-from connectors.postgres.schema import add_primary_key, column_names
+from connectors.postgres.load import add_own, key_violation, refuse_misfits_of, refuse_rows
+from connectors.postgres.schema import add_primary_key, column_types, further_columns, reached_by_deletes
+from connectors.postgres.sql import filled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping, Sequence
 
     from cdf.window import Snapshot
+    from connectors.postgres.modes import Deletes
     from connectors.postgres.session import Session
 
 __all__ = ["add_key", "merge"]
@@ -46,20 +51,53 @@ def add_key(session: Session, snapshot: Snapshot) -> None:
         raise_alone(key_violation(snapshot))
 
 
-def merge(session: Session, snapshot: Snapshot, rows: int, *, before: Position) -> tuple[str, ...]:
+def merge(
+    session: Session,
+    snapshot: Snapshot,
+    rows: int,
+    own: Sequence[str],
+    deletes: Deletes,
+    *,
+    before: Position,
+    action: str | None,
+) -> tuple[str, ...]:
     """Rows, columns and position in one transaction. → the DDL that was run"""
+    try:
+        return _merged(session, snapshot, rows, own, deletes, before=before, action=action, leaving=False)
+    except CLASHES as error:
+        # Values may change places under a second unique index, of which an UPDATE sees one row after the other
+        reached = reached_by_deletes(session.main(), session.target)
+        if reached is not None:
+            raise_alone(clash(session.target, error, reached))
+    return _merged(session, snapshot, rows, own, deletes, before=before, action=action, leaving=True)
+
+
+def _merged(
+    session: Session,
+    snapshot: Snapshot,
+    rows: int,
+    own: Sequence[str],
+    deletes: Deletes,
+    *,
+    before: Position,
+    action: str | None,
+    leaving: bool,
+) -> tuple[str, ...]:
+    """``leaving``: the rows that differ leave before the first of them comes back."""
     lease, target, loaded = session.held(), session.target, session.own_table("load")
     connection = session.main()
     with connection.transaction():
         positions.lock_position(connection, lease, expected=before.version, first=None)
         # Where policies hold for this role they would hide rows from it: better an error than half a target
         connection.execute("set local row_security = off")
-        ddl = tuple(additions(target, column_names(connection, target), snapshot.schema))
+        ddl = tuple(additions(target, column_types(connection, target), snapshot.schema, own))
         # New columns need the table for themselves; otherwise readers go on as if nothing happened
         mode = sql.SQL("access exclusive" if ddl else "share row exclusive")
+        patience = connection.execute("select current_setting('lock_timeout')").fetchone()
+        assert patience is not None
         connection.execute(sql.SQL("set local lock_timeout = {}").format(sql.Literal(LOCK_TIMEOUT)))
         connection.execute(sql.SQL("lock table {} in {} mode").format(target.identifier, mode))
-        connection.execute("set local lock_timeout = 0")
+        connection.execute("select set_config('lock_timeout', %s, true)", patience)  # of rows, which others may hold
         if before.version is None:
             refuse_rows(connection, session)
         for statement in ddl:
@@ -69,54 +107,110 @@ def merge(session: Session, snapshot: Snapshot, rows: int, *, before: Position) 
                 "the copy lost its rows: the server was restarted meanwhile",
                 hint="nothing was changed: run again",
             )
-        written = {
-            kind: connection.execute(statement).rowcount
-            for kind, statement in _statements(target.identifier, loaded, snapshot).items()
-        }
-        if _count(connection, target.identifier) != rows:
+        casts = casts_for(str(target), snapshot.schema, column_types(connection, target))
+        refuse_misfits_of(connection, str(target), loaded, snapshot.schema, casts)
+        add_own(connection, loaded, own, snapshot)
+        connection.execute("set constraints all deferred")
+        aside = session.own_table("aside") if leaving else None
+        further = further_columns(connection, target, {*snapshot.schema.fieldNames(), *own}) if leaving else ()
+        statements = _statements(target.identifier, loaded, snapshot, casts, own, deletes, aside, further)
+        written = {kind: connection.execute(statement).rowcount for kind, statement in statements.items()}
+        written = {kind: written[kind] for kind in ("deletes", "updates", "inserts") if kind in written}
+        held = _count(connection, target.identifier, alive=deletes == "soft")
+        if (held < rows) if deletes == "ignore" else held != rows:
             raise TargetNotReady(
                 f"{target} does not hold the rows that were written to it: a trigger or a rule changes them",
                 hint="take it off the table, and reload again",
             )
         connection.execute(sql.SQL("drop table {}").format(loaded))
         after = Position(version=snapshot.version, table_id=snapshot.table_id)
-        positions.move_recorded(connection, lease, before=before, to=after, action="reload")
+        forget_all(connection, str(target))  # each row of the source is stored now
+        positions.move_recorded(connection, lease, before=before, to=after, action=action)
+        session.record(connection, **written)
     log.info("merged", extra={"target": str(target), **written})
     return ddl
 
 
-def _statements(target: sql.Identifier, loaded: sql.Identifier, snapshot: Snapshot) -> dict[str, sql.Composed]:
-    names = snapshot.schema.fieldNames()
-    others = [name for name in names if name not in snapshot.key]
-    same_key = sql.SQL(" and ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in snapshot.key)
-    statements = {
-        "deletes": sql.SQL("delete from {} t where not exists (select from {} s where {})").format(
-            target, loaded, same_key
+def _statements(
+    target: sql.Identifier,
+    loaded: sql.Identifier,
+    snapshot: Snapshot,
+    casts: Mapping[str, Cast],
+    own: Sequence[str],
+    deletes: Deletes,
+    aside: sql.Identifier | None,
+    further: Sequence[str],
+) -> dict[str, sql.Composed]:
+    """``aside``: a table of ours to be, for the rows that leave before they come back. ``further``: the target's columns
+    that are none of the source's, for which there is nothing but the row that leaves."""
+    names, key = snapshot.schema.fieldNames(), snapshot.key
+    values = {name: filled(casts[name].value, sql.Identifier("s", name), parameters=False) for name in names}
+    values |= {name: sql.Identifier("s", name) for name in own}
+    others = [name for name in names if name not in key]
+    same_key = sql.SQL(" and ").join(sql.SQL("t.{} = {}").format(sql.Identifier(name), values[name]) for name in key)
+    mark = sql.Identifier("t", DELETED_AT)
+    statements: dict[str, sql.Composed] = {}
+    gone = sql.SQL("where not exists (select from {} s where {})").format(loaded, same_key)
+    if deletes == "hard":
+        statements["deletes"] = sql.SQL("delete from {} t ").format(target) + gone
+    elif deletes == "soft":
+        statements["deletes"] = sql.SQL("update {} t set {} = now() {} and {} is null").format(
+            target, sql.Identifier(DELETED_AT), gone, mark
         )
-    }
-    if others:
-        # Compared by their bytes: `is distinct from` takes -0.0 for 0.0, 1.50 in jsonb for 1.5, and what a collation says
+    # Compared by their bytes: `is distinct from` takes -0.0 for 0.0, 1.50 in jsonb for 1.5, and what a collation says
+    differs = [
+        sql.SQL("row({})::record *<> row({})::record").format(
+            sql.SQL(", ").join(sql.Identifier("t", name) for name in others),
+            sql.SQL(", ").join(values[name] for name in others),
+        )
+    ] * bool(others)
+    if deletes == "soft":
+        differs.append(sql.SQL("{} is not null").format(mark))
+    # A column of ours may have come later than the row
+    later = sql.SQL("{} is null and {} is not null")
+    differs += [later.format(sql.Identifier("t", name), values[name]) for name in own if name != DELETED_AT]
+    written = [*others, *own]
+    if differs and aside is not None:
+        statements["make"] = sql.SQL("create unlogged table {} as select * from {} with no data").format(aside, target)
+        statements["take"] = sql.SQL(
+            "with gone as (delete from {} t using {} s where {} and ({}) returning t.*) insert into {} select * from gone"
+        ).format(target, loaded, same_key, sql.SQL(" or ").join(differs), aside)
         statements["updates"] = sql.SQL(
-            "update {} t set {} from {} s where {} and row({})::record *<> row({})::record"
+            "insert into {} ({}) overriding system value select {} from {} s join {} t on {}"
         ).format(
             target,
-            sql.SQL(", ").join(sql.SQL("{0} = s.{0}").format(sql.Identifier(name)) for name in others),
+            sql.SQL(", ").join(map(sql.Identifier, [*values, *further])),
+            sql.SQL(", ").join([*values.values(), *(sql.Identifier("t", name) for name in further)]),
+            loaded,
+            aside,
+            same_key,
+        )
+        statements["drop"] = sql.SQL("drop table {}").format(aside)
+    elif differs:
+        statements["updates"] = sql.SQL("update {} t set {} from {} s where {} and ({})").format(
+            target,
+            sql.SQL(", ").join(sql.SQL("{} = {}").format(sql.Identifier(name), values[name]) for name in written),
             loaded,
             same_key,
-            _listed(others, "t."),
-            _listed(others, "s."),
+            sql.SQL(" or ").join(differs),
         )
     statements["inserts"] = sql.SQL(
-        "insert into {} ({}) select {} from {} s where not exists (select from {} t where {}) order by {}"
-    ).format(target, _listed(names), _listed(names, "s."), loaded, target, same_key, _listed(snapshot.key, "s."))
+        "insert into {} ({}) overriding system value select {} from {} s "
+        "where not exists (select from {} t where {}) order by {}"
+    ).format(
+        target,
+        sql.SQL(", ").join(map(sql.Identifier, values)),
+        sql.SQL(", ").join(values.values()),
+        loaded,
+        target,
+        same_key,
+        sql.SQL(", ").join(sql.Identifier("s", name) for name in key),
+    )
     return statements
 
 
-def _listed(names: Iterable[str], prefix: str = "") -> sql.Composed:
-    return sql.SQL(", ").join(sql.SQL(prefix) + sql.Identifier(name) for name in names)
-
-
-def _count(connection: Connection, table: sql.Identifier) -> int:
-    row = connection.execute(sql.SQL("select count(*) from {}").format(table)).fetchone()
+def _count(connection: Connection, table: sql.Identifier, *, alive: bool = False) -> int:
+    marked = sql.SQL(" where {} is null").format(sql.Identifier(DELETED_AT)) if alive else sql.SQL("")
+    row = connection.execute(sql.SQL("select count(*) from {}{}").format(table, marked)).fetchone()
     assert row is not None
     return int(row[0])

@@ -8,12 +8,13 @@ import psycopg
 
 from cdf.errors import WindowOutOfOrder
 from connectors.postgres import position as positions
-from connectors.postgres.inspection import inspected
 from connectors.postgres.reload import log_problems
 from connectors.postgres.schema import reflect
 
 if TYPE_CHECKING:
-    from cdf.sink import Position, Source
+    from collections.abc import Callable, Sequence
+
+    from cdf.sink import Position
     from connectors.postgres.schema import TargetName
     from connectors.postgres.session import Session
 
@@ -23,14 +24,14 @@ Connection = psycopg.Connection[Any]
 
 
 def move_problems(
-    connection: Connection, name: TargetName, source: Source, *, before: Position, to: Position
+    connection: Connection, name: TargetName, inspect: Callable[[], Sequence[str]], *, before: Position
 ) -> list[str]:
-    """What would stop a run once the position is ``to``."""
+    """What would stop a run once the position is moved: ``inspect`` looks at the target as if it were."""
     if before.version is None:
         target = reflect(connection, name)
         if target is None or (target.can_write and target.empty):
             return [f"{name} holds no rows that could be taken over: `deltarelay run` fills it from a snapshot"]
-    return [*inspected(connection, name, source, standing=to).problems, *log_problems(connection)]
+    return [*inspect(), *log_problems(connection)]
 
 
 def move_position(

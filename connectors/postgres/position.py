@@ -26,6 +26,7 @@ from psycopg.types.json import Jsonb
 
 from cdf.errors import Fenced, LeaseHeld, WindowOutOfOrder
 from cdf.sink import Position, PositionRecord, Standing
+from connectors.postgres import runs
 
 __all__ = [
     "CREATE",
@@ -47,6 +48,7 @@ log = logging.getLogger("deltarelay.postgres")
 
 LEASE_SECONDS = 15.0
 RENEW_SECONDS = 4.0
+LOCK_SECONDS = 60.0
 
 Connection = psycopg.Connection[Any]
 
@@ -83,6 +85,7 @@ create table if not exists deltarelay.progress (
     at       timestamptz not null,
     figures  jsonb not null
 )""",
+    runs.CREATE,
 )
 
 
@@ -101,19 +104,20 @@ def missing(connection: Connection) -> tuple[str, ...]:
     return tuple(statement for statement, there in zip(CREATE, _present(connection), strict=True) if not there)
 
 
-def _present(connection: Connection) -> tuple[bool, bool, bool, bool]:
-    """Whether the schema, the positions, their log and the progress are there."""
+def _present(connection: Connection) -> tuple[bool, bool, bool, bool, bool]:
+    """Whether the schema, the positions, their log, the progress and the history are there."""
     found = connection.execute(
         """
         select count(distinct n.oid) > 0, count(*) filter (where c.relname = 'position') > 0,
                count(*) filter (where c.relname = 'position_log') > 0,
-               count(*) filter (where c.relname = 'progress') > 0
+               count(*) filter (where c.relname = 'progress') > 0,
+               count(*) filter (where c.relname = 'runs') > 0
           from pg_namespace n left join pg_class c on c.relnamespace = n.oid
          where n.nspname = 'deltarelay'
         """
     ).fetchone()
     assert found is not None
-    return (found[0], found[1], found[2], found[3])
+    return (found[0], found[1], found[2], found[3], found[4])
 
 
 def read_position(connection: Connection, target: str) -> Position:
@@ -173,7 +177,14 @@ def take_lease(connection: Connection, target: str, *, pipeline: str, source: st
 def lock_position(connection: Connection, lease: Lease, *, expected: int | None, first: int | None) -> None:
     """Inside the applying transaction: hold the row, and make sure that this runner may go on from ``expected``."""
     # A driver that freezes or loses its host here must not hold the row: its successor waits one lease, not for TCP
-    connection.execute("set local idle_in_transaction_session_timeout = '15s'")
+    # Somebody else's lock on the target is waited for, but not for ever; a limit of the role or the dsn counts instead
+    connection.execute(
+        """
+        select set_config('idle_in_transaction_session_timeout', '15s', true),
+               case when current_setting('lock_timeout') = '0' then set_config('lock_timeout', %s, true) end
+        """,
+        [f"{LOCK_SECONDS * 1000:.0f}ms"],
+    )
     row = connection.execute(
         "select epoch, version from deltarelay.position where target = %s for update", [lease.target]
     ).fetchone()
@@ -205,12 +216,21 @@ def move_position(connection: Connection, lease: Lease, *, expected: int | None,
 
 
 def move_recorded(
-    connection: Connection, lease: Lease, *, before: Position, to: Position, action: str, reason: str | None = None
+    connection: Connection,
+    lease: Lease,
+    *,
+    before: Position,
+    to: Position,
+    action: str | None,
+    reason: str | None = None,
 ) -> None:
-    """Inside the transaction: move the position otherwise than by a window, and leave a record of who did it, and why."""
+    """Inside the transaction: move the position, and leave a record of who did it, and why. No ``action``: no record, as for
+    every window."""
     assert to.version is not None
     assert to.table_id is not None
     move_position(connection, lease, expected=before.version, version=to.version, table_id=to.table_id)
+    if action is None:
+        return
     connection.execute(
         """
         insert into deltarelay.position_log (target, pipeline, action, from_version, to_version, os_user, reason)
@@ -228,7 +248,7 @@ def _os_user() -> str:
 
 
 def read_standing(connection: Connection, target: str, *, most_records: int) -> Standing:
-    _, positions_there, log_there, _ = _present(connection)
+    _, positions_there, log_there, *_ = _present(connection)
     if not positions_there:
         return Standing()
     row = connection.execute(

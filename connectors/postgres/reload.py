@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -23,22 +24,35 @@ from cdf.errors import SinkUnavailable
 from cdf.sink import Position
 from connectors.postgres import merge
 from connectors.postgres import position as positions
+from connectors.postgres.casts import Found, chosen_by_somebody
+from connectors.postgres.columns import with_own
+from connectors.postgres.dead_letters import forget_all
 from connectors.postgres.dress import Dressing
 from connectors.postgres.errors import raise_alone
 from connectors.postgres.inspection import additions, database_problems, foreign_rows, position_of
-from connectors.postgres.load import copy_snapshot, key_violation, move_to_its_place, refuse_rows
-from connectors.postgres.schema import add_primary_key, create_table, problems_of, reflect
+from connectors.postgres.load import add_own, copy_snapshot, key_violation, move_to_its_place, refuse_rows
+from connectors.postgres.schema import (
+    add_comment,
+    add_primary_key,
+    column_types,
+    create_table,
+    holds_values,
+    problems_of,
+    reflect,
+)
 from connectors.postgres.shape import Shape, create_shaped, read_shape
+from connectors.postgres.types import target_type
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from cdf.sink import Source
     from cdf.window import Snapshot
+    from connectors.postgres.modes import Deletes
     from connectors.postgres.schema import TargetName
     from connectors.postgres.session import Session
 
-__all__ = ["reload_problems", "log_problems", "reload"]
+__all__ = ["reload_problems", "log_problems", "reasons_to_merge", "InUse", "reload"]
 
 log = logging.getLogger("deltarelay.postgres")
 
@@ -49,51 +63,69 @@ LOCK_TIMEOUT = "1s"
 Connection = psycopg.Connection[Any]
 
 
-def reload_problems(connection: Connection, name: TargetName, source: Source) -> list[str]:
+def reload_problems(
+    connection: Connection, name: TargetName, source: Source, own: Sequence[str], deletes: Deletes
+) -> list[str]:
     """Everything that would stop a reload. Other than for a run, what the target holds now hardly counts."""
     problems = database_problems(connection, name) + log_problems(connection)
     target, shape = reflect(connection, name), read_shape(connection, name)
-    merged = shape is not None and _merges(shape, source.schema)
-    problems += problems_of(source, name, target if merged or (target and not target.is_table) else None)
+    found = column_types(connection, name)
+    reasons = () if shape is None else reasons_to_merge(shape, source.schema, own, found, deletes)
+    merged = bool(reasons)
+    problems += problems_of(source, name, target if merged or (target and not target.is_table) else None, own)
+    whole = with_own(source.schema, own)
     if target is None or shape is None or not target.is_table:
         return problems
     if not target.empty and position_of(connection, name).version is None:
         problems.append(foreign_rows(name))
     if not merged:
-        gone = {column.name for column in shape.left_over(source.schema)}
+        gone = {column.name for column in shape.left_over(whole)}
         problems += [
             f"{name} has a column {column!r} with values in it that the source has never had: "
             "drop it, or give it a default if it is your own"
             for column in sorted(gone - source.former)
-            if _holds_values(connection, name, column)
+            if holds_values(connection, name, column)
         ]
         return problems + [
             f"{name}.{column.name} is generated from columns that the source no longer has: drop it"
-            for column in shape.kept(source.schema)
+            for column in shape.kept(whole)
             if column.generated_from & gone
         ]
-    why = ", ".join(_reasons(shape, source.schema))
+    why = ", ".join(reasons)
     problems += [
         f"the source no longer has a column {column.name!r}, and {name} cannot be replaced by a new table ({why}): "
         "drop the column there, or give it a default if it is your own"
-        for column in shape.left_over(source.schema)
+        for column in shape.left_over(whole)
     ]
-    added = additions(name, {column.name for column in target.columns}, source.schema)
+    added = additions(name, found, source.schema, own)
     if added and not target.owned:
         problems.append(f"the role does not own {name}, so it cannot add what is missing: " + "; ".join(added))
     return problems
 
 
 def reload(
-    session: Session, snapshot: Snapshot, *, before: Position, seconds: dict[str, float]
+    session: Session,
+    snapshot: Snapshot,
+    own: Sequence[str],
+    deletes: Deletes,
+    *,
+    before: Position,
+    seconds: dict[str, float],
+    action: str | None = "reload",
+    must_merge: bool = False,
+    confirm: Callable[[], None] = lambda: None,
 ) -> tuple[int, tuple[str, ...]]:
-    """→ rows, the statements that were run"""
+    """→ rows, the statements that were run. ``action``: what the record of the position says, if there is to be one.
+    ``must_merge``: the table stays, also where another could take its place. ``confirm`` is called between reading the rows
+    and making them durable."""
     with session.errors("looking at the target"):
         shape = read_shape(session.main(), session.target)
-    merging = shape is not None and _merges(shape, snapshot.schema)
-    if shape is not None and merging:
-        why = list(_reasons(shape, snapshot.schema))
-        log.info("merging, because a new table would lose", extra={"target": str(session.target), "dependents": why})
+        found = column_types(session.main(), session.target)
+    why = () if shape is None else reasons_to_merge(shape, snapshot.schema, own, found, deletes)
+    merging = must_merge or bool(why)
+    if merging:
+        told = {"target": str(session.target), "dependents": list(why)}
+        log.info("merging, because a new table would lose", extra=told)
     began = time.monotonic()
     create = None
     if merging:
@@ -101,37 +133,45 @@ def reload(
     elif shape is not None:
         create = create_shaped(session.own_table("load"), shape, snapshot.schema)
     rows = copy_snapshot(session, snapshot, create=create).rows
+    confirm()
     seconds["copy"] = round(time.monotonic() - began, 4)
     began = time.monotonic()
     if merging:
         merge.add_key(session, snapshot)
-        ddl = patiently(session, lambda: merge.merge(session, snapshot, rows, before=before))
+        ddl = patiently(
+            session, lambda: merge.merge(session, snapshot, rows, own, deletes, before=before, action=action)
+        )
         seconds["merge"] = round(time.monotonic() - began, 4)
         return rows, ddl
-    dressing = None if shape is None else Dressing(session, shape, snapshot)
+    with session.errors("adding the columns of ours"):
+        add_own(session.main(), session.own_table("load"), own, snapshot)
+    whole = replace(snapshot, schema=with_own(snapshot.schema, own))
+    dressing = None if shape is None else Dressing(session, shape, whole)
     made = _dressed(session, snapshot, dressing)
     seconds["build"] = round(time.monotonic() - began, 4)
     began = time.monotonic()
     await_readers(session)
-    swapped = patiently(session, lambda: _swap(session, snapshot, shape, dressing, before))
+    swapped = patiently(session, lambda: _swap(session, snapshot, shape, dressing, before, action))
     seconds["swap"] = round(time.monotonic() - began, 4)
     return rows, (*([create] if create is not None else []), *made, *swapped)
 
 
-def _holds_values(connection: Connection, name: TargetName, column: str) -> bool:
-    statement = sql.SQL("select exists (select from {} where {} is not null)")
-    found = connection.execute(statement.format(name.identifier, sql.Identifier(column))).fetchone()
-    return found == (True,)
-
-
-def _merges(shape: Shape, schema: StructType) -> bool:
-    return bool(_reasons(shape, schema))
-
-
-def _reasons(shape: Shape, schema: StructType) -> tuple[str, ...]:
-    own = tuple(f"column {column.name!r} of its own" for column in shape.own(schema))
-    ownership = () if shape.owned_by_us else (f"it belongs to {shape.owner}",)
-    return (*shape.dependents, *own, *ownership)
+def reasons_to_merge(
+    shape: Shape, schema: StructType, own: Sequence[str], found: Mapping[str, Found], deletes: Deletes
+) -> tuple[str, ...]:
+    """Why the table cannot be replaced by another one; none: it can."""
+    theirs = [f"column {column.name!r} of its own" for column in shape.own(with_own(schema, own))]
+    if not shape.owned_by_us:
+        theirs.append(f"it belongs to {shape.owner}")
+    if deletes != "hard":
+        theirs.append("it keeps rows that the source has deleted")
+    for field in schema.fields:
+        wanted, held = target_type(field.dataType), found.get(field.name)
+        if wanted is None or held is None:
+            continue
+        if chosen_by_somebody(wanted, held, made_by_us=shape.made_by_us):
+            theirs.append(f"column {field.name!r} is {held.type} by somebody's choice")
+    return (*shape.dependents, *theirs)
 
 
 def log_problems(connection: Connection) -> list[str]:
@@ -185,7 +225,12 @@ def _dressed(session: Session, snapshot: Snapshot, dressing: Dressing | None) ->
 
 
 def _swap(
-    session: Session, snapshot: Snapshot, shape: Shape | None, dressing: Dressing | None, before: Position
+    session: Session,
+    snapshot: Snapshot,
+    shape: Shape | None,
+    dressing: Dressing | None,
+    before: Position,
+    action: str | None,
 ) -> tuple[str, ...]:
     lease, target = session.held(), session.target
     done: list[str] = []
@@ -212,8 +257,12 @@ def _swap(
         move_to_its_place(session, run, name_key=dressing is None)
         for statement in dressing.renames(target.identifier, target.schema) if dressing is not None else ():
             run(statement)
+        if shape is None:
+            run(sql.SQL("{}").format(sql.SQL(add_comment(target.identifier))))
         after = Position(version=snapshot.version, table_id=snapshot.table_id)
-        positions.move_recorded(connection, lease, before=before, to=after, action="reload")
+        forget_all(connection, str(target))  # each row of the source is stored now
+        positions.move_recorded(connection, lease, before=before, to=after, action=action)
+        session.record(connection)
     return tuple(done)
 
 
@@ -258,8 +307,12 @@ def patiently(session: Session, step: Callable[[], tuple[str, ...]]) -> tuple[st
     raise _in_use(session)
 
 
-def _in_use(session: Session) -> SinkUnavailable:
-    return SinkUnavailable(
+class InUse(SinkUnavailable):
+    """Readers or writers are in the way of it."""
+
+
+def _in_use(session: Session) -> InUse:
+    return InUse(
         f"a transaction of somebody else has been using {session.target} for {PATIENCE_SECONDS:.0f} s",
         hint="nothing was changed: run again when it has ended (pg_stat_activity shows it)",
     )

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
 
+from connectors.postgres.casts import Found, cast
+from connectors.postgres.columns import DELETED_AT, METADATA_TYPES
 from connectors.postgres.types import target_type, unsupported
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
 
     from cdf.sink import Source
 
@@ -23,12 +25,17 @@ __all__ = [
     "TargetTable",
     "reflect",
     "is_partitioned",
-    "column_names",
+    "column_types",
+    "further_columns",
+    "holds_values",
+    "reached_by_deletes",
     "problems_of",
     "create_table",
     "create_staging",
     "add_primary_key",
+    "add_comment",
     "add_column",
+    "MADE_BY_US",
     "FILLFACTOR",
     "IDENTIFIER_BYTES",
 ]
@@ -36,6 +43,9 @@ __all__ = [
 FILLFACTOR = 70
 """Room on each page for new row versions: updates then stay on their page and touch no index (HOT)."""
 IDENTIFIER_BYTES = 63
+MADE_BY_US = "made and kept by deltarelay"
+"""The comment on tables that we made: such a one may be replaced without being asked for. Whoever wants to keep a table as
+it is writes another comment."""
 
 Connection = psycopg.Connection[Any]
 
@@ -61,10 +71,14 @@ def _plain(name: str) -> str:
 @dataclass(frozen=True, slots=True)
 class TargetColumn:
     name: str
-    type: str
+    found: Found
     required: bool
     """NOT NULL without a default: must be given in every insert."""
+    nullable: bool
     generated: bool
+    """By an expression; nothing can be written into it."""
+    always: bool
+    """An identity that is GENERATED ALWAYS: can be given in an insert that says so, and never be updated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +93,8 @@ class TargetTable:
     """The role may add columns."""
     is_table: bool
     """Not a view or anything else that only has a table's name."""
+    hides_rows: bool
+    """Policies hold for the role."""
 
 
 def reflect(connection: Connection, name: TargetName) -> TargetTable | None:
@@ -87,7 +103,8 @@ def reflect(connection: Connection, name: TargetName) -> TargetTable | None:
         """
         select c.oid, has_schema_privilege(n.oid, 'usage'), pg_has_role(c.relowner, 'usage'), c.relkind in ('r', 'p'),
                has_table_privilege(c.oid, 'select') and has_table_privilege(c.oid, 'insert')
-                   and has_table_privilege(c.oid, 'update') and has_table_privilege(c.oid, 'delete')
+                   and has_table_privilege(c.oid, 'update') and has_table_privilege(c.oid, 'delete'),
+               row_security_active(c.oid)
           from pg_class c join pg_namespace n on n.oid = c.relnamespace
          where n.nspname = %s and c.relname = %s
         """,
@@ -95,18 +112,18 @@ def reflect(connection: Connection, name: TargetName) -> TargetTable | None:
     ).fetchone()
     if found is None:
         return None
-    oid, may_use, owned, is_table, may_write = found
+    oid, may_use, owned, is_table, may_write, hides_rows = found
     can_write = may_use and may_write
     empty = False
     if can_write:
         rows = connection.execute(sql.SQL("select exists (select 1 from {})").format(name.identifier)).fetchone()
         empty = rows == (False,)
     return TargetTable(
-        _columns(connection, name, oid), _unique_keys(connection, oid), empty, can_write, owned, is_table
+        _columns(connection, name), _unique_keys(connection, oid), empty, can_write, owned, is_table, hides_rows
     )
 
 
-def _columns(connection: Connection, name: TargetName, oid: int) -> tuple[TargetColumn, ...]:
+def _columns(connection: Connection, name: TargetName) -> tuple[TargetColumn, ...]:
     import sqlalchemy as sa
 
     # The connection stays ours: a pool that hands it out once and never closes it
@@ -125,21 +142,18 @@ def _columns(connection: Connection, name: TargetName, oid: int) -> tuple[Target
             raise
         failure = error.orig  # not wrapped: whoever catches psycopg's errors knows what to do with it
     else:
-        # As PostgreSQL itself spells them, with everything that belongs to a type: timestamp(3) is not timestamp
-        spelled = dict(
-            connection.execute(
-                "select attname, format_type(atttypid, atttypmod) from pg_attribute where attrelid = %s and attnum > 0",
-                [oid],
-            )
-        )
+        found = column_types(connection, name)
         return tuple(
             TargetColumn(
                 name=str(column["name"]),
-                type=str(spelled.get(column["name"])),
+                found=found[column["name"]],
                 required=not column["nullable"] and column["default"] is None and "identity" not in column,
-                generated="computed" in column or bool(dict(column.get("identity") or {}).get("always")),
+                nullable=bool(column["nullable"]),
+                generated="computed" in column,
+                always=bool(dict(column.get("identity") or {}).get("always")),
             )
             for column in columns
+            if column["name"] in found
         )
     raise failure
 
@@ -151,13 +165,65 @@ def is_partitioned(connection: Connection, name: TargetName) -> bool:
     return found is not None
 
 
-def column_names(connection: Connection, name: TargetName) -> frozenset[str]:
-    """The target's columns as the running transaction sees them; none where there is no such table."""
+def column_types(connection: Connection, name: TargetName) -> dict[str, Found]:
+    """The target's columns as the running transaction sees them; none where there is no such table.
+
+    Types as PostgreSQL itself spells them, with everything that belongs to them: timestamp(3) is not timestamp.
+    """
     rows = connection.execute(
-        "select attname from pg_attribute where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped",
+        """
+        select a.attname, format_type(a.atttypid, a.atttypmod),
+               case when t.typtype = 'd' then format_type(t.typbasetype, t.typtypmod)
+                    else format_type(a.atttypid, a.atttypmod) end,
+               coalesce(b.typtype, t.typtype) = 'e',
+               coalesce(b.typname, t.typname) = 'citext' or not coalesce(l.collisdeterministic, true)
+          from pg_attribute a
+          join pg_type t on t.oid = a.atttypid
+          left join pg_type b on b.oid = t.typbasetype
+          left join pg_collation l on l.oid = a.attcollation
+          join pg_class c on c.oid = a.attrelid
+          join pg_namespace n on n.oid = c.relnamespace
+         where n.nspname = %s and c.relname = %s and a.attnum > 0 and not a.attisdropped
+        """,
+        [name.schema, name.table],  # not to_regclass, which a role without rights in the schema may not ask
+    )
+    return {column: Found(*found) for column, *found in rows}
+
+
+def further_columns(connection: Connection, name: TargetName, ours: Collection[str]) -> tuple[str, ...]:
+    """The target's columns that are none of ``ours`` and hold values of their own."""
+    rows = connection.execute(
+        "select attname from pg_attribute where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped "
+        "and attgenerated = '' order by attnum",
         [name.identifier.as_string(connection)],
     )
-    return frozenset(row[0] for row in rows)
+    return tuple(column for (column,) in rows if column not in ours)
+
+
+def holds_values(connection: Connection, name: TargetName, column: str) -> bool:
+    statement = sql.SQL("select exists (select from {} where {} is not null)")
+    found = connection.execute(statement.format(name.identifier, sql.Identifier(column))).fetchone()
+    return found == (True,)
+
+
+def reached_by_deletes(connection: Connection, name: TargetName) -> str | None:
+    """What deleting a row would reach into: a table whose foreign key deletes or empties with it. None: nothing."""
+    row = connection.execute(
+        "select conrelid::regclass::text from pg_constraint "
+        "where confrelid = to_regclass(%s) and contype = 'f' and confdeltype in ('c', 'n', 'd') limit 1",
+        [name.identifier.as_string(connection)],
+    ).fetchone()
+    return None if row is None else str(row[0])
+
+
+def deferrable_unique(connection: Connection, name: TargetName) -> list[sql.Identifier]:
+    """The unique and exclusion constraints that can be told when to be checked."""
+    rows = connection.execute(
+        "select n.nspname, k.conname from pg_constraint k join pg_namespace n on n.oid = k.connamespace "
+        "where k.conrelid = to_regclass(%s) and k.contype in ('p', 'u', 'x') and k.condeferrable",
+        [name.identifier.as_string(connection)],
+    )
+    return [sql.Identifier(schema, constraint) for schema, constraint in rows]
 
 
 def _unique_keys(connection: Connection, oid: int) -> frozenset[frozenset[str]]:
@@ -168,6 +234,8 @@ def _unique_keys(connection: Connection, oid: int) -> frozenset[frozenset[str]]:
           join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any (i.indkey[0:i.indnkeyatts - 1])
          where i.indrelid = %s
            and i.indisunique and i.indimmediate and i.indisvalid and i.indpred is null and i.indexprs is null
+           and not exists (select from unnest(i.indcollation) c join pg_collation l on l.oid = c
+                            where not l.collisdeterministic)
          group by i.indexrelid
         """,
         [oid],
@@ -175,42 +243,73 @@ def _unique_keys(connection: Connection, oid: int) -> frozenset[frozenset[str]]:
     return frozenset(frozenset(row[0]) for row in rows)
 
 
-def problems_of(source: Source, name: TargetName, target: TargetTable | None) -> list[str]:
-    """Everything about types, names and columns that stands against writing this source into this target."""
+def problems_of(source: Source, name: TargetName, target: TargetTable | None, own: Sequence[str] = ()) -> list[str]:
+    """Everything about types, names and columns that stands against writing this source into this target.
+
+    ``source`` has the target's names already. ``own``: the columns of ours that the target has, or is to have.
+    """
+    schema = source.standing or source.schema
     problems = unsupported(source.schema)
     for column in source.schema.fieldNames():
         if len(column.encode()) > IDENTIFIER_BYTES:
-            problems.append(f"column {column!r} is longer than PostgreSQL's {IDENTIFIER_BYTES} bytes")
+            problems.append(
+                f"column {column!r} is longer than PostgreSQL's {IDENTIFIER_BYTES} bytes: rename it in the sink's settings"
+            )
         if "\0" in column:
-            problems.append("a column name holds a NUL character")
+            problems.append("a column name holds a NUL character: rename it in the sink's settings")
     if target is None:
         return problems
     if not target.is_table:
         return [*problems, f"{name} is there, but it is not a table"]
     there = {column.name: column for column in target.columns}
-    for field in source.schema.fields:
-        wanted, found = target_type(field.dataType), there.pop(field.name, None)
-        if found is not None and wanted is not None and found.type != wanted:
-            problems.append(f"{name}.{_plain(field.name)} is {found.type}, the source needs {wanted}")
-        if found is not None and found.generated:
-            problems.append(f"{name}.{_plain(field.name)} is generated by the database and cannot be filled")
+    for field in schema.fields:
+        wanted, held = target_type(field.dataType), there.pop(field.name, None)
+        if held is None or wanted is None:
+            continue
+        label = f"{name}.{_plain(field.name)}"
+        if cast(wanted, held.found) is None:
+            problems.append(f"{label} is {held.found.type}, the source needs {wanted} or a type that holds it")
+        if held.generated:
+            problems.append(f"{label} is generated by the database and cannot be filled: exclude the source's held")
+        if held.always and field.name not in source.key:
+            problems.append(f"{label} is an identity that is generated always, and an update could not set it")
+        if held.found.folds and field.name in source.key:
+            problems.append(
+                f"{label} takes texts for equal that differ (citext, or its collation): two keys of the source could be "
+                "one there"
+            )
+    for mine in own:
+        held = there.pop(mine, None)
+        if held is not None and held.found.type != METADATA_TYPES[mine]:
+            problems.append(f"{name}.{_plain(mine)} is {held.found.type}, and has to be {METADATA_TYPES[mine]}")
+        if held is not None and held.generated:
+            problems.append(f"{name}.{_plain(mine)} is generated by the database and cannot be filled")
+        if held is not None and mine == DELETED_AT and not held.nullable:
+            problems.append(f"{name}.{_plain(mine)} is NOT NULL, and has to be null in rows that are not deleted")
     problems += [
         f"{name}.{_plain(column.name)} is NOT NULL without a default, and the source has no such column"
         for column in there.values()
-        if column.required and not column.generated
+        if column.required and not column.generated and column.name not in source.schema.fieldNames()
     ]
     if frozenset(source.key) not in target.unique_keys:
         problems.append(
-            f"{name} has no primary key or immediate unique index on exactly the key ({', '.join(source.key)})"
+            f"{name} has no primary key or unique index on exactly the key ({', '.join(source.key)}) that is checked "
+            "at once: one that is deferrable, partial or on expressions cannot find the row of a change"
         )
     if not target.can_write:
         problems.append(f"the role may not select, insert, update and delete in {name}")
+    if target.hides_rows:
+        problems.append(
+            f"row level security of {name} holds for the role and could hide rows from it: "
+            "give the role BYPASSRLS, or let it own the table"
+        )
     return problems
 
 
-def create_table(name: sql.Identifier, schema: StructType, *, logged: bool = True) -> str:
+def create_table(name: sql.Identifier, schema: StructType, own: Sequence[str] = (), *, logged: bool = True) -> str:
     """CREATE TABLE with the types of this package; the key is added once the rows are in."""
-    return _create(name, [(field.name, str(target_type(field.dataType))) for field in schema.fields], logged=logged)
+    columns = [(field.name, str(target_type(field.dataType))) for field in schema.fields]
+    return _create(name, [*columns, *((mine, METADATA_TYPES[mine]) for mine in own)], logged=logged)
 
 
 def _create(name: sql.Identifier, columns: Iterable[tuple[str, str]], *, logged: bool) -> str:
@@ -231,7 +330,9 @@ def add_primary_key(name: sql.Identifier, key: Sequence[str]) -> str:
     return sql.SQL("alter table {} add primary key ({})").format(name, columns).as_string()
 
 
-def add_column(name: sql.Identifier, field: StructField) -> str:
-    return sql.SQL("alter table {} add column {} ").format(name, sql.Identifier(field.name)).as_string() + str(
-        target_type(field.dataType)
-    )
+def add_comment(name: sql.Identifier) -> str:
+    return sql.SQL("comment on table {} is {}").format(name, sql.Literal(MADE_BY_US)).as_string()
+
+
+def add_column(name: sql.Identifier, column: str, kind: str) -> str:
+    return sql.SQL("alter table {} add column {} ").format(name, sql.Identifier(column)).as_string() + kind

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import select
+import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from psycopg import sql
+from psycopg import pq, sql
 
 from cdf.errors import CdfError, PositionError, RowRejected
 from connectors.postgres.errors import (
     UNFAITHFUL,
+    UNREACHED,
     StagingFailed,
     from_task,
+    of_refusal,
     of_state,
     raise_alone,
     sqlstate_of,
@@ -22,6 +27,7 @@ from connectors.postgres.errors import (
 )
 from connectors.postgres.position import Lease, fenced, release_lease
 from connectors.postgres.rejected import unfaithful_values
+from connectors.postgres.runs import History
 from connectors.postgres.staging import SCHEMA
 
 if TYPE_CHECKING:
@@ -34,6 +40,8 @@ __all__ = ["Session"]
 
 Connection = psycopg.Connection[Any]
 
+IDLE_SECONDS = 30.0
+
 
 class Session:
     """One target of one runner. The main connection is made when needed, and anew after it broke."""
@@ -42,36 +50,71 @@ class Session:
         self.dsn = _with_defaults(dsn)
         self.target = target
         self.lease: Lease | None = None
+        self.history: History | None = None
         self._tag = hashlib.md5(str(target).encode(), usedforsecurity=False).hexdigest()[:12]
         self._connection: Connection | None = None
+        self._made: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._used = 0.0
 
     # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def connect(self) -> Connection:
         # Prepared statements belong to a session, which PgBouncer's transaction mode does not keep
-        return psycopg.connect(self.dsn, autocommit=True, prepare_threshold=None)
+        try:
+            connection = psycopg.connect(self.dsn, autocommit=True, prepare_threshold=None)
+        except psycopg.OperationalError as error:
+            error.sqlstate = of_refusal(self.dsn, error)
+            raise
+        self._made.add(connection)
+        return connection
 
     def main(self) -> Connection:
+        if self._connection is not None and self._lost(self._connection):
+            self._connection.close()
         if self._connection is None or self._connection.closed:
             self._connection = self.connect()
+        self._used = time.monotonic()
         return self._connection
+
+    def _lost(self, connection: Connection) -> bool:
+        """Whether the connection broke while it was idle: then nothing is lost with it, and a new one will do.
+
+        An end that the server sent shows without asking. A firewall's silence does not: after a while one asks.
+        """
+        if connection.closed or connection.info.transaction_status != pq.TransactionStatus.IDLE:
+            return False
+        sent = select.poll()
+        sent.register(connection.fileno(), select.POLLIN)
+        if not sent.poll(0) and time.monotonic() - self._used < IDLE_SECONDS:
+            return False
+        try:
+            connection.execute("select")
+        except psycopg.OperationalError:
+            return True
+        return False
 
     def held(self) -> Lease:
         if self.lease is None:
             raise PositionError("the sink is not open", hint="call open first")
         return self.lease
 
+    def record(self, connection: Connection, **counts: int) -> None:
+        """Inside the transaction that makes a step durable: its row in the history."""
+        if self.history is not None:
+            self.history.write(connection, **counts)
+
     def cancel(self) -> None:
-        """The statement that the main connection waits for ends with an error; from any thread."""
-        if (connection := self._connection) is not None:
-            with suppress(psycopg.Error):
-                connection.cancel_safe(timeout=5)
+        """Whatever statement this runner waits for ends with an error; from any thread."""
+        for connection in list(self._made):
+            if not connection.closed and connection.info.transaction_status != pq.TransactionStatus.IDLE:
+                with suppress(psycopg.Error):
+                    connection.cancel_safe(timeout=5)
 
     def close(self) -> None:
         """Give the lease back and drop what is ours, as far as the database can be reached."""
         if self.lease is not None:
             self._release(self.lease)
-        self.lease = None
+        self.lease = self.history = None
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(psycopg.Error):
@@ -87,7 +130,7 @@ class Session:
                 with connection.transaction():
                     connection.execute("set local lock_timeout = '2s'")
                     release_lease(connection, lease)
-                for kind in ("stage", "load"):
+                for kind in ("stage", "ahead", "load"):
                     self._drop_soon(connection, self.own_table(kind))
                 return
 
@@ -110,7 +153,7 @@ class Session:
         rows = connection.execute(
             "select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
             " where n.nspname = %s and c.relkind = 'r' and c.relname ~ %s",
-            [SCHEMA, f"^(stage|load)_{self._tag}_\\d+$"],
+            [SCHEMA, f"^(stage|ahead|load)_{self._tag}_\\d+$"],
         ).fetchall()
         for (name,) in rows:
             if int(name.rsplit("_", 1)[1]) < epoch:
@@ -169,12 +212,22 @@ class Session:
         state = error.sqlstate if isinstance(error, StagingFailed) else from_task(error)
         if state is None:
             return rows.failure(error)
-        if (overtaken := self._fenced_meanwhile()) is not None:
+        if (overtaken := self.fenced_meanwhile()) is not None:
             return overtaken
         if (rejected := self.rejected(state, rows, read)) is not None:
             return rejected
+        if state == UNREACHED and (refused := self._refused()) is not None:
+            return of_state(refused, "copying rows")
         where = "the database" if by_driver else "the database, as seen from the executors,"
         return of_state(state, "copying rows", where=where)
+
+    def _refused(self) -> str | None:
+        """With which SQLSTATE a new connection of the driver is refused: that of a task cannot tell."""
+        try:
+            self.connect().close()
+        except psycopg.Error as error:
+            return sqlstate_of(error)
+        return None
 
     def rejected(self, state: str | None, rows: Window | Snapshot, read: Callable[[], DataFrame]) -> CdfError | None:
         """Where PostgreSQL refused a value as unfaithful: which column, at which version."""
@@ -190,7 +243,7 @@ class Session:
                 )
         return None
 
-    def _fenced_meanwhile(self) -> CdfError | None:
+    def fenced_meanwhile(self) -> CdfError | None:
         lease = self.held()
         with suppress(psycopg.Error):
             row = (

@@ -9,6 +9,7 @@ import psycopg
 from psycopg import sql
 
 from connectors.postgres import catalog
+from connectors.postgres.schema import MADE_BY_US
 from connectors.postgres.types import target_type
 
 if TYPE_CHECKING:
@@ -102,6 +103,10 @@ class Shape:
     grants: frozenset[Grant]
     dependents: tuple[str, ...]
     """What another table in its place would lose or break, in PostgreSQL's words."""
+
+    @property
+    def made_by_us(self) -> bool:
+        return self.comment == MADE_BY_US
 
     def kept(self, schema: StructType) -> tuple[Column, ...]:
         """The columns that a table for this schema keeps: the source's own, and generated ones."""

@@ -14,15 +14,26 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cdf.change import CHANGE_TYPE, COMMIT_VERSION, CONFLICTS, DELETE, INSERT, UPDATE
+from cdf.canonical import is_nested, plain_decimals
+from cdf.change import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    CONFLICTS,
+    DELETE,
+    INSERT,
+    UPDATE,
+    UPDATE_POSTIMAGE,
+)
 from cdf.net import key_violation, quoted
-from cdf.net_on_driver import KeyRefused, net_on_driver
+from cdf.net_on_driver import KeyRefused, net_of_sorted, net_on_driver
+from connectors.postgres import marking
 from connectors.postgres.errors import StagingFailed, from_task, sqlstate_of
 from connectors.postgres.types import staging_type, target_type, wire
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
     from cdf.window import Window
@@ -33,6 +44,13 @@ __all__ = [
     "SCHEMA",
     "ATTEMPT",
     "OPERATION",
+    "VERSION",
+    "TIMESTAMP",
+    "REJECT",
+    "REJECT_KEY",
+    "REJECT_DIGEST",
+    "REJECT_ROW",
+    "Wanted",
     "CODES",
     "COPY_ROWS",
     "columns_of",
@@ -40,6 +58,8 @@ __all__ = [
     "wire_net_on_driver",
     "wire_rows",
     "copy_from_tasks",
+    "copy_window",
+    "planned_copy",
     "copy_batches",
     "bulk_connection",
     "interruptible",
@@ -47,8 +67,15 @@ __all__ = [
 
 log = logging.getLogger("deltarelay.postgres")
 
+Batches = Callable[["Iterator[pa.RecordBatch]"], "Iterator[pa.RecordBatch]"]
+
 SCHEMA = "deltarelay"
 ATTEMPT, OPERATION = "_attempt", "_operation"
+VERSION, TIMESTAMP = "_version", "_timestamp"
+"""Of the commit that a change came with; only where somebody wants to know."""
+REJECT, REJECT_KEY, REJECT_DIGEST, REJECT_ROW = "_reject", "_reject_key", "_reject_digest", "_reject_row"
+"""Why a row cannot be stored, and what is known of it; only where such rows are set aside."""
+_WANTED = (VERSION, TIMESTAMP, REJECT, REJECT_KEY, REJECT_DIGEST, REJECT_ROW)
 CODES = {INSERT: 1, UPDATE: 2, DELETE: 3}
 COPY_ROWS = 10_000
 """Rows per Arrow batch: ADBC encodes a batch whole before it sends it, and larger ones stop the two overlapping."""
@@ -75,36 +102,89 @@ class Staged:
         return self.inserts + self.updates + self.deletes
 
 
-def columns_of(schema: StructType) -> list[tuple[str, str]]:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is staged besides a change's kind and its columns."""
+
+    commit: bool = False
+    """Version and time of its commit."""
+    rejects: bool = False
+    """What PostgreSQL's text cannot hold is marked, and travels as null, instead of stopping the COPY."""
+    reject_rows: bool = False
+    """With ``rejects``: the whole row as JSON."""
+
+
+def columns_of(schema: StructType, wanted: Wanted) -> list[tuple[str, str]]:
     """The staging table's columns. The source's are numbered, so that no name of theirs can meet one of ours."""
     own = [(ATTEMPT, "text"), (OPERATION, "smallint")]
+    if wanted.commit:
+        own += [(VERSION, "bigint"), (TIMESTAMP, "timestamp with time zone")]
+    if wanted.rejects:
+        own += [(REJECT, "text"), (REJECT_KEY, "text"), (REJECT_DIGEST, "text"), (REJECT_ROW, "text")]
     return own + [(f"c{number}", str(staging_type(field.dataType))) for number, field in enumerate(schema.fields)]
 
 
-def wire_net(net: DataFrame, schema: StructType, key: tuple[str, ...]) -> DataFrame:
-    """A net effect in the form in which it is copied. Of a delete only the key travels."""
+def wire_net(net: DataFrame, schema: StructType, key: tuple[str, ...], wanted: Wanted) -> DataFrame:
+    """A net effect in the form in which it is copied. Of a delete only the key travels, of a marked change nothing."""
     from pyspark.sql import functions as F
 
     kind = F.col(CHANGE_TYPE)
     code = F.when(kind == INSERT, CODES[INSERT]).when(kind == UPDATE, CODES[UPDATE]).otherwise(CODES[DELETE])
+    reason = marking.reason(schema, key) if wanted.rejects else None
     columns = []
     for number, field in enumerate(schema.fields):
         value = wire(field.name, field.dataType)
+        if reason is not None:
+            value = F.when(reason.isNull(), value)
         columns.append((value if field.name in key else F.when(kind != DELETE, value)).alias(f"c{number}"))
-    return net.select(code.cast("smallint").alias(OPERATION), *columns, quoted(CONFLICTS))
+    own = _wanted_columns(schema, key, wanted, reason)
+    with plain_decimals(net.sparkSession):
+        return net.select(code.cast("smallint").alias(OPERATION), *own, *columns, quoted(CONFLICTS))
 
 
-def wire_net_on_driver(window: Window) -> pa.Table | None:
+def _wanted_columns(schema: StructType, key: tuple[str, ...], wanted: Wanted, reason: Column | None) -> list[Column]:
+    """``reason``: of ``marking``, where rows are set aside."""
+    from pyspark.sql import functions as F
+
+    own: list[Column] = []
+    if wanted.commit:
+        own += [quoted(COMMIT_VERSION).alias(VERSION), quoted(COMMIT_TIMESTAMP).cast("timestamp").alias(TIMESTAMP)]
+    if reason is not None:
+        own.append(reason.alias(REJECT))
+        found = marking.details(schema, key, row=wanted.reject_rows)
+        for name, value in zip((REJECT_KEY, REJECT_DIGEST, REJECT_ROW), found, strict=True):
+            own.append(F.when(reason.isNotNull(), value).alias(name))
+    return own
+
+
+def _wire_changes(window: Window, wanted: Wanted) -> DataFrame:
+    """The feed's rows with the columns of ``wire_net``, before their net effect is taken."""
+    from pyspark.sql import functions as F
+
+    schema, key = window.schema, window.key
+    put = quoted(CHANGE_TYPE).isin(INSERT, UPDATE_POSTIMAGE)
+    reason = marking.reason(schema, key) if wanted.rejects else None
+    columns = []
+    for number, field in enumerate(schema.fields):
+        value = wire(field.name, field.dataType)
+        if field.name in key:
+            # A key stays as it is until the net effect is taken
+            value = value if reason is None else quoted(field.name)
+        else:
+            # Of what is removed nobody asks for more than the key: the rest need not be shuffled and sorted
+            value = F.when(put if reason is None else put & reason.isNull(), value)
+        columns.append(value.alias(f"c{number}"))
+    own = _wanted_columns(schema, key, wanted, reason)
+    feed = window.read()
+    with plain_decimals(feed.sparkSession):
+        return feed.select(quoted(CHANGE_TYPE), quoted(COMMIT_VERSION), *own, *columns)
+
+
+def wire_net_on_driver(window: Window, wanted: Wanted) -> pa.Table | None:
     """A small window's ``wire_net``, in memory. None where it has too many rows, or one that cannot be copied, which may
     not matter in the end: then the tasks see to it."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    fields = window.schema.fields
-    columns = [wire(field.name, field.dataType).alias(f"c{number}") for number, field in enumerate(fields)]
-    changes = window.read().select(quoted(CHANGE_TYPE), quoted(COMMIT_VERSION), *columns).coalesce(1)
     try:
-        rows = changes.limit(DRIVER_ROWS + 1).toArrow()
+        rows = _wire_changes(window, wanted).coalesce(1).limit(DRIVER_ROWS + 1).toArrow()
     except Exception as error:
         if from_task(error) is None and "maxResultSize" not in str(error):
             raise
@@ -112,22 +192,80 @@ def wire_net_on_driver(window: Window) -> pa.Table | None:
         return None
     if rows.num_rows > DRIVER_ROWS or rows.nbytes > DRIVER_BYTES:
         return None
-    key = [f"c{number}" for number, field in enumerate(fields) if field.name in window.key]
+    form = _Form.of(window, wanted)
     try:
-        net = net_on_driver(rows, key)
+        net = net_on_driver(rows, form.key)
     except KeyRefused as refused:
         raise key_violation(refused.reason, refused.version, table=window.table, key=window.key) from refused
-    kind = net[CHANGE_TYPE]
-    code = pc.if_else(
-        pc.equal(kind, INSERT), CODES[INSERT], pc.if_else(pc.equal(kind, UPDATE), CODES[UPDATE], CODES[DELETE])
-    )
-    values = []
-    for number in range(len(fields)):
-        name = f"c{number}"
-        held = net[name]
-        values.append(held if name in key else pc.if_else(pc.equal(kind, DELETE), pa.scalar(None, held.type), held))
-    names = [OPERATION, *(f"c{number}" for number in range(len(fields))), CONFLICTS]
-    return pa.Table.from_arrays([code.cast(pa.int16()), *values, net[CONFLICTS]], names=names)
+    return form.staged(net)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What the tasks need to know in order to make staged rows of a net effect."""
+
+    key: tuple[str, ...]
+    own: tuple[str, ...]
+    values: tuple[str, ...]
+    rejects: bool
+
+    @classmethod
+    def of(cls, window: Window, wanted: Wanted) -> _Form:
+        numbered = [(f"c{number}", field.name in window.key) for number, field in enumerate(window.schema.fields)]
+        return cls(
+            key=tuple(name for name, is_key in numbered if is_key),
+            own=tuple(name for name, _ in columns_of(window.schema, wanted) if name in _WANTED),
+            values=tuple(name for name, _ in numbered),
+            rejects=wanted.rejects,
+        )
+
+    def staged(self, net: pa.Table) -> pa.Table:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        kind = net[CHANGE_TYPE]
+        code = pc.if_else(
+            pc.equal(kind, INSERT), CODES[INSERT], pc.if_else(pc.equal(kind, UPDATE), CODES[UPDATE], CODES[DELETE])
+        )
+        marked = pc.is_valid(net[REJECT]) if self.rejects else None
+        arrays: dict[str, Any] = {OPERATION: code.cast(pa.int16())}
+        arrays |= {name: net[name] for name in self.own}
+        for name in self.values:
+            held, left_out = net[name], marked if name in self.key else None
+            arrays[name] = held if left_out is None else pc.if_else(left_out, pa.scalar(None, held.type), held)
+        arrays[CONFLICTS] = net[CONFLICTS]
+        return pa.Table.from_pydict(arrays)
+
+
+def planned_copy(window: Window, wanted: Wanted, dsn: str, table: str) -> Callable[[], Staged]:
+    """The COPY of a window's net effect into staging from the tasks, planned; what is returned runs it, in any thread.
+
+    They take the net effect themselves, each of its keys: sorting and numpy are quicker than Spark's window functions. But
+    where a value may stop the job that does not matter in the end (text in JSON that is no text), Spark takes it first.
+    """
+    if any(is_nested(field.dataType) for field in window.schema.fields):
+        planned = wire_net(window.net(), window.schema, window.key, wanted)
+        return lambda: copy_from_tasks(planned, dsn, table)
+    form = _Form.of(window, wanted)
+    rows = _wire_changes(window, wanted).repartition(*form.key).sortWithinPartitions(*form.key)
+
+    def net(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for changes in net_of_sorted(batches, form.key):
+            yield from form.staged(changes).combine_chunks().to_batches(max_chunksize=COPY_ROWS)
+
+    return lambda: copy_from_tasks(rows, dsn, table, None, net)
+
+
+def copy_window(window: Window, wanted: Wanted, dsn: str, table: str) -> Staged:
+    """``planned_copy``, at once. A date or time that PostgreSQL does not have may be superseded within the window: where one
+    stops the tasks, the net effect is taken first."""
+    try:
+        return planned_copy(window, wanted, dsn, table)()
+    except Exception as error:
+        if from_task(error) != "22008":
+            raise
+    log.info("the net effect is taken first", extra={"table": window.table})
+    return copy_from_tasks(wire_net(window.net(), window.schema, window.key, wanted), dsn, table)
 
 
 def wire_rows(rows: DataFrame, schema: StructType) -> DataFrame:
@@ -137,11 +275,13 @@ def wire_rows(rows: DataFrame, schema: StructType) -> DataFrame:
     )
 
 
-def copy_from_tasks(rows: DataFrame, dsn: str, table: str, load: StructType | None = None) -> Staged:
+def copy_from_tasks(
+    rows: DataFrame, dsn: str, table: str, load: StructType | None = None, first: Batches | None = None
+) -> Staged:
     """COPY every partition from its own task: a ``wire_net`` result into staging, a ``wire_rows`` result of the schema
-    ``load`` into a table with its columns."""
+    ``load`` into a table with its columns. ``first`` is done to the rows in the task before."""
     columns = None if load is None else [(field.name, target_type(field.dataType) == "jsonb") for field in load.fields]
-    reports = rows.mapInArrow(_copier(dsn, table, columns), _REPORT).collect()
+    reports = rows.mapInArrow(_copier(dsn, table, columns, first), _REPORT).collect()
     return Staged(
         attempts=tuple(row["attempt"] for row in reports),
         inserts=sum(row["inserts"] for row in reports),
@@ -151,12 +291,11 @@ def copy_from_tasks(rows: DataFrame, dsn: str, table: str, load: StructType | No
     )
 
 
-def _copier(
-    dsn: str, table: str, columns: list[tuple[str, bool]] | None
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _copier(dsn: str, table: str, columns: list[tuple[str, bool]] | None, prepare: Batches | None) -> Batches:
     def copy(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
+        batches = batches if prepare is None else prepare(batches)
         first = next(batches, None)
         if first is None:
             return
@@ -233,12 +372,18 @@ def copy_batches(
     from adbc_driver_postgresql import dbapi
 
     head = tally.prepare(first)
+    ours: list[Exception] = []
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield head
-        for batch in rest:
-            yield tally.prepare(batch)
+        try:
+            for batch in rest:
+                yield tally.prepare(batch)
+        except Exception as error:
+            ours.append(error)
+            raise
 
+    failure: Exception
     try:
         with connection.cursor() as cursor:
             reader = pa.RecordBatchReader.from_batches(head.schema, batches())
@@ -246,7 +391,8 @@ def copy_batches(
         connection.commit()
         return
     except dbapi.Error as error:
-        failure = StagingFailed(sqlstate_of(error) or "XX000")
+        # What goes wrong with the rows on their way comes back as a failure of the connection
+        failure = ours[0] if ours else StagingFailed(sqlstate_of(error) or "XX000")
     raise failure
 
 

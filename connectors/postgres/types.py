@@ -16,8 +16,10 @@
     array, map, struct, variant     jsonb                 string (JSON), cast to jsonb in SQL
     ==============================  ====================  =======================================
 
-Everything else is refused by name. COPY BINARY carries no types: PostgreSQL stores a value of another type with the
-same width as garbage, without an error. So rows are only ever copied into tables whose types come from this module.
+Everything else is refused by name; `docs/reference/postgres-types.md` tells it to users. COPY BINARY carries no types:
+PostgreSQL stores a value of another type with the same width as garbage, without an error. So rows are only ever copied
+into tables whose types come from this module. Nor does it check the range of dates and times in full: what lies outside
+PostgreSQL's calendar would arrive as ``infinity``, or as a lost connection, and is refused in Spark (``in_range``).
 """
 
 from __future__ import annotations
@@ -36,7 +38,18 @@ from connectors.postgres.errors import TASK_MARK
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-__all__ = ["target_type", "staging_type", "wire", "unsupported", "check_types", "has_text", "valid_text"]
+__all__ = [
+    "NativeArray",
+    "target_type",
+    "staging_type",
+    "wire",
+    "unsupported",
+    "check_types",
+    "has_text",
+    "valid_text",
+    "in_range",
+    "refused_unless",
+]
 
 _SIMPLE: dict[type[T.DataType], str] = {
     T.BooleanType: "boolean",
@@ -55,9 +68,27 @@ _SIMPLE: dict[type[T.DataType], str] = {
     T.TimestampNTZType: "timestamp without time zone",
 }
 
+# The last microsecond of all is left out: PostgreSQL stores it, but its extract(epoch ...) rounds it, and verify asks that.
+_CALENDAR: dict[type[T.DataType], tuple[str, str]] = {
+    T.DateType: ("-4713-11-24", "+5874897-12-31"),
+    T.TimestampType: ("-4713-11-24 00:00:00Z", "+294247-01-10 04:00:54.775806Z"),
+    T.TimestampNTZType: ("-4713-11-24 00:00:00", "+294247-01-10 04:00:54.775806"),
+}
+"""The first and last day or time that PostgreSQL has (year 0 is 1 BC), as Spark reads them."""
+
+
+class NativeArray(T.ArrayType):
+    """Stands in a schema for an array that is one in the target too, and not JSON (``connectors.postgres.arrays``)."""
+
+    @classmethod
+    def typeName(cls) -> str:  # noqa: N802 - Spark's name, by which it knows an array
+        return "array"
+
 
 def target_type(kind: T.DataType) -> str | None:
     """The PostgreSQL type, spelled as ``format_type`` prints it; None where there is no faithful image."""
+    if isinstance(kind, NativeArray):
+        return f"{target_type(kind.elementType)}[]"
     if isinstance(kind, T.DecimalType):
         return f"numeric({kind.precision},{kind.scale})"
     if is_nested(kind):
@@ -67,7 +98,7 @@ def target_type(kind: T.DataType) -> str | None:
 
 def staging_type(kind: T.DataType) -> str | None:
     """The type in our own staging tables: as the target's, but JSON arrives as text."""
-    return "text" if is_nested(kind) else target_type(kind)
+    return "text" if is_nested(kind) and not isinstance(kind, NativeArray) else target_type(kind)
 
 
 def wire(name: str, kind: T.DataType) -> Column:
@@ -75,17 +106,39 @@ def wire(name: str, kind: T.DataType) -> Column:
     from pyspark.sql import functions as F
 
     column = quoted(name)
+    if isinstance(kind, NativeArray):
+        from connectors.postgres.arrays import wire_list
+
+        return wire_list(name, kind)
     if is_nested(kind):
         json = F.to_json(column, TO_JSON)
-        valid = valid_text(column, kind)
-        if valid is None:
-            return json
         # Spark would put U+FFFD into the JSON for what is not UTF-8, without a word
-        refusal = F.raise_error(F.lit(f"{TASK_MARK} 22021")).cast("string")
-        return F.when(F.coalesce(valid, F.lit(True)), json).otherwise(refusal)
+        return refused_unless(valid_text(column, kind), json, T.StringType(), "22021")
     if isinstance(kind, T.ByteType):
         return column.cast("smallint")
-    return column
+    if isinstance(kind, T.StringType) and not kind.isUTF8BinaryCollation():
+        return column.cast("string")  # Arrow has no collations
+    return refused_unless(in_range(column, kind), column, kind, "22008")
+
+
+def refused_unless(holds: Column | None, value: Column, kind: T.DataType, sqlstate: str) -> Column:
+    """The value; where the condition is false, the failure that PostgreSQL would report with this SQLSTATE."""
+    from pyspark.sql import functions as F
+
+    if holds is None:
+        return value
+    refusal = F.raise_error(F.lit(f"{TASK_MARK} {sqlstate}")).cast(kind)
+    return F.when(F.coalesce(holds, F.lit(True)), value).otherwise(refusal)
+
+
+def in_range(column: Column, kind: T.DataType) -> Column | None:
+    """Whether PostgreSQL's calendar has a date or time (null counts as unknown); None for types that hold no such value."""
+    from pyspark.sql import functions as F
+
+    if type(kind) not in _CALENDAR:
+        return None
+    first, last = _CALENDAR[type(kind)]
+    return column.between(F.lit(first).cast(kind), F.lit(last).cast(kind))
 
 
 def unsupported(schema: T.StructType) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from cdf import Pipeline
     from infra.config.model import Project
+    from infra.storage.model import Storage
 
 __all__ = [
     "Config",
@@ -29,6 +31,7 @@ __all__ = [
     "Logs",
     "Pipelines",
     "Until",
+    "Answered",
     "DEFAULT_CONFIG",
     "address",
     "chosen",
@@ -37,6 +40,8 @@ __all__ = [
 ]
 
 DEFAULT_CONFIG = Path("deltarelay.yaml")
+ANSWER_SECONDS = 30.0
+"""So long a bucket's answer counts for the other tables in it."""
 
 Config = Annotated[Path, typer.Option("--config", "-c", help="The configuration file.", envvar="DELTARELAY_CONFIG")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout (docs/reference/json.md).")]
@@ -55,7 +60,10 @@ Logs = Annotated[
     ),
 ]
 Pipelines = Annotated[
-    list[str] | None, typer.Option("--pipeline", "-p", help="Only this pipeline; may be given several times.")
+    list[str] | None,
+    typer.Option(
+        "--pipeline", "-p", help="Only this pipeline, or all that its `tables` stand for; may be given several times."
+    ),
 ]
 Until = Annotated[
     str | None,
@@ -77,9 +85,10 @@ def chosen(project: Project, names: Sequence[str] | None) -> list[str]:
     """The pipelines to work on, each name checked, in the file's order."""
     if not names:
         return list(project.pipelines)
+    wanted: set[str] = set()
     for name in names:
-        project.pipeline(name)
-    return [name for name in project.pipelines if name in set(names)]
+        wanted.update(project.named(name))
+    return [name for name in project.pipelines if name in wanted]
 
 
 @contextmanager
@@ -127,14 +136,32 @@ def spark_session(output: Output, project: Project | None, *, tables: Sequence[s
             log_file.unlink(missing_ok=True)
 
 
-def build_pipeline(project: Project, name: str, spark: SparkSession) -> Pipeline:
+class Answered:
+    """The buckets that answered a moment ago: with many tables in one it is not asked for each of them."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, float] = {}
+
+    def probe(self, storage: Storage, table: str) -> None:
+        from infra.storage.address import S3Address, is_s3
+        from infra.storage.probe import probe_buckets
+
+        if not is_s3(table):
+            return
+        bucket = S3Address.parse(table).bucket
+        if time.monotonic() - self._at.get(bucket, float("-inf")) > ANSWER_SECONDS:
+            probe_buckets(storage, [table])
+            self._at[bucket] = time.monotonic()
+
+
+def build_pipeline(project: Project, name: str, spark: SparkSession, *, answered: Answered | None = None) -> Pipeline:
     """The pipeline of that name. Raises where its source is not a Delta table; opens nothing at the sink."""
     from cdf import ChangeFeed, Pipeline
-    from infra.storage.probe import probe_buckets, told_otherwise
+    from infra.storage.probe import told_otherwise
 
     settings = project.pipeline(name)
     if not told_otherwise(project.spark.settings()):
-        probe_buckets(project.storage, [settings.source.table])
+        (answered or Answered()).probe(project.storage, settings.source.table)
     return Pipeline(
         ChangeFeed(spark, settings.source.table),
         project.build_sink(name),

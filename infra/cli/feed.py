@@ -39,7 +39,7 @@ def _settings(config: Path) -> Project | None:
         return None
     from infra.config.load import load
 
-    return load(config)
+    return load(config, look_for_tables=False)
 
 
 @app.command()

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from cdf.errors import CdfError, SinkUnavailable
-from infra.cli.context import build_pipeline, chosen, spark_session
+from infra.cli.context import Answered, build_pipeline, chosen, spark_session
 from infra.cli.output import DONE, Output, exit_code_of, in_our_words
 from infra.logs import bind, log_step
 
@@ -36,11 +36,12 @@ def follow(
     names = chosen(project, wanted)
     running: dict[str, Following] = {}
     failed: dict[str, CdfError] = {}
+    answered = Answered()
     trigger = {"processingTime": f"{round(interval_seconds * 1000)} milliseconds"}
     with spark_session(output, project) as spark, _asked_to_stop() as asked:
         for name in names:
             try:
-                pipeline = build_pipeline(project, name, spark)
+                pipeline = build_pipeline(project, name, spark, answered=answered)
                 folder = None if checkpoint is None else f"{checkpoint.rstrip('/')}/{name}"
                 running[name] = pipeline.follow(folder, trigger, progress=_logged(name))
             except Exception as error:

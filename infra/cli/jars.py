@@ -26,7 +26,7 @@ def _project(config: Path) -> Project | None:
         return None
     from infra.config.load import load
 
-    return load(config)
+    return load(config, look_for_tables=False)
 
 
 @app.command("list")

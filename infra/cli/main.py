@@ -11,13 +11,28 @@ from typing import Annotated
 import typer
 
 from cdf.errors import CdfError
-from infra.cli import demo, doctor, feed, init, jars, plan, position, run, status, storage, validate, verify
+from infra.cli import (
+    deadletter,
+    demo,
+    doctor,
+    feed,
+    init,
+    jars,
+    plan,
+    position,
+    run,
+    runs,
+    status,
+    storage,
+    validate,
+    verify,
+)
 from infra.cli.output import FAILED, INTERRUPTED, Output, in_our_words
 from infra.logs import configure
 
 __all__ = ["app", "main"]
 
-_GROUPS = {"feed", "jars", "position", "storage"}
+_GROUPS = {"deadletter", "feed", "jars", "position", "storage"}
 _RESUME = "what was applied stays and the position is intact: run again to go on"
 
 app = typer.Typer(
@@ -56,8 +71,10 @@ app.add_typer(feed.app, name="feed")
 app.command("plan")(plan.plan)
 app.command("run")(run.run)
 app.command("status")(status.status)
+app.command("runs")(runs.runs)
 app.command("verify")(verify.verify)
 app.add_typer(position.app, name="position")
+app.add_typer(deadletter.app, name="deadletter")
 app.add_typer(jars.app, name="jars")
 app.add_typer(storage.app, name="storage")
 

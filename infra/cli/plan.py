@@ -44,6 +44,9 @@ def plan(
     raise typer.Exit(code)
 
 
+_WAYS = {"swap": " (by a copy of the table, swapped in)", "merge": " (by a copy of the table, merged)"}
+
+
 def _show(output: Output, plan: Plan) -> None:
     stands = "empty" if plan.position is None else f"at version {plan.position}"
     output.line(f"{plan.pipeline}: {plan.table} → target {stands}, would go to version {plan.last_version}")
@@ -55,7 +58,7 @@ def _show(output: Output, plan: Plan) -> None:
             window.commits,
             window.change_bytes,
             _counts(window.changes),
-            _counts(window.net),
+            _counts(window.net) + _WAYS.get(window.way, ""),
         )
         for window in plan.windows
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,8 +13,9 @@ from cdf.errors import ConfigError, TargetNotReady, VerificationError
 from cdf.result import Result
 from cdf.sink import Bounds, Movable, PositionRecord, Standing, Tracked
 from infra.cli.asking import confirm, require_terminal
-from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, build_pipeline, chosen, spark_session
-from infra.cli.output import DIFFERENCE, DONE, Output, in_our_words, overall
+from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, build_pipeline, spark_session
+from infra.cli.each import each_target
+from infra.cli.output import DIFFERENCE, Output, overall
 from infra.interrupt import ctrl_c_counts
 
 if TYPE_CHECKING:
@@ -60,19 +61,12 @@ def show(
     output = Output("position show", as_json, debug)
     project = load(config)
     shown: list[PositionShown] = []
-    results: list[dict[str, Any]] = []
-    codes: list[int] = []
-    for name in chosen(project, pipeline):
-        try:
-            found = _shown(project, name)
-        except Exception as error:
-            failure = in_our_words(error)
-            codes.append(output.failure(name, failure))
-            results.append({"pipeline": name, "ok": False, "error": failure.to_dict()})
-            continue
-        shown.append(found)
-        codes.append(DONE)
-        results.append({"ok": True, **found.to_dict()})
+
+    def work(name: str) -> PositionShown:
+        shown.append(found := _shown(project, name))
+        return found
+
+    results, codes = each_target(output, project, pipeline, work)
     _print(output, shown)
     code = overall(codes)
     output.result({"pipelines": results}, exit_code=code)

@@ -266,7 +266,7 @@ def _storage(config: Path, table: str | None, region: str | None, endpoint: str 
     if config != DEFAULT_CONFIG or config.exists():
         from infra.config.load import load
 
-        storage = load(config).storage
+        storage = load(config, look_for_tables=False).storage
     told = {name: value for name, value in (("table", table), ("region", region), ("endpoint", endpoint)) if value}
     if not told:
         return storage

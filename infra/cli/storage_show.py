@@ -37,7 +37,7 @@ def show(
     from infra.storage.shown import show as shown
 
     output = Output("storage show", as_json, debug)
-    project = load(config)
+    project = load(config, look_for_tables=False)
     sources = [one.source.table for one in project.pipelines.values() if is_s3(one.source.table)]
     if table is not None:
         if not is_s3(table):

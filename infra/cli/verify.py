@@ -48,14 +48,15 @@ def verify(
 def _show(output: Output, found: Verification) -> None:
     if found.equal:
         output.line(
-            f"{found.pipeline}: equal at version {found.version}, {found.target_rows} rows ({found.seconds:.1f} s)"
+            f"{found.pipeline}: equal at version {found.version}, {found.target_rows} rows{_besides(found)} "
+            f"({found.seconds:.1f} s)"
         )
         return
     least = "" if found.complete else "at least "
     output.line(
         f"{found.pipeline}: DIFFERENT at version {found.version}: {least}{found.missing} missing, "
         f"{least}{found.extra} extra, {least}{found.different} different "
-        f"({found.source_rows} rows in the source, {found.target_rows} in the target)"
+        f"({found.source_rows} rows in the source, {found.target_rows} in the target{_besides(found)})"
     )
     if found.duplicate:
         output.line(
@@ -66,3 +67,9 @@ def _show(output: Output, found: Verification) -> None:
     shown = len(found.examples)
     if shown < found.missing + found.extra + found.different + found.duplicate:
         output.line(f"  … and more; the first {shown} are shown")
+
+
+def _besides(found: Verification) -> str:
+    """What was left out of the comparison, as the pipeline is set to."""
+    kept = f", {found.kept} of them kept although the source has deleted them" if found.kept else ""
+    return kept + (f"; {found.set_aside} keys set aside" if found.set_aside else "")

@@ -13,13 +13,17 @@ from cdf.errors import ConfigError
 from connectors.registry import NamesTarget, sink_kind
 from infra.config.document import Document
 from infra.config.messages import in_words, nearest
-from infra.config.model import Project
+from infra.config.model import Connection, Pipeline, Project
 from infra.config.problems import Path, Report
 from infra.config.quoting import shown_key
 from infra.config.secrets import MASK
 from infra.config.shape import as_written, kind_at, kinds, known_keys, sight
+from infra.config.tables import NAME, fill, names_table, table_name, tables_at
 
 __all__ = ["Check"]
+
+_ANY = "name"
+"""Stands for the name of a table while it is not known which there are: what else the options say is judged with it."""
 
 
 class _Unjudged(BaseModel):
@@ -37,7 +41,7 @@ class Check:
         self.data = data
         self.failed = failed
 
-    def project(self, folder: FilePath) -> Project | None:
+    def project(self, folder: FilePath, *, look_for_tables: bool = True) -> Project | None:
         version = self.data.get("version")
         if version is not None and (version != 1 or isinstance(version, bool)):
             # the rest of the file follows rules that we do not know
@@ -54,8 +58,58 @@ class Check:
             if part not in self.data:
                 del data[part]
         checked = self.validate(Project, data, (), folder)
-        self.check_targets(data)
-        return checked if isinstance(checked, Project) else None
+        self.check_targets(data, {})
+        if not isinstance(checked, Project) or self.report.problems or not look_for_tables:
+            return checked if isinstance(checked, Project) else None
+        return self.with_tables(checked)
+
+    def with_tables(self, project: Project) -> Project:
+        """Each pipeline with ``tables`` replaced by one for each table that they meet: the file's order, then by name."""
+        entries: dict[str, Pipeline] = {}
+        families: dict[str, str] = {}
+        for name, entry in project.pipelines.items():
+            if entry.source.tables is None:
+                entries[name] = entry
+                continue
+            found = self.members(project, name, entry)
+            entries |= found
+            families |= dict.fromkeys(found, name)
+        whole = project.model_copy(update={"pipelines": entries})
+        if families and not self.report.problems:
+            sinks = {name: {"sink": dict(entry.sink)} for name, entry in entries.items()}
+            self.check_targets({"pipelines": sinks, "connections": whole.connections}, families)
+        return whole
+
+    def members(self, project: Project, name: str, entry: Pipeline) -> dict[str, Pipeline]:
+        path: Path = ("pipelines", name)
+        where: Path = (*path, "source", "tables")
+        written = _at(self.data, (*path, "sink"))
+        kind = kind_at(self.data, (*path, "sink"))
+        pattern = entry.source.table
+        try:
+            addresses = tables_at(pattern, project.storage)
+        except ConfigError as error:
+            self.add(where, error.message, hint=error.hint)
+            return {}
+        if not addresses:
+            hint = "see `ls` of that folder: a Delta table is a folder with a _delta_log in it, and its name has to fit"
+            self.add(where, f"no Delta table is met by {pattern}", hint=hint)
+        found: dict[str, Pipeline] = {}
+        for address in addresses:
+            try:
+                member = table_name(address)
+            except ValueError as error:
+                self.add(where, f"meets {address}: {error}")
+                continue
+            given = {key: value for key, value in written.items() if key != "connection"}
+            options = kind and self.validate(
+                kind.options, fill(given, member), (*path, "sink"), about=f"for the table {member}: "
+            )
+            if options is not None:
+                source = entry.source.model_copy(update={"table": address})
+                sink = entry.sink.model_copy(update={"options": options})
+                found[f"{name}.{member}"] = entry.model_copy(update={"source": source, "sink": sink})
+        return found
 
     def hide_literals(self) -> None:
         for path in self.document.scalars:
@@ -88,10 +142,13 @@ class Check:
         return {**({"kind": kind} if "kind" in entry else {}), "settings": checked}
 
     def pipeline(self, name: str, entry: dict[str, Any]) -> dict[str, Any]:
+        if self.is_many(name) and _at(entry, ("source", "table")) is not None:
+            path: Path = ("pipelines", name, "source", "tables")
+            self.add_at_key(path, "stands beside `table`: write one of the two")
         sink = entry.get("sink")
         if not isinstance(sink, dict):
             return entry
-        path: Path = ("pipelines", name, "sink")
+        path = ("pipelines", name, "sink")
         connection, options = sink.get("connection"), {key: sink[key] for key in sink if key != "connection"}
         connections = self.data.get("connections")
         known: dict[str, Any] = connections if isinstance(connections, dict) else {str(connection): None}
@@ -99,13 +156,28 @@ class Check:
             names = [shown_key(one) for one in known]
             self.add((*path, "connection"), "is no entry under `connections`" + nearest(connection, names))
         kind = kind_at(self.data, path)
+        if self.is_many(name):
+            if not names_table(options):
+                hint = 'write it where the target is named, such as table: "sales.{name}"'
+                self.add_at_key(path, f"has no {NAME} in it, so that all tables would have one target", hint=hint)
+            options = fill(options, _ANY)
         checked = self.validate(kind.options, options, path) if kind is not None else None
         named = {"connection": connection} if "connection" in sink else {}
         return {**entry, "sink": {**named, "options": checked or _Unjudged()}}
 
+    def is_many(self, name: str) -> bool:
+        return _at(self.data, ("pipelines", name, "source", "tables")) is not None
+
     def validate(
-        self, model: type[BaseModel], data: dict[str, Any], prefix: Path, folder: FilePath | None = None
+        self,
+        model: type[BaseModel],
+        data: dict[str, Any],
+        prefix: Path,
+        folder: FilePath | None = None,
+        *,
+        about: str = "",
     ) -> BaseModel | None:
+        """``about``: which of several tables the data are for."""
         if model is not Project:  # our own models do this for themselves
             data = {key: value for key, value in data.items() if value is not None or key not in model.model_fields}
         faults: list[Any] = []
@@ -114,13 +186,15 @@ class Check:
         except ValidationError as error:
             faults = list(error.errors(include_url=False, include_input=False))
         for fault in faults:
-            self.tell(fault, prefix)
+            self.tell(fault, prefix, about)
         return None
 
-    def tell(self, fault: Mapping[str, Any], prefix: Path) -> None:
+    def tell(self, fault: Mapping[str, Any], prefix: Path, about: str = "") -> None:
         path: Path = as_written(self.data, (*prefix, *fault["loc"]))
         if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
             path = (*path, "kind")
+        if path[2:] == ("source", "table") and path not in self.document.keys and self.is_many(str(path[1])):
+            path = (*path[:-1], "tables")
         is_key = fault["type"] == "extra_forbidden"
         if path[-1] == "[key]":
             path, is_key = path[:-1], True
@@ -137,7 +211,7 @@ class Check:
             message = in_words(fault, _at(self.data, path))
             if sight(self.data, path) == "secret":
                 message = _without_pieces(message, _at(self.data, path))
-            (self.add_at_key if is_key else self.add)(path, message)
+            (self.add_at_key if is_key else self.add)(path, about + message)
 
     def missing(self, path: Path, *, hint: str | None = None) -> None:
         if path in self.document.keys:
@@ -147,23 +221,31 @@ class Check:
         hint = "add `version: 1` at the top of the file" if path == ("version",) else hint
         self.report.add(span.line, span.column, path, "is missing", hint=hint)
 
-    def check_targets(self, data: dict[str, Any]) -> None:
-        """Two pipelines that write one target would undo each other's work."""
+    def check_targets(self, data: dict[str, Any], families: Mapping[str, str]) -> None:
+        """Two pipelines that write one target would undo each other's work.
+
+        ``families``: the pipeline of the file that each member was made of. Where it is not known yet which tables there
+        are, their targets are not known either.
+        """
         first: list[tuple[str, object, object]] = []
         for name, entry in data["pipelines"].items() if isinstance(data.get("pipelines"), dict) else ():
-            path: Path = ("pipelines", name, "sink")
+            family = families.get(name, name)
+            path: Path = ("pipelines", family, "sink")
             sink, kind = _at(entry, ("sink",)), kind_at(self.data, path)
             options = _at(sink, ("options",))
-            settings = _at(data, ("connections", _at(sink, ("connection",)), "settings"))
+            settings = _settings(data, _at(sink, ("connection",)))
             if kind is None or isinstance(options, _Unjudged) or any(one[:3] == path for one in self.failed):
+                continue
+            if name not in families and self.is_many(name):
                 continue
             # two connections with the same settings are one and the same
             where = _at(sink, ("connection",)) if isinstance(settings, _Unjudged) else (kind.name, settings)
             target = kind.target(options) if isinstance(kind, NamesTarget) else options
             twin = next((other for other, *rest in first if rest == [where, target]), None)
             if twin is not None:
-                line = self.document.place_of_key(("pipelines", twin, "sink")).line
-                message = f"writes the same target as the pipeline {shown_key(twin)} in line {line}"
+                line = self.document.place_of_key(("pipelines", families.get(twin, twin), "sink")).line
+                whose = f"{name.removeprefix(family + '.')}: " if name in families else ""
+                message = f"{whose}writes the same target as the pipeline {shown_key(twin)} in line {line}"
                 self.add_at_key(path, message, hint="give each pipeline a target of its own")
             first.append((name, where, target))
 
@@ -181,6 +263,11 @@ class Check:
 
     def shown(self, path: Path) -> Path:
         return tuple(shown_key(step) if isinstance(step, str) else step for step in path)
+
+
+def _settings(data: Mapping[str, Any], connection: Any) -> Any:
+    entry = _at(data, ("connections", connection))
+    return entry.settings if isinstance(entry, Connection) else _at(entry, ("settings",))
 
 
 def _at(data: Any, path: tuple[Any, ...]) -> Any:

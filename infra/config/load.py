@@ -19,8 +19,13 @@ _LARGEST = 256 * 1024
 _EXAMPLE = "name the file with --config, or run `deltarelay init`, which writes one"
 
 
-def load(path: str | Path, *, environ: Mapping[str, str] | None = None) -> Project:
-    """Read and check a configuration file. References to variables are filled in from ``environ`` (default: ours)."""
+def load(path: str | Path, *, environ: Mapping[str, str] | None = None, look_for_tables: bool = True) -> Project:
+    """Read and check a configuration file. References to variables are filled in from ``environ`` (default: ours).
+
+    Every ``tables:`` becomes a pipeline for each table that it meets now; for S3 its folder is listed, and
+    SourceUnavailable is raised where that does not answer. Without ``look_for_tables`` nothing outside of the file is looked
+    at, and such a pipeline has the pattern for its table: for commands that ask for the settings only.
+    """
     file = Path(path)
     report = Report(str(path))
     text = _read(file, report)
@@ -33,7 +38,7 @@ def load(path: str | Path, *, environ: Mapping[str, str] | None = None) -> Proje
         raise report.fail("must be a mapping, `name: value` per line", hint="start with `version: 1`")
     folder = Path(os.path.abspath(file)).parent  # noqa: PTH100  links stay: they may be moved between two runs
     data, failed = expand(document, report, environ=os.environ if environ is None else environ, folder=folder)
-    project = Check(document, report, data, failed).project(folder)
+    project = Check(document, report, data, failed).project(folder, look_for_tables=look_for_tables)
     report.raise_if_any()
     if project is None:
         raise report.fail("is not valid", hint="compare it with docs/reference/deltarelay.schema.json")

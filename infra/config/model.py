@@ -11,6 +11,7 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
+    ConfigDict,
     Field,
     PlainSerializer,
     PlainValidator,
@@ -19,6 +20,7 @@ from pydantic import (
     StringConstraints,
     ValidationInfo,
     WithJsonSchema,
+    model_validator,
 )
 
 from cdf.errors import ConfigError
@@ -27,6 +29,7 @@ from cdf.sink import Sink
 from cdf.window import Limits
 from connectors.registry import sink_kind
 from infra.config.strict import Model
+from infra.config.tables import check_pattern
 from infra.config.values import Start, parse_count, parse_size, parse_start, resolve_path, resolve_table
 from infra.storage.model import Storage
 
@@ -154,12 +157,30 @@ class SinkTarget(Model):
     options: SerializeAsAny[BaseModel]
 
 
+def _one_or_many(schema: dict[str, Any]) -> None:
+    """The JSON schema's side of it: ``table``, or else ``tables``."""
+    schema["properties"]["tables"] = {
+        key: value for key, value in schema["properties"]["tables"].items() if key not in ("anyOf", "default")
+    } | {"type": "string"}
+    schema["required"].remove("table")
+    schema["oneOf"] = [{"required": ["table"]}, {"required": ["tables"]}]
+
+
 class TableSource(Model):
-    """The Delta table that a pipeline reads."""
+    """The Delta table that a pipeline reads, or the pattern that makes a pipeline of each table that it meets."""
+
+    model_config = ConfigDict(json_schema_extra=_one_or_many)
 
     table: Annotated[str, AfterValidator(_table)] = Field(
         title="Table",
         description="Path, URL or catalog name of the Delta table. A relative path starts at the folder of this file.",
+    )
+    tables: Annotated[str, AfterValidator(check_pattern)] | None = Field(
+        default=None,
+        title="Tables",
+        description="In place of `table`: a folder with wildcards in its last part, such as /lake/sales/* or "
+        "s3a://lake/sales/*. Each Delta table in it becomes a pipeline of its own, PIPELINE.FOLDER, and {name} in the "
+        "sink's options is the name of its folder.",
     )
     key: Annotated[tuple[str, ...], AfterValidator(_key)] = Field(
         min_length=1, title="Key", description="The columns that identify a row; never null, never twice."
@@ -170,6 +191,14 @@ class TableSource(Model):
         description="Where to begin while the sink is empty: `snapshot` (the whole table now, then its changes), "
         "`earliest` (the oldest change still there), a version, or a timestamp with its zone.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _pattern_is_address(cls, data: Any) -> Any:
+        """Until it is known which tables it meets, the pattern stands where they will: it names their folder or bucket."""
+        if isinstance(data, dict) and data.get("tables") is not None and data.get("table") is None:
+            return {**data, "table": data["tables"]}
+        return data
 
 
 class WindowLimits(Model):
@@ -231,13 +260,24 @@ class Project(Model):
         "file's folder.",
     )
 
+    def named(self, name: str) -> list[str]:
+        """The pipelines that a name means: one, or all that were made of the `tables` of the pipeline of that name."""
+        if not (many := self._members(name)):
+            self.pipeline(name)  # for its error
+        return many or [name]
+
+    def _members(self, name: str) -> list[str]:
+        return [one for one, made in self.pipelines.items() if made.source.tables and one.startswith(f"{name}.")]
+
     def pipeline(self, name: str) -> Pipeline:
         if name in self.pipelines:
             return self.pipelines[name]
+        if many := self._members(name):
+            raise ConfigError(f"`{name}` stands for {len(many)} tables", hint=f"name one of them: {_some(many)}")
         near = difflib.get_close_matches(name, self.pipelines, n=1)
         raise ConfigError(
             f"no pipeline `{name}`" + (f"; did you mean `{near[0]}`?" if near else ""),
-            hint="pipelines in the configuration: " + ", ".join(self.pipelines),
+            hint=f"pipelines in the configuration: {_some(list(self.pipelines))}",
         )
 
     def build_sink(self, name: str) -> Sink:
@@ -245,3 +285,8 @@ class Project(Model):
         target = self.pipeline(name).sink
         connection = self.connections[target.connection]
         return sink_kind(connection.kind).build(connection.settings, target.options, pipeline=name)
+
+
+def _some(names: list[str]) -> str:
+    most = 20
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

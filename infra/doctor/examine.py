@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cdf.errors import CdfError, ConfigError
+from cdf.errors import CdfError
 from cdf.result import Result
 from infra.doctor import downloads, sources, targets
 from infra.doctor import machine as machines
@@ -56,8 +56,8 @@ def examine(
     if project is not None and storage is not None:
         findings += storages.storage(machine, project, config)
     if project is not None:
-        for name in wanted or project.pipelines:
-            project.pipeline(name)  # a name that was mistyped is a matter of the command line
+        names = [one for name in wanted for one in project.named(name)] if wanted else project.pipelines
+        for name in names:  # one that was mistyped is a matter of the command line
             findings += _pipeline(machine, project, name)
     return project, findings
 
@@ -70,7 +70,7 @@ def _config(machine: Machine, config: Path | None) -> tuple[Project | None, Find
         return None, skipped("config", text, "`deltarelay init TABLE` writes one, --config names another")
     try:
         project = load(config, environ=machine.environment)
-    except ConfigError as error:
+    except CdfError as error:
         fix = "correct the file; `deltarelay validate --schema` prints what may stand in it"
         return None, failed("config", error.message, error.hint or fix)
     count = len(project.pipelines)

@@ -43,7 +43,8 @@ def probe_any(storage: Storage, addresses: Iterable[str]) -> None:
 
 def probe_buckets(storage: Storage, addresses: Iterable[str]) -> None:
     """The same without the lock table, for whoever reads without Spark."""
-    _raise_if_any(list(bucket_problems(located(storage), addresses).values()))
+    if addresses := list(filter(is_s3, addresses)):  # to find out the region takes longer than a look at a local table
+        _raise_if_any(list(bucket_problems(located(storage), addresses).values()))
 
 
 def bucket_problems(storage: Storage, addresses: Iterable[str]) -> Mapping[str, CdfError]:

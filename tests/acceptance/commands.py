@@ -88,7 +88,8 @@ class Database:
         """Every table in the schema deltarelay but the positions: staging, and tables that are being loaded."""
         rows = self.query(
             "select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
-            " where n.nspname = 'deltarelay' and c.relkind = 'r' and c.relname !~ '^(position(_log)?|progress)$' order by 1"
+            " where n.nspname = 'deltarelay' and c.relkind = 'r'"
+            " and c.relname !~ '^(position(_log)?|progress|runs)$' order by 1"
         )
         return [name for (name,) in rows]
 

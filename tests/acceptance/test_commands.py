@@ -24,15 +24,15 @@ PLAN = {
     "ok", "pipeline", "table", "position", "last_version", "load_version", "load_rows", "windows", "ddl", "problems",
     "warnings",
 }  # fmt: skip
-WINDOW = {"first", "last", "commits", "change_bytes", "changes", "net", "conflicts", "columns"}
+WINDOW = {"first", "last", "commits", "change_bytes", "changes", "net", "conflicts", "columns", "way"}
 RUN = {
     "ok", "pipeline", "table", "position", "latest_version", "loaded_rows", "windows", "inserts", "updates", "deletes",
-    "conflicts", "ddl", "seconds",
+    "conflicts", "rejected", "copies", "ddl", "seconds",
 }  # fmt: skip
 CONFLICTS = {"insert_met_row", "update_met_none", "delete_met_none", "within_window"}
 VERIFY = {
     "ok", "pipeline", "table", "version", "source_rows", "target_rows", "equal", "missing", "extra", "different",
-    "duplicate", "complete", "buckets", "differing_buckets", "examples", "seconds",
+    "duplicate", "set_aside", "kept", "complete", "buckets", "differing_buckets", "examples", "seconds",
 }  # fmt: skip
 STATUS = {
     "pipeline", "source", "state", "position", "latest_version", "lag_versions", "lag_seconds", "feed_files_days", "code",
@@ -363,8 +363,9 @@ def test_an_unreachable_database_is_worth_another_try(project: Project, source: 
     """The password is in the dsn, --debug prints every trace, and Project.run looks for it."""
     closed = f"postgresql://me:{project.database.password}@127.0.0.1:1/x"
     project.write({"customers": pipeline(source)})
-    done = project.run("run", "--json", "--debug", environment={"WAREHOUSE_DSN": closed})
+    done = project.run("run", "--json", "--debug", "--retry-seconds", "1", environment={"WAREHOUSE_DSN": closed})
     assert done.code == 75
+    assert "try 5 of 5 in 0.5 s" in done.err
     assert done.document["exit_code"] == 75
     check_failed(done.pipeline("customers"), "sink_unavailable")
     assert done.pipeline("customers")["error"]["transient"]
@@ -403,6 +404,7 @@ except SystemExit as leaving:
         "feed enable",
         "feed status",
         "feed show",
+        "runs",
         "jars",
         "jars list",
         "jars check",

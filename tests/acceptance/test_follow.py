@@ -33,7 +33,7 @@ FOLLOW = ("run", "--follow", "--interval-seconds", "0.1")
 HELD = 20_261
 """The advisory lock at which a follower is held between its window's commit and Spark's note of the micro-batch."""
 HOLD = (
-    "create function public.hold() returns trigger language plpgsql as"
+    "create function public.hold() returns trigger language plpgsql set lock_timeout = 0 as"
     f" $$ begin perform pg_advisory_xact_lock({HELD}); return new; end $$",
     "create trigger hold before insert or update on deltarelay.progress for each row execute function public.hold()",
 )
@@ -87,7 +87,7 @@ def test_killed_at_every_point_of_following(
     # in the applying transaction, of the successor
     with database.locked(TARGET, "share row exclusive"):
         run, epoch = start(project, database)
-        run.until(lambda: database.waiting(TARGET, "delete|insert|with"), "the applying transaction waits")
+        run.until(lambda: database.waiting(TARGET, "lock table"), "the applying transaction waits")
         run.kill()
     database.no_backends()
     equal(database, spark, delta_path, 2)
@@ -191,7 +191,7 @@ def test_stopped_in_the_middle_of_a_window_it_finishes_it(
     run.until(lambda: database.position() == 1, "the initial copy")
     with database.locked(TARGET, "share row exclusive"):
         insert(spark, delta_path, 2)
-        run.until(lambda: database.waiting(TARGET, "delete|insert|with"), "the applying transaction waits")
+        run.until(lambda: database.waiting(TARGET, "lock table"), "the applying transaction waits")
         below = descendants(run.process.pid)
         assert any("java" in command for _, command in below.values())
         if number is signal.SIGINT:
@@ -237,7 +237,7 @@ def test_pressed_twice_it_leaves_at_once(
     run.until(lambda: database.position() == 1, "the initial copy")
     with database.locked(TARGET, "share row exclusive"):
         insert(spark, delta_path, 2)
-        run.until(lambda: database.waiting(TARGET, "delete|insert|with"), "the applying transaction waits")
+        run.until(lambda: database.waiting(TARGET, "lock table"), "the applying transaction waits")
         run.interrupt()
         run.until(lambda: "stopping" in Path(run._err).read_text(), "it says so")
         run.interrupt()

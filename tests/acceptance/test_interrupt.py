@@ -50,7 +50,7 @@ def test_interrupted_in_the_middle_of_a_run(
 
     with database.locked(TARGET, "share row exclusive"):
         run = project.start("run")
-        run.until(lambda: database.waiting(TARGET, "delete|insert|with"), "the applying transaction waits")
+        run.until(lambda: database.waiting(TARGET, "lock table"), "the applying transaction waits")
         run.terminate()
         done = run.done()
     check(done, 1)

@@ -10,11 +10,13 @@ import pytest
 from cdf.errors import CdfError
 from cdf.moves import Move
 from cdf.results import Followed, FollowStatus, Plan, PlannedWindow, RunResult
-from cdf.sink import Conflicts, PositionRecord
+from cdf.sink import Conflicts, DeadLetter, PositionRecord, RunRecord
 from cdf.source import FeedEnabled, FeedStatus
 from cdf.verify import Difference, Verification
 from infra.cli import output
+from infra.cli.deadletter import Dropped, Letters, Replayed
 from infra.cli.position import PositionShown
+from infra.cli.runs import PipelineRuns
 from infra.doctor import Diagnosis, Finding
 from infra.jars import Jar, JarSet
 from infra.preflight import Connected
@@ -34,6 +36,11 @@ SECTIONS = {
     "### `run --follow`": (FollowStatus, Followed),
     "### `verify`": (Verification, Difference),
     "### `status`": (PipelineStatus,),
+    "### `runs`": (PipelineRuns, RunRecord),
+    "### `deadletter list`": (Letters,),
+    "## `deadletter show`": (Letters, DeadLetter),
+    "## `deadletter replay`": (Replayed,),
+    "## `deadletter drop`": (Dropped,),
     "### `validate --connect`": (Connected,),
     "## `init`": (Scaffold,),
     "## `doctor`": (Diagnosis, Finding),

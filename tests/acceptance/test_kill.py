@@ -135,7 +135,7 @@ def _kill_while_staging(project: Project, database: Database) -> None:
 def _kill_before_the_commit(project: Project, database: Database) -> None:
     with database.locked(TARGET, "share row exclusive"):
         run, epoch = _start(project, database)
-        run.until(lambda: database.waiting(TARGET, "delete|insert|with"), "the applying transaction waits")
+        run.until(lambda: database.waiting(TARGET, "lock table"), "the applying transaction waits")
         assert database.value(f"select count(*) from {database.staging('stage', epoch)}") > 0
         run.kill()
 

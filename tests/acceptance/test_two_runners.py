@@ -27,7 +27,7 @@ def test_the_second_runner_leaves(project: Project, database: Database, spark: S
     first = project.start("run")
     first.until(lambda: database.position() == 1, "the initial copy is done")
     with database.locked(TARGET, "share row exclusive"):
-        first.until(lambda: database.waiting(TARGET, "delete|insert|with"), "the first runner waits in its transaction")
+        first.until(lambda: database.waiting(TARGET, "lock table"), "the first runner waits in its transaction")
         at, epoch = database.position(), database.epoch()
         second = project.run("run", "--json")
 

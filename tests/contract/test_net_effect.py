@@ -19,19 +19,23 @@ from pyspark.sql.types import StructType
 
 from cdf.change import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, CONFLICTS
 from cdf.net import key_violation, net_effect, violation_of
-from cdf.net_on_driver import KeyRefused, net_on_driver
+from cdf.net_on_driver import KeyRefused, net_of_sorted, net_on_driver
 from cdf.testing import SampleTable, delete, insert, update
 from cdf.testing.model import COLUMNS, KEY, History, Key, histories, key_of, random_history
 
 Row = dict[str, Any]
-Way = Literal["cluster", "driver"]
-BOTH_WAYS = pytest.mark.parametrize("way", ["cluster", "driver"])
+Way = Literal["cluster", "driver", "tasks"]
+BOTH_WAYS = pytest.mark.parametrize("way", ["cluster", "driver", "tasks"])
 CASES = 300
 
 
 def reduced(changes: DataFrame, key: Sequence[str], way: Way) -> list[Row]:
     if way == "cluster":
         return [row.asDict() for row in net_effect(changes, key).collect()]
+    if way == "tasks":
+        in_order = changes.toArrow().sort_by([(name, "ascending") for name in key])
+        # Three rows at a time: nearly every key is torn apart
+        return [row for net in net_of_sorted(in_order.to_batches(max_chunksize=3), key) for row in net.to_pylist()]
     return list(net_on_driver(changes.toArrow(), key).to_pylist())
 
 

@@ -10,8 +10,10 @@ from psycopg.rows import dict_row
 
 from cdf.sink import Capabilities
 from cdf.testing import SinkConformance
+from cdf.testing.conformance.runner import RunnerPromises
 from connectors.postgres import PostgresSink
 from connectors.postgres import position as positions
+from connectors.postgres.modes import Modes
 from tests.fixtures.fix_postgres import Pg
 
 
@@ -23,7 +25,7 @@ class PostgresHarness:
 
     @property
     def capabilities(self) -> Capabilities:
-        return PostgresSink(self.pg.dsn, table=f"{self.pg.schema}.target").capabilities
+        return PostgresSink(self.pg.dsn, table=f"{self.pg.schema}.target", **self.options).capabilities
 
     def new_sink(self, **overrides: Any) -> PostgresSink:
         sink = PostgresSink(self.pg.dsn, table=f"{self.pg.schema}.target", **{**self.options, **overrides})
@@ -70,3 +72,12 @@ class TestEveryWindowFromTheTasks(SinkConformance):
     @pytest.fixture
     def harness(self, pg: Pg) -> Iterator[PostgresHarness]:
         yield from closing(PostgresHarness(pg, small_window_bytes=0))
+
+
+@pytest.mark.usefixtures("fast_renewal")
+class TestOnlyAddedColumnsAreFollowed(RunnerPromises):
+    """To a sink that follows every change of type, one is no problem: this one has something to name."""
+
+    @pytest.fixture
+    def harness(self, pg: Pg) -> Iterator[PostgresHarness]:
+        yield from closing(PostgresHarness(pg, modes=Modes(schema_changes="add_columns")))

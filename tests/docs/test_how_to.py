@@ -65,6 +65,35 @@ def test_keep_a_replica_fresh(tmp_path: Path, database: Database, jars: str, spa
 
 
 @pytest.mark.timeout(600)
+def test_replicate_many_tables(tmp_path: Path, database: Database, jars: str) -> None:
+    said = run("replicate-many-tables", tmp_path, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
+    for name in ("orders", "items", "returns"):
+        assert f"sales.{name}: equal at version 1, 2 rows" in said
+        assert sorted(database.query(f"select * from {name}")) == [(1, f"{name} one"), (2, f"{name} two")]
+    assert not database.exists("public.scratch_1")
+    assert "3 pipelines: 3 copied" in said
+    assert "nothing failed" in said
+
+
+@pytest.mark.timeout(600)
+def test_replicate_into_existing_tables(tmp_path: Path, database: Database, jars: str) -> None:
+    said = run("replicate-into-existing-tables", tmp_path, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
+    assert "clients: equal at version 4, 2 rows" in said
+    columns = (
+        '"Client Id", full_name, mood::text, balance::text, shown, remark, _commit_version, _deleted_at is not null'
+    )
+    assert sorted(database.query(f"select {columns} from clients")) == [
+        (1, "Katja", "happy", "20.75", "KATJA", "none", 2, False),
+        (2, "Nuno", "sad", "3.00", "NUNO", "none", 3, True),
+        (3, "Olga", "happy", "7.25", "OLGA", "none", 4, False),
+    ]
+    assert database.query("select action, to_version from deltarelay.position_log") == [("adopt", 1)]
+    assert database.query("select data_type from information_schema.columns where column_name = 'Client Id'") == [
+        ("integer",)
+    ]
+
+
+@pytest.mark.timeout(600)
 def test_replicate_from_s3(tmp_path: Path, database: Database, jars: str, aws: Aws) -> None:
     said = run(
         "replicate-from-s3", tmp_path, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn, S3_ENDPOINT=aws.endpoint
@@ -75,3 +104,47 @@ def test_replicate_from_s3(tmp_path: Path, database: Database, jars: str, aws: A
     entries = aws.dynamodb.scan(TableName="delta_log")["Items"]
     assert {one["complete"]["S"] for one in entries} == {"true"}
     assert {one["tablePath"]["S"] for one in entries} == {"s3a://my-lake/customers"}
+
+
+@pytest.mark.timeout(600)
+def test_follow_schema_changes(tmp_path: Path, database: Database, jars: str) -> None:
+    said = run("follow-schema-changes", tmp_path, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
+    assert 'rename column "who" to "customer"' in said
+    assert "orders: equal at version 7, 2 rows" in said
+    assert "orders: equal at version 8, 2 rows" in said
+    assert sorted(database.query("select id, customer, amount, place ->> 'city' from orders")) == [
+        (1, "Ada", 10, "Porto"),
+        (2, "Hugo", 5000000000, "Lyon"),
+    ]
+
+
+@pytest.mark.timeout(600)
+def test_handle_rejected_rows(tmp_path: Path, database: Database, jars: str) -> None:
+    said = run("handle-rejected-rows", tmp_path, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
+    assert "2 rows set aside" in said
+    assert "a check constraint is not met" in said
+    assert "members: 1 stored, 0 deleted, 0 still do not fit" in said
+    assert "members: equal at version 3, 5 rows" in said
+    assert sorted(database.query("select id, name, mail from members")) == [
+        (1, "Ada", "ada@example.org"),
+        (2, "Hugo", "hugo@example.org"),
+        (3, "Vera", "vera@example.org"),
+        (4, "Leo", "ada@example.org"),
+        (5, "Nora", "x"),
+    ]
+    assert database.query("select count(*) from deltarelay.dead_letter") == [(0,)]
+
+
+@pytest.mark.timeout(600)
+def test_send_changes_to_kafka(tmp_path: Path, jars: str) -> None:
+    said = run("send-changes-to-kafka", tmp_path, DELTARELAY_JARS=jars)
+    half_way, whole = (int(count) for count in re.findall(r"^(\d+) events, \1 different$", said, re.MULTILINE)[-2:])
+    assert 0 < half_way < whole == 200_000
+    assert "customers: equal at version 1, 200000 rows" in said
+    assert "customers: equal at version 3, 199999 rows" in said
+    assert re.findall(r'"op":"(\w)"|^(tombstone)$', said, re.MULTILINE) == [
+        ("r", ""),
+        ("u", ""),
+        ("d", ""),
+        ("", "tombstone"),
+    ]

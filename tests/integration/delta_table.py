@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from cdf.readers.batch import setting
-
 __all__ = ["AGES", "Table", "changes", "drained", "inserted", "setting", "versions"]
 
 AGES = {"deletedFileRetentionDuration": "interval 36500 days", "logRetentionDuration": "interval 36500 days"}
 """Lets commits have any time in the past."""
+
+
+@contextmanager
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """A setting of the session for the length of a block. The product's own ``setting`` keeps other threads waiting
+    meanwhile, a follower among them."""
+    before = spark.conf.get(name, None)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, before)
 
 
 class Table:

@@ -414,7 +414,7 @@ def test_an_added_column_replaces_the_query_once_and_loses_nothing(
 @pytest.mark.parametrize(
     ("statements", "kind", "says"),
     [
-        (["alter table {t} rename column v to w"], SchemaDrift, "v"),
+        (["alter table {t} rename column id to number"], SchemaDrift, "id"),
         (["create or replace table {t} using delta as select 5L as id, 'x' as v"], FeedNotEnabled, "off"),
         (
             [
@@ -426,7 +426,7 @@ def test_an_added_column_replaces_the_query_once_and_loses_nothing(
         ),
         (["alter table {t} set tblproperties ('delta.enableChangeDataFeed' = 'false')"], FeedNotEnabled, "off"),
     ],
-    ids=["rename", "replace that turns the feed off", "replace", "feed off"],
+    ids=["rename of the key", "replace that turns the feed off", "replace", "feed off"],
 )
 def test_what_needs_a_decision_stops_it_with_the_way_out(
     spark: SparkSession, pg: Pg, delta_path: str, follow: Any, statements: list[str], kind: type[CdfError], says: str

@@ -35,7 +35,7 @@ def test_the_target_is_made_with_its_key_and_room_on_its_pages(spark: SparkSessi
     assert pg.query("select reloptions from pg_class where oid = 'target'::regclass") == [(["fillfactor=70"],)]
     keys = "select conname, pg_get_constraintdef(oid) from pg_constraint where conrelid = 'target'::regclass"
     assert pg.query(keys + " and contype = 'p'") == [("target_pkey", "PRIMARY KEY (id)")]
-    assert inspection.ddl[-2:] == applied.ddl
+    assert inspection.ddl[-3:] == applied.ddl
     for statement in ("drop table target", *applied.ddl):  # what it says is what it does
         pg.query(statement)
     assert pg.query(keys + " and contype = 'p'") == [("target_pkey", "PRIMARY KEY (id)")]
@@ -94,18 +94,16 @@ def test_a_table_that_fills_while_it_is_loaded_is_refused(spark: SparkSession, p
 
 
 def test_everything_in_the_way_is_named_in_one_list(pg: Pg) -> None:
-    pg.query(
-        "create table target (id bigint unique deferrable, name varchar(10), sum numeric(10,3), at timestamptz(3),"
-        " must text not null)"
-    )
+    pg.query("create table target (id bigint unique deferrable, name point, sum text, at date, must text not null)")
     pg.query("create unique index partial on target (id) where id > 0")
     problems = sink_of(pg).inspect(wide()).problems
     assert [problem.removeprefix(f"{pg.schema}.target") for problem in problems] == [
-        ".name is character varying(10), the source needs text",
-        ".sum is numeric(10,3), the source needs numeric(10,2)",
-        ".at is timestamp(3) with time zone, the source needs timestamp with time zone",
+        ".name is point, the source needs text or a type that holds it",
+        ".sum is text, the source needs numeric(10,2) or a type that holds it",
+        ".at is date, the source needs timestamp with time zone or a type that holds it",
         ".must is NOT NULL without a default, and the source has no such column",
-        " has no primary key or immediate unique index on exactly the key (id)",
+        " has no primary key or unique index on exactly the key (id) that is checked at once: "
+        "one that is deferrable, partial or on expressions cannot find the row of a change",
     ]
     with pytest.raises(TargetNotReady) as found:
         sink_of(pg).open(wide())

@@ -12,6 +12,7 @@ import pytest
 from benchmarks import __main__ as bench
 from benchmarks.answer import Answer
 from benchmarks.lab import Lab
+from benchmarks.postgres_state import Changes
 
 
 def fast(lab: Lab) -> Iterator[Answer]:
@@ -101,3 +102,13 @@ def test_a_question_that_does_not_exist(results: Path, capsys: pytest.CaptureFix
     assert bench.main({"ONLY": "fast,slow"}) == 2
     assert "no such question: slow" in capsys.readouterr().err
     assert not results.exists()
+
+
+def test_every_question_is_described() -> None:
+    described = Path(bench.__file__).with_name("README.md").read_text()
+    assert [name for name in bench.QUESTIONS if f"| `{name}" not in described] == []
+
+
+def test_the_mix_of_changes() -> None:
+    assert Changes.of(110_000) == Changes(updates=80_000, inserts=20_000, deletes=10_000)
+    assert all(Changes.of(total).total == total for total in (11, 100, 2_200, 99_999))

@@ -50,7 +50,9 @@ def test_check_notices_and_writing_repairs(tmp_path: Path, monkeypatch: pytest.M
 def test_the_schema_is_a_valid_one_and_every_field_is_described() -> None:
     document = schema()
     jsonschema.Draft202012Validator.check_schema(document)
-    for part in (document, *document["$defs"].values()):
+    # A kind of sink is one of several
+    parts = [one for part in document["$defs"].values() for one in part.get("anyOf", [part])]
+    for part in (document, *parts):
         assert part["additionalProperties"] is False
         for name, field in part["properties"].items():
             described = field if "$ref" not in field else document["$defs"][field["$ref"].rpartition("/")[2]] | field
@@ -60,6 +62,15 @@ def test_the_schema_is_a_valid_one_and_every_field_is_described() -> None:
 
 def test_it_accepts_a_good_file() -> None:
     jsonschema.validate(GOOD, schema())
+
+
+def test_it_accepts_tables_in_place_of_a_table() -> None:
+    data = json.loads(json.dumps(GOOD))
+    source = data["pipelines"]["customers"]["source"]
+    del source["table"]
+    assert not accepts(data)
+    source["tables"] = "/data/*"
+    assert accepts(data)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +85,7 @@ def test_it_accepts_a_good_file() -> None:
         (("pipelines", "customers", "source", "start"), "2026-01-31T00:00:00"),
         (("pipelines", "customers", "source", "start"), -1),
         (("pipelines", "customers", "source", "key"), []),
+        (("pipelines", "customers", "source", "tables"), "/data/*"),
         (("pipelines", "customers", "sink", "conflicts"), "ignore"),
         (("pipelines", "customers", "sink", "schema"), "x"),
         (("pipelines", "customers", "window", "max_bytes"), "256XB"),

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
 
 import connectors.registry
 from cdf.errors import ConfigError
+from connectors.postgres.config import PostgresOptions
 from infra.config.load import load
 from infra.config.model import Project
 from infra.config.secrets import describe
@@ -125,8 +126,8 @@ def test_a_project_never_shows_a_secret(tmp_path: Path) -> None:
         "connections": {"warehouse": {"kind": "postgres", "dsn": "***"}},
         "pipelines": {
             "customers": {
-                "source": {"table": "plain", "key": ["id"], "start": "snapshot"},
-                "sink": {"connection": "warehouse", "table": "t", "conflicts": "report"},
+                "source": {"table": "plain", "tables": None, "key": ["id"], "start": "snapshot"},
+                "sink": {"connection": "warehouse", **PostgresOptions(table="t").model_dump(mode="json")},
                 "window": {"max_commits": 500, "max_bytes": 268435456},
             }
         },

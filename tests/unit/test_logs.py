@@ -184,7 +184,8 @@ def test_a_step_of_a_pipeline_that_follows(capsys: pytest.CaptureFixture[str]) -
     followed = Followed(
         pipeline="orders", table="/orders", at=dt.datetime.now(dt.UTC), kind="window", first=6, last=7, rows_in=None,
         rows_applied=3, rows_per_second=6.0, seconds={"stage": 0.2, "total": 0.5}, conflicts=Conflicts(insert_met_row=1),
-        ddl=(), position=7, latest_version=8, lag_versions=1, lag_seconds=0.25, query_id=None, run_id=None, batch_id=None,
+        rejected=2, ddl=(), position=7, latest_version=8, lag_versions=1, lag_seconds=0.25, query_id=None, run_id=None,
+        batch_id=None,
     )  # fmt: skip
     configure(long_running=True, verbose=True)
     log_step(bind(pipeline="orders"), followed)
@@ -195,7 +196,7 @@ def test_a_step_of_a_pipeline_that_follows(capsys: pytest.CaptureFixture[str]) -
         0.5,
         0.25,
     )
-    assert (applied["conflicts"], "rows_in" in applied) == (1, False)
+    assert (applied["conflicts"], applied["rejected"], "rows_in" in applied) == (1, 2, False)
     assert (details["event"], details["stage_seconds"]) == ("step done", 0.2)
 
 

@@ -14,7 +14,7 @@ from pyspark.sql.types import (
 )
 
 from cdf.errors import SchemaDrift
-from cdf.schema import ChangeKind, SchemaChange, check_followed, compare, same_columns
+from cdf.schema import ChangeKind, SchemaChange, check_followed, compare, same_columns, same_names_in_files
 from cdf.sink import Capabilities
 
 BASE = StructType([StructField("id", LongType(), False), StructField("name", StringType())])
@@ -95,6 +95,29 @@ def test_a_column_dropped_and_made_again_under_its_name_is_another_column() -> N
 def test_turning_column_mapping_on_changes_nothing() -> None:
     before = StructType([StructField("name", StringType())])
     assert compare(before, StructType([mapped("name", "name")])) == []
+
+
+def test_removing_column_mapping_changes_nothing() -> None:
+    before = StructType([mapped("name", "col-1"), mapped("title", "col-2")])
+    after = StructType([StructField("name", StringType()), StructField("title", StringType())])
+    assert compare(before, after) == []
+    assert not same_names_in_files(before, after)  # a range across it cannot be read
+    assert same_names_in_files(before, before)
+
+
+def test_a_nested_field_dropped_and_made_again_is_another_one() -> None:
+    def nested(physical: str) -> StructType:
+        return StructType([StructField("s", StructType([mapped("a", "col-1"), mapped("b", physical)]))])
+
+    assert [change.kind for change in compare(nested("col-2"), nested("col-3"))] == ["change_type"]
+    assert compare(nested("col-2"), nested("col-2")) == []
+
+
+def test_the_order_of_nested_fields_is_no_change() -> None:
+    fields = [StructField("a", IntegerType()), StructField("b", StringType())]
+    before = StructType([StructField("s", ArrayType(StructType(fields)))])
+    after = StructType([StructField("s", ArrayType(StructType(fields[::-1])))])
+    assert compare(before, after) == []
 
 
 def test_two_columns_that_swap_their_names_are_two_renames() -> None:

@@ -1,0 +1,159 @@
+"""The topic folded to the last value of each key, in canonical form: what ``verify`` holds against the source.
+
+The tasks read the partitions, from their beginnings to where they ended when the comparison began. It does not matter
+whether the topic was compacted meanwhile: of each key the last record stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cdf.canonical import BUCKET, KEY_DIGEST, KEY_TEXT, ROW_DIGEST, checksum, digests
+from cdf.errors import VerificationError
+from cdf.sink import BucketDigest, Position, RowDigest
+from connectors.kafka.client import Cluster, Reader
+from connectors.kafka.errors import from_task, in_words
+from connectors.kafka.json_form import parsed, wire_type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from cdf.sink import Source
+    from connectors.kafka.envelope import EventFormat
+
+__all__ = ["KafkaImage"]
+
+_RECORD = "key binary, value binary, at long"
+_BATCH = 10_000
+
+
+class KafkaImage:
+    """Implements ``cdf.sink.Image``."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        ends: Sequence[int],
+        position: Position,
+        source: Source,
+        format: EventFormat,
+    ) -> None:
+        self._cluster, self._topic, self._ends = cluster, topic, tuple(ends)
+        self._position, self._source, self._format = position, source, format
+        self._rows: DataFrame | None = None
+
+    @property
+    def position(self) -> Position:
+        return self._position
+
+    def row_count(self) -> int:
+        return int(self._done(lambda: self._folded().count()))
+
+    def digest(self, buckets: int) -> Mapping[int, BucketDigest]:
+        from pyspark.sql import functions as F
+
+        hashed = self._digests(buckets, show_keys=False)
+        found = self._done(
+            lambda: hashed.groupBy(BUCKET).agg(F.count("*").alias("rows"), checksum().alias("checksum")).collect()
+        )
+        return {row[BUCKET]: BucketDigest(int(row["rows"]), int(row["checksum"])) for row in found}
+
+    def rows(self, buckets: int, chosen: Collection[int], *, show_keys: bool) -> Iterator[RowDigest]:
+        from pyspark.sql import functions as F
+
+        hashed = self._digests(buckets, show_keys=show_keys).where(F.col(BUCKET).isin(list(chosen)))
+        for row in self._done(hashed.collect):
+            yield RowDigest(row[KEY_DIGEST], row[ROW_DIGEST], row[KEY_TEXT])
+
+    def close(self) -> None:
+        rows, self._rows = self._rows, None
+        if rows is not None:
+            rows.unpersist()
+
+    def _digests(self, buckets: int, *, show_keys: bool) -> DataFrame:
+        return digests(self._folded(), self._source.schema, self._source.key, buckets, show_keys=show_keys)
+
+    def _folded(self) -> DataFrame:
+        """The row of each key whose last record is no tombstone, with the source's columns. Kept: it is asked for thrice."""
+        from pyspark.sql import functions as F
+        from pyspark.sql import types as T
+
+        if self._rows is not None:
+            return self._rows
+        schema, format = self._source.schema, self._format
+        wire = wire_type(schema, connect=format.schemas)
+        assert isinstance(wire, T.StructType)
+        if format.envelope == "debezium":
+            wire = T.StructType().add("after", wire)
+        if format.schemas:
+            wire = T.StructType().add("payload", wire)
+        last = self._records().groupBy("key").agg(F.max_by("value", "at").alias("value"))
+        # What is no JSON of ours fails here, instead of being taken for a row of nulls
+        read = F.from_json(F.col("value").cast("string"), wire, {"mode": "FAILFAST"})
+        if format.schemas:
+            read = read["payload"]
+        if format.envelope == "debezium":
+            read = read["after"]
+        rows = last.where(F.col("value").isNotNull()).select(read.alias("row")).where(F.col("row").isNotNull())
+        columns = [
+            parsed(F.col("row").getField(field.name), field.dataType).alias(field.name) for field in schema.fields
+        ]
+        self._rows = rows.select(*columns).persist()
+        return self._rows
+
+    def _records(self) -> DataFrame:
+        from pyspark.sql import SparkSession
+
+        cluster, topic, ends = self._cluster, self._topic, self._ends
+
+        def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for number in batch.column("id").to_pylist():
+                    yield from _read(cluster, topic, number, ends[number])
+
+        spark = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+        return spark.range(0, len(ends), 1, max(1, len(ends))).mapInArrow(read, _RECORD)
+
+    def _done(self, job: Any) -> Any:
+        try:
+            return job()
+        except Exception as error:
+            fault = from_task(error)
+            failure = (
+                in_words(fault, "reading the topic")
+                if fault is not None
+                else VerificationError(
+                    f"{self._topic} holds records that are no events of this pipeline's settings",
+                    hint="`envelope` and `schemas` have to be those that the topic was written with",
+                )
+            )
+        raise failure
+
+
+def _read(cluster: Cluster, topic: str, partition: int, end: int) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    reader = Reader(cluster, topic, partition)
+    keys: list[bytes | None] = []
+    values: list[bytes | None] = []
+    offsets: list[int] = []
+    try:
+        for message in reader.stream(end):
+            keys.append(message.key())
+            values.append(message.value())
+            offsets.append(int(message.offset() or 0))
+            if len(keys) == _BATCH:
+                yield pa.RecordBatch.from_pydict({"key": keys, "value": values, "at": offsets}, schema=_schema())
+                keys, values, offsets = [], [], []
+        yield pa.RecordBatch.from_pydict({"key": keys, "value": values, "at": offsets}, schema=_schema())
+    finally:
+        reader.close()
+
+
+def _schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([("key", pa.binary()), ("value", pa.binary()), ("at", pa.int64())])

@@ -1,0 +1,608 @@
+"""A Kafka topic that has each change of the source once, for consumers that read committed records.
+
+    plan the events ─▶ record the window's bounds ─▶ each lane: its events and its record, in one transaction ─▶ position
+
+Several lanes are several transactions: a reader may see one lane's part of a window before another's. A runner that died in
+between leaves the bounds behind; its successor takes up exactly that window, and writes what is missing of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Literal
+
+from cdf.errors import (
+    CdfError,
+    PositionError,
+    RowRejected,
+    SinkUnavailable,
+    TableReplaced,
+    TargetNotReady,
+    VerificationError,
+    WindowOutOfOrder,
+)
+from cdf.schema import ChangeKind, printed_alike
+from cdf.sink import Applied, Capabilities, Inspection, Position, Source
+from cdf.timed import timed
+from connectors.kafka import topics
+from connectors.kafka.client import Cluster, Transactional
+from connectors.kafka.envelope import TOMBSTONE, EventFormat, check_schema, snapshot_to_envelope, to_envelope
+from connectors.kafka.errors import KafkaFault, from_task, in_words, is_fenced
+from connectors.kafka.image import KafkaImage
+from connectors.kafka.json_form import has_form, rejection_of
+from connectors.kafka.lanes import LANE_FENCED, RUNNER_FENCED, TOO_LARGE, LaneWork, events_of, write_lane
+from connectors.kafka.position import Begun, LaneDone, Ledger, Runner, State, fenced, lane_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from cdf.schema import SchemaChange
+    from cdf.window import Snapshot, Window
+
+__all__ = ["KafkaSink"]
+
+log = logging.getLogger("deltarelay.kafka")
+
+SMALL_WINDOW_BYTES = 1024 * 1024
+"""Windows with at most so many bytes of change files are written from the driver: no Python workers, producers kept."""
+DEFAULT_LANES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A window or a snapshot as its events."""
+
+    begun: Begun
+    rows: Window | Snapshot
+    events: DataFrame
+    """Planned: which files are read is settled."""
+    small: bool
+
+    def confirm(self) -> None:
+        from cdf.window import Window
+
+        if isinstance(self.rows, Window):
+            self.rows.confirm()
+
+
+class KafkaSink:
+    """The sink. ``changes="all"``: every change is an event. ``"net"``: the last records per key are the table's rows, for a
+    compacted topic.
+
+    ``lanes`` is how many transactional producers share the work; each key belongs to one of them. ``create`` makes the topic
+    where it is not there.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        topic: str,
+        format: EventFormat | None = None,
+        changes: Literal["all", "net"] = "all",
+        lanes: int = DEFAULT_LANES,
+        rejects: Literal["refuse", "dead_letter"] = "refuse",
+        dead_letter_topic: str | None = None,
+        create: topics.NewTopic | None = None,
+        position_topic: str = topics.POSITION_TOPIC,
+        pipeline: str | None = None,
+        small_window_bytes: int = SMALL_WINDOW_BYTES,
+    ) -> None:
+        self.topic = topic
+        self._cluster = cluster
+        self._format = format or EventFormat()
+        self._net = changes == "net"
+        self._lanes = lanes
+        self._rejects: Literal["refuse", "dead_letter"] = rejects
+        self._dead_letter_topic = (dead_letter_topic or f"{topic}.dead_letter") if rejects == "dead_letter" else None
+        self._create = create
+        self._position_topic = position_topic
+        self._pipeline = pipeline
+        self._name = pipeline or ""
+        self._small_window_bytes = small_window_bytes
+        self._runner: Runner | None = None
+        self._found: topics.Topic | None = None
+        self._producers: dict[int, Transactional] = {}
+
+    def __repr__(self) -> str:
+        return f"KafkaSink({self.topic!r})"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            holds="state" if self._net else "history",
+            transactional=False,
+            counts_conflicts=False,
+            schema_changes=frozenset(kind.value for kind in ChangeKind),
+        )
+
+    @property
+    def _form(self) -> str:
+        return f"{self._format.envelope}{' schemas' if self._format.schemas else ''}{' net' if self._net else ''}"
+
+    def cannot_follow(self, change: SchemaChange, key: Collection[str]) -> str | None:
+        after, before = change.after, change.before
+        if after is not None and not has_form(after.dataType):
+            return "its type has no form in an event that keeps every value"
+        if before is None or before.name not in key:
+            return None
+        if after is None or after.name != before.name:
+            return "it belongs to the key"
+        # Where its schema stands beside it another type is another text
+        alike = not self._format.schemas and printed_alike(before.dataType, after.dataType)
+        if before.dataType != after.dataType and not alike:
+            return "the key would be written in another way, and consumers would take it for another key"
+        return None
+
+    # ── inspect, open, close ─────────────────────────────────────────────────────────────────────────────────────
+
+    def inspect(self, source: Source) -> Inspection:
+        with self._errors("looking at the topic"):
+            return self._inspected(source, self._described())
+
+    def _described(self) -> dict[str, topics.Topic]:
+        return topics.described(self._cluster, self._position_topic, *self._written_to)
+
+    def _inspected(self, source: Source, found: Mapping[str, topics.Topic]) -> Inspection:
+        problems = check_schema(source.schema, source.key, self._format)
+        ddl: list[str] = []
+        for name in self._written_to:
+            if name in found:
+                continue
+            if self._create is None:
+                problems.append(f"there is no topic {name}: create it, or set `create:` in the sink")
+            else:
+                ddl.append(f"create topic {name}")
+        state = State()
+        if self._position_topic in found:
+            position_problems = topics.position_topic_problems(found[self._position_topic])
+            problems += position_problems
+            if not position_problems:
+                state = self._state()
+        else:
+            ddl.append(f"create topic {self._position_topic}")
+        topic = found.get(self.topic)
+        problems += self._state_problems(state, topic, source.key)
+        warnings: list[str] = []
+        if topic is not None:
+            more, warnings = self._topic_problems(topic)
+            problems += more
+        return Inspection(state.position, tuple(problems), tuple(ddl), tuple(warnings))
+
+    def _state_problems(self, state: State, topic: topics.Topic | None, key: tuple[str, ...]) -> list[str]:
+        problems = []
+        if state.key not in (None, key):
+            problems.append(
+                f"{self.topic} was written with the key ({', '.join(state.key or ())}): another one puts changes into other "
+                "places. Set that key, or take a new topic"
+            )
+        if state.lanes is not None and state.lanes != self._lanes:
+            problems.append(
+                f"{self.topic} was written with {state.lanes} lanes, and {self._lanes} are set: set lanes: {state.lanes}, "
+                "or take a new topic"
+            )
+        if state.begun is not None and state.begun.form != self._form:
+            problems.append(
+                f"a window of {self.topic} was begun as `{state.begun.form}`, and `{self._form}` is set: "
+                "finish it with the settings from before"
+            )
+        if topic is not None and state.partitions is not None and state.partitions != topic.partitions:
+            problems.append(
+                f"{self.topic} had {state.partitions} partitions and has {topic.partitions}: later changes of a key would "
+                "not be where its earlier ones are. Take a new topic"
+            )
+        nothing = state.version is None and state.begun is None
+        offsets = [] if topic is None else topics.offsets_of(self._cluster, topic)
+        if nothing and any(high > low for low, high in offsets):
+            problems.append(
+                f"{self.topic} has records, and {self._position_topic} no position for it: they are somebody else's, or the "
+                "position was lost. Take a new topic"
+            )
+        written = any(done.events for done in state.done.values())
+        if (topic is None and not nothing) or (topic is not None and written and not any(high for _, high in offsets)):
+            problems.append(
+                f"{self.topic} was written, and is gone or was made anew: its events are lost. Take a new topic"
+            )
+        return problems
+
+    def _topic_problems(self, topic: topics.Topic) -> tuple[list[str], list[str]]:
+        problems, warnings = [], []
+        if topic.config and self._net and (not topic.compacted or topic.deleted):
+            policy = topic.config.get("cleanup.policy")
+            problems.append(
+                f"{topic.name} has cleanup.policy={policy}: with changes: net it has to be compact, or rows are lost"
+            )
+        if topic.config and not self._net and topic.compacted:
+            warnings.append(
+                f"{topic.name} is compacted: of the history of a key only the last event stays (changes: net writes no more)"
+            )
+        replicas = int(topic.config.get("min.insync.replicas", 1))
+        if replicas > topic.replicas:
+            problems.append(
+                f"{topic.name} has min.insync.replicas={replicas} and {topic.replicas} replicas: it takes no events"
+            )
+        elif topic.replicas > 1 and replicas < 2:
+            warnings.append(f"{topic.name} has min.insync.replicas=1: an event may be lost with one broker")
+        elif topic.replicas == 1:
+            warnings.append(f"{topic.name} has one replica: its events are lost with their broker")
+        return problems, warnings
+
+    def position(self) -> Position:
+        with self._errors("reading the position"):
+            if self._position_topic not in topics.described(self._cluster, self._position_topic):
+                return Position()
+            return self._state().position
+
+    def _state(self) -> State:
+        ledger = Ledger(self._cluster, self._position_topic, self.topic)
+        try:
+            return ledger.read()
+        finally:
+            ledger.close()
+
+    def open(self, source: Source) -> Position:
+        self.close()
+        self._name = self._pipeline or source.pipeline
+        try:
+            with self._errors("opening the topic"):
+                return self._opened(source)
+        except BaseException:
+            self.close()
+            raise
+
+    def _opened(self, source: Source) -> Position:
+        there = self._described()
+        found = self._inspected(source, there)
+        if found.problems:
+            raise TargetNotReady(
+                f"{self.topic} cannot be written: " + "; ".join(found.problems),
+                hint="`deltarelay plan` shows this list without starting a run",
+                problems=list(found.problems),
+            )
+        if self._position_topic not in there:
+            topics.create(self._cluster, self._position_topic, topics.position_topic())
+        for name in self._written_to:
+            if name not in there and self._create is not None:
+                topics.create(self._cluster, name, self._create)
+        if self.topic not in there:
+            there = self._described()
+        self._found = there[self.topic]
+        self._runner = Runner(
+            self._cluster,
+            self._position_topic,
+            self.topic,
+            pipeline=self._name,
+            source=source.table,
+        )
+        # Whoever still writes for a runner before this one is shut out of every lane, and what it left open is ended
+        with ThreadPoolExecutor(self._lanes) as pool:
+            list(pool.map(self._lane, range(self._lanes)))
+        state = self._runner.refresh()
+        if self._state_problems(state, self._found, source.key):
+            raise TargetNotReady(f"{self.topic} was changed while it was opened", hint="nothing was written: run again")
+        log.info("lease taken", extra={"target": self.topic, "epoch": self._runner.epoch, "position": state.version})
+        return state.position
+
+    @property
+    def _written_to(self) -> tuple[str, ...]:
+        return (self.topic,) if self._dead_letter_topic is None else (self.topic, self._dead_letter_topic)
+
+    def _lane(self, lane: int) -> Transactional:
+        assert self._found is not None
+        producer = Transactional(self._cluster, lane_name(self.topic, lane), max_bytes=self._found.max_message_bytes)
+        self._producers[lane] = producer  # before it can fail: ``close`` ends it
+        producer.init()
+        return producer
+
+    def close(self) -> None:
+        producers, self._producers = self._producers, {}
+        for producer in producers.values():
+            producer.close()
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.close()
+
+    def _held(self) -> Runner:
+        if self._runner is None:
+            raise PositionError("the sink is not open", hint="call open first")
+        return self._runner
+
+    # ── comparing ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @contextlib.contextmanager
+    def image(self, source: Source) -> Iterator[KafkaImage]:
+        with self._errors("reading the topic"):
+            there = topics.described(self._cluster, self.topic, self._position_topic)
+            state = self._state() if self._position_topic in there else State()
+            if state.begun is not None:
+                raise VerificationError(
+                    f"{self.topic} has a part of version {state.begun.first} to {state.begun.last}: it equals no version",
+                    hint="run finishes it",
+                )
+            ends = (
+                [high for _, high in topics.offsets_of(self._cluster, there[self.topic])] if self.topic in there else []
+            )
+            now = self._state() if ends else state
+            if (now.version, now.begun, now.done) != (state.version, state.begun, state.done):
+                raise VerificationError(
+                    f"{self.topic} moved on while the comparison began",
+                    hint="run verify again, or stop the pipeline first",
+                )
+        image = KafkaImage(self._cluster, self.topic, ends, state.position, source, self._format)
+        try:
+            yield image
+        finally:
+            image.close()
+
+    # ── load, apply ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def load(self, snapshot: Snapshot) -> Applied:
+        runner = self._held()
+        with self._errors("reading the position"):
+            state = runner.refresh()
+        if state.version is not None:
+            raise WindowOutOfOrder(
+                f"{self.topic} is filled already and stands at version {state.version}", hint="run goes on from there"
+            )
+        begun = Begun("load", snapshot.version, snapshot.version, self._form)
+        self._check_begun(state, begun)
+        if self._net and (violation := snapshot.key_violation()) is not None:
+            raise violation
+        events = self._columns(
+            snapshot_to_envelope(
+                snapshot.read(),
+                key=snapshot.key,
+                table=snapshot.table,
+                table_id=snapshot.table_id,
+                pipeline=self._name,
+                version=snapshot.version,
+                timestamp=snapshot.timestamp,
+                format=self._format,
+                lanes=self._lanes,
+            )
+        )
+        _plan(events)
+        return self._written(_Job(begun, snapshot, events, small=False), state)
+
+    def apply(self, window: Window) -> Applied:
+        runner = self._held()
+        with self._errors("reading the position"):
+            state = runner.refresh()
+        if state.table_id is not None and window.table_id != state.table_id:
+            raise TableReplaced(
+                f"the window is of another table than the one {self.topic} was filled from",
+                hint="take a new topic for it",
+            )
+        if state.version is not None and window.last <= state.version:
+            return Applied(position=state.version, replayed=True)
+        begun = Begun("window", window.first, window.last, self._form)
+        self._check_begun(state, begun)
+        stands = state.version
+        if stands is None and self._net:
+            raise WindowOutOfOrder(
+                f"{self.topic} is empty", hint="load a snapshot first, then apply from the next version on"
+            )
+        if stands is not None and window.first != stands + 1:
+            raise WindowOutOfOrder(
+                f"a window from version {window.first} does not follow the position of {self.topic}, which is {stands}",
+                hint="run goes on from the position",
+                position=stands,
+            )
+        if not window.has_changes:
+            window.confirm()
+            with self._errors("moving the position"):
+                runner.write(self._after(state, window.last, window))
+            return Applied(position=window.last)
+        events = self._columns(
+            to_envelope(
+                window.net() if self._net else window.read(),
+                key=window.key,
+                table=window.table,
+                table_id=window.table_id,
+                pipeline=self._name,
+                format=self._format,
+                net=self._net,
+                lanes=self._lanes,
+            )
+        )
+        # What is wrong with the log already is told before the window counts as begun
+        try:
+            _plan(events)
+        except Exception as error:
+            raise window.failure(error) from error
+        window.confirm()
+        small = window.change_bytes <= self._small_window_bytes
+        return self._written(_Job(begun, window, events, small), state)
+
+    def _columns(self, events: DataFrame) -> DataFrame:
+        """What ``Event`` takes, and the lane."""
+        from pyspark.sql import functions as F
+
+        follows = F.lit(self._format.envelope == "debezium")  # otherwise a tombstone is all that there is of a delete
+        return events.select(
+            "lane",
+            "key",
+            "value",
+            (follows & (F.col("op") == TOMBSTONE)).alias("tombstone"),
+            "change_type",
+            "version",
+            F.unix_micros("timestamp").alias("at"),
+            "event_id",
+        )
+
+    def _check_begun(self, state: State, wanted: Begun) -> None:
+        begun = state.begun
+        if begun is not None and begun != wanted:
+            raise WindowOutOfOrder(
+                f"{self.topic} has a part of a {begun.kind}, version {begun.first} to {begun.last}: that comes first",
+                hint="run finishes it; its settings must be those it was begun with",
+                position=state.version,
+            )
+
+    def _after(self, state: State, version: int, rows: Window | Snapshot) -> State:
+        assert self._found is not None
+        return replace(
+            state,
+            version=version,
+            table_id=rows.table_id,
+            lanes=self._lanes,
+            partitions=self._found.partitions,
+            key=rows.key,
+            begun=None,
+        )
+
+    def _written(self, job: _Job, state: State) -> Applied:
+        runner = self._held()
+        seconds: dict[str, float] = {}
+        assert self._found is not None
+        after = self._after(state, job.begun.last, job.rows)
+        if state.begun is None:
+            with self._errors("recording the window"), timed(seconds, "begin"):
+                runner.write(replace(after, version=state.version, begun=job.begun))
+        known, offset = runner.known()
+        work = LaneWork(
+            cluster=self._cluster,
+            topic=self.topic,
+            position_topic=self._position_topic,
+            epoch=runner.epoch,
+            first=job.begun.first,
+            last=job.begun.last,
+            table=job.rows.table,
+            table_id=job.rows.table_id,
+            pipeline=self._name,
+            max_bytes=self._found.max_message_bytes,
+            rejects=self._rejects,
+            dead_letter_topic=self._dead_letter_topic,
+            state=known,
+            offset=offset,
+        )
+        with timed(seconds, "write"):
+            done = self._by_driver(job, work) if job.small else self._by_tasks(job, work)
+        with self._errors("moving the position"), timed(seconds, "commit"):
+            runner.write(after)
+        changes: Counter[str] = Counter()
+        for lane in done:
+            changes.update(lane.changes)
+        return Applied(
+            position=job.begun.last,
+            inserts=changes["insert"] + changes["snapshot"],
+            updates=changes["update"] + changes["update_postimage"],
+            deletes=changes["delete"],
+            rejected=sum(lane.rejected for lane in done),
+            seconds=seconds,
+        )
+
+    def _by_tasks(self, job: _Job, work: LaneWork) -> Sequence[LaneDone]:
+        """A task for each lane. Producers of this process are shut out by those of the tasks."""
+        for producer in self._producers.values():
+            producer.close()
+        self._producers.clear()
+
+        def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import pyarrow as pa
+
+            first = next(batches, None)
+            if first is None or first.num_rows == 0:
+                return
+            lane = first.column("lane")[0].as_py()
+            done = write_lane(work, lane, events_of(chain([first], batches)))
+            yield pa.RecordBatch.from_pydict({"rejected": [done.rejected], "changes": [json.dumps(dict(done.changes))]})
+
+        try:
+            planned = job.events.mapInArrow(write, _DONE)
+            # A DataFrame made of another is planned by itself, and lists the log anew
+            _plan(planned)
+            job.confirm()
+            rows = planned.collect()
+        except CdfError:
+            raise
+        except Exception as error:
+            failure = self._task_failure(error, job)
+        else:
+            return [
+                LaneDone(job.begun.first, job.begun.last, 0, whole=True, rejected=row[0], changes=json.loads(row[1]))
+                for row in rows
+            ]
+        raise failure
+
+    def _by_driver(self, job: _Job, work: LaneWork) -> Sequence[LaneDone]:
+        try:
+            table = job.events.toArrow()
+        except Exception as error:
+            raise self._task_failure(error, job) from error
+        import pyarrow.compute as pc
+
+        lanes = pc.unique(table.column("lane")).to_pylist()
+
+        def write(lane: int) -> LaneDone:
+            producer = self._producers.get(lane) or self._lane(lane)
+            part = table.filter(pc.equal(table.column("lane"), lane))
+            try:
+                return write_lane(work, lane, events_of(part.to_batches()), producer=producer)
+            except BaseException:
+                self._producers.pop(lane).close()  # of no use any more
+                raise
+
+        failure: CdfError | None = None
+        with ThreadPoolExecutor(max(1, len(lanes))) as pool:
+            running = [pool.submit(write, lane) for lane in lanes]
+            done = []
+            for one in running:
+                try:
+                    done.append(one.result())
+                except KafkaFault as fault:
+                    failure = failure or self._failure(fault, job)
+        if failure is not None:
+            raise failure
+        return done
+
+    def _task_failure(self, error: Exception, job: _Job) -> CdfError:
+        fault = from_task(error)
+        if fault is not None:
+            return self._failure(fault, job)
+        return rejection_of(error, table=job.rows.table) or job.rows.failure(error)
+
+    def _failure(self, fault: KafkaFault, job: _Job) -> CdfError:
+        if fault.name.startswith(TOO_LARGE):
+            version = fault.name.removeprefix(f"{TOO_LARGE}_")
+            assert self._found is not None
+            return RowRejected(
+                f"version {version} of {job.rows.table} has an event that is larger than {self.topic} takes "
+                f"(max.message.bytes={self._found.max_message_bytes})",
+                hint="raise max.message.bytes of the topic; rejects: dead_letter sets such events aside",
+                condition="MSG_SIZE_TOO_LARGE",
+                table=job.rows.table,
+                version=int(version),
+            )
+        if fault.name == RUNNER_FENCED or is_fenced(fault):
+            return fenced(self.topic)
+        if fault.name == LANE_FENCED:
+            return SinkUnavailable(
+                f"several attempts were at work on one lane of {self.topic}, and none came to its end",
+                hint="nothing is doubled: run again",
+            )
+        return in_words(fault, "writing events")
+
+    @contextlib.contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+            return
+        except KafkaFault as fault:
+            failure = in_words(fault, doing)
+        raise failure
+
+
+_DONE = "rejected long, changes string"
+
+
+def _plan(events: DataFrame) -> None:
+    events._jdf.queryExecution().executedPlan()

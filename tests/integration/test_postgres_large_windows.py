@@ -1,0 +1,125 @@
+"""A window that touches most of a table is taken in by a copy of it, where that is cheaper and nothing is lost by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+from cdf import ChangeFeed, Pipeline
+from connectors.postgres import PostgresSink, large, reload
+from connectors.postgres.modes import Modes
+from tests.fixtures.fix_postgres import Pg
+from tests.integration.delta_table import Table
+
+Setup = Callable[[Pg], object]
+
+
+@pytest.fixture(autouse=True)
+def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large, "LEAST_BYTES", 0)
+    monkeypatch.setattr(large, "MERGE_SHARE", 0.6)
+
+
+def filled(spark: SparkSession, path: str, pg: Pg, modes: Modes | None = None) -> tuple[Table, Pipeline]:
+    """Twenty rows replicated, and then all of them updated, one deleted, one inserted."""
+    table = Table(spark, path, "id long, name string")
+    table.sql("insert into {t} select id, concat('name ', id) from range(20)")
+    pipeline = Pipeline(
+        ChangeFeed(spark, path), PostgresSink(pg.dsn, table=f"{pg.schema}.target", modes=modes), key="id"
+    )
+    pipeline.run()
+    table.sql(
+        "update {t} set name = concat(name, ' new')", "delete from {t} where id = 3", "insert into {t} values (30, 'x')"
+    )
+    return table, pipeline
+
+
+def relation(pg: Pg) -> object:
+    return pg.query("select 'target'::regclass::oid")
+
+
+@pytest.mark.parametrize(
+    ("setup", "way", "replaced"),
+    [
+        (lambda _: None, "swap", True),
+        (lambda pg: pg.query("create view seen as select id from target"), "merge", False),
+        (lambda pg: pg.query("comment on table target is 'mine'"), "merge", False),
+        (lambda pg: pg.query("comment on table target is null"), "merge", False),
+    ],
+    ids=["ours", "view", "another comment", "no comment"],
+)
+def test_a_copy_takes_its_place_or_is_merged(
+    spark: SparkSession, delta_path: str, pg: Pg, setup: Setup, way: str, replaced: bool
+) -> None:
+    table, pipeline = filled(spark, delta_path, pg)
+    setup(pg)
+    before = relation(pg)
+    assert [window.way for window in pipeline.plan().windows] == [way]
+    result = pipeline.run()
+    assert (result.copies, result.inserts, result.position) == (1, 0, 4)
+    assert (relation(pg) != before) is replaced
+    assert pipeline.verify().equal
+    assert pg.query("select count(*), max(name) from target") == [(20, "x")]
+    # No record as of a move by hand, and the next window goes on from there
+    assert not isinstance(pipeline.sink, PostgresSink) or pipeline.sink.standing().records == ()
+    table.sql("delete from {t} where id = 30")
+    pipeline.run()
+    assert pipeline.verify().equal
+
+
+def test_a_column_of_somebody_stays_with_its_values(spark: SparkSession, delta_path: str, pg: Pg) -> None:
+    _, pipeline = filled(spark, delta_path, pg)
+    pg.query("alter table target add column note text")
+    pg.query("update target set note = 'theirs'")
+    assert [window.way for window in pipeline.plan().windows] == ["changes"]
+    assert pipeline.run().copies == 0
+    assert pg.query("select count(*) from target where note = 'theirs'") == [(19,)]
+    assert pipeline.verify().equal
+
+
+def test_a_key_that_the_source_holds_twice_is_no_hindrance(spark: SparkSession, delta_path: str, pg: Pg) -> None:
+    table, pipeline = filled(spark, delta_path, pg)
+    table.sql("insert into {t} values (5, 'twice')")
+    result = pipeline.run()
+    assert (result.copies, result.position) == (0, 5)
+    assert pg.query("select name from target where id = 5") == [("twice",)]
+
+
+def test_it_is_the_changes_where_a_copy_would_lose_something(spark: SparkSession, delta_path: str, pg: Pg) -> None:
+    _, pipeline = filled(spark, delta_path, pg, Modes(deletes="soft"))
+    assert [window.way for window in pipeline.plan().windows] == ["changes"]
+    assert pipeline.run().copies == 0
+    assert pipeline.verify().equal
+    assert pg.query("select count(*) from target where _deleted_at is not null") == [(1,)]
+
+
+def test_a_small_window_or_a_drift_is_applied_as_changes(
+    spark: SparkSession, delta_path: str, pg: Pg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, pipeline = filled(spark, delta_path, pg)
+    table.sql("alter table {t} add column more int")
+    assert [window.way for window in pipeline.plan().windows] == ["swap", "changes"]
+    monkeypatch.setattr(large, "LEAST_BYTES", 2**20)
+    assert [window.way for window in pipeline.plan().windows] == ["changes", "changes"]
+    assert pipeline.run().copies == 0
+    assert pipeline.verify().equal
+
+
+def test_a_reader_in_the_way_makes_it_the_changes(
+    spark: SparkSession, delta_path: str, pg: Pg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reload, "PATIENCE_SECONDS", 1.0)
+    _, pipeline = filled(spark, delta_path, pg)
+    before = relation(pg)
+    with psycopg.connect(pg.dsn) as reader:
+        reader.execute("set transaction isolation level repeatable read")
+        reader.execute(f"select count(*) from {pg.schema}.target")
+        result = pipeline.run()
+        assert reader.execute(f"select count(*) from {pg.schema}.target").fetchone() == (20,)
+    assert (result.copies, result.updates, result.position) == (0, 19, 4)
+    assert relation(pg) == before
+    assert pipeline.verify().equal
+    assert pg.query("select relname from pg_class where relname ~ '^(stage|load)_' and relkind = 'r'") == []

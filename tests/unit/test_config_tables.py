@@ -1,0 +1,169 @@
+"""``tables:`` makes a pipeline of each Delta table that a pattern meets; what is wrong with that is told where it stands."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdf.errors import ConfigError
+from connectors.postgres.config import PostgresOptions
+from infra.cli.context import chosen
+from infra.config.load import load
+from infra.config.model import Project
+from infra.config.secrets import describe
+
+SALES = """\
+version: 1
+connections:
+  warehouse: {kind: postgres, dsn: postgresql://h/db}
+pipelines:
+  first:
+    source: {table: /data/first, key: [id]}
+    sink: {connection: warehouse, table: public.first}
+  sales:
+    source: {tables: "lake/*", key: [id], start: 3}
+    sink: {connection: warehouse, table: "sales.{name}", conflicts: refuse}
+    window: {max_commits: 7}
+"""
+
+
+def make_tables(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name / "_delta_log").mkdir(parents=True)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    folder = tmp_path / "lake"
+    make_tables(folder, "orders", "items", ".hidden", "_staging")
+    (folder / "plain").mkdir()
+    (folder / "file").write_text("")
+    return folder
+
+
+def read(folder: Path, text: str, **options: Any) -> Project:
+    file = folder / "deltarelay.yaml"
+    file.write_text(text)
+    return load(file, environ={"SCHEMA": "from_env"}, **options)
+
+
+def refusal(folder: Path, text: str) -> list[tuple[int, int, str, str]]:
+    with pytest.raises(ConfigError) as caught:
+        read(folder, text)
+    return [(one["line"], one["column"], one["path"], one["message"]) for one in caught.value.fields["errors"]]
+
+
+def test_each_table_becomes_a_pipeline_with_everything_else_alike(tmp_path: Path, lake: Path) -> None:
+    project = read(tmp_path, SALES)
+    assert list(project.pipelines) == ["first", "sales.items", "sales.orders"]
+    orders = project.pipeline("sales.orders")
+    assert (orders.source.table, orders.source.tables) == (str(lake / "orders"), "lake/*")
+    assert (orders.source.key, orders.source.start, orders.window.max_commits) == (("id",), 3, 7)
+    assert orders.sink.options == PostgresOptions(table="sales.orders", conflicts="refuse")
+    assert describe(project)["pipelines"]["sales.items"]["sink"]["table"] == "sales.items"
+    assert pickle.loads(pickle.dumps(project)) == project
+
+
+def test_a_name_means_one_or_all(tmp_path: Path, lake: Path) -> None:
+    project = read(tmp_path, SALES)
+    assert chosen(project, None) == ["first", "sales.items", "sales.orders"]
+    assert chosen(project, ["sales"]) == ["sales.items", "sales.orders"]
+    assert chosen(project, ["sales.orders", "first"]) == ["first", "sales.orders"]
+    with pytest.raises(ConfigError, match=r"no pipeline `sales\.order`; did you mean `sales\.orders`"):
+        chosen(project, ["sales.order"])
+    with pytest.raises(ConfigError, match="no pipeline `sale`"):
+        chosen(project, ["sale"])
+    with pytest.raises(ConfigError, match="`sales` stands for 2 tables") as caught:
+        project.pipeline("sales")
+    assert caught.value.hint == "name one of them: sales.items, sales.orders"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "met"),
+    [
+        ("lake/o*", ["orders"]),
+        ("./lake/*", ["items", "orders"]),
+        ("lake/[io]*s", ["items", "orders"]),
+        ("lake/orde?s/", ["orders"]),
+        ("lake/_*", ["_staging"]),
+    ],
+)
+def test_patterns(tmp_path: Path, lake: Path, pattern: str, met: list[str]) -> None:
+    project = read(tmp_path, SALES.replace("lake/*", pattern))
+    assert list(project.pipelines) == ["first", *(f"sales.{name}" for name in met)]
+
+
+def test_names_that_sql_reads_otherwise_are_put_in_quotes_by_the_file(tmp_path: Path) -> None:
+    make_tables(tmp_path / "lake", "Order Items", "v1.orders")
+    quoted = SALES.replace('"sales.{name}"', "'${SCHEMA}.\"{name}\"'")
+    tables = [one.sink.options.table for one in read(tmp_path, quoted).pipelines.values()]  # type: ignore[attr-defined]
+    assert tables == ["public.first", 'from_env."Order Items"', 'from_env."v1.orders"']
+    found = refusal(tmp_path, SALES)
+    assert [one[:3] for one in found] == [(10, 42, "pipelines.sales.sink.table")] * 2
+    assert [one[3].split(": must")[0] for one in found] == ["for the table Order Items", "for the table v1.orders"]
+
+
+def test_a_pattern_without_a_table_is_a_problem(tmp_path: Path, lake: Path) -> None:
+    text = SALES.replace("lake/*", "lake/p*")
+    assert refusal(tmp_path, text) == [(9, 22, "pipelines.sales.source.tables", f"no Delta table is met by {lake}/p*")]
+    text = SALES.replace("lake/*", "no/such/*")
+    message = f"the folder {tmp_path}/no/such cannot be listed (no such file or directory)"
+    assert refusal(tmp_path, text) == [(9, 22, "pipelines.sales.source.tables", message)]
+
+
+def test_nothing_outside_of_the_file_is_looked_at_unless_wanted(tmp_path: Path) -> None:
+    project = read(tmp_path, SALES, look_for_tables=False)
+    assert project.pipeline("sales").source.table == f"{tmp_path}/lake/*"
+
+
+def test_two_tables_for_one_target_are_told_with_both(tmp_path: Path, lake: Path) -> None:
+    make_tables(lake, "Orders")
+    (line, column, path, message), *more = refusal(tmp_path, SALES)
+    assert (line, column, path, more) == (10, 5, "pipelines.sales.sink", [])
+    assert message == "orders: writes the same target as the pipeline sales.Orders in line 10"
+    text = SALES.replace("lake/*", "lake/o*").replace("public.first", "SALES.Orders")
+    ((line, column, path, message),) = refusal(tmp_path, text)
+    assert (line, path) == (10, "pipelines.sales.sink")
+    assert message == "orders: writes the same target as the pipeline first in line 7"
+
+
+def test_two_patterns_may_have_targets_of_one_form(tmp_path: Path, lake: Path) -> None:
+    make_tables(tmp_path / "other", "returns")
+    second = SALES.split("pipelines:\n")[1].split("  sales:\n")[1].replace("lake/*", "other/*")
+    project = read(tmp_path, SALES + "  more:\n" + second)
+    assert list(project.pipelines)[-1] == "more.returns"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "where", "message"),
+    [
+        ('"lake/*"', '"lake/*", table: b', (9, 14, "source.tables"), "stands beside `table`: write one of the two"),
+        ('"lake/*"', "lake", (9, 22, "source.tables"), "must be a path or a URL that ends in a pattern"),
+        ('"lake/*"', "lake/orders", (9, 22, "source.tables"), "has no wildcard in its last part"),
+        ('"lake/*"', '"*/orders"', (9, 22, "source.tables"), "may have wildcards in its last part only"),
+        ('"lake/*"', '"**/*"', (9, 22, "source.tables"), "may have wildcards in its last part only"),
+        ('"lake/*"', '"abfss://x@y/z/*"', (9, 22, "source.tables"), "can be a local path or an address on S3"),
+        ('"lake/*"', '"s3a://k:s@b/*"', (9, 22, "source.tables"), "holds credentials"),
+        ('"lake/*"', "12", (9, 22, "source.tables"), "must be text"),
+        ("{name}", "name", (10, 5, "sink"), "has no {name} in it, so that all tables would have one target"),
+        ("sales.{name}", "a.b.{name}", (10, 42, "sink.table"), "must have at most two parts"),
+    ],
+)
+def test_mistakes_are_told_where_they_stand(
+    tmp_path: Path, lake: Path, before: str, after: str, where: tuple[int, int, str], message: str
+) -> None:
+    found = refusal(tmp_path, SALES.replace(before, after))
+    line, column, path = where
+    assert [(one[:3], one[3].startswith(message)) for one in found] == [
+        ((line, column, f"pipelines.sales.{path}"), True)
+    ]
+
+
+def test_a_folder_whose_name_cannot_be_a_name_is_told(tmp_path: Path, lake: Path) -> None:
+    make_tables(lake, 'or"ders')
+    ((line, column, path, message),) = refusal(tmp_path, SALES)
+    assert (line, column, path) == (9, 22, "pipelines.sales.source.tables")
+    assert message.startswith(f"meets {lake}/or\"ders: a folder's name may consist of")

@@ -1,0 +1,73 @@
+"""What passes by itself is tried again, a limited number of times; everything else is told at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from cdf.errors import CdfError, Fenced, LeaseHeld, SinkUnavailable, SourceUnavailable, TargetNotReady
+from infra.retry import TRIES, persistently
+
+Told = list[tuple[str, int]]
+
+
+def worker(*answers: CdfError | str) -> Callable[[], str]:
+    left: Iterator[CdfError | str] = iter(answers)
+
+    def work() -> str:
+        answer = next(left)
+        if isinstance(answer, CdfError):
+            raise answer
+        return answer
+
+    return work
+
+
+def attempt(
+    work: Callable[[], str], *, seconds: float = 0.16, moved: Callable[[], bool] = lambda: False
+) -> tuple[str, Told]:
+    told: Told = []
+    try:
+        said = persistently(
+            work, seconds=seconds, moved=moved, tell=lambda error, number, _: told.append((error.code, number))
+        )
+    except CdfError as error:
+        said = error.message
+    return said, told
+
+
+def test_until_it_goes_through() -> None:
+    work = worker(SinkUnavailable("down"), SourceUnavailable("silent"), "done")
+    assert attempt(work) == ("done", [("sink_unavailable", 2), ("source_unavailable", 3)])
+
+
+def test_what_lasts_is_told_after_the_last_try_within_the_time() -> None:
+    began = time.monotonic()
+    said, told = attempt(worker(*(SinkUnavailable(f"down {number}") for number in range(1, 9))), seconds=0.4)
+    assert said == f"down {TRIES}"
+    assert [number for _, number in told] == list(range(2, TRIES + 1))
+    assert 0.3 < time.monotonic() - began < 1.5
+
+
+@pytest.mark.parametrize("error", [LeaseHeld("held"), Fenced("fenced"), TargetNotReady("foreign rows")])
+def test_what_does_not_pass_is_told_at_once(error: CdfError) -> None:
+    assert attempt(worker(error, "done")) == (error.message, [])
+
+
+def test_not_at_all_where_nobody_wants_it() -> None:
+    assert attempt(worker(SinkUnavailable("down"), "done"), seconds=0) == ("down", [])
+
+
+def test_a_try_that_got_somewhere_begins_the_count_anew() -> None:
+    went_through = iter([False, False, False, True, True, False, False, False, False, False, False])
+    now = [False]
+
+    def work() -> str:
+        now[0] = next(went_through)
+        raise SinkUnavailable("down")
+
+    said, told = attempt(work, moved=lambda: now[0])
+    assert said == "down"
+    assert [number for _, number in told] == [2, 3, 4, 2, 2, 2, 3, 4, 5]
