@@ -3,6 +3,7 @@
     <topic> lease     who is at work: epoch, holder
     <topic> window    the position, and the window that was begun: its bounds are here before its first event
     <topic> lane <n>  what lane n has of that window, written in the transaction of its events
+    <topic> moves     the changes of the position that were made by hand
 
 A window is there when all its lanes are. What is written under the transactional id of the runner, or of a lane, shuts out
 whoever had that id before: two runners cannot both move the position.
@@ -11,6 +12,7 @@ whoever had that id before: two runners cannot both move the position.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import logging
 import threading
@@ -21,7 +23,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from cdf.errors import CdfError, Fenced, LeaseHeld
-from cdf.sink import Bounds, Position
+from cdf.sink import Bounds, Position, PositionRecord, Standing
+from cdf.user import os_user
 from connectors.kafka.client import ANSWER_SECONDS, Cluster, Reader, Transactional, faults, silent
 from connectors.kafka.errors import KafkaFault, is_fenced
 
@@ -33,6 +36,8 @@ LEASE_SECONDS = 15.0
 RENEW_SECONDS = 5.0
 RUNNER_SECONDS = 10.0
 """Of the runner's own transactions: one that a killed runner has left open hides what others write into the topic."""
+MOST_MOVES = 100
+"""So many changes by hand are kept of a target, the latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,8 @@ class State:
     holder: str | None = None
     lease_ends: float = 0.0
     """On the brokers' clock, in seconds since 1970; 0: nobody is at work."""
+    source: str | None = None
+    """The table that it was last opened for."""
     version: int | None = None
     table_id: str | None = None
     lanes: int | None = None
@@ -78,6 +85,10 @@ class State:
     """The key columns: lanes and their order come of them."""
     begun: Begun | None = None
     done: Mapping[int, LaneDone] = field(default_factory=dict)
+    updated_at: float | None = None
+    """When the position was last written, on the brokers' clock, in seconds since 1970."""
+    moves: tuple[PositionRecord, ...] = ()
+    """The latest first."""
 
     @property
     def position(self) -> Position:
@@ -90,6 +101,26 @@ class State:
         if found is None or self.begun is None:
             return None
         return found if (found.first, found.last) == (self.begun.first, self.begun.last) else None
+
+    def standing(self, *, most_records: int) -> Standing:
+        held = self.lease_ends > time.time()
+        return Standing(
+            position=self.position,
+            source=self.source,
+            epoch=self.epoch,
+            lease_holder=self.holder if held else None,
+            lease_until=_moment(self.lease_ends) if held else None,
+            updated_at=None if self.updated_at is None else _moment(self.updated_at),
+            records=self.moves[:most_records],
+        )
+
+
+def _moment(seconds: float) -> dt.datetime:
+    return dt.datetime.fromtimestamp(seconds, dt.UTC)
+
+
+_NO_WINDOW: Any = {"first": 0, "last": -1}
+"""Bounds that no window has."""
 
 
 def lane_name(target: str, lane: int) -> str:
@@ -152,6 +183,7 @@ class Ledger:
                     epoch=said["epoch"],
                     holder=said["holder"],
                     lease_ends=at / 1000 + said["seconds"] if said["seconds"] else 0.0,
+                    source=said["source"],
                 )
             elif what == "window":
                 begun = said["begun"]
@@ -163,7 +195,11 @@ class Ledger:
                     partitions=said["partitions"],
                     key=None if said["key"] is None else tuple(said["key"]),
                     begun=None if begun is None else Begun(**begun),
+                    updated_at=at / 1000,
                 )
+            elif what == "moves":
+                moves = (PositionRecord(**{**one, "at": dt.datetime.fromisoformat(one["at"])}) for one in said)
+                self.state = replace(self.state, moves=tuple(moves))
             elif what.startswith("lane "):
                 lane = int(what.removeprefix("lane "))
                 self.state = replace(self.state, done={**self.state.done, lane: LaneDone(**said)})
@@ -247,11 +283,31 @@ class Runner:
 
     def write(self, state: State) -> None:
         """Position and window, in one transaction; raises Fenced where another runner has taken over."""
+        self._record({f"{self.target} window".encode(): window_record(state)})
+
+    def move(self, state: State, *, before: int | None, action: str, reason: str | None) -> None:
+        """As ``write``, with a record of who did it. No lane counts as having a part of any window then: one with the same
+        bounds as one before is a new one."""
+        assert state.version is not None
+        at = dt.datetime.now(dt.UTC)
+        made = PositionRecord(at, action, before, state.version, by=os_user(), reason=reason)
+        moves = [one.to_dict() for one in (made, *state.moves)][:MOST_MOVES]
+        records = {
+            f"{self.target} window".encode(): window_record(state),
+            f"{self.target} moves".encode(): json.dumps(moves).encode(),
+            **{
+                lane_key(self.target, lane): lane_record(replace(done, **_NO_WINDOW))
+                for lane, done in state.done.items()
+            },
+        }
+        self._record(records)
+
+    def _record(self, records: Mapping[bytes, bytes]) -> None:
         with self._gate:
             if self._fault is not None:
                 raise self._fault
             with self._watched():
-                self._write({f"{self.target} window".encode(): window_record(state)}, epoch=self.epoch)
+                self._write(records, epoch=self.epoch)
 
     def refresh(self) -> State:
         """The records as they are now; raises Fenced where another runner has taken over."""

@@ -29,7 +29,7 @@ from cdf.errors import (
     WindowOutOfOrder,
 )
 from cdf.schema import ChangeKind, printed_alike
-from cdf.sink import Applied, Capabilities, Inspection, Position, Source
+from cdf.sink import Applied, Capabilities, Inspection, Position, Source, Standing
 from cdf.timed import timed
 from connectors.kafka import topics
 from connectors.kafka.client import Cluster, Transactional
@@ -171,6 +171,7 @@ class KafkaSink:
             ddl.append(f"create topic {self._position_topic}")
         topic = found.get(self.topic)
         problems += self._state_problems(state, topic, source.key)
+        problems += self._lane_problems(state, source.pipeline)
         warnings: list[str] = []
         if topic is not None:
             more, warnings = self._topic_problems(topic)
@@ -183,11 +184,6 @@ class KafkaSink:
             problems.append(
                 f"{self.topic} was written with the key ({', '.join(state.key or ())}): another one puts changes into other "
                 "places. Set that key, or take a new topic"
-            )
-        if state.lanes is not None and state.lanes != self._lanes:
-            problems.append(
-                f"{self.topic} was written with {state.lanes} lanes, and {self._lanes} are set: set lanes: {state.lanes}, "
-                "or take a new topic"
             )
         if state.begun is not None and state.begun.form != self._form:
             problems.append(
@@ -213,6 +209,16 @@ class KafkaSink:
             )
         return problems
 
+    def _lane_problems(self, state: State, pipeline: str) -> list[str]:
+        if state.lanes is None or state.lanes == self._lanes:
+            return []
+        way = f"`deltarelay position set {state.version} -p {pipeline}` goes on with {self._lanes} from there"
+        if state.begun is not None or state.version is None:
+            way = f"a part of a {'window' if state.version is not None else 'load'} has to be finished with those first"
+        return [
+            f"{self.topic} was written with {state.lanes} lanes, and {self._lanes} are set: set lanes: {state.lanes}; {way}"
+        ]
+
     def _topic_problems(self, topic: topics.Topic) -> tuple[list[str], list[str]]:
         problems, warnings = [], []
         if topic.config and self._net and (not topic.compacted or topic.deleted):
@@ -237,9 +243,10 @@ class KafkaSink:
 
     def position(self) -> Position:
         with self._errors("reading the position"):
-            if self._position_topic not in topics.described(self._cluster, self._position_topic):
-                return Position()
-            return self._state().position
+            return self._state_if_any(topics.described(self._cluster, self._position_topic)).position
+
+    def _state_if_any(self, there: Mapping[str, topics.Topic]) -> State:
+        return self._state() if self._position_topic in there else State()
 
     def _state(self) -> State:
         ledger = Ledger(self._cluster, self._position_topic, self.topic)
@@ -282,14 +289,17 @@ class KafkaSink:
             pipeline=self._name,
             source=source.table,
         )
-        # Whoever still writes for a runner before this one is shut out of every lane, and what it left open is ended
-        with ThreadPoolExecutor(self._lanes) as pool:
-            list(pool.map(self._lane, range(self._lanes)))
+        self._shut_out(self._lanes)
         state = self._runner.refresh()
-        if self._state_problems(state, self._found, source.key):
+        if self._state_problems(state, self._found, source.key) or self._lane_problems(state, source.pipeline):
             raise TargetNotReady(f"{self.topic} was changed while it was opened", hint="nothing was written: run again")
         log.info("lease taken", extra={"target": self.topic, "epoch": self._runner.epoch, "position": state.version})
         return state.position
+
+    def _shut_out(self, lanes: int) -> None:
+        """Whoever still writes for a runner before this one can commit nothing more, and what it left open is ended."""
+        with ThreadPoolExecutor(lanes) as pool:
+            list(pool.map(self._lane, range(lanes)))
 
     @property
     def _written_to(self) -> tuple[str, ...]:
@@ -315,13 +325,80 @@ class KafkaSink:
             raise PositionError("the sink is not open", hint="call open first")
         return self._runner
 
+    # ── moved by hand ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def standing(self, *, most_records: int = 10) -> Standing:
+        with self._errors("reading the position"):
+            return self._state_if_any(self._described()).standing(most_records=most_records)
+
+    def move(self, source: Source, before: Position, to: Position, *, action: str, reason: str | None = None) -> None:
+        """As the contract says; from here on the topic has as many lanes as are set."""
+        self.close()
+        self._name = self._pipeline or source.pipeline
+        try:
+            with self._errors("moving the position"):
+                self._move(source, before, to, action=action, reason=reason)
+        finally:
+            self.close()
+
+    def _move(self, source: Source, before: Position, to: Position, *, action: str, reason: str | None) -> None:
+        there = self._described()
+        self._found = there.get(self.topic)
+        self._check_move(self._state_if_any(there), source, before, to)
+        if self._position_topic not in there:
+            topics.create(self._cluster, self._position_topic, topics.position_topic())
+        runner = self._runner = Runner(
+            self._cluster, self._position_topic, self.topic, pipeline=self._name, source=source.table
+        )
+        self._shut_out(max(self._lanes, runner.refresh().lanes or 0))
+        state = runner.refresh()
+        self._check_move(state, source, before, to)
+        runner.move(self._moved(state, source, to), before=before.version, action=action, reason=reason)
+
+    def _check_move(self, state: State, source: Source, before: Position, to: Position) -> None:
+        """Refuse what no run could go on from, or would write twice."""
+        if state.position != before:
+            raise WindowOutOfOrder(
+                f"{self.topic} moved on to another position in the meantime",
+                hint="nothing was changed: look at `deltarelay position show`, and decide again",
+                position=state.version,
+            )
+        problems = check_schema(source.schema, source.key, self._format)
+        if self._found is None or not any(high for _, high in topics.offsets_of(self._cluster, self._found)):
+            problems.append(f"{self.topic} has no events that could be taken over: `deltarelay run` fills it")
+        else:
+            problems += self._state_problems(self._moved(state, source, to), self._found, source.key)
+            problems += self._topic_problems(self._found)[0]
+        if state.begun is not None:
+            problems.append(f"{self.topic} has a part of a {state.begun.kind}: `deltarelay run` finishes it first")
+        back = None not in (state.version, to.version) and (to.version or 0) < (state.version or 0)
+        if back and not self._net:
+            problems.append(f"{self.topic} holds a history: the events after version {to.version} would be there twice")
+        if problems:
+            raise TargetNotReady(
+                f"the position of {self.topic} cannot be moved: " + "; ".join(problems),
+                hint="nothing was changed",
+                problems=problems,
+            )
+
+    def _moved(self, state: State, source: Source, to: Position) -> State:
+        assert self._found is not None
+        return replace(
+            state,
+            version=to.version,
+            table_id=to.table_id,
+            lanes=self._lanes,
+            partitions=state.partitions or self._found.partitions,
+            key=state.key or source.key,
+        )
+
     # ── comparing ────────────────────────────────────────────────────────────────────────────────────────────────
 
     @contextlib.contextmanager
     def image(self, source: Source) -> Iterator[KafkaImage]:
         with self._errors("reading the topic"):
             there = topics.described(self._cluster, self.topic, self._position_topic)
-            state = self._state() if self._position_topic in there else State()
+            state = self._state_if_any(there)
             if state.begun is not None:
                 raise VerificationError(
                     f"{self.topic} has a part of version {state.begun.first} to {state.begun.last}: it equals no version",
@@ -330,7 +407,7 @@ class KafkaSink:
             ends = (
                 [high for _, high in topics.offsets_of(self._cluster, there[self.topic])] if self.topic in there else []
             )
-            now = self._state() if ends else state
+            now = self._state_if_any(there) if ends else state
             if (now.version, now.begun, now.done) != (state.version, state.begun, state.done):
                 raise VerificationError(
                     f"{self.topic} moved on while the comparison began",

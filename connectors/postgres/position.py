@@ -11,9 +11,7 @@ allows.
 
 from __future__ import annotations
 
-import getpass
 import logging
-import os
 import threading
 import time
 import uuid
@@ -26,6 +24,7 @@ from psycopg.types.json import Jsonb
 
 from cdf.errors import Fenced, LeaseHeld, WindowOutOfOrder
 from cdf.sink import Position, PositionRecord, Standing
+from cdf.user import os_user
 from connectors.postgres import runs
 
 __all__ = [
@@ -236,15 +235,8 @@ def move_recorded(
         insert into deltarelay.position_log (target, pipeline, action, from_version, to_version, os_user, reason)
         select target, pipeline, %s, %s, %s, %s, %s from deltarelay.position where target = %s
         """,
-        [action, before.version, to.version, _os_user(), reason, lease.target],
+        [action, before.version, to.version, os_user(), reason, lease.target],
     )
-
-
-def _os_user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container's user need not have a name
-        return f"uid {os.getuid()}"
 
 
 def read_standing(connection: Connection, target: str, *, most_records: int) -> Standing:

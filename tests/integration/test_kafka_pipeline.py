@@ -37,12 +37,12 @@ class Topic:
     def __init__(self, kafka: Kafka, table: Table, *, name: str = "", **options: Any) -> None:
         self.kafka, self.table = kafka, table
         self.topic = name or kafka.topic(**options.pop("config", {}))
-        self.options = {"lanes": 3, **options}
+        self.options = {"lanes": 3, "position_topic": f"{kafka.prefix}-positions", **options}
 
     def sink(self, **options: Any) -> KafkaSink:
         cluster = options.pop("cluster", Cluster(self.kafka.bootstrap))
         options = {**self.options, **options}
-        return KafkaSink(cluster, topic=self.topic, position_topic=f"{self.kafka.prefix}-positions", **options)
+        return KafkaSink(cluster, topic=self.topic, **options)
 
     def pipeline(self, *, limits: Limits | None = None, start: Any = "snapshot", **options: Any) -> Pipeline:
         feed = ChangeFeed(self.table.spark, self.table.path)
