@@ -2,10 +2,10 @@
 
 PYTHON ?= python3
 ARGS ?=
-# Test files run in two processes, each with a Spark and a PostgreSQL of its own (about 3 GB); JOBS=0 for one after the other.
+# Tests run in two processes, each with a Spark and a PostgreSQL of its own (about 3 GB); JOBS=0 for one after the other.
 JOBS ?= 2
 
-PYTEST = $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
+PYTEST = $(BIN)/python -m pytest --numprocesses $(JOBS)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -25,10 +25,10 @@ help: ## this list
 demo: java $(VENV)/.installed-demo ## a Delta table, a PostgreSQL and the replication between them, on this machine
 	@$(BIN)/deltarelay demo
 
-test: java $(VENV)/.installed-dev ## every test that does not take a minute by itself
+test: java $(VENV)/.spark-classes.jsa ## every test that does not take a minute by itself
 	@$(PYTEST) -m "not long" $(TESTS) $(ARGS)
 
-long: java $(VENV)/.installed-dev ## the others: processes killed and interrupted at every point, and a share of the soak
+long: java $(VENV)/.spark-classes.jsa ## the others: processes killed and interrupted at every point, and a share of the soak
 	@$(PYTEST) -m long $(TESTS) $(ARGS)
 
 check: $(VENV)/.installed-dev ## format, lint, types, layers, and whether the generated files are current
@@ -39,7 +39,7 @@ check: $(VENV)/.installed-dev ## format, lint, types, layers, and whether the ge
 	$(BIN)/python -m infra.config.schema --check
 	$(BIN)/python -m infra.cli.reference --check
 
-soak: java $(VENV)/.installed-dev ## the long random tests in full
+soak: java $(VENV)/.spark-classes.jsa ## the long random tests in full
 	@DELTARELAY_SOAK=full $(BIN)/python -m pytest -m soak $(TESTS) $(ARGS)
 
 bench: java $(VENV)/.installed-dev ## speeds as ratios, in one table; ONLY=history asks one question, QUICK=1 tries all in small
@@ -83,3 +83,7 @@ $(VENV)/.installed-dev: pyproject.toml $(wildcard $(PLUGIN)/pyproject.toml) | $(
 	@$(PIP) --editable '.[dev]' $(addprefix --editable ./,$(PLUGIN))
 	@touch $@ $(VENV)/.installed-demo
 	@echo "installed."
+
+$(VENV)/.spark-classes.jsa: $(VENV)/.installed-dev tests/class_archive.py
+	@echo "making an archive of Spark's classes, from which the tests' JVMs start ..."
+	@$(BIN)/python -m tests.class_archive

@@ -9,4 +9,5 @@ pytest_plugins = [
     "tests.fixtures.fix_delta_rs",
     "tests.fixtures.fix_s3_writers",
     "tests.fixtures.fix_pgbouncer",
+    "tests.fixtures.fix_spread",
 ]

@@ -1,0 +1,95 @@
+"""Makes the archive of Java's classes from which the tests' JVMs start (class data sharing, JEP 350).
+
+The tests start Spark more than a hundred times, mostly as a process that lives for seconds, and a third of such a life is
+spent on reading and checking the same classes. Java ignores an archive that does not fit to it or to its class path.
+
+    python -m tests.class_archive        makes it, once for a virtual environment
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+__all__ = ["ARCHIVE", "java_options"]
+
+ARCHIVE = Path(sys.prefix) / ".spark-classes.jsa"
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Short lives on two cores: without the optimising compiler and parallel collectors every JVM that the tests start, also
+below the command line, needs about half the processor time. A user's JVM keeps its defaults."""
+QUIET = "-Xlog:disable -Xlog:all=error:stderr"
+"""Java tells on stdout what it cannot archive, or cannot use."""
+
+
+def java_options() -> str:
+    """For ``SPARK_SUBMIT_OPTS``."""
+    return f"{SHORT_LIVED} -XX:SharedArchiveFile={ARCHIVE} {QUIET}" if ARCHIVE.exists() else SHORT_LIVED
+
+
+def _a_little_of_everything(folder: Path) -> None:
+    from cdf import ChangeFeed, Pipeline
+    from cdf.testing import MemorySink
+    from infra.spark import session
+    from infra.storage.model import Storage
+
+    spark = session(
+        app_name="class archive",
+        master="local[2]",
+        conf={"spark.sql.shuffle.partitions": "2", "spark.sql.warehouse.dir": str(folder / "warehouse")},
+        log_file=folder / "spark.log",
+        storage=Storage(),
+    )
+    path = str(folder / "table")
+    table = f"delta.`{path}`"
+    spark.sql(
+        f"create table {table} (id bigint, name string, at timestamp) using delta"
+        " tblproperties (delta.enableChangeDataFeed = true)"
+    )
+    spark.sql(f"insert into {table} select id, concat('n', id), current_timestamp() from range(10)")
+    pipeline = Pipeline(ChangeFeed(spark, path), MemorySink(), key=("id",), name="archive")
+    pipeline.run()
+    for statement in (
+        f"update {table} set name = 'x' where id = 1",
+        f"delete from {table} where id = 2",
+        f"merge into {table} t using (select 3 as k union all select 30) s on t.id = s.k"
+        " when matched then update set name = 'y' when not matched then insert (id, name) values (k, 'z')",
+        f"optimize {table}",
+    ):
+        spark.sql(statement)
+    pipeline.run()
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    java = gateway.proc
+    spark.stop()
+    gateway.shutdown()
+    java.stdin.close()
+    java.wait(300)  # it writes the archive before it ends
+
+
+def main() -> int:
+    if len(sys.argv) > 1:
+        _a_little_of_everything(Path(sys.argv[1]))
+        return 0
+    made = ARCHIVE.with_suffix(f".{os.getpid()}")
+    with tempfile.TemporaryDirectory() as folder:
+        options = f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={made} {QUIET}"
+        done = subprocess.run(
+            [sys.executable, "-m", __spec__.name, folder],
+            env={**os.environ, "SPARK_SUBMIT_OPTS": options},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+    if done.returncode != 0 or not made.exists():
+        made.unlink(missing_ok=True)
+        print("no archive of Java's classes could be made: the tests start more slowly", file=sys.stderr)
+        return 0
+    made.rename(ARCHIVE)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
