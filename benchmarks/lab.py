@@ -1,4 +1,4 @@
-"""Where questions are measured: one Spark, one PostgreSQL, a folder, and chance for the order of what is compared."""
+"""Where questions are measured: Spark, PostgreSQL, Kafka, a folder, and chance for the order of what is compared."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from cdf.errors import ConfigError
+from infra.embedded_kafka import EmbeddedKafka
 from infra.embedded_postgres import EmbeddedPostgres
 from infra.java import find_java
 from infra.spark import session
@@ -43,6 +44,8 @@ POSTGRES = {
     "autovacuum": False,
 }
 """For a machine of 8 GB or more; everything else, fsync above all, is PostgreSQL's default."""
+
+VERSIONS = ("deltarelay", "pyspark", "delta-spark", "deltalake", "pyarrow", "confluent-kafka")
 
 
 class Lab:
@@ -109,6 +112,10 @@ class Lab:
         """A database over TCP, which is the only way that JDBC has: all who are held against it go the same way."""
         return f"postgresql://postgres@127.0.0.1:{self.postgres.config['port']}/{database}"
 
+    @cached_property
+    def kafka(self) -> EmbeddedKafka:
+        return self._open.enter_context(EmbeddedKafka(self.folder / "kafka"))
+
     def once(self, name: str, make: Callable[[], T]) -> T:
         """What several questions need is made by the first of them."""
         if name not in self._made:
@@ -151,7 +158,8 @@ def conditions() -> dict[str, Any]:
             "python": platform.python_version(),
             "java": java.version if java else None,
             "postgres": EmbeddedPostgres.version(),
-            **{name: version(name) for name in ("deltarelay", "pyspark", "delta-spark", "deltalake", "pyarrow")},
+            "kafka": EmbeddedKafka.version(),
+            **{name: version(name) for name in VERSIONS},
         },
     }
 
