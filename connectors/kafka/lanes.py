@@ -21,7 +21,7 @@ from connectors.kafka.position import LaneDone, Ledger, State, lane_key, lane_na
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LANE_FENCED", "RUNNER_FENCED", "TOO_LARGE", "Event", "LaneWork", "events_of", "write_lane"]
+__all__ = ["LANE_FENCED", "RUNNER_FENCED", "TOO_LARGE", "Event", "LaneWork", "OpenLane", "events_of", "write_lane"]
 
 TRANSACTION_EVENTS = 200_000
 """At most so many events in one transaction."""
@@ -84,28 +84,44 @@ def events_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Event]:
         yield from map(Event._make, zip(*columns, strict=True))
 
 
-def write_lane(
-    work: LaneWork, lane: int, events: Iterable[Event], *, producer: Transactional | None = None
-) -> LaneDone:
-    """→ once all of the lane's events of the window are durable, whoever wrote them. Raises KafkaFault."""
-    ledger = Ledger(work.cluster, work.position_topic, work.topic, offset=work.offset, state=work.state)
-    mine = producer is None
-    producer = producer or Transactional(work.cluster, lane_name(work.topic, lane), max_bytes=work.max_bytes)
+class OpenLane:
+    """What writes a lane: its producer, which has shut out every other one, and a reader of what the lane has."""
+
+    def __init__(self, cluster: Cluster, topic: str, lane: int, *, max_bytes: int) -> None:
+        self.producer = Transactional(cluster, lane_name(topic, lane), max_bytes=max_bytes)
+        self._ledger: Ledger | None = None
+
+    def ledger(self, work: LaneWork) -> Ledger:
+        """Reads on from where it stood; at first from where the work says."""
+        if self._ledger is None:
+            self._ledger = Ledger(work.cluster, work.position_topic, work.topic, offset=work.offset, state=work.state)
+        return self._ledger
+
+    def close(self) -> None:
+        if self._ledger is not None:
+            self._ledger.close()
+        self.producer.close()
+
+
+def write_lane(work: LaneWork, lane: int, events: Iterable[Event], *, kept: OpenLane | None = None) -> LaneDone:
+    """→ once all of the lane's events of the window are durable, whoever wrote them. Raises KafkaFault, after which what was
+    ``kept`` from window to window is of no use any more."""
+    opened = kept or OpenLane(work.cluster, work.topic, lane, max_bytes=work.max_bytes)
+    ledger = opened.ledger(work)
     try:
-        if mine:
-            producer.init()
+        if kept is None:
+            opened.producer.init()
         state = _checked(ledger.read(), work)
         done = state.done_of(lane) or LaneDone(work.first, work.last, 0, whole=False)
-        return done if done.whole else _Writer(work, lane, producer, done).write(events)
+        return done if done.whole else _Writer(work, lane, opened.producer, done).write(events)
     except KafkaFault as fault:
         # After the first word of it the client says no more than that it is at its end
         if not is_fenced(fault) and fault.name != "_FATAL":
             raise
         return _by_the_successor(work, lane, ledger)
     finally:
-        ledger.close()
-        if mine:
-            producer.close()
+        if kept is None:
+            opened.close()
 
 
 def _checked(state: State, work: LaneWork) -> State:

@@ -32,13 +32,13 @@ from cdf.schema import ChangeKind, printed_alike
 from cdf.sink import Applied, Capabilities, Inspection, Position, Source, Standing
 from cdf.timed import timed
 from connectors.kafka import topics
-from connectors.kafka.client import Cluster, Transactional
+from connectors.kafka.client import Cluster
 from connectors.kafka.envelope import TOMBSTONE, EventFormat, check_schema, snapshot_to_envelope, to_envelope
 from connectors.kafka.errors import KafkaFault, from_task, in_words, is_fenced
 from connectors.kafka.image import KafkaImage
 from connectors.kafka.json_form import has_form, rejection_of
-from connectors.kafka.lanes import LANE_FENCED, RUNNER_FENCED, TOO_LARGE, LaneWork, events_of, write_lane
-from connectors.kafka.position import Begun, LaneDone, Ledger, Runner, State, fenced, lane_name
+from connectors.kafka.lanes import LANE_FENCED, RUNNER_FENCED, TOO_LARGE, LaneWork, OpenLane, events_of, write_lane
+from connectors.kafka.position import Begun, LaneDone, Ledger, Runner, State, fenced
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,7 +110,7 @@ class KafkaSink:
         self._small_window_bytes = small_window_bytes
         self._runner: Runner | None = None
         self._found: topics.Topic | None = None
-        self._producers: dict[int, Transactional] = {}
+        self._open: dict[int, OpenLane] = {}
 
     def __repr__(self) -> str:
         return f"KafkaSink({self.topic!r})"
@@ -305,17 +305,20 @@ class KafkaSink:
     def _written_to(self) -> tuple[str, ...]:
         return (self.topic,) if self._dead_letter_topic is None else (self.topic, self._dead_letter_topic)
 
-    def _lane(self, lane: int) -> Transactional:
+    def _lane(self, lane: int) -> OpenLane:
         assert self._found is not None
-        producer = Transactional(self._cluster, lane_name(self.topic, lane), max_bytes=self._found.max_message_bytes)
-        self._producers[lane] = producer  # before it can fail: ``close`` ends it
-        producer.init()
-        return producer
+        opened = OpenLane(self._cluster, self.topic, lane, max_bytes=self._found.max_message_bytes)
+        self._open[lane] = opened  # before it can fail: ``close`` ends it
+        opened.producer.init()
+        return opened
+
+    def _close_lanes(self) -> None:
+        lanes, self._open = self._open, {}
+        for lane in lanes.values():
+            lane.close()
 
     def close(self) -> None:
-        producers, self._producers = self._producers, {}
-        for producer in producers.values():
-            producer.close()
+        self._close_lanes()
         runner, self._runner = self._runner, None
         if runner is not None:
             runner.close()
@@ -579,9 +582,7 @@ class KafkaSink:
 
     def _by_tasks(self, job: _Job, work: LaneWork) -> Sequence[LaneDone]:
         """A task for each lane. Producers of this process are shut out by those of the tasks."""
-        for producer in self._producers.values():
-            producer.close()
-        self._producers.clear()
+        self._close_lanes()
 
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             import pyarrow as pa
@@ -620,12 +621,12 @@ class KafkaSink:
         lanes = pc.unique(table.column("lane")).to_pylist()
 
         def write(lane: int) -> LaneDone:
-            producer = self._producers.get(lane) or self._lane(lane)
+            opened = self._open.get(lane) or self._lane(lane)
             part = table.filter(pc.equal(table.column("lane"), lane))
             try:
-                return write_lane(work, lane, events_of(part.to_batches()), producer=producer)
+                return write_lane(work, lane, events_of(part.to_batches()), kept=opened)
             except BaseException:
-                self._producers.pop(lane).close()  # of no use any more
+                self._open.pop(lane).close()  # of no use any more
                 raise
 
         failure: CdfError | None = None
