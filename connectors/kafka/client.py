@@ -65,14 +65,16 @@ class Cluster:
             "client.id": "deltarelay",
             "log_level": 0,
             "socket.connection.setup.timeout.ms": 10_000,
+            # A topic that was deleted under a run would come back empty, with the brokers' defaults
+            "allow.auto.create.topics": False,
             **further,
             **self.client,
         }
 
-    def admin(self) -> AdminClient:
+    def admin(self, **further: Any) -> AdminClient:
         from confluent_kafka.admin import AdminClient
 
-        mine = {name: value for name, value in self.settings().items() if name not in _NOT_FOR_ADMIN}
+        mine = {name: value for name, value in self.settings(**further).items() if name not in _NOT_FOR_ADMIN}
         with faults():
             return AdminClient(mine, logger=silent())
 
@@ -165,6 +167,11 @@ class Transactional:
             if self._failed is not None:
                 raise self._failed
 
+    def topic(self, name: str) -> Any:
+        """What the brokers say of it now; this producer goes by it from here on."""
+        with faults():
+            return self._producer.list_topics(name, ANSWER_SECONDS).topics[name]
+
     @property
     def raw(self) -> Producer:
         """For a loop that has no time for a call in between. The caller catches BufferError."""
@@ -195,6 +202,17 @@ class Transactional:
             if self._failed is None or is_fenced(fault):
                 raise
             raise self._failed from None  # what a record failed of says more than that some did
+
+    def reason(self, fault: KafkaFault) -> KafkaFault:
+        """A transaction that has failed takes nothing more (``_STATE``); only the commit, which it refuses, tells why."""
+        if fault.name != "_STATE":
+            return fault
+        try:
+            with faults():
+                self._producer.commit_transaction(ANSWER_SECONDS)
+        except KafkaFault as told:
+            return told
+        return fault
 
     def abort(self) -> None:
         with contextlib.suppress(KafkaFault), faults():
@@ -271,7 +289,8 @@ class Reader:
                     deadline = time.monotonic() + self._patience
                 elif error.code() == KafkaError._PARTITION_EOF:
                     self.offset = max(self.offset, at)  # the last records may be no one's to read
-                elif not error.retriable():
+                # No group is joined: the client asks for its coordinator all the same
+                elif not error.retriable() and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
                     raise KafkaFault(error.name())
         finally:
             with faults():

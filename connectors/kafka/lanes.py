@@ -21,7 +21,17 @@ from connectors.kafka.position import LaneDone, Ledger, State, lane_key, lane_na
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LANE_FENCED", "RUNNER_FENCED", "TOO_LARGE", "Event", "LaneWork", "OpenLane", "events_of", "write_lane"]
+__all__ = [
+    "LANE_FENCED",
+    "PARTITIONS_CHANGED",
+    "RUNNER_FENCED",
+    "TOO_LARGE",
+    "Event",
+    "LaneWork",
+    "OpenLane",
+    "events_of",
+    "write_lane",
+]
 
 TRANSACTION_EVENTS = 200_000
 """At most so many events in one transaction."""
@@ -39,6 +49,7 @@ TOO_LARGE = "EVENT_TOO_LARGE"
 LANE_FENCED = "LANE_FENCED"
 """Another attempt has shut this one out, and came to no end."""
 RUNNER_FENCED = "RUNNER_FENCED"
+PARTITIONS_CHANGED = "PARTITIONS_CHANGED"
 FEWER_EVENTS = "FEWER_EVENTS_THAN_BEFORE"
 """More of the lane is durable than it has events now: they are not those that it was begun with."""
 SUCCESSOR_SECONDS = 60.0
@@ -113,7 +124,10 @@ def write_lane(work: LaneWork, lane: int, events: Iterable[Event], *, kept: Open
             opened.producer.init()
         state = _checked(ledger.read(), work)
         done = state.done_of(lane) or LaneDone(work.first, work.last, 0, whole=False)
-        return done if done.whole else _Writer(work, lane, opened.producer, done).write(events)
+        if done.whole:
+            return done
+        _check_topic(work, opened.producer, state.partitions)
+        return _Writer(work, lane, opened.producer, done).write(events)
     except KafkaFault as fault:
         # After the first word of it the client says no more than that it is at its end
         if not is_fenced(fault) and fault.name != "_FATAL":
@@ -132,6 +146,15 @@ def _checked(state: State, work: LaneWork) -> State:
     if begun is None or (begun.first, begun.last) != (work.first, work.last):
         raise KafkaFault(LANE_FENCED)
     return state
+
+
+def _check_topic(work: LaneWork, producer: Transactional, partitions: int | None) -> None:
+    """The topic may have gone since it was opened, or a key may have another place in it: a follower runs for weeks."""
+    about = producer.topic(work.topic)
+    if about.error is not None:
+        raise KafkaFault(about.error.name())
+    if partitions not in (None, len(about.partitions)):
+        raise KafkaFault(PARTITIONS_CHANGED)
 
 
 def _by_the_successor(work: LaneWork, lane: int, ledger: Ledger) -> LaneDone:
@@ -179,10 +202,11 @@ class _Writer:
                 if number < skipped:
                     raise KafkaFault(FEWER_EVENTS)
                 self._commit(number, changes, whole=True)
-        except BaseException:
+        except BaseException as error:
+            reason = self._producer.reason(error) if isinstance(error, KafkaFault) else error
             if self._open:
                 self._producer.abort()
-            raise
+            raise reason from None
         return self._done
 
     def _put(self, event: Event) -> None:

@@ -37,7 +37,16 @@ from connectors.kafka.envelope import TOMBSTONE, EventFormat, check_schema, snap
 from connectors.kafka.errors import KafkaFault, from_task, in_words, is_fenced
 from connectors.kafka.image import KafkaImage
 from connectors.kafka.json_form import has_form, rejection_of
-from connectors.kafka.lanes import LANE_FENCED, RUNNER_FENCED, TOO_LARGE, LaneWork, OpenLane, events_of, write_lane
+from connectors.kafka.lanes import (
+    LANE_FENCED,
+    PARTITIONS_CHANGED,
+    RUNNER_FENCED,
+    TOO_LARGE,
+    LaneWork,
+    OpenLane,
+    events_of,
+    write_lane,
+)
 from connectors.kafka.position import Begun, LaneDone, Ledger, Runner, State, fenced
 
 if TYPE_CHECKING:
@@ -170,6 +179,7 @@ class KafkaSink:
         else:
             ddl.append(f"create topic {self._position_topic}")
         topic = found.get(self.topic)
+        problems += filter(None, (topics.insync_problem(found[name]) for name in self._written_to if name in found))
         problems += self._state_problems(state, topic, source.key)
         problems += self._lane_problems(state, source.pipeline)
         warnings: list[str] = []
@@ -230,12 +240,7 @@ class KafkaSink:
             warnings.append(
                 f"{topic.name} is compacted: of the history of a key only the last event stays (changes: net writes no more)"
             )
-        replicas = int(topic.config.get("min.insync.replicas", 1))
-        if replicas > topic.replicas:
-            problems.append(
-                f"{topic.name} has min.insync.replicas={replicas} and {topic.replicas} replicas: it takes no events"
-            )
-        elif topic.replicas > 1 and replicas < 2:
+        if topic.replicas > 1 and topic.insync < 2:
             warnings.append(f"{topic.name} has min.insync.replicas=1: an event may be lost with one broker")
         elif topic.replicas == 1:
             warnings.append(f"{topic.name} has one replica: its events are lost with their broker")
@@ -266,21 +271,14 @@ class KafkaSink:
             raise
 
     def _opened(self, source: Source) -> Position:
-        there = self._described()
-        found = self._inspected(source, there)
-        if found.problems:
-            raise TargetNotReady(
-                f"{self.topic} cannot be written: " + "; ".join(found.problems),
-                hint="`deltarelay plan` shows this list without starting a run",
-                problems=list(found.problems),
-            )
+        there = self._sound(source)
         if self._position_topic not in there:
             topics.create(self._cluster, self._position_topic, topics.position_topic())
         for name in self._written_to:
             if name not in there and self._create is not None:
                 topics.create(self._cluster, name, self._create)
-        if self.topic not in there:
-            there = self._described()
+        if not {self._position_topic, *self._written_to} <= there.keys():
+            there = self._sound(source)  # the brokers' defaults may not do
         self._found = there[self.topic]
         self._runner = Runner(
             self._cluster,
@@ -295,6 +293,18 @@ class KafkaSink:
             raise TargetNotReady(f"{self.topic} was changed while it was opened", hint="nothing was written: run again")
         log.info("lease taken", extra={"target": self.topic, "epoch": self._runner.epoch, "position": state.version})
         return state.position
+
+    def _sound(self, source: Source) -> Mapping[str, topics.Topic]:
+        """The topics that are there, of which each can be written."""
+        there = self._described()
+        found = self._inspected(source, there)
+        if found.problems:
+            raise TargetNotReady(
+                f"{self.topic} cannot be written: " + "; ".join(found.problems),
+                hint="`deltarelay plan` shows this list without starting a run",
+                problems=list(found.problems),
+            )
+        return there
 
     def _shut_out(self, lanes: int) -> None:
         """Whoever still writes for a runner before this one can commit nothing more, and what it left open is ended."""
@@ -662,6 +672,12 @@ class KafkaSink:
             )
         if fault.name == RUNNER_FENCED or is_fenced(fault):
             return fenced(self.topic)
+        if fault.name == PARTITIONS_CHANGED:
+            return TargetNotReady(
+                f"{self.topic} has other partitions than when it was opened: later changes of a key would not be where its "
+                "earlier ones are",
+                hint="take a new topic",
+            )
         if fault.name == LANE_FENCED:
             return SinkUnavailable(
                 f"several attempts were at work on one lane of {self.topic}, and none came to its end",

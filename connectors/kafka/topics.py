@@ -16,6 +16,7 @@ __all__ = [
     "Topic",
     "create",
     "described",
+    "insync_problem",
     "offsets_of",
     "position_topic",
     "position_topic_problems",
@@ -58,6 +59,11 @@ class Topic:
         return int(self.config.get("max.message.bytes", 1_048_588))
 
     @property
+    def insync(self) -> int:
+        """So many replicas have to have an event before it counts."""
+        return int(self.config.get("min.insync.replicas", 1))
+
+    @property
     def compacted(self) -> bool:
         return "compact" in self.config.get("cleanup.policy", "delete").split(",")
 
@@ -67,14 +73,22 @@ class Topic:
 
 
 def described(cluster: Cluster, *names: str) -> dict[str, Topic]:
-    """Those that are there."""
-    from confluent_kafka import KafkaException
+    """Those that are there. One that may not be seen is a fault: who asks for all topics is not told of it."""
+    from confluent_kafka import KafkaException, TopicCollection
     from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
+    refusals: list[Any] = []
     with faults():
-        admin = cluster.admin()
-        metadata = admin.list_topics(timeout=REACH_SECONDS)
-        found = {name: metadata.topics[name] for name in names if name in metadata.topics}
+        admin = cluster.admin(error_cb=refusals.append)
+        found: dict[str, Any] = {}
+        for name, asked in admin.describe_topics(TopicCollection(list(names)), request_timeout=REACH_SECONDS).items():
+            try:
+                found[name] = asked.result(REACH_SECONDS + 5)
+            except KafkaException as error:
+                if error.args[0].name() in ("_TIMED_OUT", "_TRANSPORT"):
+                    raise _refused(admin, refusals) or error from None
+                if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
+                    raise
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in found]
         configs: dict[str, dict[str, str]] = {}
         for resource, future in (admin.describe_configs(resources) if resources else {}).items():
@@ -89,11 +103,18 @@ def described(cluster: Cluster, *names: str) -> dict[str, Topic]:
         name: Topic(
             name,
             len(about.partitions),
-            min((len(one.replicas) for one in about.partitions.values()), default=0),
+            min((len(one.replicas) for one in about.partitions), default=0),
             configs.get(name, {}),
         )
         for name, about in found.items()
     }
+
+
+def _refused(admin: Any, refusals: list[Any]) -> KafkaFault | None:
+    """Why nobody answered, where the brokers said so: a request itself only knows that its time is over."""
+    admin.poll(0)
+    names = [error.name() for error in refusals]
+    return next((KafkaFault(name) for name in names if name in ("_AUTHENTICATION", "_SSL")), None)
 
 
 def offsets_of(cluster: Cluster, topic: Topic) -> list[tuple[int, int]]:
@@ -156,4 +177,12 @@ def position_topic_problems(topic: Topic) -> list[str]:
         problems.append(
             f"the position topic {topic.name} takes its times from the clients: set message.timestamp.type=LogAppendTime"
         )
+    if (problem := insync_problem(topic)) is not None:
+        problems.append(problem)
     return problems
+
+
+def insync_problem(topic: Topic) -> str | None:
+    if topic.insync <= topic.replicas:
+        return None
+    return f"{topic.name} has min.insync.replicas={topic.insync} and {topic.replicas} replicas: it takes no events"
