@@ -45,7 +45,7 @@ _LOGGING = """<Configuration status="warn">
 """
 
 # Its input ends with us, also where we are killed. The process id may be somebody else's by then: so it has to be ours by
-# its command line.
+# its command line. ``detach`` ends it before its input.
 _WATCHER = """
 read -r _
 ours() { { tr '\\0' ' ' < "/proc/$1/cmdline" || ps -o command= -p "$1"; } 2> /dev/null | grep -qF -- "$2"; }
@@ -131,6 +131,11 @@ class EmbeddedKafka:
             if last or self._ports is not None or _TAKEN not in problem:
                 raise self._not_started(problem)
 
+    def detach(self) -> None:
+        """From here on the broker outlives this process. Another object for the same directory can stop it."""
+        atexit.unregister(self.close)
+        self._end_watcher()
+
     def stop(self, mode: StopMode = "fast") -> None:
         """Stops the broker; ``immediate`` is a crash that the next start recovers from. Safe when it does not run."""
         if self.running():
@@ -156,7 +161,7 @@ class EmbeddedKafka:
         if self._process is not None:
             return self._process.poll() is None
         pid = self._pid()
-        return pid > 0 and str(self._settings_file) in _command_line(pid)
+        return pid > 0 and self._call in _command_line(pid)
 
     def close(self) -> None:
         """Stops the broker and keeps the data. Safe to call twice."""
@@ -166,6 +171,11 @@ class EmbeddedKafka:
     @property
     def _settings_file(self) -> Path:
         return self.directory / "server.properties"
+
+    @property
+    def _call(self) -> str:
+        """How the command line of our broker ends, and no other's."""
+        return f"kafka.Kafka {self._settings_file}"
 
     @property
     def _state_file(self) -> Path:
@@ -261,7 +271,7 @@ class EmbeddedKafka:
         state = {"pid": process.pid, "port": ports[0], "controller_port": ports[1]}
         self._state_file.write_text(json.dumps(state))
         self._watcher = subprocess.Popen(
-            ["sh", "-c", _WATCHER, "sh", str(process.pid), str(self._settings_file)],
+            ["sh", "-c", _WATCHER, "sh", str(process.pid), self._call],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

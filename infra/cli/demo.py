@@ -21,6 +21,12 @@ def demo(
     s3: Annotated[
         bool, typer.Option("--s3", help="Put the table on S3: a server on this machine (moto), started for the demo.")
     ] = False,
+    kafka: Annotated[
+        bool,
+        typer.Option(
+            "--kafka", help="Send the changes to a topic too: a Kafka broker on this machine, started for the demo."
+        ),
+    ] = False,
     stop: Annotated[bool, typer.Option("--stop", help="Only stop the servers of an earlier demo.")] = False,
     as_json: Json = False,
     debug: Debug = False,
@@ -35,7 +41,7 @@ def demo(
     if stop:
         output.result(stop_demo(output, directory))
         return
-    result = run_demo(output, directory, on_s3=s3)
+    result = run_demo(output, directory, on_s3=s3, with_kafka=kafka)
     code = DONE if result.equal else DIFFERENCE
     output.result(result, exit_code=code)
     raise typer.Exit(code)

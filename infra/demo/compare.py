@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from infra.cli.output import Output
 
-__all__ = ["Side", "source_side", "target_side", "show"]
+__all__ = ["EPOCH", "KEY", "Row", "Side", "cell", "source_side", "target_side", "show"]
 
-_KEY = "customer_id"
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+KEY = "customer_id"
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 Row = Mapping[str, Any]
 
@@ -51,7 +51,7 @@ def source_side(spark: SparkSession, table: str) -> Side:
         for field in frame.schema.fields
     ]
     rows = [row.asDict() for row in frame.select(*shown).collect()]
-    return Side(tuple(frame.columns), len(rows), {row[_KEY]: row for row in rows})
+    return Side(tuple(frame.columns), len(rows), {row[KEY]: row for row in rows})
 
 
 def target_side(dsn: str) -> Side:
@@ -61,11 +61,11 @@ def target_side(dsn: str) -> Side:
         cursor = connection.execute("select * from public.customers")
         columns = tuple(column.name for column in cursor.description or ())
         rows = [dict(zip(columns, map(_plain, row), strict=True)) for row in cursor]
-    return Side(columns, len(rows), {row[_KEY]: row for row in rows})
+    return Side(columns, len(rows), {row[KEY]: row for row in rows})
 
 
 def _plain(value: Any) -> Any:
-    return (value - _EPOCH) // dt.timedelta(microseconds=1) if isinstance(value, dt.datetime) else value
+    return (value - EPOCH) // dt.timedelta(microseconds=1) if isinstance(value, dt.datetime) else value
 
 
 def show(output: Output, source: Side, target: Side) -> None:
@@ -74,8 +74,8 @@ def show(output: Output, source: Side, target: Side) -> None:
         (
             key,
             what,
-            _cell(source.rows.get(key)),
-            _cell(target.rows.get(key)),
+            cell(source.rows.get(key)),
+            cell(target.rows.get(key)),
             _same(source.rows.get(key) == target.rows.get(key)),
         )
         for key, what in WATCHED.items()
@@ -93,11 +93,11 @@ def show(output: Output, source: Side, target: Side) -> None:
     output.line()
 
 
-def _cell(row: Row | None) -> str:
+def cell(row: Row | None) -> str:
     if row is None:
         return "no such row"
     first_name = row["name"].split()[0]
-    return f"{first_name:<6}{row['balance']:>9,} {row['loyalty'] or '-':<6}"
+    return f"{first_name:<6}{row['balance']:>9,} {row.get('loyalty') or '-':<6}"
 
 
 def _same(equal: bool) -> str:

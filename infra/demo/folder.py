@@ -20,10 +20,13 @@ from infra.embedded_s3 import EmbeddedS3
 
 if TYPE_CHECKING:
     from infra.cli.output import Output
+    from infra.embedded_kafka import EmbeddedKafka
 
-__all__ = ["PIPELINE", "DemoFolder", "StopResult", "stop_demo"]
+__all__ = ["EVENTS", "PIPELINE", "TOPIC", "DemoFolder", "StopResult", "stop_demo"]
 
 PIPELINE = "customers"
+EVENTS = "customers_events"
+TOPIC = "lake.customers"
 REGION = "us-east-1"
 WINDOW_COMMITS = 2
 
@@ -43,7 +46,7 @@ version: 1
     # The demo's own server, on a Unix socket of this machine. To keep a password out of the file, a reference to a
     # variable of the environment may stand here, or to a secret file.
     dsn: {dsn}
-
+{broker}
 pipelines:
   {pipeline}:
     source:
@@ -55,7 +58,7 @@ pipelines:
       table: public.customers      # made where it is missing
     window:
       max_commits: {commits}               # how many commits at most are applied in one step; without it, 500
-"""
+{events}"""
 
 _ON_DISK = "./customers           # a path that starts at this file's folder; or a URL, or a catalog name"
 _BUCKET = "deltarelay-demo"
@@ -69,6 +72,28 @@ storage:
   commits:
     kind: single_writer                # a promise that the demo keeps; several clusters need `kind: dynamodb`
 
+"""
+
+_BROKER = """\
+  events:
+    kind: kafka
+    bootstrap_servers: {brokers}   # the demo's own broker, without passwords; `security:` has them
+"""
+_EVENTS = """\
+
+  {pipeline}:
+    source:
+      table: {table}
+      key: [customer_id]
+      start: earliest              # every change since the feed is on; `snapshot` begins with the rows as they are
+    sink:
+      connection: events
+      topic: {topic}
+      envelope: debezium           # each change with the row before and after it; `row` is the row alone
+      lanes: 2                     # so many producers share the work, each with transactions of its own
+      create: {{partitions: 3}}      # the topic is made where it is missing
+    window:
+      max_commits: {commits}
 """
 
 
@@ -106,6 +131,14 @@ class DemoFolder:
         return self.path / "postgres"
 
     @property
+    def kafka(self) -> Path:
+        return self.path / "kafka"
+
+    @property
+    def consumer(self) -> Path:
+        return self.path / "events.py"
+
+    @property
     def warehouse(self) -> Path:
         """Spark makes one wherever it is started, also for somebody who runs it in this folder. Nothing is in it."""
         return self.path / "spark-warehouse"
@@ -113,6 +146,14 @@ class DemoFolder:
     @property
     def marker(self) -> Path:
         return self.path / _MARKER
+
+    @property
+    def _folders(self) -> tuple[Path, ...]:
+        return self.path / "customers", self.s3, self.postgres, self.kafka, self.warehouse
+
+    @property
+    def _files(self) -> tuple[Path, ...]:
+        return self.config, self.schema, self.consumer
 
     def holds_demo(self) -> bool:
         return self.marker.is_file()
@@ -123,8 +164,7 @@ class DemoFolder:
             return
         if not self.path.is_dir():
             raise ConfigError(f"{self.path} is a file", hint="choose another folder with --directory")
-        made = (self.path / "customers", self.s3, self.config, self.schema, self.postgres, self.warehouse, self.marker)
-        ours = {one.name for one in made}
+        ours = {one.name for one in (*self._folders, *self._files, self.marker)}
         found = sorted(entry.name for entry in self.path.iterdir())
         foreign = [name for name in found if name not in ours] if self.holds_demo() else found
         if foreign:
@@ -161,27 +201,42 @@ class DemoFolder:
             os.close(descriptor)
 
     def clear(self) -> None:
-        """Stop the server of an earlier demo and remove what that demo has made."""
+        """Stop the servers of an earlier demo and remove what that demo has made."""
         if self.postgres.exists():
             EmbeddedPostgres(self.postgres).close()
         EmbeddedS3(self.s3).close()
-        for folder in (self.path / "customers", self.s3, self.postgres, self.warehouse):
+        if (broker := self.broker()) is not None:
+            broker.close()
+        for folder in self._folders:
             if folder.exists():
                 shutil.rmtree(folder)
-        for file in (self.config, self.schema):
+        for file in self._files:
             file.unlink(missing_ok=True)
 
-    def write_config(self, dsn: str, store: EmbeddedS3 | None) -> None:
+    def broker(self) -> EmbeddedKafka | None:
+        """Of a demo that had one. Imported for such a demo only."""
+        if not self.kafka.exists():
+            return None
+        from infra.embedded_kafka import EmbeddedKafka
+
+        return EmbeddedKafka(self.kafka)
+
+    def write_config(self, dsn: str, store: EmbeddedS3 | None, broker: EmbeddedKafka | None) -> None:
         from infra.config.schema import schema
 
         self.schema.write_text(json.dumps(schema(), indent=2) + "\n")
+        source = {
+            "table": _ON_DISK if store is None else self.table,
+            "start": COPIED_VERSION,
+            "commits": WINDOW_COMMITS,
+        }
         text = _CONFIG.format(
             storage="" if store is None else _STORAGE.format(region=REGION, endpoint=store.endpoint),
             dsn=json.dumps(dsn),
+            broker="" if broker is None else _BROKER.format(brokers=broker.bootstrap_servers),
             pipeline=PIPELINE,
-            table=_ON_DISK if store is None else self.table,
-            start=COPIED_VERSION,
-            commits=WINDOW_COMMITS,
+            events="" if broker is None else _EVENTS.format(pipeline=EVENTS, topic=TOPIC, **source),
+            **source,
         )
         self.config.write_text(text, encoding="utf-8")
 
@@ -193,15 +248,19 @@ class DemoFolder:
 
 
 def stop_demo(output: Output, directory: Path) -> StopResult:
-    """Stop the server of the demo in ``directory``; its data stay. Nothing to do where none is running."""
+    """Stop the servers of the demo in ``directory``; its data stay. Nothing to do where none is running."""
     folder = DemoFolder(directory.expanduser().resolve())
     if not folder.holds_demo():
         raise ConfigError(f"there is no demo in {folder.path}", hint="name its folder with --directory")
-    server, store = EmbeddedPostgres(folder.postgres), EmbeddedS3(folder.s3)
-    runs, stored = server.running(), store.running()
+    server, store, broker = EmbeddedPostgres(folder.postgres), EmbeddedS3(folder.s3), folder.broker()
+    runs, stored, sent = server.running(), store.running(), broker is not None and broker.running()
     server.close()
     store.close()
+    if broker is not None:
+        broker.close()
     output.line(f"the server in {folder.path} " + ("is stopped; its data stay" if runs else "was not running"))
     if stored:
         output.line("the S3 server is stopped as well; what it held was in its memory, and is gone")
-    return StopResult(str(folder.path), runs or stored)
+    if sent:
+        output.line("the Kafka broker is stopped as well; its data stay")
+    return StopResult(str(folder.path), runs or stored or sent)

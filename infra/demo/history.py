@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Commit", "BEFORE", "LATER", "LIVE", "COPIED_VERSION", "WATCHED", "write"]
+__all__ = ["Commit", "BEFORE", "LATER", "LIVE", "COPIED_VERSION", "WATCHED", "EVENTFUL", "write"]
 
 COPIED_VERSION = 1
 """The initial copy is of this version; everything after it comes from the change feed."""
@@ -30,6 +30,9 @@ WATCHED = {
     1: "left live",
 }
 """Customers that are shown side by side at the end, and what the history did to them."""
+
+EVENTFUL = ((17, 5017, 3), (12, 2, 1100), (1101, 1))
+"""Customers whose events are shown after ``BEFORE``, ``LATER`` and ``LIVE``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
+from cdf.errors import ConfigError
 from cdf.result import Result
 from infra.demo import history
-from infra.demo.compare import show, source_side, target_side
-from infra.demo.folder import PIPELINE, WINDOW_COMMITS, DemoFolder
+from infra.demo.compare import Side, show, source_side, target_side
+from infra.demo.folder import EVENTS, PIPELINE, TOPIC, WINDOW_COMMITS, DemoFolder
 from infra.embedded_postgres import EmbeddedPostgres
 from infra.embedded_s3 import EmbeddedS3
 from infra.interrupt import ctrl_c_counts, undisturbed
@@ -28,20 +30,40 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.status import Status
 
-    from cdf import Followed, Step
+    from cdf import Pipeline, Step
     from infra.cli.output import Output
     from infra.config.model import Project
+    from infra.demo.topic import TopicReader
+    from infra.embedded_kafka import EmbeddedKafka
 
-__all__ = ["DemoResult", "run_demo"]
+__all__ = ["DemoResult", "TopicResult", "run_demo"]
 
 KEYS = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo"}
 """The demo's own S3 server takes any; a user's real ones need not go there."""
 
 
 @dataclass(frozen=True, slots=True)
+class TopicResult(Result):
+    """What a demo found in its topic; its rows are what the last event of each key leaves."""
+
+    verified: bool
+    compared: bool
+    """And no event is there twice."""
+    events: int
+    """Tombstones included."""
+    distinct: int
+    """By their ids."""
+    live_seconds: tuple[float, ...]
+    topic: str
+    bootstrap_servers: str
+    consume: str
+    """The command line that prints the events."""
+
+
+@dataclass(frozen=True, slots=True)
 class DemoResult(Result):
     equal: bool
-    """``verified`` and ``compared`` both."""
+    """``verified`` and ``compared`` both, and those of the topic."""
     verified: bool
     """``deltarelay verify`` finds no difference."""
     compared: bool
@@ -65,9 +87,10 @@ class DemoResult(Result):
     stop: str
     """The command line that stops what the demo has started."""
     seconds: float
+    kafka: TopicResult | None = None
 
 
-def run_demo(output: Output, directory: Path, *, on_s3: bool = False) -> DemoResult:
+def run_demo(output: Output, directory: Path, *, on_s3: bool = False, with_kafka: bool = False) -> DemoResult:
     """Everything that the demo makes is in ``directory``; ``on_s3`` the table is in a server of the demo's own. The servers
     run on after a demo that came through."""
     began = time.monotonic()
@@ -75,6 +98,7 @@ def run_demo(output: Output, directory: Path, *, on_s3: bool = False) -> DemoRes
     folder = DemoFolder(directory.expanduser().resolve(), on_s3)
     server = EmbeddedPostgres(folder.postgres)
     store = EmbeddedS3(folder.s3) if on_s3 else None
+    broker = _broker(output, folder) if with_kafka else None
     replaces = folder.holds_demo()
     with folder.claimed():
         output.note(f"The demo lives in {folder.path}, and only there.", style="bold")
@@ -83,27 +107,51 @@ def run_demo(output: Output, directory: Path, *, on_s3: bool = False) -> DemoRes
         try:
             with undisturbed():
                 folder.clear()
-            return _Demo(output, folder, server, store, began).play()
+            return _Demo(output, folder, server, store, broker, began).play()
         except BaseException:
-            with undisturbed():
-                server.close()
-                if store is not None:
-                    store.close()
+            with undisturbed(), ExitStack() as closing:  # each of them, also where another cannot be closed
+                for one in (server, store, broker):
+                    if one is not None:
+                        closing.callback(one.close)
             raise
+
+
+def _broker(output: Output, folder: DemoFolder) -> EmbeddedKafka:
+    """What it needs is there once this returns. Nothing is written into the folder."""
+    if importlib.util.find_spec("confluent_kafka") is None:
+        raise ConfigError("the Kafka client is not installed", hint="pip install 'deltarelay[kafka]'")
+    from infra.embedded_kafka import EmbeddedKafka, kafka_jars
+    from infra.kafka_jars import jar_folder
+
+    folder.check()
+    if not jar_folder().exists():
+        output.note("Kafka's jars are fetched first (about 45 MB, once): that may take a minute.")
+    kafka_jars()
+    return EmbeddedKafka(folder.kafka, java_options=("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"))
 
 
 class _Demo:
     def __init__(
-        self, output: Output, folder: DemoFolder, server: EmbeddedPostgres, store: EmbeddedS3 | None, began: float
+        self,
+        output: Output,
+        folder: DemoFolder,
+        server: EmbeddedPostgres,
+        store: EmbeddedS3 | None,
+        broker: EmbeddedKafka | None,
+        began: float,
     ) -> None:
         self.output = output
         self.folder = folder
         self.server = server
         self.store = store
+        self.broker = broker
         self.began = began
         self.version = -1
         self.steps: list[Step] = []
-        self.live_seconds: list[float] = []
+        self.targets = {PIPELINE: "PostgreSQL"} | ({} if broker is None else {EVENTS: "Kafka"})
+        """Of each pipeline."""
+        self.live_seconds: dict[str, list[float]] = {name: [] for name in self.targets}
+        self.reader: TopicReader | None = None
 
     def play(self) -> DemoResult:
         from infra.cli.context import spark_session
@@ -119,7 +167,10 @@ class _Demo:
                 self.store.start()
                 self.folder.make_bucket(self.store)
             self.output.note(f"The table is at {self.folder.table}, in an S3 server of the demo's own.")
-        self.folder.write_config(self.server.dsn, self.store)
+        if self.broker is not None:
+            with self._doing("starting Kafka"), undisturbed():
+                self.broker.start()
+        self.folder.write_config(self.server.dsn, self.store, self.broker)
         project = load(self.folder.config)
         if not os.environ.get(JARS_VARIABLE) and not any(Path.home().glob(".ivy2*/jars/io.delta_*")):
             self.output.note("Spark fetches Delta's jars first (about 90 MB, once): that may take some minutes.")
@@ -128,28 +179,33 @@ class _Demo:
             self._commit(spark, history.BEFORE)
             self._chapter(2, f"To PostgreSQL: a copy of version {history.COPIED_VERSION}, then the changes since then")
             self._replicate(spark, project)
+            self._show_events(history.EVENTFUL[0])
             self._chapter(3, "Life goes on in the Delta table")
             self._commit(spark, history.LATER)
             self._chapter(4, f"Catching up, at most {WINDOW_COMMITS} commits at a time")
             self._replicate(spark, project)
+            self._show_events(history.EVENTFUL[1])
             self._chapter(5, "Live: `deltarelay run --follow` at work, and commits of this moment")
             self._follow(spark, project)
+            self._show_events(history.EVENTFUL[2])
             self._chapter(6, "Are they equal?")
             with self._doing("comparing"):
                 verified = self._verify(spark, project)
                 source, target = source_side(spark, self.folder.table), target_side(self.server.dsn)
         with suppress(OSError):
             self.folder.warehouse.rmdir()
-        compared = source == target
-        result = self._result(verified, compared, len(target.rows))
+        topic = self._topic_result(verified, source)
+        result = self._result(verified[PIPELINE], source == target, len(target.rows), topic)
         self.output.note("")
         show(self.output, source, target)
         columns = f"{len(source.rows):,} rows of {len(source.columns)} columns, compared value by value"
-        if result.equal:
-            self.output.line(f"EQUAL: {columns}", style="bold green")
-        else:
-            self.output.line(f"DIFFERENT: {columns}", style="bold red")
+        self._verdict(result.verified and result.compared, columns)
+        if topic is not None:
+            events = f"{topic.events:,} events, {topic.distinct:,} different ones"
+            self._verdict(topic.verified and topic.compared, f"the rows that the events of {TOPIC} leave ({events})")
         self.server.detach()
+        if self.broker is not None:
+            self.broker.detach()
         self._look_further(result)
         return result
 
@@ -166,58 +222,96 @@ class _Demo:
     def _replicate(self, spark: SparkSession, project: Project) -> None:
         from infra.cli.context import build_pipeline
 
-        with self._doing("reading the table's log") as status:
+        for name in self.targets:
+            if name == EVENTS:
+                self.output.note(f"  and to Kafka: each change since version 0 is an event of the topic {TOPIC}")
+            with self._doing("reading the table's log") as status:
 
-            def tell(step: Step) -> None:
-                self.steps.append(step)
-                self.output.note(_line(step))
-                if status is not None and step.last < step.until:
-                    status.update(_plain_text(f"version {step.last + 1} of {step.until}"))
+                def tell(step: Step, name: str = name, status: Status | None = status) -> None:
+                    if name == PIPELINE:
+                        self.steps.append(step)
+                    self.output.note(_line(step))
+                    if status is not None and step.last < step.until:
+                        status.update(_plain_text(f"version {step.last + 1} of {step.until}"))
 
-            build_pipeline(project, PIPELINE, spark).run(progress=tell)
+                build_pipeline(project, name, spark).run(progress=tell)
+
+    def _show_events(self, keys: Sequence[int]) -> None:
+        """What has come for these customers since the last time, and PostgreSQL's rows beside it."""
+        if self.broker is None:
+            return
+        from infra.demo.topic import TopicReader, shown
+
+        if self.reader is None:
+            self.reader = TopicReader(self.broker.bootstrap_servers, TOPIC)
+        events = self.reader.new()
+        self.output.note(f"\n  {len(events):,} events are new in the topic; those of some customers:")
+        for line in shown(events, keys, target_side(self.server.dsn)):
+            self.output.note(line)
 
     def _follow(self, spark: SparkSession, project: Project) -> None:
         from infra.cli.context import build_pipeline
 
-        arrived: Queue[Followed] = Queue()
-        with self._doing("starting a streaming query"):
-            handle = build_pipeline(project, PIPELINE, spark).follow(
-                trigger={"processingTime": "100 milliseconds"}, progress=arrived.put
-            )
-            while handle.status().state in ("starting", "catching_up"):
-                time.sleep(0.05)
+        followed: dict[str, _Followed] = {}
         try:
+            with self._doing("starting a streaming query"):
+                for name in self.targets:
+                    followed[name] = _Followed(build_pipeline(project, name, spark))
+                while any(one.handle.status().state in ("starting", "catching_up") for one in followed.values()):
+                    time.sleep(0.05)
             for commit in history.LIVE:
                 self._commit(spark, [commit])
                 written = time.monotonic()
-                with self._doing("on its way"):
-                    while True:
-                        with suppress(Empty):
-                            if arrived.get(timeout=0.2).position >= self.version:
-                                break
-                        handle.await_termination(0)  # raises what stopped it
-                self.live_seconds.append(round(time.monotonic() - written, 2))
-                self.output.note(f"      in PostgreSQL {self.live_seconds[-1]:.1f} s after its commit")
+                for name, one in followed.items():
+                    with self._doing("on its way"):
+                        seconds = round(one.until(self.version) - written, 2)
+                    self.live_seconds[name].append(seconds)
+                    self.output.note(f"      in {self.targets[name]:<10} {seconds:.1f} s after its commit")
         finally:
-            handle.stop()
+            for one in followed.values():
+                one.handle.stop()
 
-    def _verify(self, spark: SparkSession, project: Project) -> bool:
+    def _verify(self, spark: SparkSession, project: Project) -> dict[str, bool]:
         from infra.cli.context import build_pipeline
 
-        found = build_pipeline(project, PIPELINE, spark).verify()
-        verdict = "equal" if found.equal else "DIFFERENT"
-        self.output.note(
-            f"  `deltarelay verify` says: {verdict} at version {found.version}, {found.target_rows:,} rows"
-        )
+        verified = {}
+        for name, target in self.targets.items():
+            found = build_pipeline(project, name, spark).verify()
+            verdict = "equal" if found.equal else "DIFFERENT"
+            of = f" of {target}" if self.broker is not None else ""
+            self.output.note(
+                f"  `deltarelay verify` says{of}: {verdict} at version {found.version}, {found.target_rows:,} rows"
+            )
+            verified[name] = found.equal and found.version == self.version
         self.output.note("  and without its help, all rows once read by Spark and once from PostgreSQL:")
-        return found.equal and found.version == self.version
+        return verified
 
-    def _result(self, verified: bool, compared: bool, rows: int) -> DemoResult:
+    def _topic_result(self, verified: dict[str, bool], source: Side) -> TopicResult | None:
+        if self.broker is None or self.reader is None:
+            return None
+        from infra.demo.topic import folded, write_consumer
+
+        events, brokers = self.reader.events, self.broker.bootstrap_servers
+        distinct = len({event.id for event in events})
+        self.reader.close()
+        write_consumer(self.folder.consumer)
+        return TopicResult(
+            verified=verified[EVENTS],
+            compared=folded(events, source.columns) == source and distinct == len(events),
+            events=len(events),
+            distinct=distinct,
+            live_seconds=tuple(self.live_seconds[EVENTS]),
+            topic=TOPIC,
+            bootstrap_servers=brokers,
+            consume=shlex.join([_near(Path(sys.executable)), _near(self.folder.consumer), brokers, TOPIC]),
+        )
+
+    def _result(self, verified: bool, compared: bool, rows: int, topic: TopicResult | None) -> DemoResult:
         folder, windows = self.folder, [step for step in self.steps if step.kind == "window"]
         psql = "psql" if shutil.which("psql") else str(self.server.psql)
         socket = self.server.socket_folder
         return DemoResult(
-            equal=verified and compared,
+            equal=verified and compared and (topic is None or (topic.verified and topic.compared)),
             verified=verified,
             compared=compared,
             version=self.version,
@@ -226,7 +320,7 @@ class _Demo:
             inserts=sum(step.applied.inserts for step in windows),
             updates=sum(step.applied.updates for step in windows),
             deletes=sum(step.applied.deletes for step in windows),
-            live_seconds=tuple(self.live_seconds),
+            live_seconds=tuple(self.live_seconds[PIPELINE]),
             directory=str(folder.path),
             table=folder.table,
             config=str(folder.config),
@@ -234,6 +328,7 @@ class _Demo:
             psql=shlex.join([psql, "-h", str(socket), "-p", "5432", "-U", "postgres", "postgres"]),
             stop=shlex.join([*_ourselves(), "demo", "--stop", "--directory", _near(folder.path)]),
             seconds=round(time.monotonic() - self.began, 1),
+            kafka=topic,
         )
 
     # ── what is seen ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -251,13 +346,23 @@ class _Demo:
         with console.status(_plain_text(what.removeprefix("  "))) as status:
             yield status
 
+    def _verdict(self, equal: bool, what: str) -> None:
+        self.output.line(f"{'EQUAL' if equal else 'DIFFERENT'}: {what}", style="bold green" if equal else "bold red")
+
     def _look_further(self, result: DemoResult) -> None:
         ours, line = _ourselves(), self.output.line
         config = ["--config", _near(self.folder.config)]
         line()
-        running = "PostgreSQL server keeps" if self.store is None else "PostgreSQL and S3 servers keep"
+        *first, last = [
+            "PostgreSQL",
+            *(["S3"] if self.store is not None else []),
+            *(["Kafka"] if self.broker is not None else []),
+        ]
+        running = f"{', '.join(first)} and {last} servers keep" if first else f"{last} server keeps"
         line(f"Look further (the {running} running)", style="bold")
         line(f"  {result.psql}")
+        if result.kafka is not None:
+            line(f"  {result.kafka.consume}")
         if self.store is not None:
             line(f"  export {' '.join(f'{name}={value}' for name, value in KEYS.items())}")
         for verb in ("status", "run", "verify"):
@@ -271,11 +376,33 @@ class _Demo:
         line()
         line("Write to the Delta table yourself, while this follows it", style="bold")
         line(f"  {shlex.join([*ours, 'run', '--follow', *config])}")
+        if result.kafka is not None:
+            line(f"  {result.kafka.consume} --follow")
         line(f"  {table}")
         line()
         line("Stop what runs, and delete everything", style="bold")
         line(f"  {result.stop}")
         line(f"  {shlex.join(['rm', '-r', _near(self.folder.path)])}")
+
+
+class _Followed:
+    """A pipeline that is being followed, and when what has arrived."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._arrived: Queue[tuple[int, float]] = Queue()
+        self.handle = pipeline.follow(
+            trigger={"processingTime": "100 milliseconds"},
+            progress=lambda step: self._arrived.put((step.position, time.monotonic())),
+        )
+
+    def until(self, version: int) -> float:
+        """Wait for a version. → when it was there"""
+        while True:
+            with suppress(Empty):
+                position, at = self._arrived.get(timeout=0.2)
+                if position >= version:
+                    return at
+            self.handle.await_termination(0)  # raises what stopped it
 
 
 def _line(step: Step) -> str:
