@@ -251,14 +251,14 @@ class Reader:
         # Tells the end of everything, also of what is not committed yet
         self._all = cluster.consumer(**{"isolation.level": "read_uncommitted"})
 
-    def read(self) -> list[Message]:
-        """What was committed since the last time.
+    def read(self) -> Iterator[Message]:
+        """What was committed since the last time. Where it breaks off, the next time goes on after what was handed out.
 
         An open transaction hides whatever was committed behind it. Its end is waited for, which the brokers see to where its
         producer is gone (``_TIMED_OUT`` otherwise): a record that is there already must not be missed.
         """
         low, end = self._bounds()
-        return list(self.stream(end, low=low))
+        yield from self.stream(end, low=low)
 
     def stream(self, end: int, *, low: int | None = None) -> Iterator[Message]:
         """The committed records before the offset ``end``, one after the other. ``low``: where the partition begins, if

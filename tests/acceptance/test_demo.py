@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from decimal import Decimal
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -254,8 +255,8 @@ def test_ctrl_c_leaves_no_server(tmp_path: Path) -> None:
     try:
         assert process.stderr is not None
         with process.stderr:
-            assert any("starting Spark" in line for line in process.stderr)
-            assert server.running()
+            said = list(takewhile(lambda line: "starting Spark" not in line, process.stderr))
+            assert server.running(), said
             process.send_signal(signal.SIGINT)
             process.stderr.read()
         assert process.wait(timeout=60) == 130

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from decimal import Decimal
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -147,9 +148,9 @@ def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
     try:
         assert process.stderr is not None
         with process.stderr:
-            assert any("starting Spark" in line for line in process.stderr)
-            assert server.running()
-            assert broker.running()
+            said = list(takewhile(lambda line: "starting Spark" not in line, process.stderr))
+            assert server.running(), said
+            assert broker.running(), said
             process.send_signal(signal.SIGINT)
             process.stderr.read()
         assert process.wait(timeout=60) == 130

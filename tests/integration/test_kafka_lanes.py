@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import signal
@@ -251,7 +252,7 @@ def test_what_is_committed_while_one_reads_is_read_the_next_time(lane: Lane) -> 
     producer = Transactional(lane.cluster, "late")
     producer.init()
     reader = Reader(lane.cluster, lane.positions)
-    reader.read()
+    list(reader.read())
     before = reader.offset
     for value in (b"1", b"2"):
         producer.begin()
@@ -301,6 +302,31 @@ def test_a_start_reads_past_ten_thousand_positions_of_others(lane: Lane) -> None
     state = lane.state()
     print(f"10,000 positions read in {time.monotonic() - began:.2f} s")
     assert state.epoch == lane.runner.epoch
+
+
+def test_what_was_read_before_the_brokers_went_is_not_passed_over(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a lane would count as not written: its events would be written again."""
+    work = lane.begins(5, 5)
+    for number in range(LANES):
+        write_lane(work, number, EVENTS)
+    whole = Reader.stream
+
+    def breaks_off(reader: Reader, end: int, **known: Any) -> Iterator[Any]:
+        yield from itertools.islice(whole(reader, end, **known), 1)
+        raise KafkaFault("_TRANSPORT")
+
+    ledger = Ledger(lane.cluster, lane.positions, lane.topic)
+    monkeypatch.setattr(Reader, "stream", breaks_off)
+    for _ in range(20):
+        with pytest.raises(KafkaFault):
+            ledger.read()
+    monkeypatch.undo()
+    found = ledger.read()
+    ledger.close()
+    assert [found.done_of(number) for number in range(LANES)] == [
+        lane.state().done_of(number) for number in range(LANES)
+    ]
+    assert found.done_of(0) is not None
 
 
 # ── processes that are killed ────────────────────────────────────────────────────────────────────────────────────────
