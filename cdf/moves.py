@@ -17,7 +17,7 @@ from cdf.net import check_key
 from cdf.readers.batch import check_session
 from cdf.result import Result
 from cdf.schema import ChangeKind, compare
-from cdf.sink import Movable, Position, Source
+from cdf.sink import Movable, Position, Reloadable, Source
 from cdf.verify import verify
 
 if TYPE_CHECKING:
@@ -161,8 +161,12 @@ def _compared(pipeline: Pipeline, version: int) -> int:
             f"the target of {pipeline.name} does not equal version {version} of {found.table}: {found.missing} rows "
             f"missing, {found.extra} extra, {found.different} different, {found.duplicate} keys twice in the source"
             + ("" if found.complete else " (in the part that was compared)"),
-            hint="choose the version that it was filled from; or `position adopt --no-verify`, "
-            f"then `deltarelay run --reload -p {pipeline.name}` makes it equal",
+            hint="choose the version that it was filled from"
+            + (
+                f"; or `position adopt --no-verify`, then `deltarelay run --reload -p {pipeline.name}` makes it equal"
+                if isinstance(pipeline.sink, Reloadable)
+                else ""
+            ),
             **{
                 count: getattr(found, count)
                 for count in ("source_rows", "target_rows", "missing", "extra", "different", "duplicate", "complete")

@@ -13,6 +13,7 @@ from cdf.errors import (
     FeedNotEnabled,
     SchemaDrift,
     SourceError,
+    SourceUnavailable,
     VersionsExpired,
     condition_of,
 )
@@ -165,6 +166,12 @@ def translate(error: Exception, *, table: str, first: int, last: int) -> CdfErro
             f"files that {versions} needs cannot be read: VACUUM may have removed them",
             hint="make the target anew from a snapshot, `deltarelay run --reload`; "
             "raise delta.deletedFileRetentionDuration above the longest pause of the pipeline",
+            condition=condition,
+        )
+    if "Python worker exited unexpectedly" in text:
+        return SourceUnavailable(
+            f"reading {versions} broke off: Spark lost a Python worker, more often than it tries again",
+            hint="nothing is lost: run again. Where it comes back, the machine is short of memory for the workers",
             condition=condition,
         )
     return SourceError(

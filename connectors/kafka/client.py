@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, Producer
     from confluent_kafka.admin import AdminClient
 
-__all__ = ["ANSWER_SECONDS", "Cluster", "Headers", "Reader", "Transactional", "faults", "silent"]
+__all__ = ["ANSWER_SECONDS", "Cluster", "Headers", "Reader", "Transactional", "bounds", "faults", "silent"]
 
 Headers = Sequence[tuple[str, str | bytes | None]]
 
@@ -239,6 +239,21 @@ class Transactional:
             del self._producer  # it knows this object, and would stay with its threads until somebody looks for circles
 
 
+def bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    """Where a partition begins and ends; ``consumer`` reads uncommitted, so open transactions and all."""
+    from confluent_kafka import TopicPartition
+
+    try:
+        with faults():
+            found = consumer.get_watermark_offsets(TopicPartition(topic, partition), ANSWER_SECONDS, cached=False)
+    except KafkaFault as fault:
+        # So it calls a partition that has no leader at this moment, too
+        raise KafkaFault("_TRANSPORT" if fault.name == "_UNKNOWN_PARTITION" else fault.name) from None
+    if found is None:
+        raise KafkaFault("_TIMED_OUT")
+    return found
+
+
 class Reader:
     """Reads one partition from where it stood, up to the end as of the moment of asking. For one thread at a time."""
 
@@ -257,7 +272,7 @@ class Reader:
         An open transaction hides whatever was committed behind it. Its end is waited for, which the brokers see to where its
         producer is gone (``_TIMED_OUT`` otherwise): a record that is there already must not be missed.
         """
-        low, end = self._bounds()
+        low, end = bounds(self._all, self._topic, self._partition)
         yield from self.stream(end, low=low)
 
     def stream(self, end: int, *, low: int | None = None) -> Iterator[Message]:
@@ -265,7 +280,9 @@ class Reader:
         that is known already."""
         from confluent_kafka import KafkaError, TopicPartition
 
-        self.offset = max(self.offset, self._bounds()[0] if low is None else low)
+        if low is None:
+            low, _ = bounds(self._all, self._topic, self._partition)
+        self.offset = max(self.offset, low)
         if self.offset >= end:
             return
         deadline = time.monotonic() + self._patience
@@ -295,18 +312,6 @@ class Reader:
         finally:
             with faults():
                 self._committed.unassign()
-
-    def _bounds(self) -> tuple[int, int]:
-        from confluent_kafka import TopicPartition
-
-        try:
-            with faults():
-                place = TopicPartition(self._topic, self._partition)
-                found = self._all.get_watermark_offsets(place, ANSWER_SECONDS, cached=False)
-        except KafkaFault as fault:
-            # So it calls a partition that has no leader at this moment, too
-            raise KafkaFault("_TRANSPORT" if fault.name == "_UNKNOWN_PARTITION" else fault.name) from None
-        return (0, 0) if found is None else found
 
     def close(self) -> None:
         for consumer in (self._committed, self._all):

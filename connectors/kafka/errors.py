@@ -52,8 +52,8 @@ _FAULTS = (
     _Fault("TOPIC_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED TRANSACTIONAL_ID_AUTHORIZATION_FAILED "
            "GROUP_AUTHORIZATION_FAILED",
            TargetNotReady, "the user lacks a right needed for {doing} ({name})",
-           "allow it Write and Describe on the topics (Create, where they are to be made; Read, for verify), Read as well "
-           "on the position topic, and Write and Describe on the transactional ids that begin with `deltarelay.`"),
+           "allow it Write, Describe and DescribeConfigs on the topics (Create, where they are to be made; Read, for "
+           "verify), Read as well on the position topic, and Write and Describe on the transactional ids that begin with `deltarelay.`"),
     _Fault("UNKNOWN_TOPIC_OR_PART _UNKNOWN_TOPIC _UNKNOWN_PARTITION TOPIC_EXCEPTION UNKNOWN_TOPIC_ID",
            TargetNotReady, "{doing}: a topic or a partition of it is not there ({name})",
            "`deltarelay plan` names what is missing: create the topic, or set create: in the sink"),
@@ -80,7 +80,8 @@ _PASSING = {
     "NOT_LEADER_FOR_PARTITION", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR",
     "NETWORK_EXCEPTION", "CONCURRENT_TRANSACTIONS", "BROKER_NOT_AVAILABLE", "KAFKA_STORAGE_ERROR",
     "OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID", "INVALID_TXN_STATE", "INVALID_PRODUCER_ID_MAPPING",
-    "THROTTLING_QUOTA_EXCEEDED",
+    "THROTTLING_QUOTA_EXCEEDED", "OFFSET_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH",
+    "REPLICA_NOT_AVAILABLE", "NOT_CONTROLLER",
 }  # fmt: skip
 
 

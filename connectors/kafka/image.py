@@ -7,6 +7,7 @@ whether the topic was compacted meanwhile: of each key the last record stays.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from cdf.canonical import BUCKET, KEY_DIGEST, KEY_TEXT, ROW_DIGEST, checksum, digests
@@ -18,14 +19,15 @@ from connectors.kafka.json_form import parsed, wire_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from confluent_kafka import Message
     from pyspark.sql import DataFrame
 
     from cdf.sink import Source
     from connectors.kafka.envelope import EventFormat
 
-__all__ = ["KafkaImage"]
+__all__ = ["KafkaImage", "newest_version"]
 
-_RECORD = "key binary, value binary, at long"
+_RECORD = "key binary, value binary, at long, version long"
 _BATCH = 10_000
 
 
@@ -105,17 +107,7 @@ class KafkaImage:
         return self._rows
 
     def _records(self) -> DataFrame:
-        from pyspark.sql import SparkSession
-
-        cluster, topic, ends = self._cluster, self._topic, self._ends
-
-        def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for number in batch.column("id").to_pylist():
-                    yield from _read(cluster, topic, number, ends[number])
-
-        spark = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
-        return spark.range(0, len(ends), 1, max(1, len(ends))).mapInArrow(read, _RECORD)
+        return _records(self._cluster, self._topic, self._ends)
 
     def _done(self, job: Any) -> Any:
         try:
@@ -133,27 +125,43 @@ class KafkaImage:
         raise failure
 
 
+def newest_version(cluster: Cluster, topic: str, ends: Sequence[int]) -> int | None:
+    """Of the commits whose events are in the topic, before these offsets. Raises what Spark raises."""
+    from pyspark.sql import functions as F
+
+    found = _records(cluster, topic, tuple(ends)).agg(F.max("version")).first()
+    return None if found is None else found[0]
+
+
+def _records(cluster: Cluster, topic: str, ends: Sequence[int]) -> DataFrame:
+    from pyspark.sql import SparkSession
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                yield from _read(cluster, topic, number, ends[number])
+
+    spark = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    return spark.range(0, len(ends), 1, max(1, len(ends))).mapInArrow(read, _RECORD)
+
+
 def _read(cluster: Cluster, topic: str, partition: int, end: int) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
+    schema = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("at", pa.int64()), ("version", pa.int64())])
     reader = Reader(cluster, topic, partition)
-    keys: list[bytes | None] = []
-    values: list[bytes | None] = []
-    offsets: list[int] = []
     try:
-        for message in reader.stream(end):
-            keys.append(message.key())
-            values.append(message.value())
-            offsets.append(int(message.offset() or 0))
-            if len(keys) == _BATCH:
-                yield pa.RecordBatch.from_pydict({"key": keys, "value": values, "at": offsets}, schema=_schema())
-                keys, values, offsets = [], [], []
-        yield pa.RecordBatch.from_pydict({"key": keys, "value": values, "at": offsets}, schema=_schema())
+        records = map(_record, reader.stream(end))
+        while some := list(islice(records, _BATCH)):
+            columns = (
+                pa.array(column, kind) for column, kind in zip(zip(*some, strict=True), schema.types, strict=True)
+            )
+            yield pa.RecordBatch.from_arrays(list(columns), schema=schema)
     finally:
         reader.close()
 
 
-def _schema() -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema([("key", pa.binary()), ("value", pa.binary()), ("at", pa.int64())])
+def _record(message: Message) -> tuple[bytes | None, bytes | None, int, int | None]:
+    headers: Any = message.headers() or ()
+    version = dict(headers).get("deltarelay.commit_version")
+    return message.key(), message.value(), int(message.offset() or 0), None if version is None else int(version)

@@ -121,6 +121,7 @@ def write_lane(work: LaneWork, lane: int, events: Iterable[Event], *, kept: Open
     ledger = opened.ledger(work)
     try:
         if kept is None:
+            _checked(ledger.read(), work)  # who comes too late must not shut out those at work
             opened.producer.init()
         state = _checked(ledger.read(), work)
         done = state.done_of(lane) or LaneDone(work.first, work.last, 0, whole=False)
@@ -132,6 +133,9 @@ def write_lane(work: LaneWork, lane: int, events: Iterable[Event], *, kept: Open
         # After the first word of it the client says no more than that it is at its end
         if not is_fenced(fault) and fault.name != "_FATAL":
             raise
+        if kept is not None:  # the driver makes one attempt: there is no end of another one to wait for
+            _checked(ledger.read(), work)
+            raise KafkaFault(LANE_FENCED) from None
         return _by_the_successor(work, lane, ledger)
     finally:
         if kept is None:

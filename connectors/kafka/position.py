@@ -81,6 +81,8 @@ class State:
     lanes: int | None = None
     partitions: int | None = None
     """Of the topic, when the position was last written."""
+    topic_id: str | None = None
+    """The brokers' own id of the topic: one that is made anew gets another."""
     key: tuple[str, ...] | None = None
     """The key columns: lanes and their order come of them."""
     begun: Begun | None = None
@@ -148,6 +150,7 @@ def window_record(state: State) -> bytes:
             "table_id": state.table_id,
             "lanes": state.lanes,
             "partitions": state.partitions,
+            "topic_id": state.topic_id,
             "key": state.key,
             "begun": None if begun is None else asdict(begun),
         }
@@ -193,6 +196,7 @@ class Ledger:
                     table_id=said["table_id"],
                     lanes=said["lanes"],
                     partitions=said["partitions"],
+                    topic_id=said.get("topic_id"),
                     key=None if said["key"] is None else tuple(said["key"]),
                     begun=None if begun is None else Begun(**begun),
                     updated_at=at / 1000,
@@ -258,7 +262,6 @@ class Runner:
             if is_fenced(fault):
                 raise _held(self.target) from None
             raise
-        self._ledger.read()
         return epoch
 
     def _now(self) -> float:
@@ -321,7 +324,8 @@ class Runner:
 
     def _write(self, records: Mapping[bytes, bytes], *, epoch: int, seconds: float = LEASE_SECONDS) -> None:
         producer = self._producer
-        assert producer is not None
+        if producer is None:  # closed meanwhile, by whoever has waited long enough
+            raise fenced(self.target)
         producer.begin()
         lease = {"epoch": epoch, "holder": self._holder, "seconds": seconds, **self._about}
         try:

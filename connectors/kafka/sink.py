@@ -35,7 +35,7 @@ from connectors.kafka import topics
 from connectors.kafka.client import Cluster
 from connectors.kafka.envelope import TOMBSTONE, EventFormat, check_schema, snapshot_to_envelope, to_envelope
 from connectors.kafka.errors import KafkaFault, from_task, in_words, is_fenced
-from connectors.kafka.image import KafkaImage
+from connectors.kafka.image import KafkaImage, newest_version
 from connectors.kafka.json_form import has_form, rejection_of
 from connectors.kafka.lanes import (
     LANE_FENCED,
@@ -186,6 +186,11 @@ class KafkaSink:
         if topic is not None:
             more, warnings = self._topic_problems(topic)
             problems += more
+        warnings += [
+            f"the settings of {name} may not be seen (DescribeConfigs), and are not looked at"
+            for name, one in found.items()
+            if not one.config
+        ]
         return Inspection(state.position, tuple(problems), tuple(ddl), tuple(warnings))
 
     def _state_problems(self, state: State, topic: topics.Topic | None, key: tuple[str, ...]) -> list[str]:
@@ -207,13 +212,15 @@ class KafkaSink:
             )
         nothing = state.version is None and state.begun is None
         offsets = [] if topic is None else topics.offsets_of(self._cluster, topic)
-        if nothing and any(high > low for low, high in offsets):
+        if nothing and any(high for _, high in offsets):
             problems.append(
-                f"{self.topic} has records, and {self._position_topic} no position for it: they are somebody else's, or the "
-                "position was lost. Take a new topic"
+                f"{self.topic} has had records, and {self._position_topic} no position for it: they are somebody else's, or "
+                "the position was lost. Take a new topic, or `deltarelay position adopt` where it was lost"
             )
         written = any(done.events for done in state.done.values())
-        if (topic is None and not nothing) or (topic is not None and written and not any(high for _, high in offsets)):
+        anew = topic is not None and state.topic_id not in (None, topic.id)
+        emptied = topic is not None and written and not any(high for _, high in offsets)
+        if (topic is None and not nothing) or anew or emptied:
             problems.append(
                 f"{self.topic} was written, and is gone or was made anew: its events are lost. Take a new topic"
             )
@@ -287,6 +294,7 @@ class KafkaSink:
             pipeline=self._name,
             source=source.table,
         )
+        self._runner.refresh()  # one that slept until now must not shut out its successor
         self._shut_out(self._lanes)
         state = self._runner.refresh()
         if self._state_problems(state, self._found, source.key) or self._lane_problems(state, source.pipeline):
@@ -356,20 +364,23 @@ class KafkaSink:
 
     def _move(self, source: Source, before: Position, to: Position, *, action: str, reason: str | None) -> None:
         there = self._described()
-        self._found = there.get(self.topic)
-        self._check_move(self._state_if_any(there), source, before, to)
+        self._check_move(there, self._state_if_any(there), source, before, to)
         if self._position_topic not in there:
             topics.create(self._cluster, self._position_topic, topics.position_topic())
+            there = self._described()
         runner = self._runner = Runner(
             self._cluster, self._position_topic, self.topic, pipeline=self._name, source=source.table
         )
         self._shut_out(max(self._lanes, runner.refresh().lanes or 0))
         state = runner.refresh()
-        self._check_move(state, source, before, to)
+        self._check_move(there, state, source, before, to)
         runner.move(self._moved(state, source, to), before=before.version, action=action, reason=reason)
 
-    def _check_move(self, state: State, source: Source, before: Position, to: Position) -> None:
+    def _check_move(
+        self, there: Mapping[str, topics.Topic], state: State, source: Source, before: Position, to: Position
+    ) -> None:
         """Refuse what no run could go on from, or would write twice."""
+        self._found = there.get(self.topic)
         if state.position != before:
             raise WindowOutOfOrder(
                 f"{self.topic} moved on to another position in the meantime",
@@ -377,11 +388,21 @@ class KafkaSink:
                 position=state.version,
             )
         problems = check_schema(source.schema, source.key, self._format)
-        if self._found is None or not any(high for _, high in topics.offsets_of(self._cluster, self._found)):
+        problems += filter(None, (topics.insync_problem(there[name]) for name in self._written_to if name in there))
+        if self._position_topic in there:
+            problems += topics.position_topic_problems(there[self._position_topic])
+        ends = [] if self._found is None else [high for _, high in topics.offsets_of(self._cluster, self._found)]
+        if self._found is None or not any(ends):
             problems.append(f"{self.topic} has no events that could be taken over: `deltarelay run` fills it")
         else:
             problems += self._state_problems(self._moved(state, source, to), self._found, source.key)
             problems += self._topic_problems(self._found)[0]
+            newest = None if self._net or before.version is not None else self._newest(ends)
+            if newest not in (None, to.version):
+                problems.append(
+                    f"the last event of {self.topic} is of version {newest}: take it over at that one. That the rows are "
+                    "equal says nothing about the events in between"
+                )
         if state.begun is not None:
             problems.append(f"{self.topic} has a part of a {state.begun.kind}: `deltarelay run` finishes it first")
         back = None not in (state.version, to.version) and (to.version or 0) < (state.version or 0)
@@ -394,6 +415,13 @@ class KafkaSink:
                 problems=problems,
             )
 
+    def _newest(self, ends: Sequence[int]) -> int | None:
+        try:
+            return newest_version(self._cluster, self.topic, ends)
+        except Exception as error:
+            fault = from_task(error) or KafkaFault(type(error).__name__)
+        raise fault
+
     def _moved(self, state: State, source: Source, to: Position) -> State:
         assert self._found is not None
         return replace(
@@ -402,6 +430,7 @@ class KafkaSink:
             table_id=to.table_id,
             lanes=self._lanes,
             partitions=state.partitions or self._found.partitions,
+            topic_id=state.topic_id or self._found.id,
             key=state.key or source.key,
         )
 
@@ -545,6 +574,7 @@ class KafkaSink:
             table_id=rows.table_id,
             lanes=self._lanes,
             partitions=self._found.partitions,
+            topic_id=self._found.id,
             key=rows.key,
             begun=None,
         )
@@ -631,12 +661,13 @@ class KafkaSink:
         lanes = pc.unique(table.column("lane")).to_pylist()
 
         def write(lane: int) -> LaneDone:
-            opened = self._open.get(lane) or self._lane(lane)
             part = table.filter(pc.equal(table.column("lane"), lane))
             try:
+                opened = self._open.get(lane) or self._lane(lane)
                 return write_lane(work, lane, events_of(part.to_batches()), kept=opened)
             except BaseException:
-                self._open.pop(lane).close()  # of no use any more
+                if (failed := self._open.pop(lane, None)) is not None:
+                    failed.close()  # of no use any more
                 raise
 
         failure: CdfError | None = None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.kafka.client import ANSWER_SECONDS, Cluster, faults
+from connectors.kafka.client import ANSWER_SECONDS, Cluster, bounds, faults
 from connectors.kafka.errors import KafkaFault
 
 __all__ = [
@@ -53,6 +53,9 @@ class Topic:
     replicas: int
     """Of the partition that has the fewest."""
     config: Mapping[str, str]
+    """Empty where they may not be seen."""
+    id: str
+    """One that is made anew under the same name gets another."""
 
     @property
     def max_message_bytes(self) -> int:
@@ -105,6 +108,7 @@ def described(cluster: Cluster, *names: str) -> dict[str, Topic]:
             len(about.partitions),
             min((len(one.replicas) for one in about.partitions), default=0),
             configs.get(name, {}),
+            str(about.topic_id),
         )
         for name, about in found.items()
     }
@@ -120,15 +124,11 @@ def _refused(admin: Any, refusals: list[Any]) -> KafkaFault | None:
 def offsets_of(cluster: Cluster, topic: Topic) -> list[tuple[int, int]]:
     """Where each partition begins and ends, open transactions and all: a commit is told before each partition has heard of
     it, and who reads up to here waits for that."""
-    from confluent_kafka import TopicPartition
-
-    with faults():
-        consumer = cluster.consumer(**{"isolation.level": "read_uncommitted"})
-        try:
-            places = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
-            return [consumer.get_watermark_offsets(place, ANSWER_SECONDS, cached=False) for place in places]
-        finally:
-            consumer.close()
+    consumer = cluster.consumer(**{"isolation.level": "read_uncommitted"})
+    try:
+        return [bounds(consumer, topic.name, number) for number in range(topic.partitions)]
+    finally:
+        consumer.close()
 
 
 def create(cluster: Cluster, name: str, new: NewTopic) -> None:

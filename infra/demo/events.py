@@ -18,6 +18,7 @@ PATIENCE_SECONDS = 20
 class Topic:
     def __init__(self, brokers: str, name: str) -> None:
         settings = {"bootstrap.servers": brokers, "group.id": "demo", "enable.auto.commit": False, "log_level": 0}
+        settings |= {"auto.offset.reset": "earliest"}  # the first ones may be gone with their age
         self.name = name
         self.consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
         self.asking = Consumer({**settings, "isolation.level": "read_uncommitted"})
@@ -71,3 +72,5 @@ if __name__ == "__main__":
         main(sys.argv[1], sys.argv[2], "--follow" in sys.argv[3:])
     except KafkaException as error:
         sys.exit(f"{sys.argv[1]}: {error.args[0].str()}")
+    except TimeoutError as error:
+        sys.exit(str(error))

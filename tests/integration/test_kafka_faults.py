@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_END, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -348,6 +348,39 @@ def test_a_topic_that_is_deleted_under_a_run(
         refused(caught.value, "no position")
         assert len(topic.messages()) == 20
     assert name not in listed(kafka)
+
+
+def test_a_topic_that_was_made_anew_is_not_the_one_that_was_written(
+    spark: SparkSession, kafka: Kafka, delta_path: str
+) -> None:
+    """As one empties a topic. That somebody has written since does not hide it."""
+    table = people(spark, delta_path)
+    topic = Topic(kafka, table)
+    topic.pipeline().run()
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.delete_topics([topic.topic], operation_timeout=30)[topic.topic].result(30)
+    kafka.topic()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce(topic.topic, b"somebody's")
+    producer.flush(30)
+    table.sql("update {t} set v = 'b'")
+    with pytest.raises(TargetNotReady, match="made anew"):
+        topic.pipeline().run()
+    assert len(topic.messages()) == 1
+
+
+def test_records_that_went_with_their_age_count_as_written(table: Table, kafka: Kafka) -> None:
+    topic = Topic(kafka, table)
+    topic.pipeline().run()
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    places = [TopicPartition(topic.topic, number, OFFSET_END) for number in range(3)]
+    for gone in admin.delete_records(places).values():
+        gone.result(30)
+    assert topic.messages() == []
+    assert topic.pipeline().run().windows == 0
+    with pytest.raises(TargetNotReady, match="no position"):
+        Topic(kafka, table, name=topic.topic, position_topic=f"{kafka.prefix}-other").pipeline().run()
+    assert topic.messages() == []
 
 
 @WAYS

@@ -24,7 +24,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from cdf import ChangeFeed, Limits, Pipeline, RunResult, Step
-from cdf.errors import CdfError, SourceError, SourceUnavailable
+from cdf.errors import CdfError
 from connectors.kafka import Cluster, EventFormat, KafkaSink
 from connectors.kafka.client import Transactional
 from connectors.kafka.errors import KafkaFault
@@ -260,9 +260,6 @@ class Soak:
         killer = threading.Thread(target=kill)
         try:
             return self.run(topic, BY_TASKS, At(9, killer.start))  # the window's bounds are recorded: the tasks begin
-        except SourceError as error:
-            # A task that lost its process is to Spark as any that failed; in this session none is tried again
-            raise SourceUnavailable("a task has lost its process") from error
         finally:
             over.set()
             if killer.ident is not None:
