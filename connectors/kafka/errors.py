@@ -53,7 +53,8 @@ _FAULTS = (
            "GROUP_AUTHORIZATION_FAILED",
            TargetNotReady, "the user lacks a right needed for {doing} ({name})",
            "allow it Write, Describe and DescribeConfigs on the topics (Create, where they are to be made; Read, for "
-           "verify), Read as well on the position topic, and Write and Describe on the transactional ids that begin with `deltarelay.`"),
+           "verify), Read as well on the position topic, and Write and Describe on the transactional ids that begin with "
+           "`deltarelay.`"),
     _Fault("UNKNOWN_TOPIC_OR_PART _UNKNOWN_TOPIC _UNKNOWN_PARTITION TOPIC_EXCEPTION UNKNOWN_TOPIC_ID",
            TargetNotReady, "{doing}: a topic or a partition of it is not there ({name})",
            "`deltarelay plan` names what is missing: create the topic, or set create: in the sink"),
