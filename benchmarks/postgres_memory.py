@@ -10,41 +10,21 @@ The order is left to chance. Afterwards each target is compared with its source.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg
 
 from benchmarks.answer import Answer
 from benchmarks.lab import Lab
+from benchmarks.memory import in_a_process, peaks
 from benchmarks.postgres_state import Changes, State, make_source
 
 __all__ = ["measure"]
 
-AIM = 1.2
-ROOT = Path(__file__).resolve().parent.parent
-
 
 def measure(lab: Lab) -> Iterator[Answer]:
-    sizes = (2_200, 11_000) if lab.quick else (100_000, 1_000_000, 5_000_000)
-    found: dict[int, dict[str, Any]] = {}
-    for changes in lab.shuffled(sizes):
-        found[changes] = _one_size(lab, changes)
-        lab.say(f"  {changes:,} changes: " + ", ".join(f"{name} {value}" for name, value in found[changes].items()))
-    small, large = found[sizes[0]]["driver_megabytes"], found[sizes[-1]]["driver_megabytes"]
-    yield Answer(
-        question="postgres_memory",
-        ratio=large / small,
-        aim=AIM,
-        better="lower",
-        words=f"the driver's Python at most {large:.0f} MB for {sizes[-1]:,} changes, {small:.0f} MB for {sizes[0]:,};"
-        " Spark's heap 2 GB",
-        detail={"sizes": [{"changes": changes, **found[changes]} for changes in sizes]},
-    )
+    yield peaks(lab, "postgres_memory", _one_size)
 
 
 def _one_size(lab: Lab, changes: int) -> dict[str, Any]:
@@ -55,16 +35,7 @@ def _one_size(lab: Lab, changes: int) -> dict[str, Any]:
         server.execute(f"create database {name}")
     state.pipeline(name).run(until=0)
     told = {"table": state.path, "dsn": lab.address(name)}
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.postgres_memory_process", json.dumps(told)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    told_back: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    if told_back.pop("changes") != changes:
-        raise AssertionError(f"the window of {changes} changes was applied as another number of them")
+    told_back = in_a_process("benchmarks.postgres_memory_process", told, changes)
     lab.check(state.pipeline(name))
     with psycopg.connect(lab.address("postgres"), autocommit=True) as server:
         server.execute(f"drop database {name}")
