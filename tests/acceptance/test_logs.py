@@ -36,4 +36,5 @@ def test_a_window_that_fails_leaves_no_row_in_the_log(
     assert len({line["run"] for line in said}) == 1
     (failed,) = [line for line in said if line["level"] == "error"]
     assert (failed["pipeline"], failed["code"]) == ("bad", "row_rejected")
-    assert [line["target"] for line in said if line["event"] == "lease taken"] == ["public.bad", "public.good"]
+    taken = [line["target"] for line in said if line["event"] == "lease taken"]
+    assert sorted(taken) == ["public.bad", "public.good"]  # the two run side by side: either may be first
