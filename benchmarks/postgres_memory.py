@@ -3,7 +3,8 @@
 Windows of 0.1, 1 and 5 million changes, each one commit onto a table of as many rows, each applied by a process of its own
 whose Spark has a heap of 2 GB. That it gets through at all is half of the answer; the other half is the ratio of the peak
 resident memory of the driver's Python process, 5 million ÷ 0.1 million. Once per size: memory, unlike time, hardly varies.
-The order is left to chance. Afterwards each target is compared with its source.
+The order is left to chance. Afterwards each target is compared with its source. The way of a copy is shut: a window that
+large is otherwise taken in by one (``large_windows``), which streams the table.
 
 ``jvm_megabytes`` is the peak of the Java process, which the heap bounds, and ``seconds`` the whole run.
 """
