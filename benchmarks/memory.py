@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -66,21 +65,18 @@ def window_of_its_own(table: str, sink: Sink, *, name: str) -> None:
         result = pipeline.run(until=1)
         seconds = time.monotonic() - began
         jvm: Any = spark._jvm
-        java = _peak(Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/status"))
-        spark.stop()
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         told = {
             "changes": result.inserts + result.updates + result.deletes,
-            "driver_megabytes": round(peak * (1 if sys.platform == "darwin" else 1024) / 2**20, 1),
-            "jvm_megabytes": java,
+            "driver_megabytes": _peak("self"),
+            "jvm_megabytes": _peak(jvm.java.lang.ProcessHandle.current().pid()),
             "seconds": round(seconds, 1),
         }
+        spark.stop()
         print(json.dumps(told), flush=True)
 
 
-def _peak(status: Path) -> float | None:
-    """The peak of another process; only Linux tells it."""
-    if not status.exists():
-        return None
-    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+def _peak(process: int | str) -> float:
+    """Linux alone tells it. ``getrusage`` would tell the peak of the process that this one was forked from, if larger."""
+    status = Path(f"/proc/{process}/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
     return round(int(line.split()[1]) / 1024, 1)
