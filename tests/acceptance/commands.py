@@ -186,7 +186,7 @@ class Running:
         self.process.kill()
         self.process.wait()
         try:
-            wait_for(lambda: not _alive(below), "the JVM and the workers of a killed driver to end", seconds=30)
+            wait_for(lambda: not _alive(below), "the JVM and the workers of a killed driver to end")
         finally:
             for pid in _alive(below):
                 with suppress(ProcessLookupError):

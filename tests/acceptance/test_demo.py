@@ -27,7 +27,7 @@ from tests.fixtures.fix_spark import missing_service
 
 ROOT = Path(__file__).parents[2]
 DELTARELAY = [sys.executable, "-m", "infra.cli.main"]
-PATIENCE = 300
+PATIENCE = 500
 """Seconds. A demo takes about 60; a machine that is busy with other things is given more."""
 
 

@@ -55,7 +55,7 @@ def printed(line: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("services")
 def test_the_topic_beside_postgres(tmp_path: Path) -> None:
     folder = tmp_path / "deltarelay-demo"

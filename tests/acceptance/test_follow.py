@@ -204,7 +204,7 @@ def test_stopped_in_the_middle_of_a_window_it_finishes_it(
     assert "customers: at version 2" in done.out
     equal(database, spark, delta_path, 2)
     assert database.leftovers() == []
-    assert not database.backends()
+    database.no_backends()
     wait_for(lambda: not _still(below), "its JVM and workers are gone")
     lines = [json.loads(line) for line in done.err.splitlines()]
     applied = [line for line in lines if line["event"] == "window applied"]
@@ -241,7 +241,7 @@ def test_pressed_twice_it_leaves_at_once(
         run.interrupt()
         run.until(lambda: "stopping" in Path(run._err).read_text(), "it says so")
         run.interrupt()
-        assert run.done(30).code == 130
+        assert run.done().code == 130
     database.no_backends()
     assert database.position() in (1, 2)
     assert project.run("run").code == 0
@@ -305,5 +305,5 @@ def test_status_is_watched_until_ctrl_c(project: Project, spark: SparkSession, d
     watching = project.start("status", "--watch", "--interval-seconds", "0.2")
     watching.until(lambda: Path(watching._out).read_text().count("empty") >= 3, "the third look")
     watching.interrupt()
-    assert watching.done(10).code == 0
+    assert watching.done().code == 0
     assert project.run("status", "--watch", "--json").code == 2

@@ -56,11 +56,11 @@ def test_all_or_one_and_what_fails_stops_no_other(
     assert done.code == 0
     assert [one["pipeline"] for one in done.document["result"]["pipelines"]] == ["sales.orders", "sales.visits"]
     assert [one["windows"] for one in done.document["result"]["pipelines"]] == [0, 0]
-    assert database.backends() == []
+    database.no_backends()
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_ctrl_c_takes_back_whatever_was_at_work(project: Project, database: Database, lake: Path) -> None:
     project.write({"sales": sales(lake, "[iorv]*", start=0, window={"max_commits": 1})})
     for name in NAMES:
@@ -70,11 +70,11 @@ def test_ctrl_c_takes_back_whatever_was_at_work(project: Project, database: Data
         for name in ("items", "orders"):
             run.until(lambda name=name: database.waiting(f"public.{name}"), f"{name} waits")  # type: ignore[misc]
         run.interrupt()
-        done = run.done(60)
+        done = run.done()
     assert done.code == 130
     assert "error: interrupted" in done.err.splitlines()
     assert "Traceback" not in done.err
-    assert database.backends() == [], "a session is left"
+    database.no_backends()
     assert database.leftovers() == [], "staging is left"
     assert database.query("select target from deltarelay.position where lease_until is not null") == []
     for target, version in database.query("select target, version from deltarelay.position"):

@@ -131,7 +131,7 @@ def test_two_drivers_with_the_default_log_store_lose_commits(
     """The danger: both are told that everything went well, and the versions are contiguous. Measured: 8 of 16 lost."""
     pair = [writers.spark(name, unlocked(aws, aws_proxy), s3_jars) for name in ("a", "b")]
     first = [writer.ready().commit() for writer in pair]
-    aws_proxy.delay(COMMIT_FILE, 0.7)
+    aws_proxy.delay(COMMIT_FILE, 2.0)
     committed, errors = together(pair, 8)
     assert errors == []
     assert lost(s3_table, [*first, *committed])
@@ -197,7 +197,7 @@ def _killed_before_its_commit_file(writer: Writer, proxy: AwsProxy) -> str:
     """→ the row of the commit. Its PUT never gets through, so that nothing arrives after the death."""
     with proxy.only(proxy.silence(COMMIT_FILE)) as silence:
         row = writer.append()
-        wait_for(lambda: silence.hits, "the PUT of the commit file", seconds=60)
+        wait_for(lambda: silence.hits, "the PUT of the commit file")
         writer.kill()
     return row
 
@@ -279,7 +279,7 @@ def test_a_commit_of_delta_rs_is_there_once_or_refused(
     there = [writer.ready().commit(), writer.commit()]
     with aws_proxy.only(fault(aws_proxy)) as rule:
         row = writer.append()
-        answer = writer.answer(60)
+        answer = writer.answer()
         assert rule.hits
     assert ("error" in answer) == (fault in REFUSED), answer
     there += [row] if "error" not in answer else []

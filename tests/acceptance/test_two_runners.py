@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
 from tests.acceptance.commands import Database, Project, change, create_source, pipeline, source_rows
@@ -23,8 +24,9 @@ def test_the_second_runner_leaves(project: Project, database: Database, spark: S
         "delete from {t} where id % 9 = 0",
     )
     project.write({"customers": pipeline(delta_path, start=1, window={"max_commits": 1})})
-    # The first is let through its initial copy, then held in the transaction of the window after it
-    first = project.start("run")
+    # The first is let through its initial copy, then held in the transaction of the window after it, however long
+    patient = make_conninfo(database.dsn, options="-c lock_timeout=600s")
+    first = project.start("run", environment={"WAREHOUSE_DSN": patient})
     first.until(lambda: database.position() == 1, "the initial copy is done")
     with database.locked(TARGET, "share row exclusive"):
         first.until(lambda: database.waiting(TARGET, "lock table"), "the first runner waits in its transaction")

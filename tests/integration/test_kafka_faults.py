@@ -41,7 +41,7 @@ from connectors.kafka.lanes import Event, LaneWork, write_lane
 from connectors.kafka.position import LaneDone
 from infra import embedded_kafka
 from infra.embedded_kafka import EmbeddedKafka, kafka_jars
-from tests.acceptance.commands import REPOSITORY
+from tests.acceptance.commands import REPOSITORY, wait_for
 from tests.fixtures.fix_kafka import IMPATIENT, JAVA_OPTIONS, Kafka
 from tests.fixtures.fix_spark import missing_service
 from tests.integration.delta_table import Table
@@ -106,7 +106,10 @@ class Guarded:
 def guarded_server(kafka_folder: Path) -> Iterator[tuple[str, str]]:
     """→ its address without a login, and the one with. It makes topics that are only asked for, as many clusters do."""
     server = EmbeddedKafka(kafka_folder / "guarded", java_options=JAVA_OPTIONS)
-    inside, controller, outside = (embedded_kafka._free_port() for _ in range(3))
+    ports: set[int] = set()
+    while len(ports) < 3:
+        ports.add(embedded_kafka._free_port())
+    inside, controller, outside = ports
     plain, login = f"PLAINTEXT://127.0.0.1:{inside}", f"LOGIN://127.0.0.1:{outside}"
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     server._ports = inside, controller
@@ -238,7 +241,7 @@ def test_verify_needs_to_read_the_topic(guarded: Guarded, table: Table) -> None:
 def test_a_login_that_is_refused_is_not_taken_for_brokers_that_are_away(
     guarded: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topics, "REACH_SECONDS", 2.0)
+    monkeypatch.setattr(topics, "REACH_SECONDS", 5.0)
     sink = KafkaSink(guarded.cluster("canary-wrong"), topic="t", position_topic=guarded.positions)
     with pytest.raises(CdfError) as caught:
         sink.open(SOURCE)
@@ -393,6 +396,7 @@ def test_partitions_that_are_added_under_a_run(spark: SparkSession, kafka: Kafka
     def add() -> None:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
         admin.create_partitions([NewPartitions(topic.topic, 7)])[topic.topic].result(30)
+        wait_for(lambda: len(admin.list_topics(topic.topic, 30).topics[topic.topic].partitions) == 7, "the partitions")
 
     refused(windows(topic, add), "partitions")
     assert topic.sink().position().version == 1
@@ -407,12 +411,12 @@ def test_a_lane_that_stands_still_for_longer_than_its_transaction(
 ) -> None:
     """The brokers end it. What was in it is not seen, the attempt is worth another, and that one has all."""
     monkeypatch.setattr("connectors.kafka.lanes.SUCCESSOR_SECONDS", 2.0)
-    lane = Lane(kafka, **{"transaction.timeout.ms": 2_000})
+    lane = Lane(kafka, **{"transaction.timeout.ms": 5_000})
 
     def standing() -> Iterator[Event]:
         for index, one in enumerate(EVENTS):
             if index == 500:
-                time.sleep(8)  # they look once in a second, here
+                time.sleep(12)  # they look once in a second, here
             yield one
 
     try:

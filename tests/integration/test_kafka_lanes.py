@@ -173,12 +173,12 @@ def test_a_lane_longer_than_a_transaction_goes_on_in_the_middle(lane: Lane, monk
 
 def test_a_slow_lane_is_cut_before_its_transaction_is_given_up(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.kafka.lanes.LOOK_EVENTS", 50)
-    lane = Lane(kafka, **{"transaction.timeout.ms": 2_000})
+    lane = Lane(kafka, **{"transaction.timeout.ms": 5_000})
 
     def slowly() -> Iterator[Event]:
         for index, one in enumerate(EVENTS):
             if index % 50 == 0:
-                time.sleep(0.2)  # four seconds in all, and the brokers end a transaction after two
+                time.sleep(0.35)  # seven seconds in all, and the brokers end a transaction after five to six
             yield one
 
     try:
@@ -249,6 +249,7 @@ def test_what_lies_behind_an_open_transaction_is_not_missed(lane: Lane) -> None:
 
 def test_what_is_committed_while_one_reads_is_read_the_next_time(lane: Lane) -> None:
     """A record behind the end that was asked for must not be passed over: a lane would be written twice."""
+    lane.runner._stopped.set()  # nobody else writes there
     producer = Transactional(lane.cluster, "late")
     producer.init()
     reader = Reader(lane.cluster, lane.positions)

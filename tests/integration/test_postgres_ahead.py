@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from cdf.errors import Fenced, RowRejected, VersionsExpired
 from cdf.testing import SampleTable, delete, insert, update
 from cdf.window import Window
+from connectors.postgres import PostgresSink
 from connectors.postgres.ahead import Ahead
 from connectors.postgres.staging import Staged
+from tests.acceptance.commands import wait_for
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.postgres_case import loaded, names, people, person, position, sink_of
 
@@ -46,18 +46,13 @@ def third(table: SampleTable) -> Window:
     return table.window(3, [insert(C), delete(A2), update(B, B2)])
 
 
-def staged_rows(pg: Pg) -> int:
-    tables = pg.query(
-        "select tablename from pg_tables where schemaname = 'deltarelay' and tablename ~ '^(stage|ahead)_'"
-    )
-    return sum(pg.query(f"select count(*) from deltarelay.{name}")[0][0] for (name,) in tables)
+def staging_tables(pg: Pg, sink: PostgresSink) -> list[str]:
+    tables = "select tablename from pg_tables where schemaname = 'deltarelay' and tablename ~ %s"
+    return [name for (name,) in pg.query(tables, f"^(stage|ahead)_{sink._session._tag}_")]
 
 
-def until_staged(pg: Pg, rows: int) -> None:
-    deadline = time.monotonic() + 30
-    while staged_rows(pg) != rows:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+def staged_rows(pg: Pg, sink: PostgresSink) -> int:
+    return sum(pg.query(f"select count(*) from deltarelay.{name}")[0][0] for name in staging_tables(pg, sink))
 
 
 def test_it_is_applied_in_its_turn(spark: SparkSession, pg: Pg, results: list[Staged | None]) -> None:
@@ -71,11 +66,11 @@ def test_it_is_applied_in_its_turn(spark: SparkSession, pg: Pg, results: list[St
             assert applied.conflicts.total == 0
             assert position(pg) == window.last
             if window.last == 2:
-                until_staged(pg, 3)
+                wait_for(lambda: staged_rows(pg, sink) == 3, "the next window to be staged")
                 assert names(pg) == {1: "a2", 2: "b"}
         assert names(pg) == {1: "a", 2: "b2"}
         assert [one.rows for one in results if one is not None] == [3, 1, 1]
-        assert staged_rows(pg) == 0
+        assert staged_rows(pg, sink) == 0
 
 
 @pytest.mark.usefixtures("results")
@@ -126,7 +121,7 @@ def test_a_runner_that_was_overtaken_applies_nothing_of_it(spark: SparkSession, 
         following = third(table)
         sink.announce(following)
         sink.apply(second(table))
-        until_staged(pg, 3)
+        wait_for(lambda: staged_rows(pg, sink) == 3, "the next window to be staged")
         assert sink._renewal is not None
         sink._renewal.stop()
         pg.query(
@@ -163,19 +158,14 @@ def test_closing_ends_it_and_leaves_nothing(spark: SparkSession, pg: Pg) -> None
     table = people(spark)
     with loaded(pg, table, [A], **TASKS) as sink:
         following = third(table)
-        read = following.read
-
-        def slow() -> Any:
-            pause = F.coalesce(F.reflect(F.lit("java.lang.Thread"), F.lit("sleep"), F.lit(20_000)), F.lit(""))
-            return read().where(pause == "")
-
-        sink.announce(replace(following, read=slow))
+        read, sleeps = following.read, "reflect('java.lang.Thread', 'sleep', 60000L) = ''"
+        sink.announce(replace(following, read=lambda: read().where(sleeps)))
         sink.apply(second(table))
-        began = time.monotonic()
+        assert sink._writer is not None
+        ahead = sink._writer._ahead
+        assert ahead is not None
+        wait_for(spark.sparkContext.statusTracker().getActiveJobsIds, "the next window to be under way")
         sink.close()
-        assert time.monotonic() - began < 10
-    assert (
-        pg.query("select tablename from pg_tables where schemaname = 'deltarelay' and tablename ~ '^(stage|ahead)_'")
-        == []
-    )
+        assert not ahead._thread.is_alive()
+    assert staging_tables(pg, sink) == []
     assert (names(pg), position(pg)) == ({1: "a2", 2: "b"}, 2)

@@ -312,7 +312,7 @@ def test_soft_deletes_renamed_columns_and_columns_of_ours(spark: SparkSession, p
 
 
 def wait_for(done: Callable[[], bool], handle: Following) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not done():
         assert time.monotonic() < deadline
         assert not handle.await_termination(0.2)  # raises what stopped it

@@ -50,7 +50,7 @@ def test_a_closed_port_is_unavailable_at_once(spark: SparkSession) -> None:
         began = time.monotonic()
         error = refusal(f"postgresql://me:{SECRET}@127.0.0.1:{taken.getsockname()[1]}/db", spark)
     assert isinstance(error, SinkUnavailable)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
 
 
 def test_a_host_that_never_answers_is_given_up_after_the_connect_timeout() -> None:

@@ -6,7 +6,6 @@ The statements are cut, held and swallowed by a proxy before the real server (``
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from cdf.errors import SinkUnavailable
 from cdf.sink import Conflicts
 from cdf.testing import delete, insert
 from connectors.postgres import staging
+from tests.acceptance.commands import wait_for
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.postgres_proxy import PostgresProxy
 from tests.integration.outage_case import A2, SECOND, A, C, goes_on, second
@@ -217,8 +217,9 @@ def test_connections_that_end_between_windows_cost_nothing(
     table = people(spark)
     with loaded(pg, table, [A], dsn=proxy.dsn) as sink:
         sink.apply(second(table))
+        links = set(proxy._links)
         end(pg, proxy)
-        time.sleep(0.2)
+        wait_for(lambda: not links & proxy._links, "the proxy to pass it on")
         goes_on(pg, sink, table)
 
 
@@ -234,9 +235,12 @@ def test_connections_that_a_firewall_has_forgotten_cost_nothing(
 
 
 def test_an_idle_session_timeout_of_the_server_costs_nothing(spark: SparkSession, pg: Pg) -> None:
-    table, dsn = people(spark), make_conninfo(pg.dsn, options="-c idle_session_timeout=200")
+    table = people(spark)
+    dsn = make_conninfo(pg.dsn, application_name=pg.schema, options="-c idle_session_timeout=1000")
     with loaded(pg, table, [A], dsn=dsn) as sink:
+        assert sink._renewal is not None
+        sink._renewal.stop()  # it connects anew every few seconds
         sink.apply(second(table))
-        time.sleep(1)
-        assert pg.query("select count(*) from pg_stat_activity where application_name = 'deltarelay'") == [(0,)]
+        ours = "select pid from pg_stat_activity where application_name = %s"
+        wait_for(lambda: not pg.query(ours, pg.schema), "the server to end every session")
         goes_on(pg, sink, table)

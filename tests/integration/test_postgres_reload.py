@@ -51,7 +51,8 @@ def filled(pg: Pg, table: SampleTable) -> None:
 
 
 def left_in_ours(pg: Pg) -> list[tuple[Any, ...]]:
-    return pg.query("select relname from pg_class where relname ~ '^load_' and relkind in ('r', 'i')")
+    named = "select relname from pg_class where relname ~ %s and relkind in ('r', 'i')"
+    return pg.query(named, f"^load_{sink_of(pg)._session._tag}_")
 
 
 # ── the swap ─────────────────────────────────────────────────────────────────────────────────────────────────────────

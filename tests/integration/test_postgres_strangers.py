@@ -37,9 +37,9 @@ def slow(pg: Pg, seconds: float) -> None:
 
 @ON_BOTH_PATHS
 def test_a_statement_timeout_is_named_and_changes_nothing(spark: SparkSession, pg: Pg, path: dict[str, int]) -> None:
-    table, dsn = people(spark), make_conninfo(pg.dsn, options="-c statement_timeout=700")
+    table, dsn = people(spark), make_conninfo(pg.dsn, options="-c statement_timeout=2000")
     with loaded(pg, table, [A], dsn=dsn, **path) as sink:
-        slow(pg, 3)
+        slow(pg, 6)
         with pytest.raises(SinkUnavailable, match="cancelled by the server") as found:
             sink.apply(second(table))
         assert "statement_timeout" in str(found.value.hint)
@@ -68,11 +68,12 @@ def test_a_strangers_lock_is_waited_for(spark: SparkSession, pg: Pg, lock: str) 
     table = people(spark)
     with loaded(pg, table, [A]) as sink, strangers(pg, lock) as stranger:
         timer = threading.Timer(1.5, stranger.rollback)
-        timer.start()
         began = time.monotonic()
+        timer.start()
         sink.apply(second(table))
+        waited = time.monotonic() - began
         timer.join()
-        assert time.monotonic() - began >= 1.4
+        assert waited >= 1.49
         goes_on(pg, sink, table)
 
 
@@ -88,7 +89,7 @@ def test_a_strangers_lock_that_stays_is_reported(
             began = time.monotonic()
             with pytest.raises(SinkUnavailable, match="a lock that somebody else holds") as found:
                 sink.apply(second(table))
-            assert time.monotonic() - began < 10
+            assert time.monotonic() - began < 50
             assert "pg_blocking_pids" in str(found.value.hint)
             stranger.rollback()
         assert (names(pg), position(pg)) == ({1: "xanadu-a"}, 1)
@@ -97,13 +98,13 @@ def test_a_strangers_lock_that_stays_is_reported(
 
 
 def test_a_lock_timeout_of_the_users_own_counts_instead(spark: SparkSession, pg: Pg) -> None:
-    table, dsn = people(spark), make_conninfo(pg.dsn, options="-c lock_timeout=300")
+    table, dsn = people(spark), make_conninfo(pg.dsn, options="-c lock_timeout=2000")
     with loaded(pg, table, [A], dsn=dsn) as sink:
         with strangers(pg, "lock table {schema}.target in access exclusive mode") as stranger:
             began = time.monotonic()
             with pytest.raises(SinkUnavailable, match="lock"):
                 sink.apply(second(table))
-            assert time.monotonic() - began < 10
+            assert time.monotonic() - began < 50
             stranger.rollback()
         sink.apply(second(table))
         goes_on(pg, sink, table)
@@ -187,7 +188,9 @@ def test_a_deadlock_with_a_stranger_ends_in_one_or_the_other(spark: SparkSession
             deadline = time.monotonic() + 20
             while not pg.query(waits) and time.monotonic() < deadline:
                 time.sleep(0.02)
-            stranger.execute(f"update {pg.schema}.target set name = 'stranger' where id = 1")  # type: ignore[arg-type]
+            # The window looks for a deadlock once: where that was before there is one, the stranger finds it
+            with suppress(psycopg.errors.DeadlockDetected):
+                stranger.execute(f"update {pg.schema}.target set name = 'stranger' where id = 1")  # type: ignore[arg-type]
             stranger.rollback()
             thread.join()
         for error in failed:

@@ -39,7 +39,8 @@ def test_the_target_is_made_with_its_key_and_room_on_its_pages(spark: SparkSessi
     for statement in ("drop table target", *applied.ddl):  # what it says is what it does
         pg.query(statement)
     assert pg.query(keys + " and contype = 'p'") == [("target_pkey", "PRIMARY KEY (id)")]
-    assert pg.query("select relname from pg_class where relname ~ '^(stage|load)_' and relkind = 'r'") == []
+    staged = "select relname from pg_class where relname ~ %s and relkind = 'r'"
+    assert pg.query(staged, f"^(stage|load)_{sink._session._tag}_") == []
 
 
 def test_an_empty_table_is_filled_and_stays_what_it_was(spark: SparkSession, pg: Pg) -> None:

@@ -167,7 +167,7 @@ def test_a_promise_that_somebody_else_breaks_is_told(spark: SparkSession, aws: A
 
 def until(reached: object) -> None:
     assert callable(reached)
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 240
     while not reached():
         assert time.monotonic() < deadline
         time.sleep(0.05)

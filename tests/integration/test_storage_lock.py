@@ -8,14 +8,19 @@ import time
 import pytest
 
 from cdf.errors import ConfigError, SourceUnavailable, TargetNotReady
+from infra.storage.aws import READ_SECONDS
 from infra.storage.lock_entries import entries
 from infra.storage.lock_evidence import State
 from infra.storage.lock_repair import KEPT_SECONDS, LockRepair, forget, repair
 from infra.storage.lock_table import create
 from infra.storage.model import Storage
+from tests.acceptance.commands import wait_for
 from tests.fixtures.aws_proxy import AwsProxy
 from tests.fixtures.fix_aws import Aws
 from tests.integration.lock_case import Commits, file_of
+
+HELD_SECONDS = READ_SECONDS - 1
+"""A request is held for that long at most: then the client gives up."""
 
 
 @pytest.fixture
@@ -293,14 +298,15 @@ def test_the_commit_appears_before_the_copy(
     """Between the look and the PUT: what is there stays, and what is told is what is there."""
     table.temp(2)
     table.claim(2)
-    aws_proxy.delay(f"PUT .*{file_of(2)}", 0.5, times=1)
+    held = aws_proxy.delay(f"PUT .*{file_of(2)}", HELD_SECONDS, times=1)
     found: list[LockRepair] = []
     slow = aws.storage(endpoint=aws_proxy.endpoint)
     thread = threading.Thread(target=lambda: found.append(repair(slow, young_seconds=0)))
     thread.start()
-    _until(lambda: any(name.startswith("PUT ") for name in aws_proxy.seen))
+    wait_for(lambda: held.hits, "the PUT")
     assert file_of(2) not in table.files()
     table.copy(2, content)
+    held.go.set()
     thread.join()
     assert done(found[0]) == [(2, state, "marked")]
     assert table.files()[file_of(2)] == content, "a commit was overwritten"
@@ -313,13 +319,14 @@ def test_the_writer_completes_its_entry_meanwhile(
     table.temp(2)
     table.claim(2)
     table.copy(2)
-    aws_proxy.delay("PutItem", 0.5)
+    held = aws_proxy.delay("PutItem", HELD_SECONDS)
     found: list[LockRepair] = []
     slow = aws.storage(endpoint=aws_proxy.endpoint)
     thread = threading.Thread(target=lambda: found.append(repair(slow, young_seconds=0)))
     thread.start()
-    _until(lambda: "PutItem" in aws_proxy.seen)
+    wait_for(lambda: held.hits, "the mark")
     table.complete(2, expires=4_000_000_000)
+    held.go.set()
     thread.join()
     assert done(found[0]) == [(2, "to_mark", "done_by_another")]
     entry = table.entry(2)
@@ -332,14 +339,15 @@ def test_an_entry_that_was_made_anew_is_not_dropped(
 ) -> None:
     """Somebody dropped the lost one, and a writer claimed the version again, before our answer was confirmed."""
     table.claim(2)
-    aws_proxy.delay("DeleteItem", 0.5)
+    held = aws_proxy.delay("DeleteItem", HELD_SECONDS)
     found: list[LockRepair] = []
     slow = aws.storage(endpoint=aws_proxy.endpoint)
     thread = threading.Thread(target=lambda: found.append(repair(slow, lost="drop")))
     thread.start()
-    _until(lambda: "DeleteItem" in aws_proxy.seen)
+    wait_for(lambda: held.hits, "the deletion")
     table.temp(2)
     table.claim(2)
+    held.go.set()
     thread.join()
     assert done(found[0]) == [(2, "lost", "done_by_another")]
     entry = table.entry(2)
@@ -395,13 +403,6 @@ def test_a_right_that_is_missing_stops_no_other_table(
     assert (table.is_complete(2), other.is_complete(1)) == (True, False)
 
 
-def _until(holds: object, seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 # ── forget ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -452,7 +453,7 @@ def test_a_table_that_begins_meanwhile_keeps_its_entry(
     aws: Aws, storage: Storage, table: Commits, aws_proxy: AwsProxy
 ) -> None:
     table.remove_log()
-    aws_proxy.delay("Query|Scan", 0.4, times=1)
+    held = aws_proxy.delay("Query|Scan", HELD_SECONDS, times=1)
     slow = aws.storage(endpoint=aws_proxy.endpoint)
     refused: list[BaseException] = []
 
@@ -464,9 +465,10 @@ def test_a_table_that_begins_meanwhile_keeps_its_entry(
 
     thread = threading.Thread(target=work)
     thread.start()
-    _until(lambda: any(name in ("Query", "Scan") for name in aws_proxy.seen))
+    wait_for(lambda: held.hits, "the look at the entries")
     table.temp(0)
     table.claim(0)
+    held.go.set()
     thread.join()
     assert len(refused) == 1
     assert table.entry(0) is not None
@@ -474,14 +476,15 @@ def test_a_table_that_begins_meanwhile_keeps_its_entry(
 
 def test_what_is_written_meanwhile_is_kept(aws: Aws, storage: Storage, table: Commits, aws_proxy: AwsProxy) -> None:
     table.remove_log()
-    aws_proxy.delay("DeleteItem", 0.4, times=1)
+    held = aws_proxy.delay("DeleteItem", HELD_SECONDS, times=1)
     slow = aws.storage(endpoint=aws_proxy.endpoint)
     kept: list[int] = []
     thread = threading.Thread(target=lambda: kept.append(forget(slow, table.path).kept))
     thread.start()
-    _until(lambda: "DeleteItem" in aws_proxy.seen)
+    wait_for(lambda: held.hits, "the deletion")
     table.temp(0)
     table.claim(0)
+    held.go.set()
     thread.join()
     assert kept == [1]
     entry = table.entry(0)

@@ -9,9 +9,11 @@ import pytest
 
 from cdf.errors import ConfigError, SourceUnavailable
 from infra.storage import lock_table
+from infra.storage.aws import READ_SECONDS
 from infra.storage.lock_check import LockTable, check
 from infra.storage.lock_table import create
 from infra.storage.model import Storage
+from tests.acceptance.commands import wait_for
 from tests.fixtures.aws_proxy import AwsProxy
 from tests.fixtures.fix_aws import Aws
 
@@ -102,15 +104,17 @@ def test_create_refuses_a_table_with_other_keys_and_leaves_it_alone(aws: Aws) ->
 
 
 def test_two_creates_at_once_make_one_table(aws: Aws, aws_proxy: AwsProxy) -> None:
-    aws_proxy.delay("CreateTable", 0.3)
+    held = aws_proxy.delay("CreateTable", READ_SECONDS - 1)
     storage = aws.storage(endpoint=aws_proxy.endpoint)
     made: list[bool] = []
     threads = [threading.Thread(target=lambda: made.append(create(storage).made)) for _ in range(2)]
     for thread in threads:
         thread.start()
+    wait_for(lambda: held.hits == 2, "both to be at it at the same time")
+    held.go.set()
     for thread in threads:
         thread.join()
-    assert aws_proxy.seen.count("CreateTable") == 2, "they were not at it at the same time"
+    assert aws_proxy.seen.count("CreateTable") == 2
     assert sorted(made) == [False, True]
     assert check(aws.storage()).deviations == ()
 

@@ -40,7 +40,6 @@ def bucket(aws: Aws) -> str:
     return aws.bucket
 
 
-@pytest.mark.timeout(120)
 def test_every_table_is_met_also_where_s3_lists_in_pages(tmp_path: Path, aws: Aws, bucket: str) -> None:
     project = read(tmp_path, aws, f"s3://{bucket}//lake/sales/*")
     names = [f"sales.t{number:04d}" for number in range(1010)]

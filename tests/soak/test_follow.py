@@ -151,11 +151,11 @@ def test_followed_through_random_commits_and_faults_the_target_equals_the_source
         staged = "select relname from pg_class where relname ~ '^(stage|load)_' and relkind = 'r'"
         assert connection.execute(staged).fetchall() == [], told
         connected = "select query from pg_stat_activity where application_name like 'deltarelay%'"
-        assert connection.execute(connected).fetchall() == [], told
+        wait_for(lambda: not connection.execute(connected).fetchall(), f"{told}: every session to end")
     verified = soaked.run("verify", "--json")
     assert verified.code == 0, (told, verified.out)
     assert verified.pipeline("soak")["equal"] is True
-    wait_for(lambda: not _processes_of(soaked.folder), f"{told}: every process of the commands to end", seconds=30)
+    wait_for(lambda: not _processes_of(soaked.folder), f"{told}: every process of the commands to end")
     if FULL:
         figures = {name: growth([getattr(one, name) for one in memory]) for name in MOST_GROWTH_MIB}
         print(f"growth in MiB: {figures}")

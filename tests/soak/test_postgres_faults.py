@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.long, pytest.mark.soak, pytest.mark.timeout(3600)]
 WINDOWS = 300 if os.environ.get("DELTARELAY_SOAK") == "full" else 30
 TARGET = "public.soak"
 OF_WINDOW = "set version"
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
 
 
 @pytest.fixture(autouse=True)

@@ -62,7 +62,7 @@ def test_after_random_commits_and_faults_the_target_equals_the_source(
 
 
 def until_done(pipeline: Pipeline) -> RunResult:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while True:
         try:
             return pipeline.run()
