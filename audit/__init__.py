@@ -1,1 +1,1 @@
-"""The room of the audit trail: rows, ledger, proofs, queries, erasure. Empty until that capability lands."""
+"""The room of the audit trail: so far the bytes, hashes, signatures and proofs that it is going to stand on."""

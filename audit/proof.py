@@ -1,0 +1,511 @@
+"""Checks that one change stands in a sealed audit trail, from a proof file and a public key alone.
+
+    python proof.py PROOF --key VERIFIER_KEY [--origin ORIGIN] [--show-row] [--json]
+
+This one file, Python 3.11 and the package `cryptography` are all that is needed: no tables, no network, nothing else of
+ours. It is meant to be read from top to bottom before it is believed:
+
+    1. trees    SHA-256 trees of RFC 9162 section 2.1: one root stands for a list, a short path shows a place in it
+    2. notes    signed notes and checkpoints (c2sp.org/signed-note, c2sp.org/tlog-checkpoint) with Ed25519
+    3. values   CRE1, the bytes that stand for a row or an event
+    4. files    the lines of a proof, the event and the ledger record in it
+    5. check    row → event → commit → ledger → signature: what each step shows, or why it does not
+    6. command  exit codes: 0 proven, 1 not proven, 2 asked wrongly
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import re
+import struct
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+
+class ProofError(Exception):
+    """Not proven. ``step`` is the first that fails: key, file, row, commit, ledger or signature."""
+
+    def __init__(self, step: str, message: str) -> None:
+        super().__init__(message)
+        self.step = step
+
+
+# 1. trees ------------------------------------------------------------------------------------------------------------
+
+
+def leaf_hash(data: bytes) -> bytes:
+    return sha256(b"\x00" + data).digest()
+
+
+def node_hash(left: bytes, right: bytes) -> bytes:
+    return sha256(b"\x01" + left + right).digest()
+
+
+def root_from_path(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes:
+    """The root of the tree of ``size`` leaves that has the hash ``leaf`` at ``index`` (RFC 9162, 2.1.3.2).
+
+    Raises ValueError where no path of that length belongs to that place.
+    """
+    if not 0 <= index < size:
+        raise ValueError(f"there is no place {index} in a tree of {size}")
+    for on_the_left, other in _upwards(index, size - 1, path):
+        leaf = node_hash(other, leaf) if on_the_left else node_hash(leaf, other)
+    return leaf
+
+
+def check_consistency(first: int, first_root: bytes, second: int, second_root: bytes, path: Sequence[bytes]) -> None:
+    """The tree of ``first`` leaves is the beginning of the one of ``second`` (RFC 9162, 2.1.4.2), or ValueError."""
+    if not 0 <= first <= second:
+        raise ValueError(f"a tree of {first} is not the beginning of one of {second}")
+    if first in (0, second):
+        consistent = not path and first_root == (second_root if first else sha256().digest())
+    else:
+        node, last = first - 1, second - 1
+        while node & 1:
+            node, last = node >> 1, last >> 1
+        hashes = [first_root, *path] if node == 0 else list(path)
+        old = new = hashes[0] if hashes else b""
+        for on_the_left, other in _upwards(node, last, hashes[1:]):
+            old = node_hash(other, old) if on_the_left else old
+            new = node_hash(other, new) if on_the_left else node_hash(new, other)
+        consistent = (old, new) == (first_root, second_root)
+    if not consistent:
+        raise ValueError("the trees are not consistent")
+
+
+def _upwards(node: int, last: int, path: Sequence[bytes]) -> Iterator[tuple[bool, bytes]]:
+    """Of each hash on the way from ``node`` to the root, whether it stands on the left; ``last``: the level's last node."""
+    for other in path:
+        if last == 0:
+            raise ValueError("the path is longer than the tree is high")
+        on_the_left = bool(node & 1) or node == last
+        while on_the_left and node and not node & 1:  # a last node without a partner is carried up
+            node, last = node >> 1, last >> 1
+        yield on_the_left, other
+        node, last = node >> 1, last >> 1
+    if last:
+        raise ValueError("the path does not reach the root")
+
+
+# 2. notes ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierKey:
+    """A public key, as text ``name+hex(key id)+base64(01 || public key)``."""
+
+    name: str
+    public: bytes
+
+    @classmethod
+    def parse(cls, text: str) -> VerifierKey:
+        if (found := re.fullmatch(r"([^\s+]+)\+([0-9a-f]{8})\+(\S+)", text.strip())) is None:
+            raise ProofError("key", "not a verifier key: name+id+base64")
+        key = cls(found[1], _unbase64(found[3], step="key")[1:])
+        if str(key) != found[0] or len(key.public) != 32:
+            raise ProofError("key", "not a verifier key for Ed25519, or one with a fault in it")
+        return key
+
+    @property
+    def id(self) -> bytes:
+        return sha256(self.name.encode() + b"\n\x01" + self.public).digest()[:4]
+
+    def __str__(self) -> str:
+        return "+".join((self.name, self.id.hex(), _base64(b"\x01" + self.public)))
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a signature seals: the ledger ``origin`` had ``size`` records under ``root``."""
+
+    origin: str
+    size: int
+    root: bytes
+
+
+def read_note(note: str) -> tuple[str, list[tuple[str, bytes, bytes]]]:
+    """The signed text, and each signature's key name, key id and bytes. Nothing is verified yet."""
+    if (found := _NOTE.fullmatch(note)) is None or re.search(r"[\x00-\x09\x0b-\x1f]", note):
+        raise ProofError("file", "a signed note is a text, an empty line and signatures, each line with its end")
+    signed = [(name, _unbase64(encoded)) for _, name, encoded in map(str.split, found[2].splitlines())]
+    if any(len(signature) < 5 for _, signature in signed):
+        raise ProofError("file", "a signature is too short")
+    return found[1], [(name, signature[:4], signature[4:]) for name, signature in signed]
+
+
+def verify_note(note: str, keys: Iterable[VerifierKey]) -> tuple[str, tuple[str, ...]]:
+    """The signed text and the names of those of ``keys`` that signed it: at least one. Other signatures are passed over."""
+    text, signatures = read_note(note)
+    known = {(key.name, key.id): Ed25519PublicKey.from_public_bytes(key.public) for key in keys}
+    signers = []
+    for name, number, signature in signatures:
+        if (name, number) in known:
+            try:
+                known[name, number].verify(signature, text.encode())
+            except InvalidSignature:
+                raise ProofError("signature", f"the signature of {_shown(name)} is false") from None
+            signers.append(name)
+    if not signers:
+        raise ProofError("signature", "the checkpoint is not signed by this key")
+    return text, tuple(dict.fromkeys(signers))
+
+
+def read_checkpoint(text: str) -> Checkpoint:
+    """Of a note's text. Extension lines, which the format advises against, are refused."""
+    origin, size, root, *rest = [*text.split("\n"), "", ""]
+    if rest != ["", "", ""] or not origin or not re.fullmatch(_NUMBER, size):
+        raise ProofError("file", "a checkpoint is an origin, a size and a root, a line each")
+    return Checkpoint(origin, int(size), _unbase64(root, size=32))
+
+
+# 3. values -----------------------------------------------------------------------------------------------------------
+
+
+def decode(data: bytes) -> Any:
+    """The value that CRE1 bytes stand for: a struct as dict, a map as list of pairs, everything else as Python has it."""
+    reader = _Reader(data)
+    try:
+        value = reader.value()
+    except (UnicodeDecodeError, RecursionError):
+        raise ProofError("file", "an encoded value has a name that is not UTF-8, or no end of nesting") from None
+    if reader.at != len(data):
+        raise ProofError("file", "bytes are left after an encoded value")
+    return value
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def take(self, count: int) -> bytes:
+        self.at += count
+        if self.at > len(self.data):
+            raise ProofError("file", "an encoded value is cut off")
+        return self.data[self.at - count : self.at]
+
+    def number(self, width: int, *, signed: bool = False) -> int:
+        return int.from_bytes(self.take(width), "big", signed=signed)
+
+    def sized(self) -> bytes:
+        return self.take(self.number(4))
+
+    def value(self, *, nullable: bool = False) -> Any:
+        match self.number(1):
+            case 0x00 if nullable:
+                return None
+            case 0x01 if (byte := self.number(1)) < 2:
+                return byte == 1
+            case 0x02:
+                return self.number(8, signed=True)
+            case 0x03:
+                return struct.unpack(">d", self.take(8))[0]
+            case 0x04:
+                scale, unscaled = self.number(4, signed=True), int.from_bytes(self.sized(), "big", signed=True)
+                if abs(scale) <= 38 and abs(unscaled) < 10**38:
+                    return Decimal(f"{unscaled}e{-scale}")
+            case 0x05:
+                return self.sized().decode(errors="surrogateescape")  # Parquet holds texts that are not UTF-8, too
+            case 0x06:
+                return self.sized()
+            case 0x07:
+                return _since(date(1970, 1, 1), self.number(8, signed=True), "days")
+            case 0x08:
+                return _since(datetime(1970, 1, 1, tzinfo=UTC), self.number(8, signed=True), "microseconds")
+            case 0x09:
+                return _since(datetime(1970, 1, 1), self.number(8, signed=True), "microseconds")
+            case 0x0A:
+                return [self.value(nullable=True) for _ in range(self.number(4))]
+            case 0x0B:
+                return self.pairs(named=False)
+            case 0x0C:
+                return {name.decode(): value for name, value in self.pairs(named=True)}
+        raise ProofError("file", "an encoded value has a type that there is not, or one out of its bounds")
+
+    def pairs(self, *, named: bool) -> list[tuple[Any, Any]]:
+        """Fields of a struct or entries of a map: in the order of their encoded keys, none twice."""
+        pairs, before = [], None
+        for _ in range(self.number(4)):
+            start = self.at
+            key = self.sized() if named else self.value()
+            encoded = key if named else self.data[start : self.at]
+            if before is not None and encoded <= before:
+                raise ProofError("file", "fields or entries of an encoded value are not in order")
+            before = encoded
+            pairs.append((key, self.value(nullable=not named)))
+        return pairs
+
+
+def _since(epoch: date, count: int, unit: str) -> date | str:
+    try:
+        return epoch + timedelta(**{unit: count})
+    except OverflowError:  # Python's calendar ends before a 64-bit number does
+        return f"{count} {unit} since {epoch.isoformat()}"
+
+
+# 4. files ------------------------------------------------------------------------------------------------------------
+
+_NUMBER = r"0|[1-9][0-9]{0,17}"
+_HEAD = re.compile(
+    r"deltarelay-audit-proof v1\n"
+    r"event (\S+)\n"
+    r"(?:salt (\S+)\nrow (\S+)\n)?"
+    rf"leaf ({_NUMBER}) of ({_NUMBER})\n((?:\S+\n)*)"
+    r"record (\S+)\n\n"
+)
+_NOTE = re.compile(r"([\s\S]*\n)\n((?:\u2014 [^\s+]+ \S+\n)+)")
+_TLOG_PROOF = re.compile(rf"c2sp\.org/tlog-proof@v1\nindex ({_NUMBER})\n((?:\S+\n)*)\n(.*)", re.DOTALL)
+_EVENT = {"table_id": str, "version": int, "index": int, "id": bytes, "committed_at": datetime, "change_type": str}
+_EVENT |= {"baseline": bool, "changed_columns": list, "row_hash": bytes}
+_RECORD = {"sequence": int, "kind": str, "table_id": str, "version": int, "committed_at": str, "rows": int}
+_RECORD |= {"operation": str, "rows_root": str}
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a proof file holds, not yet checked. ``salt`` and ``row`` are None where the row is not disclosed."""
+
+    event: bytes
+    salt: bytes | None
+    row: bytes | None
+    index: int
+    size: int
+    path: list[bytes]
+    record: bytes
+    sequence: int
+    ledger_path: list[bytes]
+    note: str
+
+
+def read_proof(text: str) -> Proof:
+    if (head := _HEAD.match(text)) is None:
+        raise ProofError("file", "not a proof file, or not all of one")
+    event, salt, row, index, size, path, record = head.groups()
+    return Proof(
+        _unbase64(event),
+        _unbase64(salt, size=16) if salt else None,
+        _unbase64(row) if row else None,
+        int(index),
+        int(size),
+        [_unbase64(line, size=32) for line in path.splitlines()],
+        _unbase64(record),
+        *read_tlog_proof(text[head.end() :]),
+    )
+
+
+def read_tlog_proof(text: str) -> tuple[int, list[bytes], str]:
+    """Index, path and checkpoint of a c2sp.org/tlog-proof; its ``extra`` line, which ours never has, is refused."""
+    if (found := _TLOG_PROOF.fullmatch(text)) is None:
+        raise ProofError("file", "not a c2sp.org/tlog-proof@v1, or not all of one")
+    return int(found[1]), [_unbase64(line, size=32) for line in found[2].splitlines()], found[3]
+
+
+def read_event(data: bytes) -> dict[str, Any]:
+    event = decode(data)
+    if not isinstance(event, dict) or not {**event, "changed_columns": []}.keys() == _EVENT.keys():
+        raise ProofError("file", "the fields of the event are not those of an event")
+    names = event.get("changed_columns", [])
+    if any(type(value) is not _EVENT[field] for field, value in event.items()) or any(
+        type(n) is not str for n in names
+    ):
+        raise ProofError("file", "the fields of the event are of other types than an event's")
+    return event
+
+
+def read_record(data: bytes) -> dict[str, Any]:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(named := dict(pairs)) < len(pairs):
+            raise ValueError("a name twice")
+        return named
+
+    try:
+        record = json.loads(data.decode(), object_pairs_hook=once)
+    except (ValueError, RecursionError):
+        raise ProofError("file", "the ledger record is not JSON with each name once") from None
+    if not isinstance(record, dict) or any(type(record.get(name)) is not kind for name, kind in _RECORD.items()):
+        raise ProofError("file", "the ledger record lacks what a record has")
+    return record
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _unbase64(text: str, *, size: int | None = None, step: str = "file") -> bytes:
+    try:
+        data = base64.b64decode(text, validate=True)
+    except ValueError:
+        data = b""
+    if not data or _base64(data) != text:  # unused bits are zero: one text for one value
+        raise ProofError(step, "malformed base64")
+    if size not in (None, len(data)):
+        raise ProofError(step, f"{len(data)} bytes, where there should be {size}")
+    return data
+
+
+# 5. check ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What is proven. ``row`` is None where the proof does not disclose it; ``steps`` says what was shown, in order."""
+
+    event: dict[str, Any]
+    row: dict[str, Any] | None
+    record: dict[str, Any]
+    checkpoint: Checkpoint
+    signed_by: tuple[str, ...]
+    steps: tuple[str, ...]
+
+
+def check(proof: str | bytes, verifier_keys: Iterable[str], *, origin: str | None = None) -> Checked:
+    """What the proof file proves under these keys, or ProofError with the first step that fails.
+
+    At least one of the keys must have signed. ``origin`` insists on one trail, where a key signs several.
+    """
+    keys = [VerifierKey.parse(key) for key in verifier_keys]
+    try:
+        parts = read_proof((proof if isinstance(proof, bytes) else proof.encode()).decode())
+    except UnicodeError:
+        raise ProofError("file", "the proof file is not UTF-8") from None
+    event, record, row, steps = read_event(parts.event), read_record(parts.record), None, []
+
+    if parts.row is not None and parts.salt is not None:
+        row = decode(parts.row)
+        hashed = sha256(b"CRE1" + parts.salt + parts.row).digest()
+        if not isinstance(row, dict) or hashed != event["row_hash"]:
+            raise ProofError("row", "the row does not belong to the event: it has another hash")
+        steps.append("the row is the one whose hash is in the event")
+
+    time = event["committed_at"].isoformat(timespec="microseconds").replace("+00:00", "Z")
+    kind = "baseline" if event["baseline"] else "commit"
+    if (kind, event["table_id"], event["version"], time) != tuple(
+        record[name] for name in ("kind", "table_id", "version", "committed_at")
+    ):
+        raise ProofError("commit", "the event's kind, table, version or time is not the record's")
+    if parts.index != event["index"]:
+        raise ProofError("commit", "the event's place in the commit is not the one shown")
+    if parts.size != record["rows"]:
+        raise ProofError("commit", "the size of the commit's tree is not the record's number of rows")
+    _check_path("commit", "the event is not in the commit", parts.event, parts.index, parts.size, parts.path,
+                record["rows_root"])  # fmt: skip
+    steps.append(f"the event is change {parts.index + 1} of {parts.size} in the commit that the record tells of")
+
+    text, signers = verify_note(parts.note, keys)
+    seal = read_checkpoint(text)
+    if origin not in (None, seal.origin):
+        raise ProofError("signature", "the checkpoint is that of another trail (origin)")
+    if parts.sequence != record["sequence"]:
+        raise ProofError("ledger", "the record's place in the ledger is not its own sequence")
+    _check_path("ledger", "the record is not in the ledger", parts.record, parts.sequence, seal.size, parts.ledger_path,
+                seal.root.hex())  # fmt: skip
+    steps.append(f"the record is number {parts.sequence + 1} of {seal.size} in the ledger")
+    steps.append(f"the ledger at this size is signed by {', '.join(signers)}")
+    return Checked(event, row, record, seal, signers, tuple(steps))
+
+
+def _check_path(step: str, fault: str, data: bytes, index: int, size: int, path: list[bytes], root: str) -> None:
+    try:
+        found = root_from_path(leaf_hash(data), index, size, path)
+    except ValueError as error:
+        raise ProofError(step, f"{fault}: {error}") from None
+    if found.hex() != root:
+        raise ProofError(step, f"{fault}: its path leads to another root")
+
+
+# 6. command ----------------------------------------------------------------------------------------------------------
+
+NOT_PROVEN = (
+    "that the source told the truth: rows, times, users and tickets are taken from it as they were",
+    "that others were shown the same trail: compare origin, size and root with a checkpoint kept elsewhere",
+    "when the trail was signed: a checkpoint has no time; the one published elsewhere has",
+    "anything of other changes, before this one, after it or beside it",
+)
+
+
+def report(checked: Checked, *, show_row: bool) -> dict[str, Any]:
+    """What is proven and what is not, ready for JSON; with the row's values only where they are asked for."""
+    seal = checked.checkpoint
+    return {
+        "proven": True,
+        "event": _plain({"changed_columns": None, **checked.event}),
+        "row": _plain(checked.row) if show_row else None,
+        "row_disclosed": checked.row is not None,
+        "record": checked.record,
+        "checkpoint": {"origin": seal.origin, "size": seal.size, "root": _base64(seal.root)},
+        "signed_by": checked.signed_by,
+        "because": checked.steps,
+        "not_proven": NOT_PROVEN,
+    }
+
+
+def as_text(proven: dict[str, Any]) -> str:
+    """A report for people."""
+    event, record, columns = proven["event"], proven["record"], proven["event"]["changed_columns"]
+    facts = {
+        "table": event["table_id"],
+        "version": f"{event['version']}, committed {record['committed_at']}",
+        "change": event["change_type"] + (" (baseline: what the trail began with)" if event["baseline"] else ""),
+        "columns changed": None if columns is None else ", ".join(columns) or "none",
+        **{name: record.get(name) for name in ("operation", "user", "job", "run", "ticket", "purpose", "approver")},
+        "trail": "{origin}, {size} records, root {root}".format(**proven["checkpoint"]),
+        **{f"row.{name}": json.dumps(value, ensure_ascii=False) for name, value in (proven["row"] or {}).items()},
+    }
+    if proven["row"] is None:
+        facts["row"] = "in the proof; --show-row prints it" if proven["row_disclosed"] else "not disclosed by the proof"
+    lines = ["PROVEN", *(f"  {name:<16} {fact}" for name, fact in facts.items() if fact is not None)]
+    lines += ["because", *(f"  {step}" for step in proven["because"])]
+    return "\n".join(map(_shown, [*lines, "it does not prove", *(f"  {gap}" for gap in proven["not_proven"])]))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal) or value != value or value in (float("inf"), float("-inf")):
+        return str(value)
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def _shown(line: str) -> str:
+    """What a file says, without what would steer a terminal."""
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in line)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Checks the proof that one change stands in a sealed audit trail.")
+    parser.add_argument("proof", type=Path, help="the proof file")
+    parser.add_argument("--key", action="append", required=True, help="the trail's verifier key; may be given again")
+    parser.add_argument("--origin", help="the trail that it has to be")
+    parser.add_argument("--show-row", action="store_true", help="print the row's values, where the proof has them")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    asked = parser.parse_args(arguments)
+    try:
+        proven = report(check(asked.proof.read_bytes(), asked.key, origin=asked.origin), show_row=asked.show_row)
+    except OSError as error:
+        parser.error(f"{asked.proof}: {error.strerror}")
+    except ProofError as error:
+        if error.step == "key":
+            parser.error(f"--key: {error}")
+        failed = {"proven": False, "step": error.step, "reason": str(error)}
+        print(json.dumps(failed) if asked.json else _shown(f"NOT PROVEN ({error.step}): {error}"))
+        return 1
+    print(json.dumps(proven, indent=2) if asked.json else as_text(proven))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
