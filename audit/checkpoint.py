@@ -20,7 +20,7 @@ from typing import Protocol
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from audit.errors import AnchorUnavailable, ForkedTrail
-from audit.proof import Checkpoint, ProofError, VerifierKey, read_checkpoint, read_note
+from audit.proof import Checkpoint, ProofError, VerifierKey, base64_text, read_checkpoint, read_note
 from cdf.errors import ConfigError
 
 __all__ = ["Anchor", "FileAnchor", "Signer", "merged"]
@@ -87,15 +87,15 @@ class Signer:
         return VerifierKey(self.name, self._key().public_key().public_bytes_raw())
 
     def secret(self) -> str:
-        return "+".join(("PRIVATE+KEY", self.name, self.verifier.id.hex(), _base64(b"\x01" + self._seed)))
+        return "+".join(("PRIVATE+KEY", self.name, self.verifier.id.hex(), base64_text(b"\x01" + self._seed)))
 
     def sign(self, checkpoint: Checkpoint) -> str:
         """A signed note."""
-        text = f"{checkpoint.origin}\n{checkpoint.size}\n{_base64(checkpoint.root)}\n"
+        text = f"{checkpoint.origin}\n{checkpoint.size}\n{base64_text(checkpoint.root)}\n"
         if read_checkpoint(text) != checkpoint:
             raise ValueError(f"no checkpoint can have the origin {checkpoint.origin!r}")
         signature = self.verifier.id + self._key().sign(text.encode())
-        return f"{text}\n\u2014 {self.name} {_base64(signature)}\n"
+        return f"{text}\n\u2014 {self.name} {base64_text(signature)}\n"
 
     def _key(self) -> Ed25519PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(self._seed)
@@ -108,10 +108,6 @@ def merged(note: str, other: str) -> str:
         raise ValueError("two notes with different texts cannot become one")
     lines = signatures.splitlines() + other.rpartition("\n\n")[2].splitlines()
     return text + blank + "\n".join(dict.fromkeys(lines)) + "\n"
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
 
 
 # ── anchors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -150,7 +146,8 @@ class FileAnchor:
         self._directory = directory
 
     def publish(self, origin: str, note: str) -> None:
-        checkpoint = read_checkpoint(read_note(note)[0])
+        text = read_note(note)[0]
+        checkpoint = read_checkpoint(text)
         if checkpoint.origin != origin:
             raise ValueError("the checkpoint is of another origin")
         with self._reachable():
@@ -172,7 +169,7 @@ class FileAnchor:
                         temporary.unlink(missing_ok=True)
             # Also for one that was there: whoever wrote it may have died before it was durable
             _durable(folder)
-            if _text(file) != read_note(note)[0]:
+            if _text(file) != text:
                 raise self._forked(checkpoint, "holds another checkpoint of the same size")
 
     def latest(self, origin: str) -> str | None:

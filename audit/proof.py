@@ -122,7 +122,7 @@ class VerifierKey:
         return sha256(self.name.encode() + b"\n\x01" + self.public).digest()[:4]
 
     def __str__(self) -> str:
-        return "+".join((self.name, self.id.hex(), _base64(b"\x01" + self.public)))
+        return "+".join((self.name, self.id.hex(), base64_text(b"\x01" + self.public)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +337,7 @@ def read_record(data: bytes) -> dict[str, Any]:
     return record
 
 
-def _base64(data: bytes) -> str:
+def base64_text(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
@@ -346,7 +346,7 @@ def _unbase64(text: str, *, size: int | None = None, step: str = "file") -> byte
         data = base64.b64decode(text, validate=True)
     except ValueError:
         data = b""
-    if not data or _base64(data) != text:  # unused bits are zero: one text for one value
+    if not data or base64_text(data) != text:  # unused bits are zero: one text for one value
         raise ProofError(step, "malformed base64")
     if size not in (None, len(data)):
         raise ProofError(step, f"{len(data)} bytes, where there should be {size}")
@@ -442,7 +442,7 @@ def report(checked: Checked, *, show_row: bool) -> dict[str, Any]:
         "row": _plain(checked.row) if show_row else None,
         "row_disclosed": checked.row is not None,
         "record": checked.record,
-        "checkpoint": {"origin": seal.origin, "size": seal.size, "root": _base64(seal.root)},
+        "checkpoint": {"origin": seal.origin, "size": seal.size, "root": base64_text(seal.root)},
         "signed_by": checked.signed_by,
         "because": checked.steps,
         "not_proven": NOT_PROVEN,

@@ -198,11 +198,9 @@ _TOKEN = (
     r"|(?P<quoted>x?'(?:[^'\\]|\\.|'')*(?:'|\Z)|\"(?:[^\"\\]|\\.|\"\")*(?:\"|\Z)|`[^`]*(?:`|\Z))"
     r"|(?P<word>\w+)|(?P<space>\s+)|(?P<symbol>{symbols})|(?P<other>.)"
 )
+# How long a list is, or of how many words a name, is nobody's business
 _TIDY = (
-    (
-        re.compile(r"\?(?:[\s,.+\-*/%]*\?)+"),
-        "?",
-    ),  # how long a list is, or of how many words a name, is nobody's business
+    (re.compile(r"\?(?:[\s,.+\-*/%]*\?)+"), "?"),
     (re.compile(r"(^|[=<>(,]\s*)[-+]\s*\?"), r"\1?"),
     (re.compile(r"\b(in|inset)(\s*)\([^()]*\)", re.IGNORECASE), r"\1\2(?)"),
 )

@@ -7,11 +7,10 @@ its path in the piece, followed by the path of the piece.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
-from audit.proof import Proof, node_hash
+from audit.proof import Proof, base64_text, node_hash
 
 __all__ = [
     "EMPTY_ROOT",
@@ -119,13 +118,14 @@ class CompactRange:
 
 def make_proof(parts: Proof) -> str:
     """The text of a proof file, which ``proof.check`` takes. Nothing is checked here."""
-    lines = ["deltarelay-audit-proof v1", f"event {_base64(parts.event)}"]
+    lines = ["deltarelay-audit-proof v1", f"event {base64_text(parts.event)}"]
     if parts.salt is not None and parts.row is not None:
-        lines += [f"salt {_base64(parts.salt)}", f"row {_base64(parts.row)}"]
-    lines += [f"leaf {parts.index} of {parts.size}", *map(_base64, parts.path), f"record {_base64(parts.record)}", ""]
-    lines += ["c2sp.org/tlog-proof@v1", f"index {parts.sequence}", *map(_base64, parts.ledger_path), ""]
+        lines += [f"salt {base64_text(parts.salt)}", f"row {base64_text(parts.row)}"]
+    lines += [
+        f"leaf {parts.index} of {parts.size}",
+        *map(base64_text, parts.path),
+        f"record {base64_text(parts.record)}",
+        "",
+    ]
+    lines += ["c2sp.org/tlog-proof@v1", f"index {parts.sequence}", *map(base64_text, parts.ledger_path), ""]
     return "\n".join(lines) + "\n" + parts.note
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()

@@ -67,6 +67,12 @@ def position(pg: Pg, table: str = "target") -> int | None:
     return rows[0][0] if rows else None
 
 
+def left_of(pg: Pg, sink: PostgresSink) -> list[str]:
+    """Tables and indexes that the sinks of this target keep for the time of a step, by name."""
+    named = "select relname from pg_class where relname ~ %s and relkind in ('r', 'i') order by relname"
+    return [name for (name,) in pg.query(named, f"^(stage|load|ahead)_{sink._session._tag}_")]
+
+
 class QueryTable:
     """A source whose rows are a query's, for values that rows of Python cannot carry."""
 

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, Producer
 from cdf.errors import ConfigError
 from infra import embedded_kafka
 from infra.embedded_kafka import EmbeddedKafka
+from tests.acceptance.commands import wait_for
 from tests.docs.test_how_to import run as run_page
 from tests.fixtures.fix_kafka import JAVA_OPTIONS, Kafka
 from tests.fixtures.fix_spark import missing_service
@@ -70,18 +71,12 @@ def answers(bootstrap: str) -> bool:
 
 
 def wait_until_gone(bootstrap: str) -> None:
-    deadline = time.monotonic() + 60
-    while answers(bootstrap):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_for(lambda: not answers(bootstrap), "the broker to be gone", seconds=60)
 
 
 def wait_until_ended(server: EmbeddedKafka) -> None:
     """A process shuts its ports before it is gone."""
-    deadline = time.monotonic() + 60
-    while server.running():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_for(lambda: not server.running(), "the process to end", seconds=60)
 
 
 def test_what_is_written_is_read(kafka: Kafka) -> None:

@@ -17,7 +17,7 @@ from connectors.postgres.ahead import Ahead
 from connectors.postgres.staging import Staged
 from tests.acceptance.commands import wait_for
 from tests.fixtures.fix_postgres import Pg
-from tests.integration.postgres_case import loaded, names, people, person, position, sink_of
+from tests.integration.postgres_case import left_of, loaded, names, people, person, position, sink_of
 
 A, B, C = person(1, "a"), person(2, "b"), person(3, "c")
 A2, B2 = person(1, "a2"), person(2, "b2")
@@ -46,13 +46,8 @@ def third(table: SampleTable) -> Window:
     return table.window(3, [insert(C), delete(A2), update(B, B2)])
 
 
-def staging_tables(pg: Pg, sink: PostgresSink) -> list[str]:
-    tables = "select tablename from pg_tables where schemaname = 'deltarelay' and tablename ~ %s"
-    return [name for (name,) in pg.query(tables, f"^(stage|ahead)_{sink._session._tag}_")]
-
-
 def staged_rows(pg: Pg, sink: PostgresSink) -> int:
-    return sum(pg.query(f"select count(*) from deltarelay.{name}")[0][0] for name in staging_tables(pg, sink))
+    return sum(pg.query(f"select count(*) from deltarelay.{name}")[0][0] for name in left_of(pg, sink))
 
 
 def test_it_is_applied_in_its_turn(spark: SparkSession, pg: Pg, results: list[Staged | None]) -> None:
@@ -167,5 +162,5 @@ def test_closing_ends_it_and_leaves_nothing(spark: SparkSession, pg: Pg) -> None
         wait_for(spark.sparkContext.statusTracker().getActiveJobsIds, "the next window to be under way")
         sink.close()
         assert not ahead._thread.is_alive()
-    assert staging_tables(pg, sink) == []
+    assert left_of(pg, sink) == []
     assert (names(pg), position(pg)) == ({1: "a2", 2: "b"}, 2)

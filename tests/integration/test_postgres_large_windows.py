@@ -13,7 +13,7 @@ from connectors.postgres import PostgresSink, large, reload
 from connectors.postgres.modes import Modes
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
-from tests.integration.postgres_case import sink_of
+from tests.integration.postgres_case import left_of, sink_of
 
 Setup = Callable[[Pg], object]
 
@@ -123,5 +123,4 @@ def test_a_reader_in_the_way_makes_it_the_changes(
     assert (result.copies, result.updates, result.position) == (0, 19, 4)
     assert relation(pg) == before
     assert pipeline.verify().equal
-    staged = "select relname from pg_class where relname ~ %s and relkind = 'r'"
-    assert pg.query(staged, f"^(stage|load)_{sink_of(pg)._session._tag}_") == []
+    assert left_of(pg, sink_of(pg)) == []

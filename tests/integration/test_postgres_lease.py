@@ -19,7 +19,7 @@ from connectors.postgres.apply import WindowWriter
 from infra.embedded_postgres import EmbeddedPostgres
 from tests.acceptance.commands import wait_for
 from tests.fixtures.fix_postgres import Pg
-from tests.integration.postgres_case import loaded, names, opened, people, person, position, sink_of
+from tests.integration.postgres_case import left_of, loaded, names, opened, people, person, position, sink_of
 
 A, B = person(1, "a"), person(2, "b")
 
@@ -86,8 +86,7 @@ def test_a_dead_runner_is_succeeded_within_one_lease(spark: SparkSession, pg: Pg
             assert left - 0.1 < waited < left + 20
             successor.apply(table.window(2, [insert(B)]))
     assert names(pg) == {1: "a", 2: "b"}
-    staged = "select relname from pg_class where relname ~ %s and relkind = 'r'"
-    assert pg.query(staged, f"^(stage|load)_{successor._session._tag}_") == []
+    assert left_of(pg, successor) == []
 
 
 def test_a_closed_runner_is_succeeded_at_once(spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch) -> None:

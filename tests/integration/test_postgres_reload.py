@@ -24,7 +24,7 @@ from connectors.postgres import PostgresSink, merge, reload
 from connectors.postgres import position as positions
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
-from tests.integration.postgres_case import loaded, names, opened, people, person, position, sink_of, tells
+from tests.integration.postgres_case import left_of, loaded, names, opened, people, person, position, sink_of, tells
 
 A, B = person(1, "a"), person(2, "b")
 AFTER = [person(2, "bb"), person(3, "c")]
@@ -48,11 +48,6 @@ def reloaded(pg: Pg, table: SampleTable, rows: Sequence[Row] = AFTER, version: i
 def filled(pg: Pg, table: SampleTable) -> None:
     with loaded(pg, table, [A, B]):
         pass
-
-
-def left_in_ours(pg: Pg) -> list[tuple[Any, ...]]:
-    named = "select relname from pg_class where relname ~ %s and relkind in ('r', 'i')"
-    return pg.query(named, f"^load_{sink_of(pg)._session._tag}_")
 
 
 # ── the swap ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -118,7 +113,7 @@ def test_everything_but_the_rows_survives(spark: SparkSession, pg: Pg) -> None:
         assert pg.query("select count(*) from pg_stats where tablename = 'target' and schemaname = '{schema}'") != [
             (0,)
         ]
-        assert (position(pg), left_in_ours(pg)) == (9, [])
+        assert (position(pg), left_of(pg, sink_of(pg))) == (9, [])
         with opened(pg, table.source()) as sink:
             sink.apply(table.window(10, [insert(person(4, "d"))]))
         assert names(pg) == {2: "bb", 3: "c", 4: "d"}
@@ -286,7 +281,7 @@ def test_a_row_that_a_constraint_refuses_leaves_everything(spark: SparkSession, 
     with pytest.raises(RowRejected, match="short") as found:
         reloaded(pg, table)
     assert "bb" not in tells(found.value)
-    assert (names(pg), position(pg), left_in_ours(pg)) == ({1: "a", 2: "b"}, 1, [])
+    assert (names(pg), position(pg), left_of(pg, sink_of(pg))) == ({1: "a", 2: "b"}, 1, [])
 
 
 # ── the merge ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -331,7 +326,7 @@ def test_what_hangs_on_the_table_stays(spark: SparkSession, pg: Pg, kind: str) -
         assert "merge" in applied.seconds
         assert pg.query("select 'target'::regclass::oid") == before
         assert names(pg) == {2: "bb", 3: "c"}
-        assert (position(pg), left_in_ours(pg)) == (9, [])
+        assert (position(pg), left_of(pg, sink_of(pg))) == (9, [])
         assert applied.inserts == 2
     finally:
         pg.query("drop publication if exists pub_{schema}")
@@ -442,9 +437,9 @@ def test_a_reload_that_dies_leaves_the_old_or_the_new(
         pg.query("update deltarelay.position set lease_until = null where target = %s", f"{pg.schema}.target")
     new = moment == "after the commit"
     assert (names(pg), position(pg)) == (({2: "bb", 3: "c"}, 9) if new else ({1: "a", 2: "b"}, 1))
-    assert bool(left_in_ours(pg)) is not new
+    assert bool(left_of(pg, sink_of(pg))) is not new
     with opened(pg, table.source()):
-        assert left_in_ours(pg) == [], "the next open sweeps"
+        assert left_of(pg, sink_of(pg)) == [], "the next open sweeps"
     reloaded(pg, table)
     assert (names(pg), position(pg)) == ({2: "bb", 3: "c"}, 9)
 

@@ -16,7 +16,7 @@ from cdf.sink import Position, Source
 from cdf.testing import SampleTable, delete, insert, update
 from connectors.postgres import PostgresSink
 from tests.fixtures.fix_postgres import Pg
-from tests.integration.postgres_case import loaded, names, opened, people, person, sink_of
+from tests.integration.postgres_case import left_of, loaded, names, opened, people, person, sink_of
 
 A, B = person(1, "a"), person(2, "b")
 WIDE = StructType().add("id", "long").add("name", "string").add("sum", "decimal(10,2)").add("at", "timestamp")
@@ -39,8 +39,7 @@ def test_the_target_is_made_with_its_key_and_room_on_its_pages(spark: SparkSessi
     for statement in ("drop table target", *applied.ddl):  # what it says is what it does
         pg.query(statement)
     assert pg.query(keys + " and contype = 'p'") == [("target_pkey", "PRIMARY KEY (id)")]
-    staged = "select relname from pg_class where relname ~ %s and relkind = 'r'"
-    assert pg.query(staged, f"^(stage|load)_{sink._session._tag}_") == []
+    assert left_of(pg, sink) == []
 
 
 def test_an_empty_table_is_filled_and_stays_what_it_was(spark: SparkSession, pg: Pg) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from infra.config.load import load
 from infra.preflight import connect
 from infra.status import pipeline_status
 from infra.storage.options import spark_conf
-from tests.acceptance.commands import change
+from tests.acceptance.commands import change, wait_for
 from tests.fixtures.fix_aws import KEY_ID, SECRET, Aws
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import setting
@@ -99,7 +98,7 @@ def test_from_an_empty_bucket_to_a_followed_table(spark: SparkSession, aws: Aws,
     place = f"s3a://{aws.bucket}/checkpoints"
     handle = pipeline.follow(checkpoint=place, trigger={"processingTime": "0 seconds"})
     try:
-        until(lambda: handle.status().state == "following")
+        wait_for(lambda: handle.status().state == "following", "the follower to have caught up")
         assert keys(aws, "checkpoints/")
         change(
             spark,
@@ -108,7 +107,7 @@ def test_from_an_empty_bucket_to_a_followed_table(spark: SparkSession, aws: Aws,
             "vacuum {t}",
         )
         latest = feed.log.latest()
-        until(lambda: handle.status().position == latest)
+        wait_for(lambda: handle.status().position == latest, "the last version")
     finally:
         handle.stop()
     handle.await_termination()
@@ -163,11 +162,3 @@ def test_a_promise_that_somebody_else_breaks_is_told(spark: SparkSession, aws: A
 
     with pytest.raises(SourceError, match="another writer has overwritten it"):
         alone(spark, log, "test", overwritten)
-
-
-def until(reached: object) -> None:
-    assert callable(reached)
-    deadline = time.monotonic() + 240
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
