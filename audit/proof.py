@@ -267,8 +267,8 @@ _NOTE = re.compile(r"([\s\S]*\n)\n((?:\u2014 [^\s+]+ \S+\n)+)")
 _TLOG_PROOF = re.compile(rf"c2sp\.org/tlog-proof@v1\nindex ({_NUMBER})\n((?:\S+\n)*)\n(.*)", re.DOTALL)
 _EVENT = {"table_id": str, "version": int, "index": int, "id": bytes, "committed_at": datetime, "change_type": str}
 _EVENT |= {"baseline": bool, "changed_columns": list, "row_hash": bytes}
-_RECORD = {"sequence": int, "kind": str, "table_id": str, "version": int, "committed_at": str, "rows": int}
-_RECORD |= {"operation": str, "rows_root": str}
+_RECORD = {"sequence": int, "kind": str, "table_id": str, "version": int, "rows": int, "rows_root": str}
+_PERHAPS = {"committed_at": str, "operation": str}  # what a source's log does not always tell is null
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +312,8 @@ def read_tlog_proof(text: str) -> tuple[int, list[bytes], str]:
 
 def read_event(data: bytes) -> dict[str, Any]:
     event = decode(data)
-    if not isinstance(event, dict) or not {**event, "changed_columns": []}.keys() == _EVENT.keys():
+    absent = {"changed_columns": None, "committed_at": None}
+    if not isinstance(event, dict) or not {**absent, **event}.keys() == _EVENT.keys():
         raise ProofError("file", "the fields of the event are not those of an event")
     names = event.get("changed_columns", [])
     if any(type(value) is not _EVENT[field] for field, value in event.items()) or any(
@@ -332,7 +333,11 @@ def read_record(data: bytes) -> dict[str, Any]:
         record = json.loads(data.decode(), object_pairs_hook=once)
     except (ValueError, RecursionError):
         raise ProofError("file", "the ledger record is not JSON with each name once") from None
-    if not isinstance(record, dict) or any(type(record.get(name)) is not kind for name, kind in _RECORD.items()):
+    if (
+        not isinstance(record, dict)
+        or any(type(record.get(name)) is not kind for name, kind in _RECORD.items())
+        or any(name not in record or type(record[name]) not in (kind, type(None)) for name, kind in _PERHAPS.items())
+    ):
         raise ProofError("file", "the ledger record lacks what a record has")
     return record
 
@@ -387,7 +392,8 @@ def check(proof: str | bytes, verifier_keys: Iterable[str], *, origin: str | Non
             raise ProofError("row", "the row does not belong to the event: it has another hash")
         steps.append("the row is the one whose hash is in the event")
 
-    time = event["committed_at"].isoformat(timespec="microseconds").replace("+00:00", "Z")
+    at = event.get("committed_at")
+    time = None if at is None else at.isoformat(timespec="microseconds").replace("+00:00", "Z")
     kind = "baseline" if event["baseline"] else "commit"
     if (kind, event["table_id"], event["version"], time) != tuple(
         record[name] for name in ("kind", "table_id", "version", "committed_at")
@@ -438,7 +444,7 @@ def report(checked: Checked, *, show_row: bool) -> dict[str, Any]:
     seal = checked.checkpoint
     return {
         "proven": True,
-        "event": _plain({"changed_columns": None, **checked.event}),
+        "event": _plain({"changed_columns": None, "committed_at": None, **checked.event}),
         "row": _plain(checked.row) if show_row else None,
         "row_disclosed": checked.row is not None,
         "record": checked.record,
@@ -454,7 +460,7 @@ def as_text(proven: dict[str, Any]) -> str:
     event, record, columns = proven["event"], proven["record"], proven["event"]["changed_columns"]
     facts = {
         "table": event["table_id"],
-        "version": f"{event['version']}, committed {record['committed_at']}",
+        "version": f"{event['version']}, committed {record['committed_at'] or 'at a time that is not known'}",
         "change": event["change_type"] + (" (baseline: what the trail began with)" if event["baseline"] else ""),
         "columns changed": None if columns is None else ", ".join(columns) or "none",
         **{name: record.get(name) for name in ("operation", "user", "job", "run", "ticket", "purpose", "approver")},

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-__all__ = ["Json", "canonical_json", "cleaned_expression", "cleaned_parameters", "told_in"]
+__all__ = ["Json", "canonical_json", "cleaned_expression", "cleaned_parameters", "text_of", "told_in"]
 
 Clean: TypeAlias = Callable[[str], str]
 Json: TypeAlias = "bool | int | str | list[Json] | dict[str, Json] | None"
@@ -57,13 +57,18 @@ def told_in(user_metadata: str | None) -> dict[str, str]:
     """Who may know why: ticket, purpose, job, run and approver, as far as ``userMetadata`` is JSON and has them."""
     try:
         said = json.loads(user_metadata or "{}")
-    except (ValueError, RecursionError):
+    except (TypeError, ValueError, RecursionError):
         return {}
     if not isinstance(said, dict):
         return {}
     # A ticket's number is often written as a number
     told = {name: said.get(name) for name in _TOLD if type(said.get(name)) in (str, int)}
     return {name: _unicode(str(value))[:_TOLD_LENGTH] for name, value in told.items() if value != ""}
+
+
+def text_of(value: Any) -> str | None:
+    """A name that somebody else has written: a text that JSON can hold, whatever it was."""
+    return None if value is None else _unicode(str(value))[:_TOLD_LENGTH]
 
 
 def _unicode(text: str) -> str:

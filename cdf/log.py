@@ -213,6 +213,11 @@ class TableLog:
         with self._readable():
             return int(self._snapshot_at(version).sizeInBytes())
 
+    def transaction(self, application: str) -> int | None:
+        """The newest version that writers with this ``txnAppId`` have written, now; None: none has."""
+        found = self._snapshot().transactions().get(application)
+        return int(found.get()) if found.isDefined() else None
+
     def _snapshot_at(self, version: int) -> Any:
         try:
             with self._readable():

@@ -449,9 +449,12 @@ class Pipeline:
             table_id, latest = self.feed.log.metadata().table_id, self.feed.log.latest(anew=False)
         if position.table_id is not None and position.table_id != table_id:
             raise self._replaced("is another table than the one the target was filled from")
-        if position.version is not None and position.version > latest:
+        stands, how = position.version, "stands at"
+        if position.pending is not None and position.pending.last > latest:
+            stands, how = position.pending.last, "has begun"
+        if stands is not None and stands > latest:
             raise VersionNotFound(
-                f"the target stands at version {position.version}, but {self.feed.table} ends at {latest}: "
+                f"the target {how} version {stands}, but {self.feed.table} ends at {latest}: "
                 "the source was restored from an older copy",
                 hint="bring the source's newer commits back, or make the target anew: "
                 f"`deltarelay run --reload -p {self.name}`",

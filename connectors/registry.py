@@ -18,13 +18,28 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pydantic import BaseModel
 
     from cdf.sink import Sink
 
-__all__ = ["BUILT_IN", "ENTRY_POINT_GROUP", "NamesTarget", "SinkKind", "sink_kind", "sink_kinds"]
+__all__ = [
+    "BUILT_IN",
+    "ENTRY_POINT_GROUP",
+    "AsksAround",
+    "NamesTarget",
+    "SinkKind",
+    "Surroundings",
+    "sink_kind",
+    "sink_kinds",
+]
 
-BUILT_IN = {"kafka": "connectors.kafka.config:KAFKA", "postgres": "connectors.postgres.config:POSTGRES"}
+BUILT_IN = {
+    "delta_audit": "connectors.delta_audit.config:DELTA_AUDIT",
+    "kafka": "connectors.kafka.config:KAFKA",
+    "postgres": "connectors.postgres.config:POSTGRES",
+}
 ENTRY_POINT_GROUP = "deltarelay.sinks"
 
 
@@ -64,6 +79,29 @@ class NamesTarget(Protocol):
     """
 
     def target(self, options: Any) -> str: ...
+
+
+class Surroundings(Protocol):
+    """What a kind may ask of the rest of the configuration."""
+
+    def connection(self, name: str, kind: str) -> Any:
+        """The settings of the connection of that name. Raises ConfigError where there is none, or one of another kind."""
+        ...
+
+    def s3_client(self, bucket: str) -> Any:
+        """A boto3 client, with the credentials and the endpoint that the file has for that bucket."""
+        ...
+
+    def delta_rs_options(self, address: str) -> Mapping[str, str] | None:
+        """What delta-rs is to be told to read a table there; asks its bucket first."""
+        ...
+
+
+@runtime_checkable
+class AsksAround(Protocol):
+    """Optional power of a kind: make its sink with what stands elsewhere in the configuration, in place of ``build``."""
+
+    def build_among(self, connection: Any, options: Any, *, pipeline: str, among: Surroundings) -> Sink: ...
 
 
 def sink_kinds() -> dict[str, SinkKind]:

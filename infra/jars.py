@@ -148,8 +148,10 @@ def in_ivy(ivy: Path, package: str) -> Path | None:
 
 
 def uses_s3(project: Project) -> bool:
-    """Whether a source is on S3, or the file has a ``storage`` block: somebody means to use it."""
-    return "storage" in project.model_fields_set or any(is_s3(one.source.table) for one in project.pipelines.values())
+    """Whether a source or a target's folder is on S3, or the file has a ``storage`` block: somebody means to use it."""
+    sources = [one.source.table for one in project.pipelines.values()]
+    folders = [getattr(one.settings, "path", None) for one in project.connections.values()]
+    return "storage" in project.model_fields_set or any(is_s3(str(one)) for one in (*sources, *folders))
 
 
 def storage_of(project: Project | None, tables: Sequence[str] = ()) -> Storage | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from infra.storage.model import Storage
 
-__all__ = ["Column", "SourceTable", "is_catalog_name", "open_source"]
+__all__ = ["Column", "SourceTable", "is_catalog_name", "open_source", "reach"]
 
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
 _CREDENTIALS = re.compile(r"://[^@\s]*@")
@@ -77,7 +77,7 @@ def open_source(address: str, storage: Storage | None = None) -> SourceTable:
     shown = _CREDENTIALS.sub("://***@", address)
     if "://" not in address and not Path(address).is_dir():
         raise TableNotFound(f"there is no folder {shown}", hint="correct the path, and check the rights on it")
-    address, options = _reach(address, storage)
+    address, options = reach(address, storage)
     try:
         table = DeltaTable(address, storage_options=options)
         metadata, schema = table.metadata(), table.schema()
@@ -114,8 +114,8 @@ def unreadable(address: str, error: Exception) -> CdfError:
     )
 
 
-def _reach(address: str, storage: Storage | None) -> tuple[str, dict[str, str] | None]:
-    """delta-rs' options for a table on S3, once its bucket has answered: delta-rs itself would try for minutes."""
+def reach(address: str, storage: Storage | None) -> tuple[str, dict[str, str] | None]:
+    """Address and options for delta-rs; of S3 once its bucket has answered: delta-rs itself would try for minutes."""
     if not is_s3(address):
         return address, None
     from infra.storage.model import Storage

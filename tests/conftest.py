@@ -10,4 +10,5 @@ pytest_plugins = [
     "tests.fixtures.fix_s3_writers",
     "tests.fixtures.fix_pgbouncer",
     "tests.fixtures.fix_spread",
+    "tests.fixtures.fix_trail",
 ]

@@ -6,13 +6,12 @@ whether the topic was compacted meanwhile: of each key the last record stays.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from cdf.canonical import BUCKET, KEY_DIGEST, KEY_TEXT, ROW_DIGEST, checksum, digests
 from cdf.errors import VerificationError
-from cdf.sink import BucketDigest, Position, RowDigest
+from cdf.image import FrameImage
 from connectors.kafka.client import Cluster, Reader
 from connectors.kafka.errors import from_task, in_words
 from connectors.kafka.json_form import parsed, wire_type
@@ -22,17 +21,18 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
     from pyspark.sql import DataFrame
 
-    from cdf.sink import Source
+    from cdf.sink import Position, Source
     from connectors.kafka.envelope import EventFormat
 
 __all__ = ["KafkaImage", "newest_version"]
 
+T = TypeVar("T")
 _RECORD = "key binary, value binary, at long, version long"
 _BATCH = 10_000
 
 
-class KafkaImage:
-    """Implements ``cdf.sink.Image``."""
+class KafkaImage(FrameImage):
+    """The rows that a compacted topic leaves."""
 
     def __init__(
         self,
@@ -43,48 +43,14 @@ class KafkaImage:
         source: Source,
         format: EventFormat,
     ) -> None:
-        self._cluster, self._topic, self._ends = cluster, topic, tuple(ends)
-        self._position, self._source, self._format = position, source, format
-        self._rows: DataFrame | None = None
+        super().__init__(position, source)
+        self._cluster, self._topic, self._ends, self._format = cluster, topic, tuple(ends), format
 
-    @property
-    def position(self) -> Position:
-        return self._position
-
-    def row_count(self) -> int:
-        return int(self._done(lambda: self._folded().count()))
-
-    def digest(self, buckets: int) -> Mapping[int, BucketDigest]:
-        from pyspark.sql import functions as F
-
-        hashed = self._digests(buckets, show_keys=False)
-        found = self._done(
-            lambda: hashed.groupBy(BUCKET).agg(F.count("*").alias("rows"), checksum().alias("checksum")).collect()
-        )
-        return {row[BUCKET]: BucketDigest(int(row["rows"]), int(row["checksum"])) for row in found}
-
-    def rows(self, buckets: int, chosen: Collection[int], *, show_keys: bool) -> Iterator[RowDigest]:
-        from pyspark.sql import functions as F
-
-        hashed = self._digests(buckets, show_keys=show_keys).where(F.col(BUCKET).isin(list(chosen)))
-        for row in self._done(hashed.collect):
-            yield RowDigest(row[KEY_DIGEST], row[ROW_DIGEST], row[KEY_TEXT])
-
-    def close(self) -> None:
-        rows, self._rows = self._rows, None
-        if rows is not None:
-            rows.unpersist()
-
-    def _digests(self, buckets: int, *, show_keys: bool) -> DataFrame:
-        return digests(self._folded(), self._source.schema, self._source.key, buckets, show_keys=show_keys)
-
-    def _folded(self) -> DataFrame:
-        """The row of each key whose last record is no tombstone, with the source's columns. Kept: it is asked for thrice."""
+    def frame(self) -> DataFrame:
+        """The row of each key whose last record is no tombstone, with the source's columns."""
         from pyspark.sql import functions as F
         from pyspark.sql import types as T
 
-        if self._rows is not None:
-            return self._rows
         schema, format = self._source.schema, self._format
         wire = wire_type(schema, connect=format.schemas)
         assert isinstance(wire, T.StructType)
@@ -103,13 +69,12 @@ class KafkaImage:
         columns = [
             parsed(F.col("row").getField(field.name), field.dataType).alias(field.name) for field in schema.fields
         ]
-        self._rows = rows.select(*columns).persist()
-        return self._rows
+        return rows.select(*columns)
 
     def _records(self) -> DataFrame:
         return _records(self._cluster, self._topic, self._ends)
 
-    def _done(self, job: Any) -> Any:
+    def done(self, job: Callable[[], T]) -> T:
         try:
             return job()
         except Exception as error:

@@ -12,6 +12,7 @@ import typer
 
 from cdf.errors import CdfError
 from infra.cli import (
+    audit,
     deadletter,
     demo,
     doctor,
@@ -32,7 +33,7 @@ from infra.logs import configure
 
 __all__ = ["app", "main"]
 
-_GROUPS = {"deadletter", "feed", "jars", "position", "storage"}
+_GROUPS = {"audit", "deadletter", "feed", "jars", "position", "storage"}
 _RESUME = "what was applied stays and the position is intact: run again to go on"
 
 app = typer.Typer(
@@ -73,6 +74,7 @@ app.command("run")(run.run)
 app.command("status")(status.status)
 app.command("runs")(runs.runs)
 app.command("verify")(verify.verify)
+app.add_typer(audit.app, name="audit")
 app.add_typer(position.app, name="position")
 app.add_typer(deadletter.app, name="deadletter")
 app.add_typer(jars.app, name="jars")

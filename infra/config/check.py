@@ -35,13 +35,17 @@ class _Unjudged(BaseModel):
 class Check:
     """The checks of one parsed file. Each part is checked even where others have faults."""
 
-    def __init__(self, document: Document, report: Report, data: dict[str, Any], failed: frozenset[Path]) -> None:
+    def __init__(
+        self, document: Document, report: Report, data: dict[str, Any], failed: frozenset[Path], folder: FilePath
+    ) -> None:
+        """``folder``: where relative paths start."""
+        self.folder = folder
         self.document = document
         self.report = report
         self.data = data
         self.failed = failed
 
-    def project(self, folder: FilePath, *, look_for_tables: bool = True) -> Project | None:
+    def project(self, *, look_for_tables: bool = True) -> Project | None:
         version = self.data.get("version")
         if version is not None and (version != 1 or isinstance(version, bool)):
             # the rest of the file follows rules that we do not know
@@ -57,7 +61,7 @@ class Check:
         for part in ("connections", "pipelines"):
             if part not in self.data:
                 del data[part]
-        checked = self.validate(Project, data, (), folder)
+        checked = self.validate(Project, data, ())
         self.check_targets(data, {})
         if not isinstance(checked, Project) or self.report.problems or not look_for_tables:
             return checked if isinstance(checked, Project) else None
@@ -173,7 +177,6 @@ class Check:
         model: type[BaseModel],
         data: dict[str, Any],
         prefix: Path,
-        folder: FilePath | None = None,
         *,
         about: str = "",
     ) -> BaseModel | None:
@@ -182,7 +185,7 @@ class Check:
             data = {key: value for key, value in data.items() if value is not None or key not in model.model_fields}
         faults: list[Any] = []
         try:
-            return model.model_validate(data, context={"folder": folder})
+            return model.model_validate(data, context={"folder": self.folder})
         except ValidationError as error:
             faults = list(error.errors(include_url=False, include_input=False))
         for fault in faults:

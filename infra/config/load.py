@@ -38,7 +38,7 @@ def load(path: str | Path, *, environ: Mapping[str, str] | None = None, look_for
         raise report.fail("must be a mapping, `name: value` per line", hint="start with `version: 1`")
     folder = Path(os.path.abspath(file)).parent  # noqa: PTH100  links stay: they may be moved between two runs
     data, failed = expand(document, report, environ=os.environ if environ is None else environ, folder=folder)
-    project = Check(document, report, data, failed).project(folder, look_for_tables=look_for_tables)
+    project = Check(document, report, data, failed, folder).project(look_for_tables=look_for_tables)
     report.raise_if_any()
     if project is None:
         raise report.fail("is not valid", hint="compare it with docs/reference/deltarelay.schema.json")

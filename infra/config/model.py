@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +28,7 @@ from cdf.errors import ConfigError
 from cdf.result import plain
 from cdf.sink import Sink
 from cdf.window import Limits
-from connectors.registry import sink_kind
+from connectors.registry import AsksAround, sink_kind
 from infra.config.strict import Model
 from infra.config.tables import check_pattern
 from infra.config.values import Start, parse_count, parse_size, parse_start, resolve_path, resolve_table
@@ -284,7 +285,36 @@ class Project(Model):
         """Make the sink of a pipeline; opens no connection."""
         target = self.pipeline(name).sink
         connection = self.connections[target.connection]
-        return sink_kind(connection.kind).build(connection.settings, target.options, pipeline=name)
+        kind = sink_kind(connection.kind)
+        if isinstance(kind, AsksAround):
+            return kind.build_among(connection.settings, target.options, pipeline=name, among=_Among(self))
+        return kind.build(connection.settings, target.options, pipeline=name)
+
+
+class _Among:
+    """``connectors.registry.Surroundings``."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+
+    def connection(self, name: str, kind: str) -> Any:
+        found = self._project.connections.get(name)
+        if found is None or found.kind != kind:
+            known = [one for one, connection in self._project.connections.items() if connection.kind == kind]
+            raise ConfigError(
+                f"there is no connection `{name}` of kind {kind}", hint=f"those of that kind: {_some(known) or 'none'}"
+            )
+        return found.settings
+
+    def s3_client(self, bucket: str) -> Any:
+        from infra.storage import aws
+
+        return aws.s3(self._project.storage.s3.bucket(bucket))
+
+    def delta_rs_options(self, address: str) -> Mapping[str, str] | None:
+        from infra.source import reach
+
+        return reach(address, self._project.storage)[1]
 
 
 def _some(names: list[str]) -> str:

@@ -7,6 +7,11 @@ import re
 
 import pytest
 
+from audit.anchors import Missed
+from audit.reconciled import Mismatch, NotCompared, Reconciled
+from audit.trail import Sealed
+from audit.verify import Finding as TrailFinding
+from audit.verify import TrailVerification
 from cdf.errors import CdfError
 from cdf.moves import Move
 from cdf.results import Followed, FollowStatus, Plan, PlannedWindow, RunResult
@@ -14,6 +19,8 @@ from cdf.sink import Conflicts, DeadLetter, PositionRecord, RunRecord
 from cdf.source import FeedEnabled, FeedStatus
 from cdf.verify import Difference, Verification
 from infra.cli import output
+from infra.cli.audit import Anchored, AnchoredCheckpoint, KeyMade
+from infra.cli.audit_sinks import Reached, SinkReached
 from infra.cli.deadletter import Dropped, Letters, Replayed
 from infra.cli.position import PositionShown
 from infra.cli.runs import PipelineRuns
@@ -52,6 +59,12 @@ SECTIONS = {
     "## `storage lock list`": (LockEntries, LockedTable, OpenEntry),
     "## `storage lock repair`": (LockRepair, RepairedEntry),
     "## `storage lock forget`": (Forgotten,),
+    "## `audit keygen`": (KeyMade,),
+    "## `audit verify`": (TrailVerification, TrailFinding),
+    "## `audit checkpoint`": (Sealed, Missed),
+    "## `audit anchors`": (Anchored, AnchoredCheckpoint, Missed),
+    "## `audit reconcile`": (Reconciled, Mismatch, NotCompared),
+    "## `audit sinks`": (Reached, SinkReached),
     "## `feed enable`": (FeedEnabled,),
     "## `feed status`": (FeedStatus,),
 }

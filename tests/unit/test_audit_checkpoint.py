@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import os
 import stat
-import threading
 from pathlib import Path
 
 import pytest
 
-from audit.checkpoint import FileAnchor, Signer, merged
+from audit.anchors.file import FileAnchor
+from audit.checkpoint import Signer, merged
 from audit.errors import AnchorUnavailable, ForkedTrail
 from audit.proof import (
     Checkpoint,
@@ -323,54 +323,18 @@ def test_an_empty_ledger_can_be_sealed() -> None:
     assert read_checkpoint(f"origin\n0\n{ROOT}\n") == Checkpoint("origin", 0, bytes(range(32)))
 
 
-# ── anchors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── anchors that are folders; what every anchor promises is in tests/integration/test_trail_anchors.py ───────────────
 
 
-def test_an_anchor_keeps_every_checkpoint(tmp_path: Path) -> None:
-    anchor = FileAnchor(tmp_path)
-    assert anchor.latest(ORIGIN) is None
-    assert list(anchor.notes(ORIGIN)) == []
-    notes = [MINE.sign(checkpoint(size)) for size in (2, 9, 10, 100)]
-    for note in notes:
-        anchor.publish(ORIGIN, note)
-        assert FileAnchor(tmp_path).latest(ORIGIN) == note
-    assert list(anchor.notes(ORIGIN)) == notes
-    assert anchor.latest("another origin") is None
+def test_a_checkpoint_is_a_file_that_is_not_meant_to_be_written_again(tmp_path: Path) -> None:
+    for size in (2, 10):
+        FileAnchor(tmp_path).publish(ORIGIN, MINE.sign(checkpoint(size)))
     written = [file for file in tmp_path.rglob("*") if file.is_file()]
-    assert sorted(file.name for file in written) == [f"{size:020}.txt" for size in (2, 9, 10, 100)]
+    assert sorted(file.name for file in written) == [f"{size:020}.txt" for size in (2, 10)]
     assert {file.stat().st_mode & 0o333 for file in written} == {0}
 
 
-def test_publishing_again_changes_nothing(tmp_path: Path) -> None:
-    anchor = FileAnchor(tmp_path)
-    note = MINE.sign(checkpoint(7))
-    anchor.publish(ORIGIN, note)
-    anchor.publish(ORIGIN, MINE.sign(checkpoint(8)))
-    anchor.publish(ORIGIN, note)
-    anchor.publish(ORIGIN, OTHER.sign(checkpoint(7)))
-    assert list(anchor.notes(ORIGIN)) == [note, MINE.sign(checkpoint(8))]
-
-
-def test_another_root_for_the_same_size_is_a_fork(tmp_path: Path) -> None:
-    anchor = FileAnchor(tmp_path)
-    note = MINE.sign(checkpoint(7))
-    anchor.publish(ORIGIN, note)
-    with pytest.raises(ForkedTrail, match="same size") as forked:
-        anchor.publish(ORIGIN, MINE.sign(checkpoint(7, "rewritten")))
-    assert forked.value.fields["size"] == 7
-    assert forked.value.hint
-    assert list(anchor.notes(ORIGIN)) == [note]
-
-
-def test_a_trail_that_was_rolled_back_is_a_fork(tmp_path: Path) -> None:
-    anchor = FileAnchor(tmp_path)
-    anchor.publish(ORIGIN, MINE.sign(checkpoint(10)))
-    with pytest.raises(ForkedTrail, match="larger checkpoint"):
-        anchor.publish(ORIGIN, MINE.sign(checkpoint(9)))
-    assert anchor.latest(ORIGIN) == MINE.sign(checkpoint(10))
-
-
-def test_what_is_damaged_is_not_taken_for_the_same(tmp_path: Path) -> None:
+def test_what_is_no_text_is_shown_all_the_same(tmp_path: Path) -> None:
     anchor = FileAnchor(tmp_path)
     anchor.publish(ORIGIN, MINE.sign(checkpoint(7)))
     (file,) = (file for file in tmp_path.rglob("*.txt"))
@@ -379,14 +343,6 @@ def test_what_is_damaged_is_not_taken_for_the_same(tmp_path: Path) -> None:
     assert anchor.latest(ORIGIN) == "\ufffd"
     with pytest.raises(ForkedTrail):
         anchor.publish(ORIGIN, MINE.sign(checkpoint(7)))
-
-
-def test_only_a_checkpoint_of_the_origin_is_published(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="another origin"):
-        FileAnchor(tmp_path).publish("another", MINE.sign(checkpoint(7)))
-    with pytest.raises(ProofError):
-        FileAnchor(tmp_path).publish(ORIGIN, NOTE)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_directory_that_is_not_mounted_is_not_made(tmp_path: Path) -> None:
@@ -417,28 +373,3 @@ def test_a_writer_that_died_leaves_nothing_that_counts(tmp_path: Path, monkeypat
     assert list(anchor.notes(ORIGIN)) == [MINE.sign(checkpoint(1))]
     anchor.publish(ORIGIN, MINE.sign(checkpoint(2)))
     assert anchor.latest(ORIGIN) == MINE.sign(checkpoint(2))
-
-
-def test_of_two_at_the_same_moment_one_wins(tmp_path: Path) -> None:
-    for size in range(1, 30):
-        outcomes: list[str] = []
-        start = threading.Barrier(2)
-
-        def publish(
-            content: str, size: int = size, outcomes: list[str] = outcomes, start: threading.Barrier = start
-        ) -> None:
-            start.wait()
-            try:
-                FileAnchor(tmp_path).publish(ORIGIN, MINE.sign(checkpoint(size, content)))
-                outcomes.append(content)
-            except ForkedTrail:
-                outcomes.append("fork")
-
-        threads = [threading.Thread(target=publish, args=(content,)) for content in ("one", "other")]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        (winner,) = set(outcomes) - {"fork"}
-        assert len(outcomes) == 2
-        assert FileAnchor(tmp_path).latest(ORIGIN) == MINE.sign(checkpoint(size, winner))

@@ -76,14 +76,14 @@ def test_an_unknown_kind_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="unknown sink kind `postgre`; did you mean `postgres`") as caught:
         sink_kind("postgre")
     assert caught.value.hint
-    assert "set kind to one of kafka, postgres" in caught.value.hint
-    with pytest.raises(ConfigError, match="unknown sink kind `zzz`; known kinds: kafka, postgres"):
+    assert "set kind to one of delta_audit, kafka, postgres" in caught.value.hint
+    with pytest.raises(ConfigError, match="unknown sink kind `zzz`; known kinds: delta_audit, kafka, postgres"):
         sink_kind("zzz")
 
 
 def test_a_third_party_kind_is_found(install: Any) -> None:
     install(mykind=MyKind())
-    assert list(sink_kinds()) == ["kafka", "mykind", "postgres"]
+    assert list(sink_kinds()) == ["delta_audit", "kafka", "mykind", "postgres"]
     for kind in (sink_kind("mykind"), sink_kinds()["mykind"]):
         assert (kind.name, kind.connection, kind.options) == ("mykind", Address, Topic)
         built: Any = kind.build(Address(url="u"), Topic(topic="t"), pipeline="p")
@@ -93,7 +93,7 @@ def test_a_third_party_kind_is_found(install: Any) -> None:
 def test_a_broken_kind_complains_only_when_used(install: Any) -> None:
     install(broken="no_such_module_anywhere:KIND", mykind=MyKind())
     kinds = sink_kinds()
-    assert set(kinds) == {"broken", "kafka", "mykind", "postgres"}
+    assert set(kinds) == {"broken", "delta_audit", "kafka", "mykind", "postgres"}
     assert kinds["mykind"].options is Topic
     assert "broken" in repr(kinds["broken"])
     uses = (lambda: kinds["broken"].connection, lambda: kinds["broken"].options, lambda: sink_kind("broken"))

@@ -1,0 +1,82 @@
+"""An anchor that is a folder."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from audit.anchors import check_kept, checkpoint_of, file_name, folder_name, overtaken
+from audit.errors import AnchorUnavailable
+from audit.files import durable, reason, write_new
+
+__all__ = ["FileAnchor"]
+
+
+class FileAnchor:
+    """A directory, best on storage that keeps what was written: a file per checkpoint, ``<hash of origin>/<size>.txt``.
+
+    The directory has to be there: one that is made where nothing is mounted would keep nothing. Checkpoints come to
+    their place with a hard link, so a file is whole or not there, and never takes the place of another.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def publish(self, origin: str, note: str) -> None:
+        checkpoint = checkpoint_of(origin, note)
+        with self._reachable():
+            if not self._directory.is_dir():
+                raise FileNotFoundError(0, "no such directory")
+            folder = self._folder(origin)
+            folder.mkdir(exist_ok=True)
+            durable(self._directory)
+            file, temporary = folder / file_name(checkpoint.size), folder / f".{uuid.uuid4().hex}"
+            if not file.exists():
+                if (sizes := self._files(origin)) and sizes[-1].name > file.name:
+                    raise overtaken(str(self._directory), checkpoint)
+                try:
+                    write_new(temporary, note, mode=0o444)
+                    with suppress(FileExistsError):  # somebody else was quicker; whether with the same is asked below
+                        os.link(temporary, file)
+                finally:
+                    with suppress(OSError):  # storage that lets nothing be removed keeps it under its hidden name
+                        temporary.unlink(missing_ok=True)
+            # Also for one that was there: whoever wrote it may have died before it was durable
+            durable(folder)
+            check_kept(str(self._directory), checkpoint, _read(file))
+
+    def latest(self, origin: str) -> str | None:
+        with self._reachable():
+            files = self._files(origin)
+            return _read(files[-1]) if files else None
+
+    def notes(self, origin: str, *, least: int = 0) -> Iterator[str]:
+        with self._reachable():
+            yield from (_read(file) for file in self._files(origin) if file.name >= file_name(least))
+
+    def _folder(self, origin: str) -> Path:
+        return self._directory / folder_name(origin)
+
+    def _files(self, origin: str) -> list[Path]:
+        if not self._directory.is_dir():
+            raise FileNotFoundError(0, "no such directory")
+        return sorted(self._folder(origin).glob("[0-9]" * 20 + ".txt"))
+
+    @contextmanager
+    def _reachable(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise AnchorUnavailable(
+                f"the anchor {self._directory} cannot be used: {reason(error)}",
+                hint="is it mounted, and may this user write to it?",
+                anchor=str(self._directory),
+            ) from error
+
+
+def _read(file: Path) -> str:
+    """Something damaged is shown as it is: no signature will fit it."""
+    return file.read_bytes().decode(errors="replace")

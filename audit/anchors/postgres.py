@@ -1,0 +1,218 @@
+"""An anchor that is a table of PostgreSQL, best under another owner: it grows, and nothing in it is altered."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from audit.anchors import check_kept, checkpoint_of, overtaken, raise_alone
+from audit.errors import AnchorUnavailable
+from cdf.errors import CdfError, ConfigError
+
+if TYPE_CHECKING:
+    import psycopg
+    from psycopg import sql
+
+__all__ = ["SCHEMA", "PostgresAnchor", "statements"]
+
+SCHEMA = "deltarelay_anchor"
+CONNECT_SECONDS = 5
+LOCK_SECONDS = 5
+STATEMENT_SECONDS = 15
+
+_SHRINKS = "DR001"
+_DEFINITION = """\
+create schema if not exists {schema};
+
+create table {table} (
+    origin text collate "C" not null,
+    size bigint not null check (size >= 0),
+    note text not null check (starts_with(note, origin || chr(10) || size::text || chr(10))),
+    published_at timestamptz not null,
+    published_by text not null,
+    primary key (origin, size)
+);
+
+create function {schema}.only_grows() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception 'checkpoints are taken in read committed transactions, which see what others have committed'
+            using errcode = 'feature_not_supported';
+    end if;
+    -- One at a time for each origin: the next one waits here, and then sees what this one has kept
+    perform pg_advisory_xact_lock(hashtextextended(new.origin, tg_relid::bigint));
+    if exists (select from {table} where origin = new.origin and size > new.size)
+        and not exists (select from {table} where origin = new.origin and size = new.size) then
+        raise exception 'there is a larger checkpoint already, and none of this size' using errcode = 'DR001';
+    end if;
+    new.published_at := clock_timestamp();
+    new.published_by := session_user;
+    return new;
+end
+$$;
+
+create function {schema}.never_changes() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    raise exception 'checkpoints are neither altered nor removed';
+end
+$$;
+
+create trigger only_grows before insert on {table} for each row execute function {schema}.only_grows();
+create trigger never_changes before update or delete or truncate on {table}
+    for each statement execute function {schema}.never_changes();
+"""
+_GRANTS = """\
+revoke all on schema {schema} from {role};
+revoke all on {table} from {role};
+grant usage on schema {schema} to {role};
+grant {rights} on {table} to {role};
+"""
+
+# Nothing has to be changed, and a later try may succeed: connection, serialization, resources, shutdown, the system's files
+_PASSES = ("08", "40", "53", "57", "58", "55P03", "25006", "25P03", "25P04")
+# A login that fails has no SQLSTATE in libpq, only words: its own, and an English server's
+_MALFORMED = re.compile(r"invalid \w+ (value|number)")
+_REFUSED = re.compile(
+    r"authentication failed|no password supplied|no pg_hba\.conf entry|(role|database) .* does not exist|"
+    r"not permitted to log in|certificate|does not support SSL"
+)
+
+log = logging.getLogger(__name__)
+
+
+def statements(schema: str = SCHEMA, *, writer: str | None = None, reader: str | None = None) -> str:
+    """The SQL that sets an anchor up, for an administrator to run once, as a role that ``writer`` cannot become.
+
+    ``writer``: the role that publishes, which gets the rights to add and to read. ``reader``: one that may only read.
+    """
+    roles = {name: rights for name, rights in ((writer, "select, insert"), (reader, "select")) if name}
+    granted = [_sql(_GRANTS, schema, role=role, rights=rights) for role, rights in roles.items()]
+    return "\n".join(["begin;", *(one.as_string() for one in (_sql(_DEFINITION, schema), *granted)), "commit;\n"])
+
+
+class PostgresAnchor:
+    """A row per checkpoint in ``<schema>.checkpoint``, with the server's own time and the name of who published it.
+
+    The server refuses what would alter or shrink a trail, by rights and by triggers, whoever asks. Where the table is
+    missing the first checkpoint makes it, if the role may: but then the role owns it, and a trigger holds its owner only
+    until he drops it.
+    """
+
+    def __init__(self, dsn: str, *, schema: str = SCHEMA) -> None:
+        self._dsn, self._schema = dsn, schema
+        self._name = f"{schema} in PostgreSQL"
+
+    def publish(self, origin: str, note: str) -> None:
+        checkpoint = checkpoint_of(origin, note)
+        with self._connected() as connection:
+            if self._missing(connection):
+                self._create(connection)
+            try:
+                statement = "insert into {table} (origin, size, note) values (%s, %s, %s) on conflict do nothing"
+                connection.execute(_sql(statement, self._schema), [origin, checkpoint.size, note])
+            except connection.Error as error:
+                if error.sqlstate != _SHRINKS:
+                    raise
+                raise_alone(overtaken(self._name, checkpoint))
+            query = "select note from {table} where origin = %s and size = %s"
+            ((kept,),) = connection.execute(_sql(query, self._schema), [origin, checkpoint.size])
+            check_kept(self._name, checkpoint, kept)
+
+    def latest(self, origin: str) -> str | None:
+        with self._connected() as connection:
+            if self._missing(connection):
+                return None
+            query = "select note from {table} where origin = %s order by size desc limit 1"
+            return next((note for (note,) in connection.execute(_sql(query, self._schema), [origin])), None)
+
+    def notes(self, origin: str, *, least: int = 0) -> Iterator[str]:
+        with self._connected() as connection, connection.cursor("notes") as cursor:
+            if self._missing(connection):
+                return
+            query = "select note from {table} where origin = %s and size >= %s order by size"
+            for (note,) in cursor.execute(_sql(query, self._schema), [origin, least]):
+                yield note
+
+    @contextmanager
+    def _connected(self) -> Iterator[psycopg.Connection[Any]]:
+        """A transaction. Whatever psycopg raises inside comes out in our words."""
+        import psycopg
+
+        try:
+            # Prepared statements belong to a session, which PgBouncer's transaction mode does not keep
+            with psycopg.connect(self._conninfo(), prepare_threshold=None) as connection:
+                connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+                connection.execute(
+                    f"set local lock_timeout = '{LOCK_SECONDS}s';"
+                    f"set local statement_timeout = '{STATEMENT_SECONDS}s';"
+                    "set local synchronous_commit = on"
+                )
+                yield connection
+                return
+        except psycopg.Error as error:
+            failure = self._in_words(error)
+        raise_alone(failure)
+
+    def _conninfo(self) -> str:
+        from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+        # A server that vanished is noticed soon, instead of after the two hours of the system's defaults
+        patience = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": 1000 * STATEMENT_SECONDS}
+        patience |= {"keepalives_idle": STATEMENT_SECONDS, "keepalives_interval": 5, "keepalives_count": 3}
+        parts: dict[str, Any] = {"application_name": "deltarelay", **patience, **conninfo_to_dict(self._dsn)}
+        return make_conninfo("", **{**parts, "client_encoding": "utf8"})
+
+    def _missing(self, connection: psycopg.Connection[Any]) -> bool:
+        # Not to_regclass: after the wait for a lock it may still say what its cache held before
+        query = "select from pg_tables where schemaname = %s and tablename = 'checkpoint'"
+        return connection.execute(query, [self._schema]).fetchone() is None
+
+    def _create(self, connection: psycopg.Connection[Any]) -> None:
+        connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._schema])
+        if self._missing(connection):  # still, now that nobody else is at it
+            connection.execute(_sql(_DEFINITION, self._schema))
+            log.warning(
+                "anchor made under the role that publishes, which may so alter it", extra={"anchor": self._name}
+            )
+
+    def _in_words(self, error: psycopg.Error) -> CdfError:
+        import psycopg
+
+        state, what = error.sqlstate, f"the anchor {self._name}"
+        if state is None and (isinstance(error, psycopg.ProgrammingError) or _MALFORMED.search(str(error))):
+            return ConfigError(
+                f"{what}: its dsn cannot be read", hint="postgresql://user@host/database", anchor=self._name
+            )
+        if state is None and _REFUSED.search(str(error)):
+            return ConfigError(
+                f"{what}: the server refuses the login, or is not the one that the dsn trusts",
+                hint="check user, password, database and sslmode in its dsn, and pg_hba.conf on the server",
+                anchor=self._name,
+            )
+        if state is None or state.startswith(_PASSES):
+            return AnchorUnavailable(
+                f"{what} cannot be reached now" + (f" ({type(error).__name__})" if state else ""),
+                hint="publish again when the server can be reached and written to: what is kept already does no harm",
+                condition=state,
+                anchor=self._name,
+            )
+        return ConfigError(
+            f"{what} refuses ({type(error).__name__})",
+            hint="an administrator sets it up once: docs/how-to/anchor-checkpoints.md has the statements and the rights",
+            condition=state,
+            anchor=self._name,
+        )
+
+
+def _sql(text: str, schema: str, *, role: str = "", rights: str = "") -> sql.Composed:
+    from psycopg import sql
+
+    names = {
+        "schema": sql.Identifier(schema),
+        "table": sql.Identifier(schema, "checkpoint"),
+        "role": sql.Identifier(role),
+    }
+    return sql.SQL(text).format(**names, rights=sql.SQL(rights))

@@ -1,0 +1,120 @@
+"""Where the payload keeps the values of each column that the source has ever had.
+
+A column that changes its type gets a new place, and so does one that comes back with another type: what was written keeps
+its type for good, which its hash was taken of, and readers need no table feature for types that change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
+
+__all__ = ["Column", "from_json", "kept", "row_type", "to_json", "unwritable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    """In the source."""
+    stored: str
+    """In the payload's ``row``."""
+    type: DataType
+    live: bool = True
+    """The source has it now."""
+
+
+def kept(before: Sequence[Column], schema: StructType, held: StructType | None = None) -> tuple[Column, ...]:
+    """All columns of ``before``, and those of ``schema`` that have no place yet; the latter's are live.
+
+    ``held``: what the payload's ``row`` has by now, also of schemas that no record tells: what a place holds it holds for
+    good. The same three give the same columns, and so they do once the new ones are held as well.
+    """
+    columns = [replace(column, live=False) for column in before]
+    places = {} if held is None else {field.name: plain_type(field.dataType) for field in held.fields}
+    for field in schema.fields:
+        plain = plain_type(field.dataType)
+        for at, column in enumerate(columns):
+            if column.name == field.name and column.type == plain:
+                columns[at] = replace(column, live=True)
+                break
+        else:
+            fitting = {name for name, type in places.items() if type == plain}
+            taken = {column.stored.lower() for column in columns}
+            taken |= {name.lower() for name in places.keys() - fitting}
+            columns.append(Column(field.name, _free(field.name, taken, fitting), plain))
+    return tuple(columns)
+
+
+_UNWRITABLE = re.compile(r"[ ,;{}()\n\t=]")
+"""What Delta takes in no name of a column, unless the table maps names to others."""
+
+
+def _free(name: str, taken: Collection[str], fitting: Collection[str]) -> str:
+    """The name, or the first numbered one that is not taken, in any case; one that is there has to be spelled the same."""
+    plain = stored = _UNWRITABLE.sub("_", name)
+    spelled = {one.lower(): one for one in fitting}
+    number = 1
+    while stored.lower() in taken or spelled.get(stored.lower(), stored) != stored:
+        number += 1
+        stored = f"{plain}__{number}"
+    return stored
+
+
+def unwritable(schema: StructType) -> list[str]:
+    """The paths of fields inside of columns whose names cannot be written; a column itself gets another name."""
+    return [path for field in schema.fields for path in _unwritable(field.dataType, field.name)]
+
+
+def _unwritable(type: DataType, path: str) -> list[str]:
+    match type:
+        case ArrayType(elementType=element):
+            return _unwritable(element, path)
+        case MapType(keyType=key, valueType=value):
+            return [*_unwritable(key, path), *_unwritable(value, path)]
+        case StructType():
+            here = [f"{path}.{field.name}" for field in type.fields if _UNWRITABLE.search(field.name)]
+            return here + [
+                found for field in type.fields for found in _unwritable(field.dataType, f"{path}.{field.name}")
+            ]
+    return []
+
+
+def plain_type(type: DataType) -> DataType:
+    """Without what is no part of a value: nullability, comments, the ids of column mapping, collations."""
+    if isinstance(type, StringType):
+        return StringType()
+    if isinstance(type, ArrayType):
+        return ArrayType(plain_type(type.elementType))
+    if isinstance(type, MapType):
+        return MapType(plain_type(type.keyType), plain_type(type.valueType))
+    if isinstance(type, StructType):
+        return StructType([StructField(field.name, plain_type(field.dataType)) for field in type.fields])
+    return type
+
+
+def row_type(columns: Iterable[Column], *, stored: bool) -> StructType:
+    return StructType([StructField(column.stored if stored else column.name, column.type) for column in columns])
+
+
+def to_json(columns: Iterable[Column]) -> list[dict[str, Any]]:
+    return [
+        {"live": column.live, "name": column.name, "stored": column.stored, "type": column.type.jsonValue()}
+        for column in columns
+    ]
+
+
+def from_json(said: Iterable[dict[str, Any]]) -> tuple[Column, ...]:
+    fields = StructType.fromJson(
+        {
+            "type": "struct",
+            "fields": [{"name": one["stored"], "type": one["type"], "nullable": True, "metadata": {}} for one in said],
+        }
+    )
+    return tuple(
+        Column(one["name"], one["stored"], field.dataType, one["live"])
+        for one, field in zip(said, fields.fields, strict=True)
+    )

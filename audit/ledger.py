@@ -1,0 +1,297 @@
+"""The ledger of a trail: one record per commit of the source, each over all events of that commit and the record before.
+
+Also commits without rows have one, so that a hole is always a fault. A record is canonical JSON (``audit.record``); its hash
+is a leaf of one tree over the whole ledger, which is what checkpoints sign.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from audit.columns import Column, from_json, to_json
+from audit.proof import leaf_hash
+from audit.record import canonical_json, cleaned_parameters, text_of, told_in
+from audit.rows import CommitRoots
+from audit.standing import LOOK_BACK, NO_RECORDS
+from audit.tables import EVENTS, LEDGER, PAYLOAD, RECORD, TrailTables, about_of
+from audit.tree import root_of_chunks
+from cdf.sink import Bounds
+
+if TYPE_CHECKING:
+    from cdf.log import TableLog
+    from cdf.window import Commit
+
+__all__ = ["State", "append_records", "append_removal", "clear", "described", "read_state", "record_at"]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where a trail stands, as its ledger tells it."""
+
+    sequence: int = 0
+    """Of the next record."""
+    previous: bytes = bytes(32)
+    """Hash of the last record; zeros before the first."""
+    version: int | None = None
+    table_id: str | None = None
+    columns: tuple[Column, ...] = ()
+    columns_at: int | None = None
+    """The record that tells ``columns``."""
+    pending: Bounds | None = None
+    """Versions whose events are durable and whose records are not."""
+    pending_baseline: bool = False
+    pending_times: Mapping[int, dt.datetime | None] = field(default_factory=dict)
+    """The commit times that those events have."""
+    removal: bool = False
+    """The last record is one of values that were removed; whoever wrote it may have died before they were."""
+
+
+def read_state(tables: TrailTables) -> State:
+    """From the trail's tables; empty where there is none yet."""
+    if not tables.exist():
+        return State()
+    state = _told(tables) or _queried(tables)
+    return _with_pending(tables, state)
+
+
+def clear(tables: TrailTables, state: State) -> None:
+    """Remove from the payload what no event knows: the rest of a window that broke off. Only by who holds the trail."""
+    from pyspark.sql import functions as F
+
+    known = state.pending.last if state.pending is not None else state.version
+    beyond = F.col("version").isNull() | (F.col("version") > (-1 if known is None else known))
+    if not tables.read(PAYLOAD).where(beyond).isEmpty():
+        tables.change(PAYLOAD, lambda table: table.delete(beyond), about={"cleared": known})
+
+
+def _told(tables: TrailTables) -> State | None:
+    """By the last commit that appended records; None where something else happened since, or nothing is there."""
+    for commit in _latest(tables.log(LEDGER)):
+        said = about_of(commit).get("state")
+        if said is not None:
+            columns = _columns(tables, said["columns_at"])
+            return State(**{**said, "previous": bytes.fromhex(said["previous"]), "columns": columns})
+        if "opened" not in about_of(commit) and commit.operation not in NO_RECORDS:
+            return None
+    return None
+
+
+def _latest(log: TableLog) -> Iterator[Commit]:
+    """The latest first, as far as their files are there."""
+    latest = log.latest()
+    for version in range(latest, max(-1, latest - LOOK_BACK), -1):
+        if not log.files(version, version):
+            return
+        yield from log.commits(version, version)
+
+
+def _queried(tables: TrailTables) -> State:
+    """Two small queries, whatever the ledger's length."""
+    from pyspark.sql import functions as F
+
+    ledger = tables.read(LEDGER)
+    ends = ledger.agg(F.max("sequence").alias("sequence"), F.max("version").alias("version")).collect()[0]
+    if ends["sequence"] is None:
+        return State()
+    wanted = (F.col("sequence") == ends["sequence"]) | (F.col("version") == ends["version"])
+    rows = sorted(ledger.where(wanted).select("sequence", "kind", "record", "leaf").collect())
+    last = json.loads(next(row["record"] for row in reversed(rows) if row["kind"] in ("commit", "baseline")))
+    return State(
+        sequence=rows[-1]["sequence"] + 1,
+        previous=bytes(rows[-1]["leaf"]),
+        version=last["version"],
+        table_id=last["table_id"],
+        columns_at=last["columns_at"],
+        columns=_columns(tables, last["columns_at"]),
+        removal=rows[-1]["kind"] == "removal",
+    )
+
+
+def _columns(tables: TrailTables, sequence: int) -> tuple[Column, ...]:
+    return from_json(record_at(tables, sequence)["columns"])
+
+
+def record_at(tables: TrailTables, sequence: int) -> dict[str, Any]:
+    """What the record with this number tells."""
+    from pyspark.sql import functions as F
+
+    rows = tables.read(LEDGER).where(F.col("sequence") == sequence).select("record").collect()
+    told: dict[str, Any] = json.loads(rows[0]["record"])
+    return told
+
+
+def _with_pending(tables: TrailTables, state: State) -> State:
+    """Events are never taken away, so those without records have to get theirs. Payload without events is only rest."""
+    from pyspark.sql import functions as F
+
+    stands = -1 if state.version is None else state.version
+    rows = (
+        tables.read(EVENTS)
+        .where(F.col("version") > stands)
+        .groupBy("version")
+        .agg(
+            F.unix_micros(F.max("committed_at")).alias("at"),
+            F.first("baseline").alias("baseline"),
+            F.first("table_id").alias("table_id"),
+        )
+        .orderBy("version")
+        .collect()
+    )
+    if not rows:
+        return state
+    told = _told_bounds(tables)
+    first = rows[0]["version"] if state.version is None else state.version + 1
+    last = rows[-1]["version"]
+    if told is not None and told.last >= last:  # it knows of versions without rows, too
+        first, last = (told.first if state.version is None else first), told.last
+    return replace(
+        state,
+        pending=Bounds(first, last),
+        pending_baseline=rows[0]["baseline"],
+        pending_times={row["version"]: _time(row["at"]) for row in rows},
+        table_id=rows[0]["table_id"],
+    )
+
+
+def _time(micros: int | None) -> dt.datetime | None:
+    return None if micros is None else dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=micros)
+
+
+def _told_bounds(tables: TrailTables) -> Bounds | None:
+    """Of the window whose events were written last, by the commit that wrote them."""
+    for commit in _latest(tables.log(EVENTS)):
+        said = about_of(commit)
+        if "last" in said:
+            return Bounds(said["first"], said["last"])
+    return None
+
+
+def described(
+    commits: Sequence[Commit],
+    log_sha256: Sequence[str | None],
+    columns: Sequence[Column],
+    *,
+    untimed: Collection[int] = (),
+) -> list[dict[str, Any]]:
+    """What the records of these commits tell of them besides their events; made before anything is durable: it may fail."""
+    names = frozenset(column.name for column in columns)
+    told = [
+        {
+            "committed_at": None if commit.version in untimed else _instant(commit.timestamp),
+            "log_sha256": pin,
+            "operation": text_of(commit.operation),
+            "parameters": cleaned_parameters(commit.parameters, names),
+            "user": text_of(commit.user),
+            "version": commit.version,
+            **told_in(commit.user_metadata),
+        }
+        for commit, pin in zip(commits, log_sha256, strict=True)
+    ]
+    canonical_json(told)
+    return told
+
+
+def append_records(
+    tables: TrailTables,
+    state: State,
+    told: Sequence[Mapping[str, Any]],
+    *,
+    kind: str,
+    table_id: str,
+    columns: tuple[Column, ...],
+    roots: Mapping[int, CommitRoots],
+) -> State:
+    """One record for each of the commits that ``told`` describes, in one step; → where the trail stands then."""
+    rows = []
+    known = state.columns if state.columns_at is not None else None
+    for one in told:
+        root = roots.get(one["version"], CommitRoots({}, ()))
+        anew = columns != known
+        record = {
+            **one,
+            "columns_at": state.sequence if anew else state.columns_at,
+            "counts": dict(root.counts),
+            "kind": kind,
+            "previous": state.previous.hex(),
+            "rows": root.events,
+            "rows_root": root_of_chunks(root.chunk_roots).hex(),
+            "sequence": state.sequence,
+            "table_id": table_id,
+            **({"columns": to_json(columns)} if anew else {}),
+        }
+        known = columns
+        rows.append(_row(record, one["committed_at"], root))
+        state = replace(
+            _after(state, rows[-1]),
+            version=one["version"],
+            table_id=table_id,
+            columns=columns,
+            columns_at=record["columns_at"],
+            removal=False,
+        )
+    _append(tables, rows, state)
+    if (rest := state.pending) is not None and state.version is not None and state.version < rest.last:
+        return replace(state, pending=replace(rest, first=state.version + 1))
+    return replace(state, pending=None, pending_baseline=False, pending_times={})
+
+
+def append_removal(tables: TrailTables, state: State, told: Mapping[str, Any]) -> State:
+    """The record of values that are about to be removed; ``told``: what it says besides its place in the ledger."""
+    at = _instant(dt.datetime.now(dt.UTC))
+    place = {"previous": state.previous.hex(), "sequence": state.sequence, "table_id": state.table_id}
+    row = _row({**told, **place, "kind": "removal", "removed_at": at}, at)
+    state = replace(_after(state, row), removal=True)
+    _append(tables, [row], state)
+    return state
+
+
+_Row = tuple[int, str, int | None, dt.datetime | None, int, str, bytes, bytes]
+"""Of ``RECORD``."""
+
+
+def _row(record: Mapping[str, Any], at: str | None, root: CommitRoots | None = None) -> _Row:
+    text = canonical_json(record)
+    return (
+        record["sequence"],
+        record["kind"],
+        record.get("version"),
+        None if at is None else dt.datetime.fromisoformat(at),
+        root.events if root else 0,
+        text.decode(),
+        leaf_hash(text),
+        b"".join(root.chunk_roots) if root else b"",
+    )
+
+
+def _after(state: State, row: _Row) -> State:
+    return replace(state, sequence=state.sequence + 1, previous=row[6])
+
+
+def _append(tables: TrailTables, rows: Sequence[_Row], state: State) -> None:
+    """In one step, with ``state``, where the trail stands after them, beside them for ``_told``."""
+    arrays = [pa.array(values, type) for values, type in zip(zip(*rows, strict=True), _ARROW, strict=True)]
+    said = {
+        "sequence": state.sequence,
+        "previous": state.previous.hex(),
+        "version": state.version,
+        "table_id": state.table_id,
+        "columns_at": state.columns_at,
+        **({"removal": True} if state.removal else {}),
+    }
+    tables.append(LEDGER, tables.rows_of(pa.table(arrays, RECORD.names), RECORD), about={"state": said})
+
+
+_ARROW = (
+    pa.int64(), pa.string(), pa.int64(), pa.timestamp("us", tz="UTC"), pa.int64(), pa.string(), pa.binary(), pa.binary()
+)  # fmt: skip
+"""Of ``RECORD``."""
+
+
+def _instant(at: dt.datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,496 @@
+"""What compliance people ask, each a function of the trail that answers with a DataFrame.
+
+    from audit.queries import history
+    history(trail, {"customer_id": 7}).select("version", "change_type", "operation", "row.name").show()
+
+``QUERIES`` has them by the name that ``deltarelay audit query NAME`` takes. Versions are those of the source, times aware
+datetimes; naive ones are refused. Rows of the source are structs, ``row``, ``before`` and ``after``, so that no column of
+theirs collides with one of the answer; only ``as_of`` and ``record_as_of`` answer with the columns themselves.
+
+An event whose values were removed tells no longer which record it was of: the view and ``deletes`` have it, with a row that
+is NULL, and questions about records cannot. ``values_removed`` tells how many these are, ``removals`` by whom and why.
+What is looked for is handed to Spark as data: no key and no name of a person stands in a plan.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pyspark.sql.types import DataType, StringType, StructField, StructType
+
+from audit.lookup import Wanted, as_data, payload_with
+from audit.operations import HIDING, OPEN
+from audit.tables import EVENTS, LEDGER, PAYLOAD
+from audit.view import Field, fields_at, fields_of, joined, records, row_of, view
+from cdf.change import DELETE, INSERT, UPDATE_POSTIMAGE
+from cdf.errors import ConfigError
+from cdf.readers.bounds import parse_timestamp
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+    from audit.trail import Trail
+
+__all__ = [
+    "HIDING",
+    "OPEN",
+    "QUERIES",
+    "Query",
+    "actor_activity",
+    "actors",
+    "as_of",
+    "column_changes",
+    "deletes",
+    "deletes_without_ticket",
+    "diff",
+    "gaps",
+    "hiding_operations",
+    "history",
+    "record_as_of",
+    "removals",
+    "values_removed",
+]
+
+When: TypeAlias = "int | dt.datetime"
+"""A version of the source, or a time: then the last version that was committed by then."""
+
+
+# ── one record ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def history(trail: Trail, record: Mapping[str, Any]) -> DataFrame:
+    """Everything that happened to one record, in order: what, when, by whom and why, and its row at that moment.
+
+    ``record``: columns with values, those of the key or any others; a text is read as the column's type. Columns of the
+    answer: ``version``, ``committed_at``, ``index``, ``change_type``, ``baseline``, ``changed_columns``, ``operation``,
+    ``actor``, ``ticket``, ``purpose``, ``job``, ``run``, ``row``.
+
+    Of the payload only the files are read that can hold the key, of events and ledger those of its versions.
+    """
+    tables, fields = trail.there(), fields_of(trail.columns())
+    found, versions = payload_with(tables, Wanted.of(tables.spark, record, fields), row_of(fields))
+    return joined(trail, found, versions).select(*_WHAT, *_WHO, "row").orderBy("version", _rank(), "index")
+
+
+def record_as_of(trail: Trail, record: Mapping[str, Any], when: When) -> DataFrame:
+    """What one record looked like: no row where it was not there then.
+
+    ``record``: the columns of the key, with values. Columns of the answer: those that the source had at that moment. Raises
+    ConfigError for a moment outside of the trail, and for a record of which the trail knows nothing by then, unless it has
+    begun with the table or a baseline.
+    """
+    version = _version(trail, when)
+    tables, fields = trail.there(), fields_at(trail, version)
+    found, versions = payload_with(tables, Wanted.of(tables.spark, record, fields), row_of(fields))
+    versions = [one for one in versions if one <= version]
+    if not versions:
+        _check_beginning(trail)
+    events = joined(trail, found, versions)
+    return _standing(events, [_of_row(name) for name in record]).select("last.row.*")
+
+
+# ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def as_of(trail: Trail, key: Sequence[str], when: When) -> DataFrame:
+    """The table as it was, also past the source's own retention.
+
+    Columns: those that the source had at that moment. ``key``: the columns that tell records apart; of several rows with one
+    key there is one. Raises ConfigError for a moment outside of the trail, and where the trail has begun neither with the
+    table nor with a baseline. A record is missing whose last values were removed (``values_removed``).
+    """
+    version = _version(trail, when)
+    _check_beginning(trail)
+    return _table(trail, key, version, fields_at(trail, version)).select("last.row.*")
+
+
+def diff(trail: Trail, key: Sequence[str], first: When, second: When) -> DataFrame:
+    """What is different between two moments, the later one second.
+
+    ``difference`` (``added``, ``removed``, ``changed``), ``key`` (a struct), ``before`` and ``after``: the rows, in the
+    columns of the later moment, NULL where there is none. Raises what ``as_of`` does.
+    """
+    from pyspark.sql import functions as F
+
+    versions = [_version(trail, when) for when in (first, second)]
+    if versions[0] > versions[1]:
+        raise ConfigError("the first moment is later than the second", hint="name the earlier one first")
+    _check_beginning(trail)
+    fields = fields_at(trail, versions[1])
+    before, after = (_table(trail, key, version, fields) for version in versions)
+    keys = [f"key_{at}" for at in range(len(key))]
+    same = [F.col(f"before.{name}").eqNullSafe(F.col(f"after.{name}")) for name in keys]
+    both = before.alias("before").join(after.alias("after"), same, "full_outer")
+    both = both.where(
+        ~F.col("before.last.version").eqNullSafe(F.col("after.last.version"))
+    )  # else it is one and the same
+    named = (
+        F.coalesce(F.col(f"before.{held}"), F.col(f"after.{held}")).alias(name)
+        for held, name in zip(keys, key, strict=True)
+    )
+    sides = both.select(
+        F.struct(*named).alias("key"), *(F.col(f"{side}.last.row").alias(side) for side in ("before", "after"))
+    )
+    difference = F.when(F.col("before").isNull(), "added").when(F.col("after").isNull(), "removed").otherwise("changed")
+    return _differing(sides, "before", "after").select(difference.alias("difference"), "key", "before", "after")
+
+
+def column_changes(trail: Trail, key: Sequence[str], column: str) -> DataFrame:
+    """Who changed this column, from what to what.
+
+    One row each time that a record has another value than it had when it was last there: by an update, and also by a delete
+    and an insert. Its first insert is none, and neither is a delete. ``version``, ``committed_at``, ``index``,
+    ``change_type``, ``key`` (a struct), ``old_value``, ``new_value``, ``certain`` (false where the commit wrote several rows
+    with this key, so that nobody can tell which was which), ``operation``, ``actor``, ``ticket``, ``purpose``, ``job``,
+    ``run``.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
+
+    events = view(trail)
+    names = events.select("row.*").columns
+    if column not in names:
+        raise ConfigError("the trail does not have this column", hint=f"its columns: {', '.join(names)}")
+    keys = [_of_row(name) for name in key]
+    before = F.lag(F.struct(_of_row(column).alias("value"))).over(
+        Window.partitionBy(*keys).orderBy("version", _rank(), "index")
+    )
+    puts = F.count_if(_put()).over(Window.partitionBy(*keys, "version"))
+    changes = (
+        events.where(F.col("row").isNotNull())
+        .withColumns({"before": before, "certain": puts == 1})
+        .where(_put() & F.col("before").isNotNull())
+        .select(
+            "version",
+            "committed_at",
+            "index",
+            "change_type",
+            F.struct(*(one.alias(name) for one, name in zip(keys, key, strict=True))).alias("key"),
+            F.col("before.value").alias("old_value"),
+            _of_row(column).alias("new_value"),
+            "certain",
+            *_WHO,
+        )
+    )
+    return _differing(changes, "old_value", "new_value").orderBy("version", "index")
+
+
+# ── who, and why ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def deletes(trail: Trail, since: dt.datetime | None = None, until: dt.datetime | None = None) -> DataFrame:
+    """Every deleted row of a period, by whom and why.
+
+    ``since`` is part of the period, ``until`` is not. ``version``, ``committed_at``, ``index``, ``operation``, ``actor``,
+    ``ticket``, ``purpose``, ``job``, ``run``, ``values`` (``removed``: the row is NULL), ``row``.
+    """
+    rows = _within(view(trail), since, until).where(f"change_type = '{DELETE}'")
+    return rows.select("version", "committed_at", "index", *_WHO, "values", "row").orderBy("version", "index")
+
+
+def deletes_without_ticket(
+    trail: Trail, since: dt.datetime | None = None, until: dt.datetime | None = None
+) -> DataFrame:
+    """Commits that deleted rows and name no ticket.
+
+    ``version``, ``committed_at``, ``operation``, ``actor``, ``deleted`` (rows), ``purpose``, ``job``, ``run``.
+    """
+    from pyspark.sql import functions as F
+
+    deleted = F.coalesce(F.col("counts")[DELETE], F.lit(0)).alias("deleted")
+    rows = _within(records(trail), since, until).where(F.col("ticket").isNull())
+    return rows.select(*_COMMIT, deleted, "purpose", "job", "run").where("deleted > 0").orderBy("version")
+
+
+def actor_activity(
+    trail: Trail, actor: str, since: dt.datetime | None = None, until: dt.datetime | None = None
+) -> DataFrame:
+    """Everything that one actor did: a row per commit, with the changes it made.
+
+    ``version``, ``committed_at``, ``operation``, ``actor``, ``inserts``, ``updates``, ``deletes``, ``ticket``, ``purpose``,
+    ``job``, ``run``.
+    """
+    from pyspark.sql import functions as F
+
+    asked = as_data(trail.there().spark, [("actor", actor, StringType())])
+    rows = _within(records(trail), since, until).join(F.broadcast(asked), F.col("actor") == F.col("key_0"))
+    return rows.select(*_COMMIT, *_counts(), "ticket", "purpose", "job", "run").orderBy("version")
+
+
+def actors(trail: Trail) -> DataFrame:
+    """Who has changed the table. An actor that is NULL: Delta did not know who.
+
+    ``actor``, ``first_at``, ``last_at``, ``commits``, ``inserts``, ``updates``, ``deletes``.
+    """
+    from pyspark.sql import functions as F
+
+    rows = records(trail).where("not baseline").select("actor", "committed_at", *_counts())
+    sums = (F.sum(name).alias(name) for name in _CHANGES)
+    return (
+        rows.groupBy("actor")
+        .agg(
+            F.min("committed_at").alias("first_at"),
+            F.max("committed_at").alias("last_at"),
+            F.count("*").alias("commits"),
+            *sums,
+        )
+        .orderBy(F.col("commits").desc(), "actor")
+    )
+
+
+def hiding_operations(trail: Trail, since: dt.datetime | None = None, until: dt.datetime | None = None) -> DataFrame:
+    """Operations that can take something out of sight: RESTORE, VACUUM, properties, the feed switched off, columns dropped.
+
+    Also those that are not known here, or that the log does not name. ``version``, ``committed_at``, ``operation``,
+    ``actor``, ``why``, ``parameters`` (JSON), ``rows``, ``ticket``, ``purpose``.
+    """
+    from pyspark.sql import functions as F
+
+    operation = F.col("operation")
+    why = F.when(operation.isNull(), "the log does not tell what was done")
+    feed = F.get_json_object("parameters", "$.properties").contains(_FEED)
+    why = why.when(operation.isin("SET TBLPROPERTIES", "UNSET TBLPROPERTIES") & feed, "the change feed was switched")
+    for reason, names in HIDING.items():
+        why = why.when(operation.isin(*names), reason)
+    why = why.when(~operation.isin(*OPEN), "what this operation does is not known here")
+    rows = _within(records(trail), since, until).where("not baseline").withColumn("why", why).where("why is not null")
+    return rows.select(*_COMMIT, "why", "parameters", "rows", "ticket", "purpose").orderBy("version")
+
+
+_FEED = "delta.enableChangeDataFeed"
+
+
+# ── is it all there ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def gaps(trail: Trail) -> DataFrame:
+    """Versions of the source that the trail does not have, or has twice, and events likewise: none is right.
+
+    ``fault``, ``first_version``, ``last_version``, ``events`` (how many too many or too few; NULL for versions). Faults are
+    ``version missing`` and ``version doubled``, between the ledger's first and last; ``events missing`` and
+    ``events doubled`` of a commit; ``events without a record``, of a commit that the ledger does not have, or not yet.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
+
+    at, before = F.col("version"), F.col("before")
+    placed = records(trail).withColumn("before", F.lag("version").over(Window.orderBy("sequence")))
+    steps = placed.where(before.isNotNull() & (at != before + 1))
+    versions = steps.select(
+        F.when(at > before + 1, "version missing").otherwise("version doubled").alias("fault"),
+        F.when(at > before + 1, before + 1).otherwise(at).alias("first_version"),
+        F.when(at > before + 1, at - 1).otherwise(at).alias("last_version"),
+        F.lit(None).cast("long").alias("events"),
+    )
+    told = records(trail).groupBy("version").agg(F.first("rows").alias("rows"))
+    of_commits = trail.there().read(EVENTS).groupBy("version")
+    there = of_commits.agg(F.count("*").alias("there"), F.count_distinct("index").alias("places"))
+    both = told.join(there, "version", "full_outer").fillna(0, ["there", "places"])
+    fault = (
+        F.when(F.col("rows").isNull(), "events without a record")
+        .when(F.col("there") > F.col("places"), "events doubled")
+        .when(F.col("there") != F.col("rows"), "events missing")
+    )
+    events = both.select(
+        fault.alias("fault"),
+        at.alias("first_version"),
+        at.alias("last_version"),
+        F.abs(F.col("there") - F.coalesce("rows", F.lit(0))).alias("events"),
+    )
+    return versions.unionByName(events.where("fault is not null")).orderBy("first_version", "fault")
+
+
+def removals(trail: Trail) -> DataFrame:
+    """Recorded removals of values: when, how many, by whom and why.
+
+    ``sequence`` (of the record), ``removed_at``, ``events`` (whose values went), ``versions`` (how many they are of),
+    ``actor``, ``approver``, ``ticket``, ``purpose``, ``job``, ``run``.
+    """
+    from pyspark.sql import functions as F
+
+    told = "user string, approver string, ticket string, purpose string, job string, run string, values long"
+    record = F.from_json("record", f"{told}, removed map<string, string>")
+    return (
+        trail.there()
+        .read(LEDGER)
+        .where("kind = 'removal'")
+        .select(
+            "sequence",
+            F.col("committed_at").alias("removed_at"),
+            record["values"].alias("events"),
+            F.size(record["removed"]).alias("versions"),
+            record["user"].alias("actor"),
+            *(record[name].alias(name) for name in ("approver", "ticket", "purpose", "job", "run")),
+        )
+        .orderBy("sequence")
+    )
+
+
+def values_removed(trail: Trail) -> int:
+    """Of how many events the values were removed: no question about records can answer with them."""
+    from pyspark.sql import functions as F
+
+    told = records(trail).agg(F.sum("rows").alias("rows"), F.max("version").alias("last")).collect()[0]
+    if told["last"] is None:
+        return 0
+    return max(0, int(told["rows"]) - trail.there().read(PAYLOAD).where(f"version <= {told['last']}").count())
+
+
+# ── what they share ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+_WHAT = ("version", "committed_at", "index", "change_type", "baseline", "changed_columns")
+_WHO = ("operation", "actor", "ticket", "purpose", "job", "run")
+_COMMIT = ("version", "committed_at", "operation", "actor")
+_CHANGES = {"inserts": INSERT, "updates": UPDATE_POSTIMAGE, "deletes": DELETE}
+
+
+def _counts() -> list[Column]:
+    from pyspark.sql import functions as F
+
+    return [F.coalesce(F.col("counts")[kind], F.lit(0)).alias(name) for name, kind in _CHANGES.items()]
+
+
+def _of_row(name: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.col("row").getField(name)
+
+
+def _put() -> Column:
+    """The row is there after the event."""
+    from pyspark.sql import functions as F
+
+    return F.col("change_type").isin(INSERT, UPDATE_POSTIMAGE)
+
+
+def _rank() -> Column:
+    """Inside a version removes come before puts, as in a net effect."""
+    return _put().cast("int")
+
+
+def _within(rows: DataFrame, since: dt.datetime | None, until: dt.datetime | None) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    if since is not None:
+        rows = rows.where(F.col("committed_at") >= F.lit(parse_timestamp(since, name="since")))
+    return rows if until is None else rows.where(F.col("committed_at") < F.lit(parse_timestamp(until, name="until")))
+
+
+def _version(trail: Trail, when: When) -> int:
+    """The version that is meant. Raises ConfigError where it is not in the trail, with what is."""
+    from pyspark.sql import functions as F
+
+    at = parse_timestamp(when, name="the moment") if isinstance(when, dt.datetime) else None
+    by_then = F.lit(True) if at is None else F.col("committed_at") <= F.lit(at)
+    ends = (
+        records(trail)
+        .agg(
+            F.min("version").alias("first"),
+            F.max("version").alias("last"),
+            *(F.unix_micros(end("committed_at")).alias(name) for end, name in ((F.min, "began"), (F.max, "ended"))),
+            F.max(F.when(by_then, F.col("version"))).alias("version"),
+        )
+        .collect()[0]
+    )
+    if ends["first"] is None:
+        raise ConfigError(f"the trail at {trail.path} is empty", hint="`deltarelay run` fills it")
+    inside = ends["first"] <= when <= ends["last"] if at is None else ends["version"] is not None
+    if not inside or (at is not None and at > _time(ends["ended"])):
+        began, ended = (
+            "at an unknown time" if end is None else _time(end).isoformat() for end in (ends["began"], ends["ended"])
+        )
+        raise ConfigError(
+            "the moment lies outside of the trail",
+            hint=f"it goes from version {ends['first']} ({began}) to version {ends['last']} ({ended})",
+        )
+    return when if isinstance(when, int) else int(ends["version"])
+
+
+def _time(micros: int) -> dt.datetime:
+    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=micros)
+
+
+def _check_beginning(trail: Trail) -> None:
+    first = records(trail).orderBy("sequence").select("baseline", "version").limit(1).collect()[0]
+    if not first["baseline"] and first["version"] != 0:
+        raise ConfigError(
+            f"the trail begins with the changes of version {first['version']}: what the table held before is not in it",
+            hint="a trail that begins with `start: snapshot` has a baseline",
+        )
+
+
+def _table(trail: Trail, key: Sequence[str], version: int, fields: Sequence[Field]) -> DataFrame:
+    payload = trail.there().read(PAYLOAD).where(f"version <= {version}")
+    rows = payload.select("id", "version", row_of(fields).alias("row"))
+    return _standing(
+        joined(trail, rows).where(f"version <= {version} and row is not null"), [_of_row(name) for name in key]
+    )
+
+
+def _standing(events: DataFrame, keys: Sequence[Column]) -> DataFrame:
+    """What is left of each record after these events: ``key_0`` and so on, ``last.version`` and ``last.row``."""
+    from pyspark.sql import functions as F
+
+    last = F.max_by(F.struct(_put().alias("there"), "version", "row"), F.struct("version", _rank(), "index"))
+    keyed = events.groupBy(*(one.alias(f"key_{at}") for at, one in enumerate(keys))).agg(last.alias("last"))
+    return keyed.where("last.there")
+
+
+def _differing(rows: DataFrame, before: str, after: str) -> DataFrame:
+    """Those whose two columns do not hold the same, by the canonical bytes: Spark itself cannot compare maps."""
+    return rows.mapInArrow(partial(_without_same, rows.schema[after].dataType, before, after), rows.schema)
+
+
+def _without_same(
+    type: DataType, before: str, after: str, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    from audit.encoding import encode_columns
+
+    schema = StructType([StructField(before, type), StructField(after, type)])
+    for batch in batches:
+        pairs = zip(*encode_columns(batch.select([before, after]), schema), strict=True)
+        yield batch.filter(pa.array([one != other for one, other in pairs], pa.bool_()))
+
+
+# ── by name ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A question, and what has to be told to ask it."""
+
+    ask: Callable[..., DataFrame]
+    parameters: tuple[str, ...]
+    """Of ``key`` (columns), ``record`` (columns with values), ``when``, ``first``, ``second``, ``column``, ``actor``,
+    ``since``, ``until``; the last two may be left out."""
+    shows_values: bool
+    """The answer has values of the source's rows."""
+
+    @property
+    def question(self) -> str:
+        return (self.ask.__doc__ or "").partition("\n")[0]
+
+
+QUERIES: Mapping[str, Query] = {
+    "history": Query(history, ("record",), True),
+    "record-as-of": Query(record_as_of, ("record", "when"), True),
+    "as-of": Query(as_of, ("key", "when"), True),
+    "diff": Query(diff, ("key", "first", "second"), True),
+    "column-changes": Query(column_changes, ("key", "column"), True),
+    "deletes": Query(deletes, ("since", "until"), True),
+    "deletes-without-ticket": Query(deletes_without_ticket, ("since", "until"), False),
+    "actor": Query(actor_activity, ("actor", "since", "until"), False),
+    "actors": Query(actors, (), False),
+    "hiding-operations": Query(hiding_operations, ("since", "until"), False),
+    "gaps": Query(gaps, (), False),
+    "removals": Query(removals, (), False),
+}
+"""Whether the trail is intact, matches its source and reached every sink are commands of their own: ``audit verify``,
+``audit reconcile``, ``audit sinks``."""

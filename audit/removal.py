@@ -1,0 +1,79 @@
+"""Values that are taken out of a trail by a recorded event: the record first, then the rows of the payload.
+
+The events stay, with their hashes: what was removed can be told, and by whom and why, and nothing else be taken for it. A
+runner that dies between the two steps leaves a record whose values are still there; whoever takes the trail over next
+finishes it. What the table's older files hold goes with VACUUM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from audit.ledger import State, append_removal, record_at
+from audit.record import text_of
+from audit.tables import EVENTS, PAYLOAD, TrailTables
+from cdf.errors import ConfigError
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaTable
+    from pyspark.sql import DataFrame
+
+__all__ = ["REASONS", "finish", "remove"]
+
+REASONS = ("ticket", "purpose", "approver", "user", "job", "run")
+"""What a record can tell of why values went; each a text of up to 200 characters, which stays for good."""
+
+
+def remove(tables: TrailTables, state: State, places: DataFrame, reasons: Mapping[str, str]) -> State:
+    """Remove the values of the events at ``places`` (``version``, ``index``, both long); → where the trail stands then.
+
+    Places without an event or whose values are gone are passed over; if that is all of them, nothing is recorded. Only by
+    who holds the trail, and while nothing is pending. Raises ConfigError for a reason that is none of ``REASONS``, Fenced.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
+
+    if unknown := sorted(reasons.keys() - set(REASONS)):
+        raise ConfigError(f"{', '.join(unknown)} cannot stand in a record", hint=f"give some of {', '.join(REASONS)}")
+    doomed = _there(tables, places.select("version", "index"))
+    run = F.col("index") - F.row_number().over(Window.partitionBy("version").orderBy("index"))
+    runs = doomed.select("version", "index", run.alias("run")).groupBy("version", "run")
+    ranges = runs.agg(F.min("index").alias("first"), F.max("index").alias("last")).orderBy("version", "first").collect()
+    if not ranges:
+        return state
+    removed: dict[str, list[list[int]]] = {}
+    for row in ranges:
+        removed.setdefault(str(row["version"]), []).append([row["first"], row["last"]])
+    told: dict[str, Any] = {name: text_of(reasons[name]) for name in REASONS if name in reasons}
+    values = sum(row["last"] - row["first"] + 1 for row in ranges)
+    state = append_removal(tables, state, {**told, "removed": removed, "values": values})
+    finish(tables, state)
+    return state
+
+
+def finish(tables: TrailTables, state: State) -> None:
+    """Make true what the last record says, if that is a removal; nothing happens where it is true already."""
+    from pyspark.sql import functions as F
+
+    if not state.removal:
+        return
+    removed = record_at(tables, state.sequence - 1)["removed"]
+    ranges = [(int(version), first, last) for version, runs in removed.items() for first, last in runs]
+    told = tables.spark.createDataFrame(ranges, "version long, first long, last long")
+    places = told.select("version", F.explode(F.sequence("first", "last")).alias("index"))
+    doomed = _there(tables, places).select("id")
+    if doomed.isEmpty():
+        return
+
+    def delete(payload: DeltaTable) -> None:
+        # By a join: the predicate of a DELETE is written into the table's log
+        payload.alias("held").merge(doomed.alias("doomed"), "held.id = doomed.id").whenMatchedDelete().execute()
+
+    tables.change(PAYLOAD, delete, about={"removal": state.sequence - 1})
+
+
+def _there(tables: TrailTables, places: DataFrame) -> DataFrame:
+    """Those of the places that have an event, with its ``id``, and whose values are there."""
+    events = tables.now(EVENTS).select("version", "index", "id").join(places, ["version", "index"], "left_semi")
+    return events.join(tables.now(PAYLOAD).select("id"), "id", "left_semi")

@@ -1,0 +1,324 @@
+"""A trail as those see it who keep it and those who ask it: sealed, verified, proven, joined into one view.
+
+``audit.tables`` knows how it is stored, ``audit.queries`` what is asked of it; the sink alone writes events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from audit.anchors import Missed
+from audit.columns import Column, row_type
+from audit.encoding import encode_rows
+from audit.errors import ForkedTrail
+from audit.ledger import read_state
+from audit.proof import Proof, ProofError, VerifierKey, check, leaf_hash, read_checkpoint, read_note, verify_note
+from audit.rows import CHUNK
+from audit.seal import sealed
+from audit.tables import EVENT, EVENTS, LEDGER, PAYLOAD, TrailTables
+from audit.tree import inclusion_path, make_proof
+from audit.verify import Seen, TrailVerification, Verified, verify_trail
+from cdf.errors import CdfError, ConfigError, VerificationError
+from cdf.result import Result
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from audit.anchors import Anchor
+    from audit.checkpoint import Signer
+
+__all__ = ["NamedAnchor", "Sealed", "Trail"]
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedAnchor:
+    """A place for checkpoints, and what it is called where something is said about it."""
+
+    name: str
+    anchor: Anchor
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed(Result):
+    """A checkpoint that was signed, and where it is kept."""
+
+    trail: str
+    origin: str
+    records: int
+    version: int | None
+    """The last commit of the source that it covers."""
+    anchors: tuple[str, ...]
+    """Where it stands now."""
+    note: str
+    missed: tuple[Missed, ...] = ()
+
+
+class Trail:
+    """The trail below ``path``. ``signer`` is needed to seal, ``keys`` are trusted besides the signer's own."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        path: str,
+        *,
+        signer: Signer | None = None,
+        keys: Sequence[VerifierKey] = (),
+        anchors: Sequence[NamedAnchor] = (),
+    ) -> None:
+        self.path = path.rstrip("/")
+        self.tables = TrailTables(spark, self.path)
+        self.anchors = tuple(anchors)
+        self._signer = signer
+        self._keys = tuple(keys) if signer is None else (signer.verifier, *keys)
+
+    def there(self) -> TrailTables:
+        """The tables. Raises ConfigError where there are none."""
+        if not self.tables.exist():
+            raise ConfigError(f"there is no trail at {self.path}", hint="`deltarelay run` begins it")
+        return self.tables
+
+    # ── sealing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def checkpoint(self) -> Sealed:
+        """Sign what the ledger holds, and publish it to every anchor.
+
+        Raises ForkedTrail where a checkpoint from before is contradicted: nothing is signed then. An anchor that does
+        not answer keeps the others from nothing; where none has it in the end, that is raised.
+        """
+        if self._signer is None:
+            raise ConfigError(
+                "the trail has no key to sign with", hint="set signing_key; `deltarelay audit keygen` makes one"
+            )
+        try:
+            return self._checkpoint(self._signer)
+        except ForkedTrail:  # a runner may have published a longer one meanwhile: this time that one is held against it
+            return self._checkpoint(self._signer)
+
+    def _checkpoint(self, signer: Signer) -> Sealed:
+        tables = self.there()
+        missed: dict[str, CdfError] = {}
+        before = [note for named in self.anchors if (note := _tried(missed, named, self._newest)) is not None]
+        note, version = sealed(tables, signer, before=before, keys=self._keys)
+        checkpoint = read_checkpoint(verify_note(note, [signer.verifier])[0])
+        kept = []
+        for named in self.anchors:
+            if named.name not in missed:
+                _tried(missed, named, lambda named: named.anchor.publish(checkpoint.origin, note))
+            if named.name not in missed:
+                kept.append(named.name)
+        forked = next((error for error in missed.values() if isinstance(error, ForkedTrail)), None)
+        if forked is not None or (missed and not kept):
+            raise forked or next(iter(missed.values()))
+        return Sealed(
+            trail=self.path,
+            origin=checkpoint.origin,
+            records=checkpoint.size,
+            version=version,
+            anchors=tuple(kept),
+            note=note,
+            missed=tuple(Missed(name, error) for name, error in missed.items()),
+        )
+
+    def seen(self, *, least: int = 0) -> tuple[list[Seen], list[Missed]]:
+        """Every checkpoint over at least so many records that the anchors keep; and the anchors that cannot be asked."""
+        origin, missed = self.there().origin(), dict[str, CdfError]()
+        found = (
+            _tried(missed, named, lambda named: [*named.anchor.notes(origin, least=least)]) for named in self.anchors
+        )
+        seen = [
+            self._seen(note, named.name)
+            for named, notes in zip(self.anchors, found, strict=True)
+            for note in notes or ()
+        ]
+        return seen, [Missed(name, error) for name, error in missed.items()]
+
+    def _seen(self, note: str, where: str) -> Seen:
+        try:
+            return Seen(read_checkpoint(verify_note(note, self._keys)[0]), where, signed=True)
+        except ProofError:
+            pass
+        try:
+            return Seen(read_checkpoint(read_note(note)[0]), where, signed=False)
+        except ProofError:
+            return Seen(None, where, signed=False)
+
+    def _newest(self, named: NamedAnchor) -> str | None:
+        """The largest checkpoint there that can be believed; VerificationError where there are but others."""
+        origin = self.tables.origin()
+        latest = named.anchor.latest(origin)
+        if latest is None or self._size(latest) is not None:
+            return latest
+        notes = [note for note in named.anchor.notes(origin) if self._size(note) is not None]
+        if not notes:
+            raise VerificationError(
+                f"nothing that {named.name} has of this trail is signed by a key that is trusted",
+                hint="where the signing key was changed, put the verifier key of the one before among `keys`",
+            )
+        return max(notes, key=lambda note: self._size(note) or 0)
+
+    def _size(self, note: str) -> int | None:
+        """Records that a checkpoint of this trail is over; None where it is none, or nobody who is trusted signed it."""
+        one = self._seen(note, "")
+        of_this = one.checkpoint is not None and one.checkpoint.origin == self.tables.origin()
+        return one.checkpoint.size if one.checkpoint is not None and one.signed and of_this else None
+
+    # ── verifying ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def verify(
+        self,
+        *,
+        since: Verified | None = None,
+        before: Verified | None = None,
+        extra: Sequence[tuple[str, str]] = (),
+        origin: str | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> tuple[TrailVerification, Verified | None]:
+        """Everything, or what came after ``since``; → what was found, and where the next one may go on.
+
+        ``before``: an earlier verification of which everything has to be the continuation. ``extra``: checkpoints that
+        the caller brings: where from, and the note. ``origin``: the trail that it has to be.
+        """
+        tables = self.there()
+        seen, missed = self.seen(least=0 if since is None or extra else since.size)
+        return verify_trail(
+            tables,
+            [*seen, *(self._seen(note, where) for where, note in extra)],
+            since=since,
+            before=before,
+            brought=bool(extra),
+            anchored=bool(self.anchors),
+            unreachable=missed,
+            origin=origin,
+            progress=progress,
+        )
+
+    # ── proving ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def prove(self, version: int, index: int, *, show_row: bool = False) -> str:
+        """The proof of one event, as a text file for ``audit.proof``; with its row's values only where that is asked for.
+
+        Raises VerificationError where it would not hold: where the trail is not what was signed.
+        """
+        from pyspark.sql import functions as F
+
+        tables = self.there()
+        events = tables.read(EVENTS).where(F.col("version") == version)
+        first = index // CHUNK * CHUNK
+        rows = events.where(F.col("index").between(first, first + CHUNK - 1)).orderBy("index").toArrow()
+        places = rows.column("index").to_pylist()
+        if index not in places:
+            raise ConfigError(
+                f"version {version} has no event {index} in the trail", hint="`deltarelay audit history` names them"
+            )
+        note, size = self._newest_note()
+        try:
+            event = rows.slice(places.index(index), 1)
+            leaves, record, chunk_roots = self._ledger(version, size)
+            path = [
+                *inclusion_path(
+                    [leaf_hash(one) for one in encode_rows(rows.select(EVENT.names), EVENT)], index - first
+                ),
+                *inclusion_path(chunk_roots, index // CHUNK),
+            ]
+            salt, row = self._row(event.column("id")[0].as_py(), version) if show_row else (None, None)
+            proof = Proof(
+                event=encode_rows(event.select(EVENT.names), EVENT)[0],
+                salt=salt,
+                row=row,
+                index=index,
+                size=record["rows"],
+                path=path,
+                record=record["text"],
+                sequence=record["sequence"],
+                ledger_path=inclusion_path(leaves, record["sequence"]),
+                note=note,
+            )
+            text = make_proof(proof)
+            check(text, [str(key) for key in self._keys])
+        except (ProofError, ValueError, KeyError, IndexError, TypeError) as error:
+            raise VerificationError(
+                f"event {index} of version {version} cannot be proven"
+                + (f": {error}" if isinstance(error, ProofError) else ""),
+                hint="`deltarelay audit verify` tells what is altered",
+            ) from error
+        return text
+
+    def _newest_note(self) -> tuple[str, int]:
+        """The largest checkpoint that is signed by a key that is trusted, and the records that it is over."""
+        missed: dict[str, CdfError] = {}
+        notes = [note for named in self.anchors if (note := _tried(missed, named, self._newest)) is not None]
+        if missed and not notes:
+            raise next(iter(missed.values()))
+        if not notes:
+            raise ConfigError(
+                "no checkpoint is there that a proof could lead to",
+                hint="`deltarelay audit checkpoint` signs one and keeps it at the anchors",
+            )
+        return max(((note, self._size(note) or 0) for note in notes), key=itemgetter(1))
+
+    def _ledger(self, version: int, size: int) -> tuple[list[bytes], dict[str, Any], list[bytes]]:
+        """The hashes of the first ``size`` records; the record of the version, and the roots of its chunks."""
+        import json
+
+        from pyspark.sql import functions as F
+
+        ledger = self.tables.read(LEDGER).where(F.col("sequence") < size)
+        leaves = [bytes(row["leaf"]) for row in ledger.select("leaf", "sequence").orderBy("sequence").collect()]
+        rows = ledger.where(F.col("version") == version).select("record", "chunk_roots").collect()
+        if not rows:
+            raise ConfigError(
+                f"version {version} is not covered by a checkpoint yet", hint="`deltarelay audit checkpoint` signs one"
+            )
+        text, roots = rows[0]["record"].encode(), bytes(rows[0]["chunk_roots"])
+        record = {**json.loads(text), "text": text}
+        return leaves, record, [roots[at : at + 32] for at in range(0, len(roots), 32)]
+
+    def _row(self, id: bytes, version: int) -> tuple[bytes, bytes]:
+        """Salt and encoding of an event's row."""
+        from pyspark.sql import functions as F
+
+        rows = self.tables.read(PAYLOAD).where((F.col("version") == version) & (F.col("id") == F.lit(bytearray(id))))
+        found = rows.select("salt", "row").toArrow()
+        if found.num_rows != 1:
+            raise ConfigError("the values of this event are not in the trail any more", hint="leave out --show-row")
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        live = [column for column in self.columns(version) if column.live]
+        held = [pc.struct_field(found.column("row").combine_chunks(), column.stored) for column in live]
+        schema = row_type(live, stored=False)
+        encoded = encode_rows(pa.RecordBatch.from_arrays(held, names=schema.names), schema)[0]
+        return bytes(found.column("salt")[0].as_py()), encoded
+
+    def columns(self, version: int | None = None) -> tuple[Column, ...]:
+        """Where the payload keeps the values of each column; as of a version of the source, or now."""
+        import json
+
+        from pyspark.sql import functions as F
+
+        from audit.columns import from_json
+
+        if version is None:
+            return read_state(self.there()).columns
+        ledger = self.tables.read(LEDGER)
+        at = ledger.where(F.col("version") == version).select("record").collect()
+        told = json.loads(at[0]["record"])
+        if "columns" not in told:
+            told = json.loads(
+                ledger.where(F.col("sequence") == told["columns_at"]).select("record").collect()[0]["record"]
+            )
+        return from_json(told["columns"])
+
+
+def _tried(missed: dict[str, CdfError], named: NamedAnchor, ask: Callable[[NamedAnchor], Answer]) -> Answer | None:
+    """What the anchor answers; None where it fails, which is noted."""
+    try:
+        return ask(named)
+    except CdfError as error:
+        missed[named.name] = error
+        return None

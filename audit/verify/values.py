@@ -1,0 +1,188 @@
+"""Each row of the payload held against its event: the hash of its values, and the copies of the event beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from audit.columns import Column as StoredColumn
+from audit.columns import row_type
+from audit.tables import EVENTS, PAYLOAD
+from audit.verify.events import WORDS, encoded
+from audit.verify.findings import MOST_FINDINGS, Findings
+from audit.verify.ledger import REMOVAL, Walk
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["removed_by", "verify_values"]
+
+_COPIES = ("committed_at", "change_type", "baseline", "changed_columns", "row_hash")
+"""What a payload row repeats of its event."""
+_WORDS = {
+    **WORDS,
+    "missing": "gone, and no record tells of it",
+    "returned": "there, although a record tells that they were removed",
+}
+
+
+def verify_values(
+    payload: DataFrame, events: DataFrame, removed: DataFrame, walk: Walk, findings: Findings
+) -> tuple[int, int]:
+    """→ how many rows were looked at, and how many events have none any more because of a record.
+
+    Both sides by id, in one shuffle each. Only ids, hashes and places travel. ``removed``: of ``removed_by``.
+    """
+    from pyspark.sql import functions as F
+
+    copies = F.struct(*_COPIES).alias("copies")
+    by_id = (
+        _hashed(payload.select("id", "version", "salt", "row", copies), walk)
+        .groupBy("id")
+        .agg(
+            F.count("*").alias("count"),
+            F.first("version").alias("version"),
+            F.first("hash").alias("hash"),
+            F.first("copies").alias("copies"),
+        )
+    )
+    of_events = events.select("id", F.col("version").alias("event_version"), "index", copies.alias("event_copies"))
+    gone = F.col("count").isNull()
+    fault = (
+        F.when(F.col("event_version").isNull(), "added")
+        .when(gone & F.col("removed"), "removed")
+        .when(gone, "missing")
+        .when(F.col("removed_before"), "returned")
+        .when(F.col("count") > 1, "doubled")
+        .when(~F.col("version").eqNullSafe(F.col("event_version")), "moved")
+        .when(~F.col("hash").eqNullSafe(F.col("event_copies.row_hash")), "altered")
+        .when(~F.col("copies").eqNullSafe(F.col("event_copies")), "altered")
+    )
+    joined = _marked(of_events, removed).join(by_id, "id", "full_outer").withColumn("fault", fault)
+    groups = joined.groupBy("fault").agg(F.count("*").alias("events"), F.sum("count").alias("values")).collect()
+    told = {row["fault"]: row for row in groups}
+    for kind in sorted(told.keys() - {None, "removed"}):
+        places = joined.where(F.col("fault") == kind).select("event_version", "index", "version", "fault")
+        for row in places.orderBy("event_version", "index").limit(MOST_FINDINGS + 1).collect():
+            _add(row, findings)
+    return sum(row["values"] or 0 for row in groups), told["removed"]["events"] if "removed" in told else 0
+
+
+def removed_by(ledger: DataFrame, size: int) -> DataFrame:
+    """``version`` and ``removed``: places from ``first`` to ``last`` whose values records name.
+
+    ``late``: by a record after the first ``size``, which somebody writes at this moment: its values may still be there.
+    """
+    from pyspark.sql import functions as F
+
+    named = F.from_json(F.get_json_object("record", "$.removed"), "map<string, array<array<bigint>>>")
+    records = ledger.where((F.col("kind") == REMOVAL) & (F.col("sequence") >= 0))
+    runs = records.select("sequence", F.explode(named).alias("version", "runs"))
+    runs = runs.select("sequence", F.col("version").cast("long").alias("version"), F.explode("runs").alias("run"))
+    place = F.struct(
+        F.col("run")[0].alias("first"), F.col("run")[1].alias("last"), (F.col("sequence") >= size).alias("late")
+    )
+    return runs.groupBy("version").agg(F.collect_set(place).alias("removed"))
+
+
+def _marked(of_events: DataFrame, removed: DataFrame) -> DataFrame:
+    """With ``removed``: whether a record names the event; ``removed_before``: one that is no late one."""
+    from pyspark.sql import functions as F
+
+    def named(place: Column) -> Column:
+        return F.col("index").between(place["first"], place["last"])
+
+    marked = of_events.join(removed.withColumnRenamed("version", "event_version"), "event_version", "left")
+    before = F.exists("removed", lambda place: named(place) & ~place["late"])
+    marked = marked.withColumn("removed_before", F.coalesce(before, F.lit(False)))
+    return marked.withColumn("removed", F.coalesce(F.exists("removed", named), F.lit(False)))
+
+
+def _hashed(payload: DataFrame, walk: Walk) -> DataFrame:
+    """``id``, ``version``, ``hash`` of the values as they are now, ``copies``. A row of no commit has no hash."""
+    copies = payload.schema["copies"].dataType.simpleString()
+    starts: list[int] = []
+    columns_at: list[int] = []
+    for version, commit in sorted(walk.commits.items()):
+        if not columns_at or commit.columns_at != columns_at[-1]:
+            starts.append(version)
+            columns_at.append(commit.columns_at)
+    hasher = _hasher(starts, [walk.columns[at] for at in columns_at])
+    return payload.mapInArrow(hasher, f"id binary, version long, hash binary, copies {copies}")
+
+
+def _hasher(
+    starts: Sequence[int], columns: Sequence[Sequence[StoredColumn]]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """``columns``: from each of the versions ``starts`` on."""
+
+    def hashed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import numpy as np
+        import pyarrow as pa
+
+        for batch in batches:
+            versions = batch.column("version").fill_null(-1).to_numpy()
+            era = np.searchsorted(starts, versions, side="right") - 1
+            hashes = np.full(batch.num_rows, None, dtype=object)
+            for one in np.unique(era[era >= 0]):
+                places = np.flatnonzero(era == one)
+                rows = batch if len(places) == batch.num_rows else batch.take(pa.array(places))
+                hashes[places] = _hashes(rows, columns[one])
+            yield pa.RecordBatch.from_arrays(
+                [batch.column("id"), batch.column("version"), pa.array(hashes, pa.binary()), batch.column("copies")],
+                names=["id", "version", "hash", "copies"],
+            )
+
+    return hashed
+
+
+def _hashes(rows: pa.RecordBatch, columns: Sequence[StoredColumn]) -> Sequence[bytes | None]:
+    """Of rows that were written with these columns; None for what cannot have been."""
+    import pyarrow as pa
+
+    from audit.encoding import row_hash
+
+    live = [column for column in columns if column.live]
+    schema, stored = row_type(live, stored=False), {column.stored for column in live}
+    row = rows.column("row")
+    places = {field.name: values for field, values in zip(row.type, row.flatten(), strict=True)}
+    if stored - places.keys():  # a column was taken out of the table: none of these rows is what it was
+        return [None] * rows.num_rows
+    own = [places[column.stored] for column in live]
+    written = encoded(pa.RecordBatch.from_arrays(own, names=schema.names), schema)
+    foreign = _any_valid([values for name, values in places.items() if name not in stored], rows.num_rows)
+    return [
+        None if one is None or salt is None or len(salt) != 16 or planted else row_hash(salt, one)
+        for salt, one, planted in zip(rows.column("salt").to_pylist(), written, foreign, strict=True)
+    ]
+
+
+def _any_valid(arrays: Sequence[pa.Array], count: int) -> list[bool]:
+    """Of each row: whether there is a value where its commit had no column."""
+    import numpy as np
+
+    found = np.zeros(count, dtype=bool)
+    for values in arrays:
+        if values.null_count < count:
+            found |= values.is_valid().to_numpy(zero_copy_only=False)
+    return [bool(one) for one in found]
+
+
+def _add(fault: Any, findings: Findings) -> None:
+    """What the events have told already is not told again for their values."""
+    version, index, kind = fault["event_version"], fault["index"], fault["fault"]
+    told = findings.of(EVENTS)
+    if kind == "moved":
+        for finding in told:
+            if finding.first == index and finding.version in (version, fault["version"]):
+                findings.kept.remove(finding)
+        text = f"event {index} of version {version} has the values of one of version {fault['version']}"
+        findings.add("moved", EVENTS, text, version=version, rows=(index, index))
+    elif kind == "added":
+        if not any(finding.kind == "missing" and finding.version == fault["version"] for finding in told):
+            text = f"values of version {fault['version']} belong to no event"
+            findings.add("added", PAYLOAD, text, version=fault["version"])
+    elif index is not None and not any(finding.version == version and finding.first == index for finding in told):
+        text = f"the values of event {index} of version {version}: {_WORDS[kind]}"
+        findings.add(kind, PAYLOAD, text, version=version, rows=(index, index))

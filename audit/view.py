@@ -1,0 +1,245 @@
+"""A trail as one table: each event with its row and with what the record of its commit says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StructType,
+    TimestampNTZType,
+)
+
+from audit.columns import Column, from_json
+from audit.tables import EVENTS, LEDGER, PAYLOAD
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+    from audit.trail import Trail
+
+__all__ = ["TOLD", "Field", "fields_at", "fields_of", "joined", "records", "row_of", "view", "widens"]
+
+TOLD = ("operation", "actor", "ticket", "purpose", "job", "run", "approver")
+"""What the view has of a commit's record."""
+
+
+def view(trail: Trail) -> DataFrame:
+    """Each event with its row and what its commit's record says.
+
+    ``version``, ``index``, ``committed_at``, ``change_type``, ``baseline``, ``changed_columns``, ``values`` (``present`` or
+    ``removed``), ``row`` (a struct of the columns that the source has now, and of those it has had; NULL where the values
+    were removed), ``operation``, ``actor``, ``ticket``, ``purpose``, ``job``, ``run``, ``approver``. Events whose commit has
+    no record yet have NULL in the last seven.
+
+    A column that has changed its type has one field, of its present type, as far as that holds all that its former types
+    could. Of another former type the values are in a field of their own, ``NAME__1``.
+    """
+    row = row_of(fields_of(trail.columns()))
+    return joined(trail, trail.there().read(PAYLOAD).select("id", "version", row.alias("row")))
+
+
+def joined(trail: Trail, payload: DataFrame, versions: Sequence[int] | None = None) -> DataFrame:
+    """The view over rows of the payload, ``id``, ``version`` and ``row``: of all events, or of those of these versions that
+    have a row among them."""
+    from pyspark.sql import functions as F
+
+    events, told = trail.there().read(EVENTS).drop("row_hash", "leaf", "table_id"), records(trail)
+    if versions is not None:
+        events, told = (rows.where(F.col("version").isin(list(versions))) for rows in (events, told))
+    told = told.select("version", "baseline", *TOLD)
+    found = events.join(payload, ["id", "version"], "left" if versions is None else "inner")
+    found = found.join(F.broadcast(told), ["version", "baseline"], "left")
+    present = F.when(F.col("row").isNull(), "removed").otherwise("present")
+    return found.withColumn("values", present).drop("id")
+
+
+def records(trail: Trail) -> DataFrame:
+    """The ledger's records as columns, one row per commit of the source, also those that changed no row.
+
+    ``sequence``, ``version``, ``baseline``, ``committed_at``, ``operation``, ``parameters`` (JSON), ``actor``, ``ticket``,
+    ``purpose``, ``job``, ``run``, ``approver``, ``rows``, ``counts`` (by change type), ``log_sha256``, ``columns`` (JSON;
+    NULL where they are those of the record before).
+    """
+    from pyspark.sql import functions as F
+
+    told = F.from_json("record", _RECORD)
+    return (
+        trail.there()
+        .read(LEDGER)
+        .where("kind in ('commit', 'baseline')")
+        .select(
+            "sequence",
+            "version",
+            (F.col("kind") == "baseline").alias("baseline"),
+            "committed_at",
+            told["operation"].alias("operation"),
+            F.get_json_object("record", "$.parameters").alias("parameters"),
+            told["user"].alias("actor"),
+            *(told[name].alias(name) for name in TOLD[2:]),
+            F.col("events").alias("rows"),
+            told["counts"].alias("counts"),
+            told["log_sha256"].alias("log_sha256"),
+            F.get_json_object("record", "$.columns").alias("columns"),
+        )
+    )
+
+
+_RECORD = (
+    "operation string, user string, ticket string, purpose string, job string, run string, approver string, "
+    "counts map<string, long>, log_sha256 string"
+)
+
+
+# ── one row out of all the places ────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of the source, as the view shows it: from wherever its value is."""
+
+    name: str
+    places: tuple[Column, ...]
+    """The last one has the type that is shown; what was kept in the others, it can hold."""
+    since: int | None = None
+    """What versions before had is not shown: the column was dropped, and came back as another one."""
+
+    @property
+    def type(self) -> DataType:
+        return self.places[-1].type
+
+    def value(self) -> SparkColumn:
+        from pyspark.sql import functions as F
+
+        kept = [_as(F.col("row").getField(place.stored), place.type, self.type) for place in reversed(self.places)]
+        value = F.coalesce(*kept) if len(kept) > 1 else kept[0]
+        return value if self.since is None else F.when(F.col("version") >= self.since, value)
+
+
+def row_of(fields: Iterable[Field]) -> SparkColumn:
+    from pyspark.sql import functions as F
+
+    return F.struct(*(field.value().alias(field.name) for field in fields))
+
+
+def fields_of(columns: Iterable[Column], *, nested: bool = True) -> list[Field]:
+    """Of all columns that the source has ever had, those of one name together; as Delta sees it, in whatever case.
+
+    ``nested=False``: what has got new fields inside is not brought together.
+    """
+    by_name: dict[str, list[Column]] = {}
+    for column in sorted(columns, key=lambda column: column.live):
+        by_name.setdefault(column.name.casefold(), []).append(column)
+    return _fields([(places[-1].name, None, places) for places in by_name.values()], nested=nested)
+
+
+def fields_at(trail: Trail, version: int) -> list[Field]:
+    """The columns that the source had at this version, by the names that they had then."""
+    from pyspark.sql import functions as F
+
+    told = records(trail).where(F.col("columns").isNotNull() & (F.col("version") <= version))
+    columns: dict[str, tuple[int | None, list[Column]]] = {}
+    for at, era in enumerate(told.select("sequence", "version", "operation", "columns").orderBy("sequence").collect()):
+        live = {column.name: column for column in from_json(json.loads(era["columns"])) if column.live}
+        gone, new = ([name for name in one if name not in other] for one, other in ((columns, live), (live, columns)))
+        if era["operation"] == "RENAME COLUMN" and len(gone) == len(new) == 1:
+            columns[new[0]] = columns[gone[0]]
+        columns = {name: columns.get(name, (era["version"] if at else None, [])) for name in live}
+        for name, place in live.items():
+            since, places = columns[name]
+            columns[name] = (since, [*(other for other in places if other.stored != place.stored), place])
+    return _fields([(name, since, places) for name, (since, places) in columns.items()])
+
+
+def _fields(groups: Sequence[tuple[str, int | None, Sequence[Column]]], *, nested: bool = True) -> list[Field]:
+    """A field for the last form of each column, and one for every former form that it cannot hold."""
+    taken = {name.casefold() for name, _, _ in groups}
+    fields = []
+    for name, since, places in groups:
+        now = places[-1]
+        held = [place for place in places[:-1] if widens(place.type, now.type, nested=nested)]
+        fields.append(Field(name, (*held, now), since))
+        others = (place for place in places[:-1] if place not in held)
+        fields.extend(Field(_own(place.stored, name, taken), (place,), since) for place in others)
+    return fields
+
+
+def _own(stored: str, name: str, taken: set[str]) -> str:
+    number, own = 0, stored
+    while own.casefold() in taken:
+        number += 1
+        own = f"{name}__{number}"
+    taken.add(own.casefold())
+    return own
+
+
+# ── types ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
+_WIDER: dict[type[DataType], tuple[type[DataType], ...]] = {
+    ByteType: (ShortType, IntegerType, LongType, FloatType, DoubleType),
+    ShortType: (IntegerType, LongType, FloatType, DoubleType),
+    IntegerType: (LongType, DoubleType),
+    FloatType: (DoubleType,),
+    DateType: (TimestampNTZType,),
+}
+
+
+def widens(before: DataType, after: DataType, *, nested: bool = True) -> bool:
+    """Whether ``after`` holds every value of ``before``, each as another value."""
+    if before == after:
+        return True
+    if nested:
+        match before, after:
+            case ArrayType(elementType=one), ArrayType(elementType=other):
+                return widens(one, other)
+            case MapType(keyType=key, valueType=one), MapType(keyType=other_key, valueType=other):
+                return key == other_key and widens(one, other)
+            case StructType(), StructType():
+                return all(
+                    field.name in after.names and widens(field.dataType, after[field.name].dataType)
+                    for field in before.fields
+                )
+    if isinstance(after, DecimalType):
+        digits, scale = (
+            (before.precision, before.scale) if isinstance(before, DecimalType) else (_DIGITS.get(type(before), 99), 0)
+        )
+        return after.scale >= scale and after.precision - after.scale >= digits - scale
+    return type(after) in _WIDER.get(type(before), ())
+
+
+def _as(value: SparkColumn, before: DataType, after: DataType) -> SparkColumn:
+    """The value in a type that holds it."""
+    from pyspark.sql import functions as F
+
+    if before == after:
+        return value
+    match before, after:
+        case ArrayType(elementType=one), ArrayType(elementType=other):
+            return F.transform(value, lambda item: _as(item, one, other))
+        case MapType(valueType=one), MapType(valueType=other):
+            return F.transform_values(value, lambda _, item: _as(item, one, other))
+        case StructType(), StructType():
+            grown = (
+                _as(value.getField(field.name), before[field.name].dataType, field.dataType)
+                if field.name in before.names
+                else F.lit(None).cast(field.dataType)
+                for field in after.fields
+            )
+            fields = (column.alias(field.name) for column, field in zip(grown, after.fields, strict=True))
+            return F.when(value.isNotNull(), F.struct(*fields))
+    return value.cast(after)

@@ -1,0 +1,1 @@
+"""The sink that keeps a trail."""

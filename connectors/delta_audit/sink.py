@@ -1,0 +1,584 @@
+"""An append-only trail of every change, in Delta tables of its own, whose hashes prove that it is whole.
+
+    rows of the feed ─▶ payload ─▶ events ─▶ ledger ─▶ position
+
+Three durable steps, each one commit of Delta, each skipped where a runner before has made it. The ledger comes last and is
+the position: a window without records is pending, and is taken up with exactly its bounds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructType
+
+from audit.anchors import checkpoint_of
+from audit.columns import kept, row_type, unwritable
+from audit.encoding import unsupported
+from audit.errors import ForkedTrail
+from audit.lease import Lease
+from audit.ledger import State, append_records, clear, described, read_state
+from audit.pending import as_written
+from audit.proof import ProofError
+from audit.removal import finish, remove
+from audit.rows import CommitRoots, Payload, commit_roots, event_rows, events_of, roots_of
+from audit.standing import standing
+from audit.tables import EVENTS, PAYLOAD, STORED_EVENT, TrailTables, payload_of
+from audit.trail import Trail
+from cdf.change import CHANGE_TYPE, COMMIT_VERSION, INSERT
+from cdf.errors import (
+    CdfError,
+    ConfigError,
+    PositionError,
+    SinkError,
+    TableReplaced,
+    TargetNotReady,
+    WindowOutOfOrder,
+    condition_of,
+)
+from cdf.schema import ChangeKind
+from cdf.sink import Applied, Bounds, Capabilities, Inspection, Position, Source
+from cdf.timed import timed
+from cdf.window import Commit
+from cdf.writers import require_writer
+from connectors.delta_audit.image import TrailImage
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame, SparkSession
+
+    from audit.checkpoint import Signer
+    from audit.columns import Column
+    from audit.proof import VerifierKey
+    from audit.trail import NamedAnchor
+    from cdf.schema import SchemaChange
+    from cdf.window import Snapshot, Window
+
+__all__ = ["DeltaAuditSink"]
+
+log = logging.getLogger("deltarelay.audit")
+
+SMALL_WINDOW_BYTES = 1024 * 1024
+"""Windows with at most so many bytes of change files are made on the driver: no Python workers, nothing read back."""
+SEAL_SECONDS = 60.0
+"""A runner that goes on for longer signs what it has written once in so many seconds, and at its end."""
+_BYTES_PER_PARTITION = 32 * 1024 * 1024
+_MOST_PARTITIONS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A window or a snapshot, as it is written."""
+
+    bounds: Bounds
+    baseline: bool
+    table_id: str
+    rows: Window | Snapshot
+    commits: Sequence[Commit]
+
+
+class DeltaAuditSink:
+    """The sink. ``path``: the folder of this trail; its tables stand below it."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        spark: SparkSession | None = None,
+        signer: Signer | None = None,
+        keys: Sequence[VerifierKey] = (),
+        anchors: Sequence[NamedAnchor] = (),
+        small_window_bytes: int = SMALL_WINDOW_BYTES,
+        storage_options: Callable[[], Mapping[str, str] | None] = lambda: None,
+    ) -> None:
+        """``storage_options``: those of delta-rs for the ledger, which tells the position without Spark."""
+        self.path = path.rstrip("/")
+        self._storage_options = storage_options
+        self._session = spark
+        self._signer, self._keys, self._anchors = signer, keys, anchors
+        self._small_window_bytes = small_window_bytes
+        self._tables: TrailTables | None = None
+        self._lease: Lease | None = None
+        self._state: State | None = None
+        self._row: StructType | None = None
+        """The payload's row, as of ``_state``."""
+        self._unsealed = False
+        self._sealed_at = float("-inf")
+
+    @property
+    def _spark(self) -> SparkSession:
+        """The session at work: a trail is written by the one that reads the source."""
+        from pyspark.sql import SparkSession
+
+        if not self._has_spark():
+            raise ConfigError("a trail needs a Spark session", hint="hand one to the sink, or make one first")
+        # Another thread's session counts as well: it is one and the same here
+        return self._session or SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+
+    def _has_spark(self) -> bool:
+        from pyspark import SparkContext
+
+        return self._session is not None or SparkContext._active_spark_context is not None
+
+    @property
+    def trail(self) -> Trail:
+        """For those who ask, sign and verify; needs no ``open``."""
+        return Trail(self._spark, self.path, signer=self._signer, keys=self._keys, anchors=self._anchors)
+
+    def __repr__(self) -> str:
+        return f"DeltaAuditSink({self.path!r})"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            holds="history",
+            transactional=False,
+            counts_conflicts=False,
+            schema_changes=frozenset(kind.value for kind in ChangeKind),
+        )
+
+    def cannot_follow(self, change: SchemaChange, key: Collection[str]) -> str | None:
+        from pyspark.sql.types import StructType
+
+        after = change.after
+        if after is not None and unsupported(StructType([after])):
+            return "its type has no canonical form that could be hashed"
+        if after is not None and unwritable(StructType([after])):
+            return "a field in it has a name that files cannot have without column mapping, which a trail has not"
+        if (
+            change.before is not None
+            and change.before.name in key
+            and (after is None or after.name != change.before.name)
+        ):
+            return "it belongs to the key"
+        return None
+
+    def position(self) -> Position:
+        """By delta-rs: no JVM. What is pending is not told."""
+        return standing(self.path, self._storage_options())
+
+    @contextlib.contextmanager
+    def image(self, source: Source) -> Iterator[TrailImage]:
+        """What the trail says that the table holds; the tables are read at the position that they have now."""
+        with self._errors("reading the position"):
+            position = _position(read_state(TrailTables(self._spark, self.path)))
+        image = TrailImage(self.trail, position, source)
+        try:
+            yield image
+        finally:
+            image.close()
+
+    # ── inspect, open, close ─────────────────────────────────────────────────────────────────────────────────────
+
+    def inspect(self, source: Source) -> Inspection:
+        return replace(self._inspected(source), warnings=self._unproven())
+
+    def _inspected(self, source: Source) -> Inspection:
+        problems = []
+        if self._has_spark():
+            tables = TrailTables(self._spark, self.path)
+            with self._errors("looking at the trail"):
+                position, begun = _position(read_state(tables)), tables.exist()
+            try:
+                require_writer(self._spark, self.path)
+            except ConfigError as error:
+                problems.append(f"{error.message}: {error.hint}")
+        else:  # whoever asks before anything runs
+            position = self.position()
+            begun = position.version is not None
+        problems += [
+            f"column {path} has no canonical form that could be hashed: leave it out of the source"
+            for path in unsupported(source.schema)
+        ]
+        problems += [
+            f"the field {path} has a name that files cannot have without column mapping, which a trail has not"
+            for path in unwritable(source.schema)
+        ]
+        ddl = () if begun else (f"create the trail at {self.path}",)
+        return Inspection(position, tuple(problems), ddl)
+
+    def _unproven(self) -> tuple[str, ...]:
+        """Why this trail proves less than it could."""
+        if self._signer is None:
+            return ("nothing signs this trail: whoever can write to it can write it anew; set signing_key",)
+        if not self._anchors:
+            return ("its checkpoints stand nowhere outside of it: an older state is as good as this one; set anchors",)
+        warnings = []
+        for named in self._anchors:
+            try:
+                named.anchor.latest("")
+            except CdfError as error:
+                warnings.append(f"{error.message}: what is written will not be sealed there ({error.hint})")
+        return tuple(warnings)
+
+    def open(self, source: Source) -> Position:
+        self.close()
+        found = self._inspected(source)
+        if found.problems:
+            raise TargetNotReady(
+                f"the trail at {self.path} cannot take this table: " + "; ".join(found.problems),
+                hint="`deltarelay plan` shows this list without starting a run",
+                problems=list(found.problems),
+            )
+        try:
+            with self._errors("opening the trail"):
+                self._lease = Lease(self._spark, f"{self.path}/_lease", target=self.path)
+                tables = self._tables = TrailTables(self._spark, self.path)
+                columns = kept((), source.schema)
+                key = [column.stored for column in columns if column.name in source.key]
+                tables.take_over(row_type(columns, stored=True), key)
+                self._state = None
+                state = self._stands()
+            self._unsealed = not self._is_sealed(state)
+            self._seal(0)
+        except BaseException:
+            self.close()
+            raise
+        log.info("lease taken", extra={"target": self.path, "epoch": tables.epoch, "position": state.version})
+        return _position(state)
+
+    def close(self) -> None:
+        if self._tables is not None:
+            try:
+                self._seal(0)
+            except ForkedTrail as error:
+                log.error("not sealed: the trail is not what was signed", extra={"target": self.path, **error.fields})
+            except Exception as error:  # the next runner seals it
+                log.warning("not sealed", extra={"target": self.path, "error": type(error).__name__})
+        self._tables = None
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.close()
+
+    def _held(self) -> TrailTables:
+        if self._tables is None:
+            raise PositionError("the sink is not open", hint="call open first")
+        return self._tables
+
+    def _stands(self) -> State:
+        """Where the trail stands; by its tables after a failure, and after opening."""
+        tables = self._held()
+        with self._errors("reading the position"):
+            tables.check()
+            if self._state is None:
+                state = read_state(tables)
+                clear(tables, state)
+                finish(tables, state)
+                row = tables.read(PAYLOAD).schema["row"].dataType
+                assert isinstance(row, StructType)
+                self._state, self._row = state, row
+        return self._state
+
+    # ── load, apply ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def load(self, snapshot: Snapshot) -> Applied:
+        state = self._stands()
+        if state.version is not None:
+            raise WindowOutOfOrder(
+                f"the trail at {self.path} stands at version {state.version}", hint="run goes on from there"
+            )
+        commit = Commit(snapshot.version, snapshot.timestamp or _UNKNOWN, operation=None)
+        bounds = Bounds(snapshot.version, snapshot.version)
+        return self._written(_Job(bounds, True, snapshot.table_id, snapshot, [commit]), state)
+
+    def apply(self, window: Window) -> Applied:
+        state = self._stands()
+        if state.table_id is not None and window.table_id != state.table_id:
+            raise TableReplaced(
+                f"the window is of another table than the one the trail at {self.path} is of",
+                hint="take a new trail for it",
+            )
+        if state.version is not None and window.last <= state.version:
+            return Applied(position=state.version, replayed=True)
+        if state.version is not None and window.first != state.version + 1:
+            raise WindowOutOfOrder(
+                f"a window from version {window.first} does not follow the position of {self.path}, "
+                f"which is {state.version}",
+                hint="run goes on from the position",
+                position=state.version,
+            )
+        return self._written(
+            _Job(Bounds(window.first, window.last), False, window.table_id, window, window.commits), state
+        )
+
+    def _written(self, job: _Job, state: State) -> Applied:
+        tables = self._held()
+        pending = state.pending
+        if pending is not None and (job.bounds.last > pending.last or job.baseline != state.pending_baseline):
+            raise self._unfinished(pending, state)
+        columns = kept(state.columns, job.rows.schema, self._row)
+        self._state = None  # until it is known to be durable: what a failure leaves, the tables tell
+        self._admit(columns)
+        times = state.pending_times
+        commits = [
+            replace(commit, timestamp=times[commit.version] or _UNKNOWN) if commit.version in times else commit
+            for commit in job.commits
+        ]
+        with self._errors("reading the source's log"):
+            untimed = [commit.version for commit in commits if commit.timestamp is _UNKNOWN]
+            told = described(commits, self._pins(job), columns, untimed=untimed)
+        seconds: dict[str, float] = {}
+        roots: Mapping[int, CommitRoots] = {}
+        job = replace(job, commits=commits)
+        if pending is not None:  # also where the source has no rows: then nothing may be there
+            roots = self._of_pending(job, columns, seconds)
+        elif _has_rows(job):
+            write = self._by_driver if self._is_small(job) else self._by_tasks
+            roots = write(job, columns, seconds)
+        with self._errors("writing the ledger"), timed(seconds, "ledger"):
+            self._state = append_records(
+                tables,
+                state,
+                told,
+                kind="baseline" if job.baseline else "commit",
+                table_id=job.table_id,
+                columns=columns,
+                roots=roots,
+            )
+        self._unsealed = True
+        self._seal(SEAL_SECONDS)
+        counts = {kind: sum(root.counts.get(kind, 0) for root in roots.values()) for kind in _COUNTED}
+        return Applied(
+            position=job.bounds.last,
+            inserts=counts["insert"],
+            updates=counts["update_postimage"],
+            deletes=counts["delete"],
+            seconds=seconds,
+        )
+
+    def _unfinished(self, pending: Bounds, state: State) -> WindowOutOfOrder:
+        return WindowOutOfOrder(
+            f"the trail at {self.path} has the events of version {pending.first} to {pending.last} without their "
+            "records: that comes first",
+            hint="run finishes it",
+            position=state.version,
+        )
+
+    def _admit(self, columns: tuple[Column, ...]) -> None:
+        """Have the payload take what is new among the columns, where Delta does not do so by itself."""
+        assert self._row is not None
+        new = [field for field in row_type(columns, stored=True).fields if field.name not in self._row.names]
+        if '"timestamp_ntz"' in StructType(new).json():
+            with self._errors("adding a column"):
+                self._held().admit_times_without_zone()
+        self._row = StructType([*self._row.fields, *new])
+
+    # ── remove ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def remove(self, places: DataFrame, reasons: Mapping[str, str]) -> None:
+        """Take values out of the trail, on the open sink; their events stay, and a record tells what went and why.
+
+        ``places``: the events, by ``version`` and ``index`` (long). ``reasons``: some of ``audit.removal.REASONS``. May be
+        called again after a failure. Raises WindowOutOfOrder while a window is to be finished first.
+        """
+        state = self._stands()
+        if state.pending is not None:
+            raise self._unfinished(state.pending, state)
+        self._state = None
+        with self._errors("removing values"):
+            self._state = remove(self._held(), state, places, reasons)
+        self._unsealed = True
+        self._seal(0)
+
+    # ── sealing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _is_sealed(self, state: State) -> bool:
+        """By what the anchors have: a runner before may have died before it signed what it wrote."""
+        origin = self._held().origin()
+        try:
+            notes = [named.anchor.latest(origin) for named in self._anchors] if self._signer is not None else []
+            return all(state.sequence == (0 if note is None else checkpoint_of(origin, note).size) for note in notes)
+        except (CdfError, ProofError, ValueError):  # whoever seals sees it again
+            return False
+
+    def _seal(self, after: float) -> None:
+        """Sign what was written, where the last signature is older than so many seconds. Raises ForkedTrail."""
+        if self._signer is None or not self._unsealed or time.monotonic() - self._sealed_at < after:
+            return
+        self._sealed_at = time.monotonic()
+        try:
+            sealed = self.trail.checkpoint()
+        except ForkedTrail:
+            raise
+        except CdfError as error:  # what was written is durable all the same
+            extra = {"target": self.path, "error": error.code, "reason": error.message, "hint": error.hint}
+            log.warning("not sealed", extra=extra)
+        else:
+            self._unsealed = bool(sealed.missed)
+            log.info("sealed", extra={"target": self.path, "records": sealed.records, "position": sealed.version})
+            for one in sealed.missed:
+                extra = {"target": self.path, "anchor": one.anchor, "error": one.error.code, "hint": one.error.hint}
+                log.warning("not sealed at every anchor", extra=extra)
+
+    def _is_small(self, job: _Job) -> bool:
+        from cdf.window import Window
+
+        return isinstance(job.rows, Window) and job.rows.change_bytes <= self._small_window_bytes
+
+    def _by_driver(
+        self, job: _Job, columns: tuple[Column, ...], seconds: dict[str, float]
+    ) -> Mapping[int, CommitRoots]:
+        tables = self._held()
+        with timed(seconds, "read"):
+            try:
+                payload = self._payload(job, columns).table()
+            except CdfError:
+                raise
+            except Exception as error:
+                raise job.rows.failure(error) from error
+        if payload is None:
+            return {}
+        events = events_of(payload, job.table_id)
+        with self._errors("writing the payload"), timed(seconds, "payload"):
+            schema = payload_of(row_type(columns, stored=True))
+            tables.append(PAYLOAD, tables.rows_of(payload, schema), about=_about(job))
+        with self._errors("writing the events"), timed(seconds, "events"):
+            tables.append(EVENTS, tables.rows_of(events, STORED_EVENT), about=_about(job))
+        return roots_of(events)
+
+    def _by_tasks(self, job: _Job, columns: tuple[Column, ...], seconds: dict[str, float]) -> Mapping[int, CommitRoots]:
+        """Each step reads what the one before has made durable, as of that very commit."""
+        tables = self._held()
+        with timed(seconds, "payload"):
+            try:
+                written = tables.append(PAYLOAD, self._payload(job, columns).rows(_partitions(job)), about=_about(job))
+            except CdfError:
+                raise
+            except Exception as error:
+                raise job.rows.failure(error) from error
+        with self._errors("writing the events"):
+            with timed(seconds, "events"):
+                events = event_rows(tables.read(PAYLOAD, version=written).where(_within(job)), job.table_id)
+                written = tables.append(EVENTS, events, about=_about(job))
+            with timed(seconds, "roots"):
+                return commit_roots(tables.read(EVENTS, version=written).where(_within(job)))
+
+    def _of_pending(
+        self, job: _Job, columns: tuple[Column, ...], seconds: dict[str, float]
+    ) -> Mapping[int, CommitRoots]:
+        """Of events that are durable already. They get records only if they are what the source has."""
+        tables = self._held()
+        events, payload = (tables.now(name).where(_within(job)) for name in (EVENTS, PAYLOAD))
+        with timed(seconds, "events"):
+            try:
+                right = as_written(
+                    events, payload, self._payload(job, columns).rows(_partitions(job)), columns, job.table_id
+                )
+            except CdfError:
+                raise
+            except Exception as error:
+                raise job.rows.failure(error) from error
+        if not right:
+            raise TargetNotReady(
+                f"version {job.bounds.first} to {job.bounds.last} has events without records in the trail at "
+                f"{self.path} that are not the changes which the source has: they are not what a runner left there",
+                hint="somebody else has written into the trail: `deltarelay audit verify`, then put back a backup",
+            )
+        with self._errors("reading the events"), timed(seconds, "roots"):
+            return commit_roots(events)
+
+    def _payload(self, job: _Job, columns: tuple[Column, ...]) -> Payload:
+        from cdf.window import Window
+
+        rows = job.rows
+        if isinstance(rows, Window):
+            feed = self._settled(rows.read(), rows)
+            rows.confirm()  # the files that are read are settled by now
+        else:
+            feed = _as_feed(rows)
+        return Payload(
+            feed,
+            columns,
+            rows.key,
+            {commit.version: None if commit.timestamp is _UNKNOWN else commit.timestamp for commit in job.commits},
+            paired=isinstance(rows, Window) and not _without_updates(rows),
+            baseline=job.baseline,
+        )
+
+    def _settled(self, feed: DataFrame, window: Window) -> DataFrame:
+        """The same rows, planned now: a DataFrame that is made of another one is planned anew and lists the log again."""
+        from pyspark.sql import DataFrame
+
+        try:
+            session = self._spark._jsparkSession
+            planned = feed._jdf.queryExecution()
+            rows = session.internalCreateDataFrame(planned.toRdd(), feed._jdf.schema(), False)
+        except Exception as error:
+            raise window.failure(error) from error
+        return DataFrame(rows, self._spark)
+
+    def _pins(self, job: _Job) -> list[str | None]:
+        from cdf.window import Window
+
+        if not isinstance(job.rows, Window):
+            return [None]
+        return [job.rows.commit_sha256(commit.version) for commit in job.commits]
+
+    @contextlib.contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+            return
+        except CdfError:
+            raise
+        except Exception as error:
+            condition = condition_of(error)
+            failure = SinkError(
+                f"{doing} at {self.path} failed ({condition or type(error).__name__})",
+                hint="the trail stands where it stood: mend what the condition names, and run again",
+                condition=condition,
+            )
+            cause = error
+        raise failure from cause
+
+
+_WITHOUT_UPDATES = ("WRITE", "DELETE", "STREAMING UPDATE", "TRUNCATE", "RESTORE")
+_COUNTED = ("insert", "update_postimage", "delete")
+_UNKNOWN = dt.datetime.min.replace(tzinfo=dt.UTC)
+"""Of a baseline whose commit the source's log does not tell any more."""
+
+
+def _position(state: State) -> Position:
+    return Position(state.version, state.table_id, state.pending)
+
+
+def _within(job: _Job) -> SparkColumn:
+    from pyspark.sql import functions as F
+
+    return F.col("version").between(job.bounds.first, job.bounds.last)
+
+
+def _partitions(job: _Job) -> int:
+    return min(_MOST_PARTITIONS, 1 + getattr(job.rows, "change_bytes", 0) // _BYTES_PER_PARTITION)
+
+
+def _has_rows(job: _Job) -> bool:
+    from cdf.window import Window
+
+    return not isinstance(job.rows, Window) or job.rows.has_changes
+
+
+def _about(job: _Job) -> Mapping[str, Any]:
+    return {"first": job.bounds.first, "last": job.bounds.last}
+
+
+def _without_updates(window: Window) -> bool:
+    """The log shows that no row was updated."""
+    changing = [commit.operation for commit in window.commits if commit.change_files]
+    return all(operation in _WITHOUT_UPDATES for operation in changing)
+
+
+def _as_feed(snapshot: Snapshot) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return snapshot.read().select(
+        "*",
+        F.lit(INSERT).alias(CHANGE_TYPE),
+        F.lit(snapshot.version).cast("long").alias(COMMIT_VERSION),
+    )

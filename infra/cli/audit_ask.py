@@ -1,0 +1,298 @@
+"""The questions of ``deltarelay audit``: asked of a trail, answered with rows."""
+
+from __future__ import annotations
+
+import datetime as dt
+import html
+import json
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from cdf.errors import ConfigError
+from infra.cli.audit_common import One, loaded, trail_of
+from infra.cli.audit_sinks import sinks
+from infra.cli.audit_sql import sql
+from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, spark_session
+from infra.cli.output import Output
+from infra.interrupt import ctrl_c_counts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+__all__ = ["QUESTIONS"]
+
+Key = Annotated[list[str], typer.Option("--key", help="COLUMN=VALUE; once for each column that identifies the record.")]
+Moment = Annotated[str, typer.Argument(metavar="VERSION|TIME", help="A version, or a time with its zone.")]
+Format = Annotated[
+    Literal["table", "json", "csv", "html"],
+    typer.Option(
+        "--format",
+        help="How the rows are printed. csv: a text that a spreadsheet would take for a formula begins with '.",
+    ),
+]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="At most so many rows.")]
+
+
+def queries(as_json: Json = False, debug: Debug = False) -> None:
+    """List the questions that can be asked of a trail. No JVM."""
+    from audit.queries import QUERIES
+
+    output = Output("audit queries", as_json, debug)
+    rows = [
+        (name, one.question, ", ".join(one.parameters), "yes" if one.shows_values else "no")
+        for name, one in QUERIES.items()
+    ]
+    output.table(("name", "question", "parameters", "shows values"), rows)
+    output.result(
+        {
+            "queries": [
+                {"name": name, "question": one.question, "parameters": one.parameters, "shows_values": one.shows_values}
+                for name, one in QUERIES.items()
+            ]
+        }
+    )
+
+
+def query(
+    name: Annotated[str, typer.Argument(help="One of `audit queries`.")],
+    pipeline: Annotated[str, typer.Option("--pipeline", "-p", help="The pipeline that writes the trail.")],
+    param: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--param",
+            help="NAME=VALUE; `record=COLUMN=VALUE` and `key=COLUMN` once for each column. Left out: the pipeline's key.",
+        ),
+    ] = None,
+    format: Format = "table",
+    limit: Limit = 1000,
+    config: Config = DEFAULT_CONFIG,
+    debug: Debug = False,
+) -> None:
+    """Ask a trail one of the questions, by its name. The answer may show values of rows: `audit queries` says which do."""
+    given: dict[str, list[str]] = {}
+    for parameter, value in _pairs(param or [], "--param"):
+        given.setdefault(parameter, []).append(value)
+    _ask("audit query", name, pipeline, given, format, limit, config, debug=debug)
+
+
+def history(
+    pipeline: One,
+    key: Key,
+    format: Format = "table",
+    limit: Limit = 1000,
+    config: Config = DEFAULT_CONFIG,
+    debug: Debug = False,
+) -> None:
+    """Everything that happened to one record. Shows its values."""
+    _ask("audit history", "history", pipeline, {"record": key}, format, limit, config, debug=debug)
+
+
+def as_of(
+    pipeline: One,
+    at: Moment,
+    key: Annotated[
+        list[str] | None, typer.Option("--key", help="COLUMN=VALUE: only this record; once for each column of the key.")
+    ] = None,
+    format: Format = "table",
+    limit: Limit = 1000,
+    config: Config = DEFAULT_CONFIG,
+    debug: Debug = False,
+) -> None:
+    """The table, or one record, as it was; also past the source's own retention. Shows values."""
+    given = {"when": [at], **({"record": key} if key else {})}
+    _ask("audit as-of", "record-as-of" if key else "as-of", pipeline, given, format, limit, config, debug=debug)
+
+
+def diff(
+    pipeline: One,
+    first: Moment,
+    second: Moment,
+    format: Format = "table",
+    limit: Limit = 1000,
+    config: Config = DEFAULT_CONFIG,
+    debug: Debug = False,
+) -> None:
+    """What is different between two moments, the earlier one first. Shows values."""
+    _ask("audit diff", "diff", pipeline, {"first": [first], "second": [second]}, format, limit, config, debug=debug)
+
+
+def who(
+    pipeline: One,
+    column: Annotated[str | None, typer.Option("--column", help="Who changed this column, from what to what.")] = None,
+    format: Format = "table",
+    limit: Limit = 1000,
+    config: Config = DEFAULT_CONFIG,
+    debug: Debug = False,
+) -> None:
+    """Who has changed the table, or one of its columns (which shows values)."""
+    name = "actors" if column is None else "column-changes"
+    given = {} if column is None else {"column": [column]}
+    _ask("audit who", name, pipeline, given, format, limit, config, debug=debug)
+
+
+QUESTIONS: Mapping[str, Callable[..., None]] = {
+    "queries": queries,
+    "query": query,
+    "history": history,
+    "as-of": as_of,
+    "diff": diff,
+    "who": who,
+    "sinks": sinks,
+    "sql": sql,
+}
+
+
+# ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _ask(
+    command: str,
+    name: str,
+    pipeline: str,
+    given: Mapping[str, Sequence[str]],
+    format: str,
+    limit: int,
+    config: Path,
+    *,
+    debug: bool,
+) -> None:
+    from audit.queries import QUERIES, values_removed
+
+    output = Output(command, format == "json", debug)
+    if name not in QUERIES:
+        raise ConfigError(
+            f"there is no question `{name}`", hint=f"`deltarelay audit queries` lists them: {', '.join(QUERIES)}"
+        )
+    asked = QUERIES[name]
+    if unknown := sorted(given.keys() - set(asked.parameters)):
+        takes = ", ".join(asked.parameters) or "none"
+        raise ConfigError(f"`{name}` has no parameter {', '.join(unknown)}", hint=f"it has: {takes}")
+    project = loaded(config)
+    said = {"key": project.pipeline(pipeline).source.key, **given}
+    values = {parameter: _parsed(parameter, said.get(parameter)) for parameter in asked.parameters}
+    with spark_session(output, project), ctrl_c_counts():
+        trail = trail_of(project, pipeline)
+        _print(output, _flat(asked.ask(trail, **values)).limit(limit + 1).toArrow(), format, limit)
+        if asked.shows_values and (gone := values_removed(trail)):
+            output.note(f"the values of {gone} events were removed: an answer about records has nothing of them")
+
+
+def _parsed(parameter: str, said: Sequence[str] | None) -> Any:
+    if said is None:
+        if parameter in ("since", "until"):
+            return None
+        raise ConfigError(f"--param {parameter}=… is missing", hint="`deltarelay audit queries` lists what each needs")
+    if parameter == "record":
+        return dict(_pairs(said, "--key"))
+    if parameter == "key":
+        return list(said)
+    if len(said) > 1:
+        raise ConfigError(f"--param {parameter}=… is given more than once", hint="give it once")
+    if parameter in ("when", "first", "second") and said[0].isascii() and said[0].isdecimal():
+        return int(said[0])
+    return _time(parameter, said[0]) if parameter in ("when", "first", "second", "since", "until") else said[0]
+
+
+def _time(parameter: str, said: str) -> dt.datetime:
+    from cdf.readers.bounds import parse_timestamp
+
+    return parse_timestamp(said, name=parameter)
+
+
+def _pairs(given: Sequence[str], option: str) -> list[tuple[str, str]]:
+    """What is given may be a value alone: it is not told again."""
+    pairs = [one.partition("=") for one in given]
+    if not all(equals and name for name, equals, _ in pairs):
+        raise ConfigError(f"what is given to {option} is no pair", hint=f"write {option} NAME=VALUE")
+    return [(name, value) for name, _, value in pairs]
+
+
+# ── printing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _flat(rows: DataFrame) -> DataFrame:
+    """Each column of a row as ``row.NAME``."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    columns = []
+    for field in rows.schema.fields:
+        if field.name in ("key", "row", "before", "after") and isinstance(field.dataType, StructType):
+            columns += [F.col(field.name).getField(one).alias(f"{field.name}.{one}") for one in field.dataType.names]
+        else:
+            columns.append(F.col(f"`{field.name.replace('`', '``')}`"))
+    return rows.select(columns)
+
+
+def _print(output: Output, rows: pa.Table, format: str, limit: int) -> None:
+    columns = rows.column_names
+    shown = list(zip(*(column.to_pylist() for column in rows.slice(0, limit).columns), strict=True))
+    if rows.num_rows > limit:
+        output.note(f"only the first {limit} rows are shown: --limit raises that")
+    if format == "table":
+        output.table([_visible(column) for column in columns], [[_cell(value) for value in row] for row in shown])
+    elif format == "json":
+        output.result({"columns": columns, "rows": [dict(zip(columns, map(_json, row), strict=True)) for row in shown]})
+    elif format == "csv":
+        for line in (columns, *shown):
+            print(",".join(_csv(value) for value in line))
+    else:
+        print(_html(columns, shown))
+
+
+def _html(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
+    body = "\n".join(
+        "<tr>"
+        + "".join(f"<td>{'' if value is None else html.escape(str(_plain(value)))}</td>" for value in row)
+        + "</tr>"
+        for row in rows
+    )
+    style = "table{border-collapse:collapse;font:14px sans-serif}td,th{border:1px solid #999;padding:2px 6px}"
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>audit</title><style>{style}</style></head>\n'
+        f"<body><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></body></html>"
+    )
+
+
+def _cell(value: Any) -> Any:
+    return None if value is None else _visible(str(_plain(value)))
+
+
+def _visible(text: str) -> str:
+    """What a terminal would act upon, or not show, is spelled out."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def _csv(value: Any) -> str:
+    """NULL is empty, an empty text is ``""``. A spreadsheet computes a text that begins like a formula."""
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        value = f"'{value}"
+    if value is None or isinstance(value, bool | int | float | Decimal):
+        return "" if value is None else str(_plain(value))
+    return '"' + str(_plain(value)).replace('"', '""') + '"'
+
+
+def _plain(value: Any) -> Any:
+    value = _json(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict | bool) else value
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _json(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):  # a map is a list of pairs
+        return [_json(item) for item in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, dt.datetime):
+        at = value if value.tzinfo is None else value.astimezone(dt.UTC)
+        return at.isoformat().replace("+00:00", "Z")
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return value if isinstance(value, float) and value == value and abs(value) != float("inf") else str(value)

@@ -1,0 +1,101 @@
+"""``deltarelay audit report``: what a trail holds and whether it is intact, for an auditor."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from cdf.errors import ConfigError
+from infra.cli.audit_common import One, loaded, trail_of
+from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, spark_session
+from infra.cli.output import DIFFERENCE, DONE, Output, counted
+from infra.interrupt import ctrl_c_counts
+
+if TYPE_CHECKING:
+    from audit.report import Report
+    from infra.config.model import Project
+
+__all__ = ["report"]
+
+Format = Literal["html", "md", "json"]
+
+
+def report(
+    pipeline: One,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where the report goes; a file that is there is replaced.")],
+    format: Annotated[
+        Format | None, typer.Option("--format", help="Left out: by the ending of the file's name, else html.")
+    ] = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write a report for an auditor: scope, counts, actors, what can hide data, verification, checkpoints, how to check it.
+
+    The trail is verified in full on the way. The report shows no value of any row. Exit code 0: written, intact. 3: written,
+    and the trail is not intact. 1: it could not be made.
+    """
+    from audit.report import as_html, as_markdown, make_report
+
+    output = Output("audit report", as_json, debug)
+    if not out.parent.is_dir():
+        raise ConfigError(f"there is no folder {out.parent} for the report", hint="make it, or name another one")
+    project = loaded(config)
+    with spark_session(output, project), ctrl_c_counts():
+        made = make_report(
+            trail_of(project, pipeline),
+            pipeline=pipeline,
+            source=project.pipeline(pipeline).source.table,
+            keys=_keys(project, pipeline),
+            progress=lambda step: output.note(f"{pipeline}: looking at the {step} …"),
+        )
+    chosen = format or _BY_ENDING.get(out.suffix.lower(), "html")
+    _write(out, {"html": as_html, "md": as_markdown, "json": _as_json}[chosen](made))
+    found = made.verification
+    code = DONE if found.intact else DIFFERENCE
+    output.line(f"{out}: " + ("intact" if found.intact else f"NOT INTACT: {counted(len(found.findings), 'finding')}"))
+    output.result(
+        {
+            "report": str(out),
+            "format": chosen,
+            "pipeline": pipeline,
+            "intact": found.intact,
+            "sealed_version": found.sealed_version,
+            "findings": len(found.findings),
+        },
+        exit_code=code,
+    )
+    raise typer.Exit(code)
+
+
+_BY_ENDING: dict[str, Format] = {".md": "md", ".markdown": "md", ".json": "json"}
+
+
+def _as_json(made: Report) -> str:
+    return json.dumps(made.to_dict(), indent=2) + "\n"
+
+
+def _keys(project: Project, pipeline: str) -> tuple[str, ...]:
+    """Those that the trail's checkpoints are verified with, its own first."""
+    from audit.checkpoint import Signer
+    from connectors.delta_audit.config import DeltaAuditConnection
+
+    connection = project.connections[project.pipeline(pipeline).sink.connection].settings
+    assert isinstance(connection, DeltaAuditConnection)
+    own = connection.signing_key
+    return (*(() if own is None else (str(Signer.parse(own.get_secret_value()).verifier),)), *connection.keys)
+
+
+def _write(out: Path, text: str) -> None:
+    """All of it or nothing."""
+    beside = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(out)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise ConfigError(f"the report cannot be written to {out}: {error.strerror}") from error

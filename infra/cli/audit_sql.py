@@ -1,0 +1,35 @@
+"""``audit sql``: a trail as a view of another engine."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from infra.cli.audit_common import One, loaded, trail_of
+from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, spark_session
+from infra.cli.output import Output
+from infra.interrupt import ctrl_c_counts
+
+__all__ = ["sql"]
+
+
+def sql(
+    pipeline: One,
+    engine: Annotated[
+        Literal["spark", "delta-rs", "duckdb", "trino"], typer.Option("--for", help="The engine that is to read it.")
+    ] = "spark",
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Print the SQL that joins a trail's tables into one view: each event with its row, and with what its commit says."""
+    from audit.sql import view_sql
+
+    output = Output("audit sql", as_json, debug)
+    project = loaded(config)
+    with spark_session(output, project), ctrl_c_counts():
+        trail = trail_of(project, pipeline)
+        text = view_sql(engine, trail.path, trail.columns(), name=pipeline)
+    output.line(text)
+    output.result({"for": engine, "path": trail.path, "sql": text})

@@ -1,0 +1,256 @@
+"""What is asked of a trail, before and after Spark: keys read, columns put together, answers printed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as T
+
+from audit.columns import Column, kept
+from audit.lookup import value_of
+from audit.queries import HIDING, OPEN, QUERIES
+from audit.sql import ENGINES, view_sql
+from audit.view import fields_of, widens
+from cdf.errors import ConfigError
+from infra.cli.audit_ask import _csv, _parsed, _print
+from infra.cli.output import Output
+
+# ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("text", "type", "value"),
+    [
+        ("7", T.LongType(), 7),
+        ("-7", T.ByteType(), -7),
+        ("7", T.StringType(), "7"),
+        ("", T.StringType(), ""),
+        ("a=b,c", T.StringType(), "a=b,c"),
+        ("1.5", T.DecimalType(10, 2), Decimal("1.50")),
+        ("12345678.00", T.DecimalType(10, 2), Decimal("12345678.00")),
+        ("-0.25", T.DoubleType(), -0.25),
+        ("TRUE", T.BooleanType(), True),
+        ("2026-01-31", T.DateType(), dt.date(2026, 1, 31)),
+        ("2026-01-31T08:00:00.000001+01:00", T.TimestampType(), dt.datetime(2026, 1, 31, 7, 0, 0, 1, dt.UTC)),
+        ("2026-03-29T02:30:00", T.TimestampNTZType(), dt.datetime(2026, 3, 29, 2, 30)),
+        ("00fF", T.BinaryType(), bytearray(b"\x00\xff")),
+    ],
+)
+def test_a_key_is_read_as_its_column_has_it(text: str, type: T.DataType, value: Any) -> None:
+    assert value_of("k", text, type) == value
+
+
+@pytest.mark.parametrize(
+    ("given", "type"),
+    [
+        ("4711x", T.LongType()),
+        ("47.11", T.LongType()),
+        ("٤٧١١", T.LongType()),
+        (" 4711", T.LongType()),
+        ("4711.001", T.DecimalType(10, 2)),
+        ("471100000", T.DecimalType(10, 2)),
+        ("4711-13-01", T.DateType()),
+        ("4711-01-31T07:00:00", T.TimestampType()),
+        (dt.datetime(4711, 1, 31), T.TimestampType()),
+        ("4711-01-31T07:00:00Z", T.TimestampNTZType()),
+        ("4711", T.BooleanType()),
+        ("4711g", T.BinaryType()),
+        ("4711", T.ArrayType(T.LongType())),
+    ],
+)
+def test_what_is_no_value_of_the_type_is_refused_and_not_told(given: Any, type: T.DataType) -> None:
+    with pytest.raises(ConfigError) as raised:
+        value_of("the_key", given, type)
+    said = str(raised.value) + str(raised.value.hint)
+    assert "the_key" in said
+    assert "4711" not in said
+    assert raised.value.__cause__ is None
+
+
+# ── columns ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def shown(*schemas: T.StructType, nested: bool = True) -> dict[str, list[str]]:
+    columns: tuple[Column, ...] = ()
+    for schema in schemas:
+        columns = kept(columns, schema)
+    return {field.name: [place.stored for place in field.places] for field in fields_of(columns, nested=nested)}
+
+
+def of(**types: T.DataType) -> T.StructType:
+    return T.StructType([T.StructField(name, type) for name, type in types.items()])
+
+
+def test_a_wider_type_holds_what_was_there_before() -> None:
+    assert shown(of(a=T.IntegerType()), of(a=T.LongType())) == {"a": ["a", "a__2"]}
+    assert shown(of(a=T.DecimalType(5, 2)), of(a=T.DecimalType(10, 4))) == {"a": ["a", "a__2"]}
+
+
+def test_another_type_leaves_the_former_values_in_a_field_of_their_own() -> None:
+    assert shown(of(a=T.StringType()), of(a=T.LongType())) == {"a": ["a__2"], "a__1": ["a"]}
+    assert shown(of(a=T.StringType(), a__1=T.LongType()), of(a=T.LongType(), a__1=T.LongType())) == {
+        "a": ["a__2"],
+        "a__1": ["a__1"],
+        "a__2": ["a"],
+    }
+    assert shown(of(a=T.LongType()), of(a=T.StringType()), of(a=T.LongType())) == {"a": ["a"], "a__2": ["a__2"]}
+
+
+def test_another_case_is_the_same_column() -> None:
+    assert shown(of(Amount=T.LongType()), of(amount=T.LongType())) == {"amount": ["Amount", "amount__2"]}
+
+
+def test_new_fields_inside() -> None:
+    before, after = T.ArrayType(of(a=T.IntegerType())), T.ArrayType(of(a=T.LongType(), b=T.StringType()))
+    assert shown(of(tags=before), of(tags=after)) == {"tags": ["tags", "tags__2"]}
+    assert shown(of(tags=before), of(tags=after), nested=False) == {"tags": ["tags__2"], "tags__1": ["tags"]}
+    assert shown(of(tags=after), of(tags=before)) == {"tags": ["tags__2"], "tags__1": ["tags"]}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lossless"),
+    [
+        (T.IntegerType(), T.DoubleType(), True),
+        (T.LongType(), T.DoubleType(), False),
+        (T.IntegerType(), T.FloatType(), False),
+        (T.LongType(), T.DecimalType(20, 1), True),
+        (T.LongType(), T.DecimalType(20, 2), False),
+        (T.DecimalType(10, 2), T.DecimalType(10, 3), False),
+        (T.DateType(), T.TimestampNTZType(), True),
+        (T.DateType(), T.TimestampType(), False),
+        (T.StringType(), T.BinaryType(), False),
+        (T.BooleanType(), T.IntegerType(), False),
+        (T.MapType(T.StringType(), T.ByteType()), T.MapType(T.StringType(), T.ShortType()), True),
+        (T.MapType(T.ByteType(), T.StringType()), T.MapType(T.ShortType(), T.StringType()), False),
+    ],
+)
+def test_what_a_type_can_hold(before: T.DataType, after: T.DataType, lossless: bool) -> None:
+    assert widens(before, after) is lossless
+
+
+# ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_operation_hides_something_or_it_does_not() -> None:
+    hiding = [name for names in HIDING.values() for name in names]
+    assert len(hiding) == len(set(hiding))
+    assert not set(hiding) & set(OPEN)
+
+
+def test_every_question_says_what_its_answer_has() -> None:
+    for name, query in QUERIES.items():
+        assert query.question.endswith((".", "dropped.")), name
+        described = set(re.findall(r"``(\w+)``", query.ask.__doc__ or ""))
+        assert described or name in ("as-of", "record-as-of"), name
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_name_ends_a_text_of_sql(engine: Any) -> None:
+    columns = kept((), of(**{"it's": T.LongType(), 'a"b': T.LongType(), "a`b": T.LongType()}))
+    text = view_sql(engine, "/data/it's", columns, name="v'w")
+    quote = ENGINES[engine].quote
+    quoted = re.compile(f"'(?:[^']|'')*'|{quote}(?:[^{quote}]|{quote}{quote})*{quote}")
+    query = text.partition("select")[2]
+    assert {one.replace(one[0] * 2, one[0])[1:-1] for one in quoted.findall(query)} >= {
+        "row.it's",
+        'row.a"b',
+        "row.a`b",
+    }
+    assert not re.search(r"\bit\b|[`\"']", quoted.sub("", query))
+
+
+# ── the command line ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_no_pair_is_not_told() -> None:
+    with pytest.raises(ConfigError) as raised:
+        _parsed("record", ["customer_id=7", "4711"])
+    assert "4711" not in str(raised.value) + str(raised.value.hint)
+    assert _parsed("record", ["a=b=c,d", "e="]) == {"a": "b=c,d", "e": ""}
+
+
+@pytest.mark.parametrize("said", ["²", "2026-01-31T07:00:00", "-1", "now"])
+def test_a_moment_is_a_version_or_a_time_with_its_zone(said: str) -> None:
+    with pytest.raises(ConfigError):
+        _parsed("when", [said])
+    assert _parsed("when", ["12"]) == 12
+    assert _parsed("when", ["2026-01-31T08:00:00+01:00"]) == dt.datetime(2026, 1, 31, 7, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (None, ""),
+        ("", '""'),
+        (0, "0"),
+        (False, "false"),
+        (Decimal("-1.50"), "-1.50"),
+        ("-1", '"\'-1"'),
+        ('=HYPERLINK("x")', '"\'=HYPERLINK(""x"")"'),
+        ("a,\nb", '"a,\nb"'),
+        ({"a": [1, None]}, '"{""a"": [1, null]}"'),
+        (dt.datetime(2026, 1, 31, 7, 0, 0, 1, dt.UTC), '"2026-01-31T07:00:00.000001Z"'),
+    ],
+)
+def test_csv(value: Any, written: str) -> None:
+    assert _csv(value) == written
+
+
+ANSWER = pa.table(
+    {
+        "n": [0, None],
+        "row.there": [False, None],
+        "row.name": ["\x1b[2J<b>\u202e", "second"],
+        "at": pa.array([dt.datetime(2026, 1, 31, 7, tzinfo=dt.UTC), None], pa.timestamp("us", tz="Europe/Berlin")),
+        "row.local": pa.array([dt.datetime(2026, 1, 31, 7), None], pa.timestamp("us")),
+        "row.bytes": [b"\xff", None],
+    }
+)
+
+
+def printed(format: str, capsys: pytest.CaptureFixture[str], limit: int = 9) -> str:
+    _print(Output("audit query", format == "json"), ANSWER, format, limit)
+    return capsys.readouterr().out
+
+
+def test_a_terminal_gets_nothing_that_it_would_act_upon(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed("table", capsys)
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+    assert r"\x1b[2J<b>\u202e" in out
+    assert "2026-01-31T07:00:00Z" in out
+    assert re.search(r"^0 +false ", out, re.MULTILINE)
+
+
+def test_html_shows_zero_and_false_and_marks_nothing_up(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed("html", capsys)
+    assert "<td>0</td><td>false</td>" in out
+    assert "<td></td><td></td><td>second</td>" in out
+    assert "<b>" not in out
+
+
+def test_json_has_the_values(capsys: pytest.CaptureFixture[str]) -> None:
+    result = json.loads(printed("json", capsys))["result"]
+    assert result["columns"] == ANSWER.column_names
+    assert result["rows"][0] == {
+        "n": 0,
+        "row.there": False,
+        "row.name": "\x1b[2J<b>\u202e",
+        "at": "2026-01-31T07:00:00Z",
+        "row.local": "2026-01-31T07:00:00",
+        "row.bytes": "ff",
+    }
+    assert set(result["rows"][1].values()) == {None, "second"}
+
+
+def test_a_limit_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    _print(Output("audit query"), ANSWER, "csv", 1)
+    told = capsys.readouterr()
+    assert len(told.out.splitlines()) == 2
+    assert "only the first 1 rows" in told.err

@@ -1,0 +1,152 @@
+"""What a verification computes by itself: without tables, so without Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from audit.columns import Column
+from audit.encoding import encode_rows, row_hash
+from audit.proof import Checkpoint
+from audit.record import canonical_json
+from audit.rows import CHUNK
+from audit.tables import EVENTS, LEDGER
+from audit.tree import CompactRange, root_of
+from audit.verify import CHECKPOINTS, MOST_FINDINGS, Seen, Verified
+from audit.verify.events import _folded
+from audit.verify.findings import Findings
+from audit.verify.ledger import _record, believed
+from audit.verify.values import _hasher
+
+ORIGIN = "deltarelay.audit/one"
+HERE = Checkpoint(ORIGIN, 7, bytes(32))
+ELSEWHERE = Checkpoint("deltarelay.audit/another", 7, bytes(32))
+LEAF = pa.struct([("index", pa.int64()), ("leaf", pa.binary()), ("agrees", pa.bool_())])
+
+
+def leaves(*places: int, wrong: tuple[int, ...] = ()) -> list[dict[str, Any]]:
+    return [{"index": one, "leaf": bytes([one % 256]) * 32, "agrees": one not in wrong} for one in places]
+
+
+def test_many_faults_of_a_kind_hide_none_of_another() -> None:
+    findings = Findings()
+    for _ in range(MOST_FINDINGS + 1):
+        findings.add("missing", EVENTS, "one")
+    assert findings.more
+    findings.add("altered", EVENTS, "another")
+    findings.add("missing", LEDGER, "elsewhere")
+    assert [one.text for one in findings.kept[-2:]] == ["another", "elsewhere"]
+    assert len(findings.of(EVENTS)) == MOST_FINDINGS + 1
+
+
+def test_only_signed_checkpoints_of_the_trail_are_believed() -> None:
+    findings = Findings()
+    seen = [Seen(None, "a", False), Seen(HERE, "b", False), Seen(ELSEWHERE, "c", False), Seen(ELSEWHERE, "d", True)]
+    assert believed([*seen, Seen(HERE, "e", True)], ORIGIN, findings) == {7: [Seen(HERE, "e", True)]}
+    unsigned = ("not_signed", CHECKPOINTS)
+    assert [(one.kind, one.table) for one in findings.kept] == [unsigned, unsigned, unsigned, ("replaced", LEDGER)]
+
+
+def test_what_was_verified_is_a_checkpoint_that_nobody_signed() -> None:
+    tree = CompactRange()
+    hashes = [bytes([at]) * 32 for at in range(5)]
+    for one in hashes:
+        tree.append(one)
+    columns = (Column("id", "id", LongType()),)
+    kept = Verified(ORIGIN, 5, tree.hashes, hashes[-1], 4, None, 0, columns, 12, 0, None, None)
+    assert kept.checkpoint == Checkpoint(ORIGIN, 5, root_of(hashes))
+    assert Verified.from_json(kept.to_json()) == kept
+
+
+REMOVAL = {
+    "kind": "removal",
+    "previous": "00" * 32,
+    "removed": {"3": [[0, 0], [2, 5]], "10": [[1, 1]]},
+    "removed_at": "2026-01-01T00:00:00.000000Z",
+    "sequence": 4,
+    "table_id": "t",
+    "values": 6,
+}
+
+
+def test_a_record_of_a_removal() -> None:
+    assert _record(canonical_json(REMOVAL)) == REMOVAL
+    assert _record(canonical_json({**REMOVAL, "ticket": "T-1"})) is not None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kind": "return"},
+        {"removed": []},
+        {"removed": {"03": [[0, 0]]}},
+        {"removed": {"x": [[0, 0]]}},
+        {"removed": {"3": [[1, 0]]}},
+        {"removed": {"3": [[-1, 0]]}},
+        {"removed": {"3": [[0]]}},
+        {"removed": {"3": [["0", "1"]]}},
+        {"removed": {"3": 1}},
+        {"removed_at": "yesterday"},
+        {"values": "6"},
+    ],
+)
+def test_what_is_no_record_of_a_removal(wrong: dict[str, Any]) -> None:
+    assert _record(canonical_json({**REMOVAL, **wrong})) is None
+    assert _record(json.dumps(REMOVAL).encode()) is None  # right, but not in the one form that it has
+
+
+def test_the_leaves_of_each_chunk() -> None:
+    whole, faulty, later = leaves(0, 1, 2), leaves(0, 1, 2, 2, 5, wrong=(1,)), leaves(CHUNK, CHUNK + 1)
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array([9, 1, 2, 2]),
+            pa.array([0, 0, 0, 1]),
+            pa.array([leaves(0), whole, faulty, later], pa.list_(LEAF)),
+            pa.array([1, 1, 1, 1]),
+            pa.array([1, 1, 1, 2]),
+        ],
+        names=["version", "chunk", "leaves", "least", "most"],
+    )
+    (out,) = _folded([batch.slice(1)])  # batches come as parts of larger ones
+    one, other, third = out.to_pylist()
+    assert one["root"] == root_of([leaf["leaf"] for leaf in whole])
+    assert (one["size"], one["last"], one["altered"], one["gaps"], one["doubled"]) == (3, 2, [], [], [])
+    assert (other["size"], other["last"], other["altered"], other["gaps"], other["doubled"]) == (5, 5, [1], [3, 4], [2])
+    assert (third["chunk"], third["last"], third["gaps"], third["least"], third["most"]) == (1, CHUNK + 1, [], 1, 2)
+
+
+def test_each_row_is_hashed_with_the_columns_of_its_commit() -> None:
+    narrow = (Column("id", "id", LongType()),)
+    wide = (*narrow, Column("note", "note", StringType()))
+    rows = [
+        (1, {"id": 1, "note": None}),
+        (4, {"id": 2, "note": "x"}),
+        (9, {"id": 3, "note": None}),
+        (None, {"id": 4, "note": None}),
+        (3, {"id": 5, "note": "planted"}),
+        (0, {"id": 6, "note": None}),
+    ]
+    salts = [os.urandom(16) for _ in rows]
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array([bytes([at]) for at in range(len(rows))]),
+            pa.array([version for version, _ in rows], pa.int64()),
+            pa.array(salts),
+            pa.array([row for _, row in rows], pa.struct([("id", pa.int64()), ("note", pa.string())])),
+            pa.array([{"a": 1}] * len(rows)),
+        ],
+        names=["id", "version", "salt", "row", "copies"],
+    )
+    (out,) = _hasher([1, 4], [narrow, wide])([batch])
+
+    def hashed(at: int, columns: tuple[Column, ...]) -> bytes:
+        schema = StructType([StructField(column.name, column.type) for column in columns])
+        values = batch.column("row").slice(at, 1).flatten()[: len(columns)]
+        return row_hash(salts[at], encode_rows(pa.RecordBatch.from_arrays(values, names=schema.names), schema)[0])
+
+    assert out.column("hash").to_pylist() == [hashed(0, narrow), hashed(1, wide), hashed(2, wide), None, None, None]
