@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from infra.cli.output import Output
     from infra.embedded_kafka import EmbeddedKafka
 
-__all__ = ["EVENTS", "PIPELINE", "TOPIC", "DemoFolder", "StopResult", "stop_demo"]
+__all__ = ["EVENTS", "PIPELINE", "TOPIC", "TRAIL", "DemoFolder", "StopResult", "stop_demo"]
 
 PIPELINE = "customers"
 EVENTS = "customers_events"
+TRAIL = "customers_audit"
 TOPIC = "lake.customers"
 REGION = "us-east-1"
 WINDOW_COMMITS = 2
@@ -46,6 +47,12 @@ version: 1
     # The demo's own server, on a Unix socket of this machine. To keep a password out of the file, a reference to a
     # variable of the environment may stand here, or to a secret file.
     dsn: {dsn}
+  trail:
+    kind: delta_audit
+    path: ./audit                  # each pipeline's trail is a folder below it
+    signing_key: ${{file:audit.key}} # signs checkpoints; made by `deltarelay audit keygen`
+    anchors:                       # where they stand besides: best where the trail's writers can change nothing
+      - {{kind: file, path: ./anchors}}
 {broker}
 pipelines:
   {pipeline}:
@@ -58,6 +65,15 @@ pipelines:
       table: public.customers      # made where it is missing
     window:
       max_commits: {commits}               # how many commits at most are applied in one step; without it, 500
+
+  {trail}:
+    source:
+      table: {table}
+      key: [customer_id]
+      start: earliest              # every change since the feed is on
+    sink:
+      connection: trail
+      table: customers
 {events}"""
 
 _ON_DISK = "./customers           # a path that starts at this file's folder; or a URL, or a catalog name"
@@ -131,6 +147,19 @@ class DemoFolder:
         return self.path / "postgres"
 
     @property
+    def audit(self) -> Path:
+        return self.path / "audit"
+
+    @property
+    def anchors(self) -> Path:
+        """A folder beside it shows how it works; it proves little where the same people can write to both."""
+        return self.path / "anchors"
+
+    @property
+    def signing_key(self) -> Path:
+        return self.path / "audit.key"
+
+    @property
     def kafka(self) -> Path:
         return self.path / "kafka"
 
@@ -149,11 +178,11 @@ class DemoFolder:
 
     @property
     def _folders(self) -> tuple[Path, ...]:
-        return self.path / "customers", self.s3, self.postgres, self.kafka, self.warehouse
+        return self.path / "customers", self.s3, self.postgres, self.audit, self.anchors, self.kafka, self.warehouse
 
     @property
     def _files(self) -> tuple[Path, ...]:
-        return self.config, self.schema, self.consumer
+        return self.config, self.schema, self.signing_key, self.consumer
 
     def holds_demo(self) -> bool:
         return self.marker.is_file()
@@ -235,6 +264,7 @@ class DemoFolder:
             dsn=json.dumps(dsn),
             broker="" if broker is None else _BROKER.format(brokers=broker.bootstrap_servers),
             pipeline=PIPELINE,
+            trail=TRAIL,
             events="" if broker is None else _EVENTS.format(pipeline=EVENTS, topic=TOPIC, **source),
             **source,
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Commit", "BEFORE", "LATER", "LIVE", "COPIED_VERSION", "WATCHED", "EVENTFUL", "write"]
+__all__ = ["Commit", "BEFORE", "LATER", "LIVE", "COPIED_VERSION", "WATCHED", "EVENTFUL", "AUDITED", "write"]
 
 COPIED_VERSION = 1
 """The initial copy is of this version; everything after it comes from the change feed."""
@@ -33,6 +33,9 @@ WATCHED = {
 
 EVENTFUL = ((17, 5017, 3), (12, 2, 1100), (1101, 1))
 """Customers whose events are shown after ``BEFORE``, ``LATER`` and ``LIVE``."""
+
+AUDITED = 12
+"""A customer that the history deletes by mistake and brings back: what the trail is asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from cdf.errors import ConfigError
 from cdf.result import Result
 from infra.demo import history
 from infra.demo.compare import Side, show, source_side, target_side
-from infra.demo.folder import EVENTS, PIPELINE, TOPIC, WINDOW_COMMITS, DemoFolder
+from infra.demo.folder import EVENTS, PIPELINE, TOPIC, TRAIL, WINDOW_COMMITS, DemoFolder
+from infra.demo.trail import make_key, story, trail_of, verified
 from infra.embedded_postgres import EmbeddedPostgres
 from infra.embedded_s3 import EmbeddedS3
 from infra.interrupt import ctrl_c_counts, undisturbed
@@ -36,10 +37,25 @@ if TYPE_CHECKING:
     from infra.demo.topic import TopicReader
     from infra.embedded_kafka import EmbeddedKafka
 
-__all__ = ["DemoResult", "TopicResult", "run_demo"]
+__all__ = ["DemoResult", "TopicResult", "TrailResult", "run_demo"]
 
 KEYS = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo"}
 """The demo's own S3 server takes any; a user's real ones need not go there."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrailResult(Result):
+    """What ``deltarelay audit verify`` finds in the demo's audit trail."""
+
+    intact: bool
+    sealed_version: int | None
+    """Through there a signed checkpoint vouches for it."""
+    records: int
+    """One for each commit of the table."""
+    events: int
+    path: str
+    verify: str
+    """The command line that computes every hash anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +79,7 @@ class TopicResult(Result):
 @dataclass(frozen=True, slots=True)
 class DemoResult(Result):
     equal: bool
-    """``verified`` and ``compared`` both, and those of the topic."""
+    """``verified`` and ``compared`` both, and those of the topic; and the trail is intact."""
     verified: bool
     """``deltarelay verify`` finds no difference."""
     compared: bool
@@ -87,6 +103,7 @@ class DemoResult(Result):
     stop: str
     """The command line that stops what the demo has started."""
     seconds: float
+    trail: TrailResult
     kafka: TopicResult | None = None
 
 
@@ -170,6 +187,7 @@ class _Demo:
         if self.broker is not None:
             with self._doing("starting Kafka"), undisturbed():
                 self.broker.start()
+        make_key(self.folder)
         self.folder.write_config(self.server.dsn, self.store, self.broker)
         project = load(self.folder.config)
         if not os.environ.get(JARS_VARIABLE) and not any(Path.home().glob(".ivy2*/jars/io.delta_*")):
@@ -188,14 +206,16 @@ class _Demo:
             self._chapter(5, "Live: `deltarelay run --follow` at work, and commits of this moment")
             self._follow(spark, project)
             self._show_events(history.EVENTFUL[2])
-            self._chapter(6, "Are they equal?")
+            self._chapter(6, "The audit trail: all that happened since version 0, and proof that nothing was altered")
+            trail = self._audit(spark, project)
+            self._chapter(7, "Are they equal?")
             with self._doing("comparing"):
                 verified = self._verify(spark, project)
                 source, target = source_side(spark, self.folder.table), target_side(self.server.dsn)
         with suppress(OSError):
             self.folder.warehouse.rmdir()
         topic = self._topic_result(verified, source)
-        result = self._result(verified[PIPELINE], source == target, len(target.rows), topic)
+        result = self._result(verified[PIPELINE], source == target, len(target.rows), trail, topic)
         self.output.note("")
         show(self.output, source, target)
         columns = f"{len(source.rows):,} rows of {len(source.columns)} columns, compared value by value"
@@ -271,6 +291,32 @@ class _Demo:
             for one in followed.values():
                 one.handle.stop()
 
+    def _audit(self, spark: SparkSession, project: Project) -> TrailResult:
+        from infra.cli.context import build_pipeline
+
+        with self._doing("writing the trail"):
+            build_pipeline(project, TRAIL, spark).run(progress=lambda step: self.output.note(_line(step)))
+        trail = trail_of(project)
+        self.output.note(f"\n  What it knows of customer {history.AUDITED}:")
+        with self._doing("asking the trail"):
+            for line in story(trail, history.AUDITED):
+                self.output.note(line)
+        with self._doing("computing every hash anew"):
+            found = verified(trail)
+        verdict = "intact" if found.intact else "NOT INTACT"
+        self.output.note(
+            f"\n  `deltarelay audit verify` says: {verdict}, signed through version {found.sealed_version}: "
+            f"{found.events:,} events of {found.records} commits"
+        )
+        return TrailResult(
+            intact=found.intact and found.sealed_version == self.version,
+            sealed_version=found.sealed_version,
+            records=found.records,
+            events=found.events,
+            path=trail.path,
+            verify=shlex.join([*_ourselves(), "audit", "verify", "--config", _near(self.folder.config)]),
+        )
+
     def _verify(self, spark: SparkSession, project: Project) -> dict[str, bool]:
         from infra.cli.context import build_pipeline
 
@@ -306,12 +352,14 @@ class _Demo:
             consume=shlex.join([_near(Path(sys.executable)), _near(self.folder.consumer), brokers, TOPIC]),
         )
 
-    def _result(self, verified: bool, compared: bool, rows: int, topic: TopicResult | None) -> DemoResult:
+    def _result(
+        self, verified: bool, compared: bool, rows: int, trail: TrailResult, topic: TopicResult | None
+    ) -> DemoResult:
         folder, windows = self.folder, [step for step in self.steps if step.kind == "window"]
         psql = "psql" if shutil.which("psql") else str(self.server.psql)
         socket = self.server.socket_folder
         return DemoResult(
-            equal=verified and compared and (topic is None or (topic.verified and topic.compared)),
+            equal=verified and compared and trail.intact and (topic is None or (topic.verified and topic.compared)),
             verified=verified,
             compared=compared,
             version=self.version,
@@ -328,6 +376,7 @@ class _Demo:
             psql=shlex.join([psql, "-h", str(socket), "-p", "5432", "-U", "postgres", "postgres"]),
             stop=shlex.join([*_ourselves(), "demo", "--stop", "--directory", _near(folder.path)]),
             seconds=round(time.monotonic() - self.began, 1),
+            trail=trail,
             kafka=topic,
         )
 
@@ -373,6 +422,13 @@ class _Demo:
         else:
             line(f"  {shlex.join([*ours, 'storage', 'show', '--for', 'spark', *config])}")
             table = self.folder.table
+        for words in (
+            ["history", TRAIL, "--key", f"customer_id={history.AUDITED}"],
+            ["who", TRAIL],
+            ["report", TRAIL, "--out", "report.html"],
+        ):
+            line(f"  {shlex.join([*ours, 'audit', *words, *config])}")
+        line(f"  {result.trail.verify}")
         line()
         line("Write to the Delta table yourself, while this follows it", style="bold")
         line(f"  {shlex.join([*ours, 'run', '--follow', *config])}")

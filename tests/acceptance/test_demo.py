@@ -94,6 +94,7 @@ def test_it_ends_well_and_says_where_things_are(demo: Demo) -> None:
     assert (found["equal"], found["verified"], found["compared"]) == (True, True, True)
     assert (found["version"], found["rows"], found["windows"]) == (17, 1027, 7)
     assert len(found["live_seconds"]) == 3
+    assert (found["trail"]["intact"], found["trail"]["sealed_version"], found["trail"]["records"]) == (True, 17, 18)
     assert Path(found["directory"]) == demo.folder
     assert Path(found["table"]) == demo.folder / "customers"
     assert Path(found["config"]) == demo.config
@@ -118,6 +119,9 @@ def test_it_tells_every_commit_and_every_window(demo: Demo) -> None:
         "versions 9..10 0 inserts 78 updates 91",
         "versions 11..12 91 inserts 0 updates 0",
         "versions 13..14 20 inserts 212 updates 0",
+        # The trail: all since the beginning, cut where the schema changes
+        "versions 0..6 1,146 inserts 279 updates 139",
+        "versions 7..17 112 inserts 890 updates 92",
     ]
     assert not [line for line in said if "WARN" in line or "ERROR" in line]
 
@@ -126,6 +130,9 @@ def test_nothing_is_left_outside_of_its_folder(demo: Demo) -> None:
     assert [path.name for path in demo.cwd.iterdir()] == ["deltarelay-demo"]
     assert sorted(path.name for path in demo.folder.iterdir()) == [
         ".deltarelay-demo",
+        "anchors",
+        "audit",
+        "audit.key",
         "customers",
         "deltarelay.schema.json",
         "deltarelay.yaml",
@@ -152,12 +159,15 @@ def test_the_target_holds_what_the_history_left(demo: Demo) -> None:
 def test_its_configuration_can_be_used_as_it_is(demo: Demo) -> None:
     status = command("status", "--config", demo.config, "--json", cwd=demo.cwd)
     assert status.returncode == 0, status.stderr
-    [pipeline] = json.loads(status.stdout)["result"]["pipelines"]
-    assert (pipeline["state"], pipeline["position"], pipeline["lag_versions"]) == ("up_to_date", 17, 0)
+    pipelines = json.loads(status.stdout)["result"]["pipelines"]
+    assert {(one["pipeline"], one["state"], one["position"], one["lag_versions"]) for one in pipelines} == {
+        ("customers", "up_to_date", 17, 0),
+        ("customers_audit", "up_to_date", 17, 0),
+    }
     run = command("run", "--config", "deltarelay-demo/deltarelay.yaml", "--json", cwd=demo.cwd)
     assert run.returncode == 0, run.stderr
-    [pipeline] = json.loads(run.stdout)["result"]["pipelines"]
-    assert (pipeline["position"], pipeline["windows"], pipeline["loaded_rows"]) == (17, 0, None)
+    for pipeline in json.loads(run.stdout)["result"]["pipelines"]:
+        assert (pipeline["position"], pipeline["windows"], pipeline["loaded_rows"]) == (17, 0, None)
 
 
 def test_the_psql_line_works(demo: Demo) -> None:
@@ -175,7 +185,8 @@ def test_verify_finds_what_was_changed_by_hand(demo: Demo) -> None:
     demo.query("update customers set balance = balance + 0.01 where customer_id = 5017")
     verify = command("verify", "--config", demo.config, "--show-keys", "--json", cwd=demo.cwd)
     assert verify.returncode == 3, verify.stderr
-    [pipeline] = json.loads(verify.stdout)["result"]["pipelines"]
+    pipeline, trail = json.loads(verify.stdout)["result"]["pipelines"]
+    assert (trail["pipeline"], trail["equal"], trail["target_rows"]) == ("customers_audit", True, 1027)
     assert (pipeline["missing"], pipeline["extra"], pipeline["different"]) == (0, 0, 1)
     assert "5017" in pipeline["examples"][0]["key"]
 
@@ -235,8 +246,8 @@ def test_on_s3_it_ends_the_same_way_and_both_servers_are_stopped(tmp_path: Path)
         env |= {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo"}
         status = command("status", "--config", found["config"], "--json", cwd=tmp_path, env=env)
         assert status.returncode == 0, status.stderr
-        [pipeline] = json.loads(status.stdout)["result"]["pipelines"]
-        assert (pipeline["state"], pipeline["position"], pipeline["lag_versions"]) == ("up_to_date", 17, 0)
+        for pipeline in json.loads(status.stdout)["result"]["pipelines"]:
+            assert (pipeline["state"], pipeline["position"], pipeline["lag_versions"]) == ("up_to_date", 17, 0)
         stopped = command("demo", "--stop", cwd=tmp_path)
         assert stopped.returncode == 0
         assert not store.running()

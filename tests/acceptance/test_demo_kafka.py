@@ -97,6 +97,9 @@ def test_the_topic_beside_postgres(tmp_path: Path) -> None:
 
         assert sorted(path.name for path in folder.iterdir()) == [
             ".deltarelay-demo",
+            "anchors",
+            "audit",
+            "audit.key",
             "customers",
             "deltarelay.schema.json",
             "deltarelay.yaml",
@@ -112,7 +115,7 @@ def test_the_topic_beside_postgres(tmp_path: Path) -> None:
         for verb in ("status", "verify"):
             again = command(verb, "--config", found["config"], "--json", cwd=tmp_path)
             assert again.returncode == 0, again.stderr
-            assert len(json.loads(again.stdout)["result"]["pipelines"]) == 2
+            assert len(json.loads(again.stdout)["result"]["pipelines"]) == 3
 
         for answers in (["its data stay", "the Kafka broker is stopped"], ["was not running"]):
             stopped = printed(found["stop"], tmp_path)

@@ -1,0 +1,47 @@
+"""The demo's audit trail: written, verified, and asked what happened to one customer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from infra.demo.compare import KEY, cell
+from infra.demo.folder import TRAIL
+
+if TYPE_CHECKING:
+    from audit.trail import Trail
+    from audit.verify import TrailVerification
+    from infra.config.model import Project
+    from infra.demo.folder import DemoFolder
+
+__all__ = ["make_key", "story", "trail_of", "verified"]
+
+
+def make_key(folder: DemoFolder) -> None:
+    """The key that signs checkpoints, and the place where they stand besides."""
+    from audit.checkpoint import Signer
+
+    folder.anchors.mkdir()
+    Signer.generate("deltarelay-demo").write(folder.signing_key)
+
+
+def trail_of(project: Project) -> Trail:
+    from connectors.delta_audit.sink import DeltaAuditSink
+
+    sink = project.build_sink(TRAIL)
+    assert isinstance(sink, DeltaAuditSink)
+    return sink.trail
+
+
+def verified(trail: Trail) -> TrailVerification:
+    """Every hash anew, from the values up to the checkpoint that stands at the anchor."""
+    return trail.verify()[0]
+
+
+def story(trail: Trail, customer: int) -> Iterator[str]:
+    """What the trail knows of one customer, a line per event."""
+    from audit.queries import history
+
+    for row in history(trail, {KEY: customer}).collect():
+        values = cell(row["row"].asDict())
+        yield f"  version {row['version']:>3}  {row['operation'] or '':<8} {row['change_type']:<17} {values}".rstrip()
