@@ -15,6 +15,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from benchmarks import (
+    audit_append,
+    audit_history,
+    audit_proof,
+    audit_quick,
+    audit_verify,
     freshness,
     history,
     idle_tables,
@@ -39,6 +44,11 @@ from infra.interrupt import ctrl_c_counts
 Question = Callable[[Lab], Iterator[Answer]]
 
 QUESTIONS: dict[str, Question] = {
+    "audit_append": audit_append.measure,
+    "audit_history": audit_history.measure,
+    "audit_proof": audit_proof.measure,
+    "audit_quick": audit_quick.measure,
+    "audit_verify": audit_verify.measure,
     "freshness": freshness.measure,
     "history": history.measure,
     "idle_tables": idle_tables.measure,
