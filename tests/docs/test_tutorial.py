@@ -1,0 +1,42 @@
+"""The tutorial runs as it is printed, and its commands say what it shows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.commands import REPOSITORY
+from tests.docs.test_how_to import run
+
+pytestmark = pytest.mark.long
+
+_SHOWN = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_DIFFERS = re.compile(
+    r"…"
+    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.\d]*"  # a time
+    r"|\d+\.\d+ s\b"
+    r"|\b[0-9a-f-]{32,}"
+    r"|\b[0-9a-f]{8}\+[A-Za-z0-9+/=]{40,}|\b[A-Za-z0-9+/]{43}="  # a key, a hash
+    r"|(?<=event )\d|(?<=Z )\d(?= [iud])"  # events of a commit stand in the order of random numbers
+)
+
+
+@pytest.mark.timeout(600)
+def test_audit_trail(tmp_path: Path, jars: str) -> None:
+    page = "../tutorial/audit-trail"
+    said = run(page, tmp_path, DELTARELAY_JARS=jars, XDG_STATE_HOME=str(tmp_path / "state"))
+    shown = "".join(_SHOWN.findall((REPOSITORY / "docs" / "how-to" / f"{page}.md").read_text()))
+    printed = iter(_lines(said))
+    for line in _lines(shown):
+        pattern = ".*".join(re.escape(part) for part in _DIFFERS.split(line))
+        assert any(re.fullmatch(pattern, other) for other in printed), f"not printed in its place: {line}\n\n{said}"
+    report = (tmp_path / "report.html").read_text()
+    assert "Intact and sealed through version 5" in report
+    assert "Vida" not in report
+
+
+def _lines(text: str) -> list[str]:
+    """Columns are as wide as what stands in them."""
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip() not in ("", "…")]
