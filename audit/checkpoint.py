@@ -15,10 +15,10 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from audit.files import reason, write_new
-from audit.proof import Checkpoint, VerifierKey, base64_text, read_checkpoint, read_note
+from audit.proof import Checkpoint, VerifierKey, base64_text, read_checkpoint
 from cdf.errors import ConfigError
 
-__all__ = ["Signer", "merged"]
+__all__ = ["Signer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +91,3 @@ class Signer:
 
     def _key(self) -> Ed25519PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(self._seed)
-
-
-def merged(note: str, other: str) -> str:
-    """One note with the signatures of both, each once. ValueError where they sign different texts."""
-    text, blank, signatures = note.rpartition("\n\n")
-    if read_note(note)[0] != read_note(other)[0]:
-        raise ValueError("two notes with different texts cannot become one")
-    lines = signatures.splitlines() + other.rpartition("\n\n")[2].splitlines()
-    return text + blank + "\n".join(dict.fromkeys(lines)) + "\n"

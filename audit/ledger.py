@@ -8,26 +8,40 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from audit.columns import Column, from_json, to_json
-from audit.proof import leaf_hash
+from audit.proof import Checkpoint, ProofError, VerifierKey, leaf_hash, read_checkpoint, verify_note
 from audit.record import canonical_json, cleaned_parameters, text_of, told_in
 from audit.rows import CommitRoots
 from audit.standing import LOOK_BACK, NO_RECORDS
 from audit.tables import EVENTS, LEDGER, PAYLOAD, RECORD, TrailTables, about_of
 from audit.tree import root_of_chunks
+from cdf.errors import VerificationError
 from cdf.sink import Bounds
 
 if TYPE_CHECKING:
+    from audit.checkpoint import Signer
     from cdf.log import TableLog
     from cdf.window import Commit
 
-__all__ = ["State", "append_records", "append_removal", "clear", "described", "read_state", "record_at"]
+__all__ = [
+    "State",
+    "append_records",
+    "append_removal",
+    "by_records",
+    "clear",
+    "described",
+    "left_by",
+    "log_pin",
+    "read_state",
+    "record_at",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +66,15 @@ class State:
     """The last record is one of values that were removed; whoever wrote it may have died before they were."""
 
 
-def read_state(tables: TrailTables) -> State:
-    """From the trail's tables; empty where there is none yet."""
+def read_state(tables: TrailTables, *, by_log: bool = True) -> State:
+    """From the trail's tables; empty where there is none yet. ``by_log``: what the ledger's commits tell is believed.
+
+    Raises VerificationError where no runner has left them so.
+    """
     if not tables.exist():
         return State()
-    state = _told(tables) or _queried(tables)
-    return _with_pending(tables, state)
+    told = _told(tables) if by_log else None
+    return _with_pending(tables, told or by_records(tables))
 
 
 def clear(tables: TrailTables, state: State) -> None:
@@ -75,8 +92,11 @@ def _told(tables: TrailTables) -> State | None:
     for commit in _latest(tables.log(LEDGER)):
         said = about_of(commit).get("state")
         if said is not None:
-            columns = _columns(tables, said["columns_at"])
-            return State(**{**said, "previous": bytes.fromhex(said["previous"]), "columns": columns})
+            try:
+                columns = _columns(tables, said["columns_at"])
+                return State(**{**said, "previous": bytes.fromhex(said["previous"]), "columns": columns})
+            except (LookupError, TypeError, ValueError):  # somebody else has said it
+                return None
         if "opened" not in about_of(commit) and commit.operation not in NO_RECORDS:
             return None
     return None
@@ -91,8 +111,8 @@ def _latest(log: TableLog) -> Iterator[Commit]:
         yield from log.commits(version, version)
 
 
-def _queried(tables: TrailTables) -> State:
-    """Two small queries, whatever the ledger's length."""
+def by_records(tables: TrailTables) -> State:
+    """From the last records alone, without what is pending: two small queries, whatever the ledger's length."""
     from pyspark.sql import functions as F
 
     ledger = tables.read(LEDGER)
@@ -100,17 +120,23 @@ def _queried(tables: TrailTables) -> State:
     if ends["sequence"] is None:
         return State()
     wanted = (F.col("sequence") == ends["sequence"]) | (F.col("version") == ends["version"])
-    rows = sorted(ledger.where(wanted).select("sequence", "kind", "record", "leaf").collect())
-    last = json.loads(next(row["record"] for row in reversed(rows) if row["kind"] in ("commit", "baseline")))
-    return State(
-        sequence=rows[-1]["sequence"] + 1,
-        previous=bytes(rows[-1]["leaf"]),
-        version=last["version"],
-        table_id=last["table_id"],
-        columns_at=last["columns_at"],
-        columns=_columns(tables, last["columns_at"]),
-        removal=rows[-1]["kind"] == "removal",
-    )
+    rows = sorted(ledger.where(wanted).select("sequence", "kind", "record").collect())
+    try:
+        last = json.loads([row["record"] for row in rows if row["kind"] in ("commit", "baseline")][-1])
+        return State(
+            sequence=rows[-1]["sequence"] + 1,
+            previous=leaf_hash(rows[-1]["record"].encode()),
+            version=last["version"],
+            table_id=last["table_id"],
+            columns_at=last["columns_at"],
+            columns=_columns(tables, last["columns_at"]),
+            removal=rows[-1]["kind"] == "removal",
+        )
+    except (LookupError, TypeError, ValueError) as error:
+        raise VerificationError(
+            f"the ledger of the trail at {tables.path} ends in what is no record ({type(error).__name__})",
+            hint="`deltarelay audit verify` tells what is altered",
+        ) from error
 
 
 def _columns(tables: TrailTables, sequence: int) -> tuple[Column, ...]:
@@ -118,12 +144,43 @@ def _columns(tables: TrailTables, sequence: int) -> tuple[Column, ...]:
 
 
 def record_at(tables: TrailTables, sequence: int) -> dict[str, Any]:
-    """What the record with this number tells."""
+    """What the record with this number tells. LookupError, ValueError: there is none such."""
     from pyspark.sql import functions as F
 
     rows = tables.read(LEDGER).where(F.col("sequence") == sequence).select("record").collect()
     told: dict[str, Any] = json.loads(rows[0]["record"])
     return told
+
+
+def log_pin(tables: TrailTables, version: int) -> str | None:
+    """Of the source's own commit file, as the record of this version tells it; None for a baseline."""
+    from pyspark.sql import functions as F
+
+    of_version = (F.col("version") == version) & (F.col("kind") == "commit")
+    rows = tables.read(LEDGER).where(of_version).select(F.get_json_object("record", "$.log_sha256")).collect()
+    return rows[0][0] if rows else None
+
+
+def left_by(keys: Iterable[VerifierKey], tables: TrailTables, state: State) -> bool:
+    """Whether the ledger ends in this state, and somebody with one of ``keys`` left it so: by the note beside its end."""
+    from pyspark.sql import functions as F
+
+    end = F.col("sequence").isNull() | (F.col("sequence") >= state.sequence - 1)
+    rows = tables.now(LEDGER).where(end).select("record", "signed_state").take(2)
+    if not rows:
+        return state.sequence == 0
+    try:
+        text, _ = verify_note(rows[0]["signed_state"] or "", keys)
+        signed = read_checkpoint(text)
+    except ProofError:
+        return False
+    is_last = len(rows) == 1 and leaf_hash((rows[0]["record"] or "").encode()) == state.previous
+    return is_last and signed == _left(tables.origin(), state)
+
+
+def _left(origin: str, state: State) -> Checkpoint:
+    """What a runner signs with each append. No checkpoint of the trail: it has an origin of its own."""
+    return Checkpoint(f"{origin}/state", state.sequence, sha256(canonical_json(_said(state))).digest())
 
 
 def _with_pending(tables: TrailTables, state: State) -> State:
@@ -155,7 +212,7 @@ def _with_pending(tables: TrailTables, state: State) -> State:
         pending=Bounds(first, last),
         pending_baseline=rows[0]["baseline"],
         pending_times={row["version"]: _time(row["at"]) for row in rows},
-        table_id=rows[0]["table_id"],
+        table_id=rows[0]["table_id"] if state.version is None else state.table_id,
     )
 
 
@@ -206,6 +263,7 @@ def append_records(
     table_id: str,
     columns: tuple[Column, ...],
     roots: Mapping[int, CommitRoots],
+    signer: Signer | None = None,
 ) -> State:
     """One record for each of the commits that ``told`` describes, in one step; → where the trail stands then."""
     rows = []
@@ -235,24 +293,26 @@ def append_records(
             columns_at=record["columns_at"],
             removal=False,
         )
-    _append(tables, rows, state)
+    _append(tables, rows, state, signer)
     if (rest := state.pending) is not None and state.version is not None and state.version < rest.last:
         return replace(state, pending=replace(rest, first=state.version + 1))
     return replace(state, pending=None, pending_baseline=False, pending_times={})
 
 
-def append_removal(tables: TrailTables, state: State, told: Mapping[str, Any]) -> State:
+def append_removal(
+    tables: TrailTables, state: State, told: Mapping[str, Any], *, signer: Signer | None = None
+) -> State:
     """The record of values that are about to be removed; ``told``: what it says besides its place in the ledger."""
     at = _instant(dt.datetime.now(dt.UTC))
     place = {"previous": state.previous.hex(), "sequence": state.sequence, "table_id": state.table_id}
     row = _row({**told, **place, "kind": "removal", "removed_at": at}, at)
     state = replace(_after(state, row), removal=True)
-    _append(tables, [row], state)
+    _append(tables, [row], state, signer)
     return state
 
 
 _Row = tuple[int, str, int | None, dt.datetime | None, int, str, bytes, bytes]
-"""Of ``RECORD``."""
+"""Of ``RECORD``, without the note."""
 
 
 def _row(record: Mapping[str, Any], at: str | None, root: CommitRoots | None = None) -> _Row:
@@ -273,10 +333,16 @@ def _after(state: State, row: _Row) -> State:
     return replace(state, sequence=state.sequence + 1, previous=row[6])
 
 
-def _append(tables: TrailTables, rows: Sequence[_Row], state: State) -> None:
+def _append(tables: TrailTables, rows: Sequence[_Row], state: State, signer: Signer | None) -> None:
     """In one step, with ``state``, where the trail stands after them, beside them for ``_told``."""
     arrays = [pa.array(values, type) for values, type in zip(zip(*rows, strict=True), _ARROW, strict=True)]
-    said = {
+    note = None if signer is None else signer.sign(_left(tables.origin(), state))
+    arrays.append(pa.array([*[None] * (len(rows) - 1), note], pa.string()))
+    tables.append(LEDGER, tables.rows_of(pa.table(arrays, RECORD.names), RECORD), about={"state": _said(state)})
+
+
+def _said(state: State) -> dict[str, Any]:
+    return {
         "sequence": state.sequence,
         "previous": state.previous.hex(),
         "version": state.version,
@@ -284,13 +350,12 @@ def _append(tables: TrailTables, rows: Sequence[_Row], state: State) -> None:
         "columns_at": state.columns_at,
         **({"removal": True} if state.removal else {}),
     }
-    tables.append(LEDGER, tables.rows_of(pa.table(arrays, RECORD.names), RECORD), about={"state": said})
 
 
 _ARROW = (
     pa.int64(), pa.string(), pa.int64(), pa.timestamp("us", tz="UTC"), pa.int64(), pa.string(), pa.binary(), pa.binary()
 )  # fmt: skip
-"""Of ``RECORD``."""
+"""Of ``_Row``."""
 
 
 def _instant(at: dt.datetime) -> str:

@@ -79,12 +79,9 @@ def as_data(spark: SparkSession, values: Sequence[tuple[str, Any, DataType]]) ->
 
 def payload_with(tables: TrailTables, wanted: Wanted, row: Column) -> tuple[DataFrame, list[int]]:
     """``id``, ``version`` and ``row`` of the events whose row has the wanted values; and their versions."""
-    from pyspark.sql import functions as F
-
     files = _Files(tables)
     paths = files.that_can_hold(wanted)
-    there = _matching(files.rows(paths), wanted).select("version", F.col("_metadata.file_path").alias("path"))
-    found = there.distinct().collect()
+    found = _matching(files.rows(paths), wanted).select("version", "path").distinct().collect()
     rows = _matching(files.rows(files.named(paths, [one["path"] for one in found])), wanted)
     return rows.select("id", "version", row.alias("row")), sorted({one["version"] for one in found})
 
@@ -94,9 +91,9 @@ def _matching(rows: DataFrame, wanted: Wanted) -> DataFrame:
 
     held = {f"held_{at}": field.value() for at, field in enumerate(wanted.fields)}
     same = [F.col(f"held_{at}").eqNullSafe(F.col(f"key_{at}")) for at in range(len(wanted.fields))]
-    return rows.select("*", "_metadata", *(value.alias(name) for name, value in held.items())).join(
-        F.broadcast(wanted.values), same
-    )
+    file = rows.metadataColumn("_metadata").getField("file_path").alias("path")
+    found = rows.select("id", "version", "row", file, *(value.alias(name) for name, value in held.items()))
+    return found.join(F.broadcast(wanted.values), same)
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────

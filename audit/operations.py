@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
-__all__ = ["HIDING", "OPEN"]
+__all__ = ["HIDING", "OPEN", "why_hiding"]
 
 HIDING: Mapping[str, Sequence[str]] = {
     "the table is what it was before: later rows are out of sight": ("RESTORE",),
@@ -32,3 +33,23 @@ OPEN = (
     "WRITE",
 )  # fmt: skip
 """Operations that hide nothing: the rows that they change are in the feed."""
+
+_REASONS = {operation: why for why, operations in HIDING.items() for operation in operations}
+_FEED = "delta.enableChangeDataFeed"
+
+
+def why_hiding(operation: str | None, parameters: str | None) -> str | None:
+    """Why an operation can take something out of sight; None where it cannot. ``parameters``: as a record has them, JSON."""
+    if operation is None:
+        return "the log does not tell what was done"
+    if operation in ("SET TBLPROPERTIES", "UNSET TBLPROPERTIES") and _FEED in _properties(parameters):
+        return "the change feed was switched"
+    return _REASONS.get(operation, None if operation in OPEN else "what this operation does is not known here")
+
+
+def _properties(parameters: str | None) -> str:
+    try:
+        said = json.loads(parameters or "{}")
+    except (ValueError, RecursionError):
+        return ""
+    return json.dumps(said.get("properties")) if isinstance(said, dict) else ""

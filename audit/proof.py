@@ -64,26 +64,6 @@ def root_from_path(leaf: bytes, index: int, size: int, path: Sequence[bytes]) ->
     return leaf
 
 
-def check_consistency(first: int, first_root: bytes, second: int, second_root: bytes, path: Sequence[bytes]) -> None:
-    """The tree of ``first`` leaves is the beginning of the one of ``second`` (RFC 9162, 2.1.4.2), or ValueError."""
-    if not 0 <= first <= second:
-        raise ValueError(f"a tree of {first} is not the beginning of one of {second}")
-    if first in (0, second):
-        consistent = not path and first_root == (second_root if first else sha256().digest())
-    else:
-        node, last = first - 1, second - 1
-        while node & 1:
-            node, last = node >> 1, last >> 1
-        hashes = [first_root, *path] if node == 0 else list(path)
-        old = new = hashes[0] if hashes else b""
-        for on_the_left, other in _upwards(node, last, hashes[1:]):
-            old = node_hash(other, old) if on_the_left else old
-            new = node_hash(other, new) if on_the_left else node_hash(new, other)
-        consistent = (old, new) == (first_root, second_root)
-    if not consistent:
-        raise ValueError("the trees are not consistent")
-
-
 def _upwards(node: int, last: int, path: Sequence[bytes]) -> Iterator[tuple[bool, bytes]]:
     """Of each hash on the way from ``node`` to the root, whether it stands on the left; ``last``: the level's last node."""
     for other in path:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from audit.lookup import Wanted, as_data, payload_with
-from audit.operations import HIDING, OPEN
+from audit.operations import why_hiding
 from audit.tables import EVENTS, LEDGER, PAYLOAD
 from audit.view import Field, fields_at, fields_of, joined, records, row_of, view
 from cdf.change import DELETE, INSERT, UPDATE_POSTIMAGE
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from audit.trail import Trail
 
 __all__ = [
-    "HIDING",
-    "OPEN",
     "QUERIES",
     "Query",
     "actor_activity",
@@ -48,6 +46,7 @@ __all__ = [
     "deletes",
     "deletes_without_ticket",
     "diff",
+    "events_of",
     "gaps",
     "hiding_operations",
     "history",
@@ -92,6 +91,19 @@ def record_as_of(trail: Trail, record: Mapping[str, Any], when: When) -> DataFra
         _check_beginning(trail)
     events = joined(trail, found, versions)
     return _standing(events, [_of_row(name) for name in record]).select("last.row.*")
+
+
+def events_of(trail: Trail, version: int, index: int | None = None) -> DataFrame:
+    """All events of one version of the source, or the one at a place in it: where a finding leads.
+
+    ``version``, ``committed_at``, ``index``, ``change_type``, ``baseline``, ``changed_columns``, ``operation``, ``actor``,
+    ``ticket``, ``purpose``, ``job``, ``run``, ``values`` (``removed``: the row is NULL), ``row``.
+    """
+    from pyspark.sql import functions as F
+
+    rows = view(trail).where(F.col("version") == version)
+    rows = rows if index is None else rows.where(F.col("index") == index)
+    return rows.select(*_WHAT, *_WHO, "values", "row").orderBy("index")
 
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -251,18 +263,9 @@ def hiding_operations(trail: Trail, since: dt.datetime | None = None, until: dt.
     """
     from pyspark.sql import functions as F
 
-    operation = F.col("operation")
-    why = F.when(operation.isNull(), "the log does not tell what was done")
-    feed = F.get_json_object("parameters", "$.properties").contains(_FEED)
-    why = why.when(operation.isin("SET TBLPROPERTIES", "UNSET TBLPROPERTIES") & feed, "the change feed was switched")
-    for reason, names in HIDING.items():
-        why = why.when(operation.isin(*names), reason)
-    why = why.when(~operation.isin(*OPEN), "what this operation does is not known here")
+    why = F.udf(why_hiding, StringType())("operation", "parameters")
     rows = _within(records(trail), since, until).where("not baseline").withColumn("why", why).where("why is not null")
     return rows.select(*_COMMIT, "why", "parameters", "rows", "ticket", "purpose").orderBy("version")
-
-
-_FEED = "delta.enableChangeDataFeed"
 
 
 # ── is it all there ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -468,8 +471,8 @@ class Query:
 
     ask: Callable[..., DataFrame]
     parameters: tuple[str, ...]
-    """Of ``key`` (columns), ``record`` (columns with values), ``when``, ``first``, ``second``, ``column``, ``actor``,
-    ``since``, ``until``; the last two may be left out."""
+    """Of ``key`` (columns), ``record`` (columns with values), ``when``, ``first``, ``second``, ``version``, ``index``,
+    ``column``, ``actor``, ``since``, ``until``; ``index`` and the last two may be left out."""
     shows_values: bool
     """The answer has values of the source's rows."""
 
@@ -480,6 +483,7 @@ class Query:
 
 QUERIES: Mapping[str, Query] = {
     "history": Query(history, ("record",), True),
+    "events-of": Query(events_of, ("version", "index"), True),
     "record-as-of": Query(record_as_of, ("record", "when"), True),
     "as-of": Query(as_of, ("key", "when"), True),
     "diff": Query(diff, ("key", "first", "second"), True),

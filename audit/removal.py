@@ -2,7 +2,8 @@
 
 The events stay, with their hashes: what was removed can be told, and by whom and why, and nothing else be taken for it. A
 runner that dies between the two steps leaves a record whose values are still there; whoever takes the trail over next
-finishes it. What the table's older files hold goes with VACUUM.
+finishes it. What the table's older files hold goes with VACUUM; the least and the greatest key of each of them, which of a
+small window is a key itself, stay in the table's log until that is cleaned (``delta.logRetentionDuration``).
 """
 
 from __future__ import annotations
@@ -19,13 +20,17 @@ if TYPE_CHECKING:
     from delta.tables import DeltaTable
     from pyspark.sql import DataFrame
 
+    from audit.checkpoint import Signer
+
 __all__ = ["REASONS", "finish", "remove"]
 
 REASONS = ("ticket", "purpose", "approver", "user", "job", "run")
 """What a record can tell of why values went; each a text of up to 200 characters, which stays for good."""
 
 
-def remove(tables: TrailTables, state: State, places: DataFrame, reasons: Mapping[str, str]) -> State:
+def remove(
+    tables: TrailTables, state: State, places: DataFrame, reasons: Mapping[str, str], *, signer: Signer | None = None
+) -> State:
     """Remove the values of the events at ``places`` (``version``, ``index``, both long); → where the trail stands then.
 
     Places without an event or whose values are gone are passed over; if that is all of them, nothing is recorded. Only by
@@ -47,7 +52,7 @@ def remove(tables: TrailTables, state: State, places: DataFrame, reasons: Mappin
         removed.setdefault(str(row["version"]), []).append([row["first"], row["last"]])
     told: dict[str, Any] = {name: text_of(reasons[name]) for name in REASONS if name in reasons}
     values = sum(row["last"] - row["first"] + 1 for row in ranges)
-    state = append_removal(tables, state, {**told, "removed": removed, "values": values})
+    state = append_removal(tables, state, {**told, "removed": removed, "values": values}, signer=signer)
     finish(tables, state)
     return state
 

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from audit.columns import Column, row_type
-from audit.tables import EVENT, payload_of
+from audit.tables import EVENT, STORED_EVENT, payload_of
 from cdf.change import (
     CHANGE_TYPE,
     COMMIT_VERSION,
@@ -280,10 +280,7 @@ def event_rows(payload: DataFrame, table_id: str) -> DataFrame:
         index.cast("long").alias("index"),
         *(name for name in EVENT.names if name not in ("table_id", "version", "index")),
     )
-    return numbered.mapInArrow(_with_leaves, _LEAFED)
-
-
-_LEAFED = StructType([*EVENT.fields, StructField("leaf", BinaryType(), False)])
+    return numbered.mapInArrow(_with_leaves, STORED_EVENT)
 
 
 def _with_leaves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from audit.checkpoint import Signer
 from audit.errors import ForkedTrail
@@ -14,25 +14,28 @@ from audit.tree import CompactRange
 from cdf.errors import VerificationError
 
 if TYPE_CHECKING:
+    from audit.ledger import State
     from audit.tables import TrailTables
 
-__all__ = ["seal", "sealed"]
-
-
-def seal(tables: TrailTables, signer: Signer, *, before: Iterable[str] = (), keys: Iterable[VerifierKey] = ()) -> str:
-    """A signed note over all records that the ledger has.
-
-    ``before``: notes that were signed earlier, by the signer or one of ``keys``. What contradicts one of them, or has a
-    hole, is not signed: ForkedTrail. What is no note by one of them: VerificationError. It reads every record, because the
-    hash beside it is no more than a copy.
-    """
-    return sealed(tables, signer, before=before, keys=keys)[0]
+__all__ = ["forked", "sealed"]
 
 
 def sealed(
-    tables: TrailTables, signer: Signer, *, before: Iterable[str] = (), keys: Iterable[VerifierKey] = ()
+    tables: TrailTables,
+    signer: Signer,
+    state: State,
+    *,
+    before: Iterable[str] = (),
+    keys: Iterable[VerifierKey] = (),
 ) -> tuple[str, int | None]:
-    """The same, and the last version of the source that it covers."""
+    """A signed note over the records of the ledger up to ``state``, and the last version of the source that it covers.
+
+    ``before``: notes that were signed earlier, by the signer or one of ``keys``. What contradicts one of them, has a hole,
+    or does not end in ``state`` is not signed: ForkedTrail. What is no note by one of them: VerificationError. It reads
+    every record, because the hash beside it is no more than a copy.
+    """
+    from pyspark.sql import functions as F
+
     origin, trusted = tables.origin(), [signer.verifier, *keys]
     try:
         checkpoints = [read_checkpoint(verify_note(note, trusted)[0]) for note in before]
@@ -47,32 +50,36 @@ def sealed(
             known.setdefault(one.size, set()).add(one.root)
     tree, previous, version = CompactRange(), bytes(32), None
     if not known.pop(0, {tree.root()}) <= {tree.root()}:
-        raise _forked(tables, 0)
-    rows = tables.now(LEDGER).select("sequence", "version", "record").orderBy("sequence")
+        raise forked(tables, 0)
+    up_to = F.col("sequence").isNull() | (F.col("sequence") < state.sequence)
+    rows = tables.now(LEDGER).where(up_to).select("sequence", "record").orderBy("sequence")
     for row in rows.toLocalIterator():
-        record = row["record"].encode()
-        if row["sequence"] != tree.size or _follows(record) != previous.hex():
-            raise _forked(tables, tree.size)
+        record = (row["record"] or "").encode()
+        said = _read(record)
+        if row["sequence"] != tree.size or said.get("previous") != previous.hex():
+            raise forked(tables, tree.size)
         previous = leaf_hash(record)
         tree.append(previous)
-        version = version if row["version"] is None else row["version"]
+        version = said.get("version", version)
         if not known.pop(tree.size, {tree.root()}) <= {tree.root()}:
-            raise _forked(tables, tree.size)
+            raise forked(tables, tree.size)
     if known:
-        raise _forked(tables, min(known))
+        raise forked(tables, min(known))
+    if (tree.size, previous) != (state.sequence, state.previous):
+        raise forked(tables, tree.size)
     return signer.sign(Checkpoint(origin, tree.size, tree.root())), version
 
 
-def _follows(record: bytes) -> str | None:
-    """The hash of the record before, as this one tells it."""
+def _read(record: bytes) -> dict[str, Any]:
+    """Empty where it is no record."""
     try:
         said = json.loads(record)
     except (ValueError, RecursionError):
-        return None
-    return said.get("previous") if isinstance(said, dict) else None
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
-def _forked(tables: TrailTables, size: int) -> ForkedTrail:
+def forked(tables: TrailTables, size: int) -> ForkedTrail:
     return ForkedTrail(
         f"the ledger of the trail at {tables.path} is not what it was: its first {size} records contradict what was signed "
         "over them, or each other",

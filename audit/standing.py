@@ -10,7 +10,7 @@ from typing import Any
 from cdf.errors import SinkUnavailable
 from cdf.sink import Position
 
-__all__ = ["LOOK_BACK", "NO_RECORDS", "standing"]
+__all__ = ["LOOK_BACK", "NO_RECORDS", "about", "standing"]
 
 NO_RECORDS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CREATE TABLE", "REORG"})
 """Operations on the ledger that neither add records nor take them away."""
@@ -28,15 +28,15 @@ def standing(path: str, options: Mapping[str, str] | None = None) -> Position:
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     location = f"{path}/ledger"
-    if "://" not in location and not Path(location, "_delta_log").is_dir():
-        return Position(None)
     try:
+        if "://" not in location and not Path(location, "_delta_log").is_dir():
+            return Position(None)
         ledger = DeltaTable(location, storage_options=dict(options or {}))
         for commit in ledger.history(LOOK_BACK):
-            about = _about(commit)
-            if "state" in about:
-                return Position(about["state"]["version"], about["state"]["table_id"])
-            if "opened" not in about and commit.get("operation") not in NO_RECORDS:
+            told = about(commit.get("userMetadata"))
+            if "state" in told:
+                return Position(told["state"]["version"], told["state"]["table_id"])
+            if "opened" not in told and commit.get("operation") not in NO_RECORDS:
                 break
         return _read(ledger)
     except TableNotFoundError:
@@ -49,10 +49,11 @@ def standing(path: str, options: Mapping[str, str] | None = None) -> Position:
         ) from error
 
 
-def _about(commit: Mapping[str, Any]) -> Mapping[str, Any]:
+def about(user_metadata: str | None) -> Mapping[str, Any]:
+    """What a commit of ours tells beside its rows; empty where it is none of ours."""
     try:
-        said = json.loads(commit.get("userMetadata") or "{}")
-    except ValueError:
+        said = json.loads(user_metadata or "{}")
+    except (ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}
 

@@ -31,6 +31,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from audit.standing import NO_RECORDS, about
 from cdf.errors import Fenced, TableNotFound, TargetNotReady, condition_of
 from cdf.log import TableLog
 
@@ -84,9 +85,13 @@ RECORD = StructType(
         StructField("record", StringType(), False),
         StructField("leaf", BinaryType(), False),
         StructField("chunk_roots", BinaryType(), False),
+        StructField("signed_state", StringType()),
     ]
 )
-"""A ledger record as a row: ``record`` is what the leaf covers, the columns before it are copies for queries."""
+"""A ledger record as a row: ``record`` is what the leaf covers, the columns before it are copies for queries.
+
+``signed_state``: beside the last record of an append, a signed note by whoever wrote it (``audit.ledger.left_by``).
+"""
 
 _WITH_STATISTICS = (NumericType, StringType, DateType, TimestampType, TimestampNTZType)
 """Delta keeps least and greatest values of these."""
@@ -199,16 +204,20 @@ class TrailTables:
         """Of the ledger's table: a trail that is made anew at the same place has another one."""
         return self.log(LEDGER).metadata().table_id
 
-    def check(self) -> None:
-        """Raises Fenced where another runner is seen to have taken over. Reads what was committed since the last look."""
+    def check(self) -> bool:
+        """Whether nobody else has changed the ledger's rows since the last look. Reads what was committed since.
+
+        Raises Fenced where another runner is seen to have taken over.
+        """
         ledger = self._table(LEDGER)
         latest = ledger.log.latest()
         if latest < ledger.seen or self.id() != self._id:
             raise fenced(self.path)  # somebody has put another trail into its place, or an older state of this one
-        commits = ledger.log.commits(ledger.seen + 1, latest)
+        commits = list(ledger.log.commits(ledger.seen + 1, latest))
         if any(about_of(commit).get("opened", 0) > self.epoch for commit in commits):
             raise fenced(self.path)
         ledger.seen = latest
+        return all(commit.operation in NO_RECORDS for commit in commits)
 
     def append(
         self, name: str, rows: DataFrame, *, about: Mapping[str, Any], making: Mapping[str, str] | None = None
@@ -305,11 +314,7 @@ def _properties(name: str, row: StructType, key: Sequence[str]) -> Mapping[str, 
 
 def about_of(commit: Commit) -> Mapping[str, Any]:
     """What ``append`` was told about the commit; empty where it is none of ours."""
-    try:
-        said = json.loads(commit.user_metadata or "{}")
-    except ValueError:
-        return {}
-    return said if isinstance(said, dict) else {}
+    return about(commit.user_metadata)
 
 
 def fenced(path: str) -> Fenced:

@@ -14,7 +14,8 @@ from audit.anchors import Missed
 from audit.columns import Column, row_type
 from audit.encoding import encode_rows
 from audit.errors import ForkedTrail
-from audit.ledger import read_state
+from audit.layout import LaidOut, lay_out
+from audit.ledger import State, by_records, left_by, read_state
 from audit.proof import Proof, ProofError, VerifierKey, check, leaf_hash, read_checkpoint, read_note, verify_note
 from audit.rows import CHUNK
 from audit.seal import sealed
@@ -84,26 +85,63 @@ class Trail:
 
     # ── sealing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def checkpoint(self) -> Sealed:
+    def checkpoint(self, state: State | None = None, *, accept: bool = False) -> Sealed:
         """Sign what the ledger holds, and publish it to every anchor.
 
-        Raises ForkedTrail where a checkpoint from before is contradicted: nothing is signed then. An anchor that does
-        not answer keeps the others from nothing; where none has it in the end, that is raised.
+        ``state``: where it is known to stand, by who wrote it; else it has to be proven (``confirm``), or whoever asks has
+        to ``accept`` whatever is there. Raises ForkedTrail where a checkpoint from before is contradicted: nothing is
+        signed then. An anchor that does not answer keeps the others from nothing; where none has it in the end, that is
+        raised.
         """
+        signer = self._to_sign_with()
+        try:
+            return self._checkpoint(signer, state, accept)
+        except ForkedTrail:  # a runner may have published a longer one meanwhile: this time that one is held against it
+            return self._checkpoint(signer, state, accept)
+
+    def _to_sign_with(self) -> Signer:
         if self._signer is None:
             raise ConfigError(
                 "the trail has no key to sign with", hint="set signing_key; `deltarelay audit keygen` makes one"
             )
-        try:
-            return self._checkpoint(self._signer)
-        except ForkedTrail:  # a runner may have published a longer one meanwhile: this time that one is held against it
-            return self._checkpoint(self._signer)
+        return self._signer
 
-    def _checkpoint(self, signer: Signer) -> Sealed:
+    def confirm(self, state: State) -> None:
+        """That the ledger's end is no work of somebody else's, before it is obeyed or signed.
+
+        Somebody with a key that is trusted left it so, or an anchor has a checkpoint of just this. Raises ForkedTrail.
+        Where no anchors are set nothing is asked: what is signed stands nowhere.
+        """
+        if not self.anchors or left_by(self._keys, self.there(), state):
+            return
+        missed: dict[str, CdfError] = {}
+        before = self._before(missed)
+        if any(self._size(note) == state.sequence for note in before):
+            _, version = sealed(self.tables, self._to_sign_with(), state, before=before, keys=self._keys)
+            if version == state.version:
+                return
+        for error in missed.values():
+            raise error
+        raise ForkedTrail(
+            f"the ledger of the trail at {self.path} does not end as anybody left it who has its signing key: its last "
+            "records may be made up, and nothing is written or signed after them",
+            hint="look at them: `deltarelay audit verify`. A trail that was begun without signing_key, or whose key was "
+            "lost, is signed as it is by `deltarelay audit checkpoint --accept`",
+            size=state.sequence,
+        )
+
+    def _before(self, missed: dict[str, CdfError]) -> list[str]:
+        return [note for named in self.anchors if (note := _tried(missed, named, self._newest)) is not None]
+
+    def _checkpoint(self, signer: Signer, state: State | None, accept: bool) -> Sealed:
         tables = self.there()
         missed: dict[str, CdfError] = {}
-        before = [note for named in self.anchors if (note := _tried(missed, named, self._newest)) is not None]
-        note, version = sealed(tables, signer, before=before, keys=self._keys)
+        before = self._before(missed)
+        if state is None:
+            state = by_records(tables)
+            if not accept:
+                self.confirm(state)
+        note, version = sealed(tables, signer, state, before=before, keys=self._keys)
         checkpoint = read_checkpoint(verify_note(note, [signer.verifier])[0])
         kept = []
         for named in self.anchors:
@@ -194,8 +232,14 @@ class Trail:
             anchored=bool(self.anchors),
             unreachable=missed,
             origin=origin,
+            keys=self._keys,
             progress=progress,
         )
+
+    def optimize(self, key: Sequence[str], *, progress: Callable[[str], None] | None = None) -> LaidOut:
+        """Few files, and those of one record close together (``audit.layout``). ``key``: columns of the source."""
+        tables = self.there()
+        return lay_out(tables, self.columns(), key, progress=progress)
 
     # ── proving ──────────────────────────────────────────────────────────────────────────────────────────────────
 

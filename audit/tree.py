@@ -15,7 +15,6 @@ from audit.proof import Proof, base64_text, node_hash
 __all__ = [
     "EMPTY_ROOT",
     "CompactRange",
-    "consistency_path",
     "inclusion_path",
     "make_proof",
     "root_of",
@@ -48,25 +47,6 @@ def inclusion_path(leaves: Sequence[bytes], index: int) -> list[bytes]:
             path.append(level[sibling])
         level, index = _level_above(level), index >> 1
     return path
-
-
-def consistency_path(leaves: Sequence[bytes], first: int) -> list[bytes]:
-    """What ``proof.check_consistency`` needs to see that the tree of the ``first`` leaves is the beginning of this one."""
-    if not 0 <= first <= len(leaves):
-        raise IndexError(f"a tree of {len(leaves)} has no beginning of {first}")
-    path, start, end, known = [], 0, len(leaves), True
-    # Down to the subtree that ends where the first tree ended; each branch that is left behind goes into the path
-    while 0 < first < end:
-        split = start + (1 << (end - start - 1).bit_length() - 1)
-        if first <= split:
-            path.append(root_of(leaves[split:end]))
-            end = split
-        else:
-            path.append(root_of(leaves[start:split]))
-            start, known = split, False
-    if first and not known:
-        path.append(root_of(leaves[start:end]))
-    return path[::-1]
 
 
 def _level_above(level: Sequence[bytes]) -> list[bytes]:

@@ -58,7 +58,7 @@ def joined(trail: Trail, payload: DataFrame, versions: Sequence[int] | None = No
     have a row among them."""
     from pyspark.sql import functions as F
 
-    events, told = trail.there().read(EVENTS).drop("row_hash", "leaf", "table_id"), records(trail)
+    events, told = trail.there().read(EVENTS).select("id", *_WHAT), records(trail)
     if versions is not None:
         events, told = (rows.where(F.col("version").isin(list(versions))) for rows in (events, told))
     told = told.select("version", "baseline", *TOLD)
@@ -66,6 +66,10 @@ def joined(trail: Trail, payload: DataFrame, versions: Sequence[int] | None = No
     found = found.join(F.broadcast(told), ["version", "baseline"], "left")
     present = F.when(F.col("row").isNull(), "removed").otherwise("present")
     return found.withColumn("values", present).drop("id")
+
+
+_WHAT = ("version", "index", "committed_at", "change_type", "baseline", "changed_columns")
+"""What the view has of an event. Not ``*``: somebody may have added columns, which no hash covers."""
 
 
 def records(trail: Trail) -> DataFrame:

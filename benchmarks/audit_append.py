@@ -64,7 +64,7 @@ def _ours(lab: Lab, source: state.Source, folder: Path, *, intact: bool) -> _Run
         seconds = time.monotonic() - began
         processor = state.processor_seconds(lab) - processor
     began = time.monotonic()
-    state.trail_at(lab, folder).checkpoint()
+    state.trail_at(lab, folder).checkpoint(accept=True)
     steps = {**step.applied.seconds, "seal": time.monotonic() - began}
     state.check_contents(lab, source, folder)
     if intact:  # once for each kind of window: it takes longer than the window

@@ -12,7 +12,7 @@ import datetime as dt
 import json
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -298,11 +298,8 @@ class TableLog:
             yield commit
 
     def sha256(self, version: int) -> str:
-        stream = self._files.open(self._path(version))
-        try:
-            return str(self._jvm.org.apache.commons.codec.digest.DigestUtils.sha256Hex(stream))
-        finally:
-            stream.close()
+        """Of the commit file, in hex. Raises VersionsExpired where it is gone."""
+        return self._of_file(version, self._jvm.org.apache.commons.codec.digest.DigestUtils.sha256Hex)
 
     def metadata_commits(self, first: int, last: int) -> list[tuple[int, Metadata]]:
         """The commits of ``first..last`` that write metadata, ascending. Missing commit files are passed over."""
@@ -374,11 +371,14 @@ class TableLog:
         return text
 
     def _read(self, version: int) -> str:
+        return self._of_file(version, lambda stream: self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+
+    def _of_file(self, version: int, read: Callable[[Any], object]) -> str:
         try:
             with self._readable():
                 stream = self._files.open(self._path(version))
                 try:
-                    return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+                    return str(read(stream))
                 finally:
                     stream.close()
         except VersionsExpired as error:

@@ -360,6 +360,7 @@ def _verification(report: Report) -> Iterator[Block]:
             ("Level", found.level),
             ("Records, events, rows of values", " · ".join(map(_number, (found.records, found.events, found.values)))),
             ("Values removed, as recorded", _number(found.removed)),
+            ("Values there still, which the last record removes", _number(found.unfinished)),
             ("Checkpoints compared", _number(found.checkpoints)),
             ("Sealed through", _sealed(report)),
             ("Events not in the ledger yet", _number(found.unrecorded)),
@@ -435,7 +436,9 @@ def _independently(report: Report) -> Iterator[Block]:
     yield Text(
         "Compute every hash anew, against a checkpoint that you have kept yourself (needs read access to the trail):"
     )
-    yield Code([f"deltarelay audit verify --pipeline {pipeline} --level full --anchor CHECKPOINT_FILE"])
+    origin = shlex.quote(report.origin)
+    verify = f"deltarelay audit verify --pipeline {pipeline} --level full"
+    yield Code([f"{verify} --origin {origin} --anchor CHECKPOINT_FILE"])
     yield Text("Compare the trail with the change feed of the source, row by row, and with the files of its log:")
     yield Code([f"deltarelay audit reconcile --pipeline {pipeline}"])
     yield Text(
@@ -446,7 +449,7 @@ def _independently(report: Report) -> Iterator[Block]:
     yield Code(
         [
             f"deltarelay audit prove {pipeline} VERSION INDEX --out event.proof",
-            f"python -m audit.proof event.proof --origin {shlex.quote(report.origin)} \\",
+            f"python -m audit.proof event.proof --origin {origin} \\",
             f"  --key {key}",
         ]
     )

@@ -13,8 +13,8 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from audit.columns import from_json
+from audit.operations import why_hiding
 from audit.proof import ProofError, base64_text, read_checkpoint, read_note
-from audit.queries import HIDING, OPEN
 from audit.report.facts import (
     Actor,
     Anchored,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from audit.proof import Checkpoint
     from audit.tables import TrailTables
     from audit.trail import Trail
-    from audit.verify import Seen
+    from audit.verify import Seen, Verified
 
 __all__ = ["make_report"]
 
@@ -46,18 +46,27 @@ _MOST_DAYS, _MOST_MONTHS = 45, 60
 
 
 def make_report(
-    trail: Trail, *, pipeline: str, source: str, keys: Sequence[str], progress: Callable[[str], None] | None = None
+    trail: Trail,
+    *,
+    pipeline: str,
+    source: str,
+    keys: Sequence[str],
+    before: Verified | None = None,
+    extra: Sequence[tuple[str, str]] = (),
+    origin: str | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Everything that is told comes from before the verification, so that it covers all of it.
 
-    ``keys``: the verifier keys that the trail trusts. ``progress`` is told each step before it begins. Raises
+    ``keys``: the verifier keys that the trail trusts. ``before``, ``extra`` and ``origin``: what it has to be the
+    continuation of, as ``Trail.verify`` takes them. ``progress`` is told each step before it begins. Raises
     VerificationError where a table cannot be read.
     """
     tables, tell = trail.there(), progress or (lambda _step: None)
     tell("records")
     seen, missed = trail.seen()
     walk = _walked(tables, {one.checkpoint.size for one in seen if one.checkpoint is not None})
-    verification, _ = trail.verify(progress=tell)
+    verification, _ = trail.verify(before=before, extra=extra, origin=origin, progress=tell)
     return Report(
         form=FORM,
         made_at=dt.datetime.now(dt.UTC),
@@ -150,7 +159,7 @@ class _Walk:
         first, last = self.first or (None, None), self.last or (None, None)
         return Scope(first[0], last[0], first[1], last[1], self.records, version, rows, self.unreadable)
 
-    def take(self, text: str) -> None:
+    def take(self, text: str | None) -> None:
         self.records += 1
         record = _object(text)
         if record.get("kind") == "removal":
@@ -188,7 +197,7 @@ class _Walk:
             tally.add(counts, at)
         one = _Tally(1, dict(counts)).changes()
         ticket = _text(record.get("ticket"))
-        why = _why(operation, record.get("parameters"))
+        why = why_hiding(operation, json.dumps(record.get("parameters")))
         commit = Commit(version, at, operation, actor, ticket, _text(record.get("purpose")), why, one)
         if why is not None:
             self.hiding.add(commit)
@@ -232,25 +241,9 @@ def _walked(tables: TrailTables, sizes: set[int]) -> _Walk:
     return walk
 
 
-_REASONS = {operation: why for why, operations in HIDING.items() for operation in operations}
-
-
-def _why(operation: str | None, parameters: object) -> str | None:
-    """As ``audit.queries.hiding_operations`` has it."""
-    if operation is None:
-        return "the log does not tell what was done"
-    properties = parameters.get("properties") if isinstance(parameters, dict) else None
-    if operation in ("SET TBLPROPERTIES", "UNSET TBLPROPERTIES") and _FEED in json.dumps(properties):
-        return "the change feed was switched"
-    return _REASONS.get(operation, None if operation in OPEN else "what this operation does is not known here")
-
-
-_FEED = "delta.enableChangeDataFeed"
-
-
-def _object(text: str) -> Mapping[str, Any]:
+def _object(text: str | None) -> Mapping[str, Any]:
     try:
-        said = json.loads(text)
+        said = json.loads(text or "")
     except (ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}
@@ -268,9 +261,9 @@ def _counts(said: object) -> Mapping[str, int]:
 def _time(said: object) -> dt.datetime | None:
     try:
         at = dt.datetime.fromisoformat(said) if isinstance(said, str) else None
-    except ValueError:
+        return None if at is None or at.tzinfo is None else at.astimezone(dt.UTC)
+    except (ValueError, OverflowError):
         return None
-    return at if at is not None and at.tzinfo is not None else None
 
 
 def _by_period(days: Mapping[str, _Tally]) -> Mapping[str, _Tally]:

@@ -31,10 +31,9 @@ __all__ = [
 
 NOT_COVERED = (
     "lies told to the source, or by it: the trail shows what the change feed said",
-    "what came after the last checkpoint that is kept outside: whoever can write to the trail could have made it up, and "
-    "the next run would sign it",
-    "a trail put in the place of this one before a run, which that run signs under its own name: --origin and the state "
-    "that this command keeps tell it",
+    "what came after the last checkpoint that is kept outside: whoever can write to the trail could have made it up, or "
+    "taken it away",
+    "another trail, begun anew in an emptied place: --origin and the state that this command keeps tell it",
     "a signer and all keepers of checkpoints who act together",
     "statistics inside of data files: here every row is read, but a question that goes by them can be kept from seeing one",
 )
@@ -152,6 +151,9 @@ class TrailVerification(Result):
     """Events that the ledger does not have yet: of a window that is being written, or that broke off."""
     checkpoints: int
     """Those that were had, from anchors and from whoever asked."""
+    unfinished: int = 0
+    """Events whose values are there still, although the last record tells that they are removed: that is being done now, or
+    it broke off, and the next run finishes it."""
     unreachable: tuple[Missed, ...] = ()
     """Anchors that could not be asked: their checkpoints were not compared."""
     findings: tuple[Finding, ...] = ()

@@ -29,7 +29,6 @@ class Commit:
     chunk_roots: tuple[bytes, ...]
     columns_at: int
     committed_micros: int | None
-    baseline: bool
 
 
 @dataclass(slots=True)
@@ -268,5 +267,5 @@ def _take(walk: Walk, record: Mapping[str, Any], roots: bytes, findings: Finding
         walk.columns[record["columns_at"]] = ()
     walk.columns_at = record["columns_at"]
     at = _micros(record["committed_at"])
-    walk.commits[version] = Commit(record["rows"], chunks, record["columns_at"], at, record["kind"] == "baseline")
+    walk.commits[version] = Commit(record["rows"], chunks, record["columns_at"], at)
     walk.last_version, walk.last_committed_at = version, record["committed_at"]

@@ -29,8 +29,9 @@ _WORDS = {
 
 def verify_values(
     payload: DataFrame, events: DataFrame, removed: DataFrame, walk: Walk, findings: Findings
-) -> tuple[int, int]:
-    """→ how many rows were looked at, and how many events have none any more because of a record.
+) -> tuple[int, int, int]:
+    """→ how many rows were looked at; how many events have none any more because of a record; and how many have one still,
+    although a late record names them.
 
     Both sides by id, in one shuffle each. Only ids, hashes and places travel. ``removed``: of ``removed_by``.
     """
@@ -60,19 +61,23 @@ def verify_values(
         .when(~F.col("copies").eqNullSafe(F.col("event_copies")), "altered")
     )
     joined = _marked(of_events, removed).join(by_id, "id", "full_outer").withColumn("fault", fault)
-    groups = joined.groupBy("fault").agg(F.count("*").alias("events"), F.sum("count").alias("values")).collect()
+    late = F.count_if(F.col("removed") & ~gone)
+    counts = F.count("*").alias("events"), F.sum("count").alias("values"), late.alias("late")
+    groups = joined.groupBy("fault").agg(*counts).collect()
     told = {row["fault"]: row for row in groups}
     for kind in sorted(told.keys() - {None, "removed"}):
         places = joined.where(F.col("fault") == kind).select("event_version", "index", "version", "fault")
         for row in places.orderBy("event_version", "index").limit(MOST_FINDINGS + 1).collect():
             _add(row, findings)
-    return sum(row["values"] or 0 for row in groups), told["removed"]["events"] if "removed" in told else 0
+    removed_now = told["removed"]["events"] if "removed" in told else 0
+    still_there = sum(row["late"] for kind, row in told.items() if kind != "returned")
+    return sum(row["values"] or 0 for row in groups), removed_now, still_there
 
 
 def removed_by(ledger: DataFrame, size: int) -> DataFrame:
     """``version`` and ``removed``: places from ``first`` to ``last`` whose values records name.
 
-    ``late``: by a record after the first ``size``, which somebody writes at this moment: its values may still be there.
+    ``late``: by a record after the first ``size``, by which somebody removes at this moment: its values may still be there.
     """
     from pyspark.sql import functions as F
 

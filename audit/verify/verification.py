@@ -17,6 +17,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
+from audit.ledger import by_records, left_by
 from audit.tables import EVENTS, LEDGER, PAYLOAD, TrailTables
 from audit.verify.events import verify_events
 from audit.verify.findings import (
@@ -29,6 +30,7 @@ from audit.verify.findings import (
     Verified,
 )
 from audit.verify.ledger import Walk, believed, verify_ledger
+from audit.verify.schema import AsWritten, verify_schema
 from audit.verify.statistics import verify_statistics
 from audit.verify.values import removed_by, verify_values
 from cdf.errors import CdfError, VerificationError, condition_of
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from audit.anchors import Missed
+    from audit.proof import VerifierKey
 
 __all__ = ["verify_trail"]
 
@@ -51,6 +54,7 @@ def verify_trail(
     anchored: bool = False,
     unreachable: Sequence[Missed] = (),
     origin: str | None = None,
+    keys: Sequence[VerifierKey] = (),
     progress: Callable[[str], None] | None = None,
 ) -> tuple[TrailVerification, Verified | None]:
     """Look at everything, or at what came after ``since``; → what was found, and if that is nothing, where to go on.
@@ -58,13 +62,14 @@ def verify_trail(
     ``seen``: checkpoints from outside and inside, of which none is believed before it is signed. ``before``: what an
     earlier verification found, which has to be the beginning of what is there. ``brought``: old ones count as well among
     ``seen``, so the ledger is read from its beginning. ``anchored``: a signed one is to be expected, unless some anchors
-    are ``unreachable``. ``origin``: the trail that it has to be. ``progress`` is told each step before it begins.
+    are ``unreachable``. ``origin``: the trail that it has to be. ``keys``: whoever ends the ledger with one of them may not
+    have got to its checkpoint yet. ``progress`` is told each step before it begins.
     A runner may be at work meanwhile: what the ledger does not have yet is left out, and counted.
     Raises VerificationError where a table cannot be read: that is neither intact nor a finding.
     """
     if since is not None and since.origin != tables.origin():
         since, before = None, since
-    asked = _Asked(seen, since, since or before, anchored, tuple(unreachable), origin)
+    asked = _Asked(seen, since, since or before, anchored, tuple(unreachable), origin, keys)
     steps: list[str] = []
 
     def tell(step: str) -> None:
@@ -74,7 +79,7 @@ def verify_trail(
 
     try:
         # What a full one reads it reads by itself: nobody's statistics keep a row from it
-        found = tables if since is not None else TrailTables(_reading_all(tables.spark), tables.path)
+        found = AsWritten(tables.spark if since is not None else _reading_all(tables.spark), tables.path)
         return _verified(found, asked, tell, whole=brought or since is None)
     except CdfError:
         raise
@@ -98,6 +103,7 @@ class _Asked:
     anchored: bool
     unreachable: tuple[Missed, ...]
     origin: str | None
+    keys: Sequence[VerifierKey]
 
 
 def _reading_all(spark: SparkSession) -> SparkSession:
@@ -116,7 +122,7 @@ def _reading_all(spark: SparkSession) -> SparkSession:
 
 
 def _verified(
-    tables: TrailTables, asked: _Asked, tell: Callable[[str], None], *, whole: bool
+    tables: AsWritten, asked: _Asked, tell: Callable[[str], None], *, whole: bool
 ) -> tuple[TrailVerification, Verified | None]:
     """``whole``: the ledger is read from its beginning."""
     began = time.monotonic()
@@ -134,7 +140,9 @@ def _verified(
     again = _removed_since(walk, since)
     if again and not whole:  # of commits from before it takes their records, too
         return _verified(tables, asked, tell, whole=True)
-    _expect_seal(walk, told, asked, findings)
+    removing = _removing(tables, walk, told, asked, findings)
+    _expect_seal(walk, told, asked, removing, findings)
+    verify_schema(tables, walk.columns.get(walk.columns_at, ()), findings)
     looked_at = _LookedAt(walk.last_version, None if since is None else since.version, again)
     walk.commits = {version: one for version, one in walk.commits.items() if looked_at.has(version)}
     # Events are durable before their record is: whatever the ledger has is in these
@@ -152,9 +160,10 @@ def _verified(
     tell("values")
     ledger = tables.read(LEDGER)
     removed = removed_by(
-        ledger if whole else ledger.where(f"sequence >= {walk.tree.size - walk.records}"), walk.tree.size
+        ledger if whole else ledger.where(f"sequence >= {walk.tree.size - walk.records}"),
+        walk.tree.size if removing is None else removing,
     )
-    values, gone = verify_values(looked_at.of(payload), looked_at.of(events), removed, walk, findings)
+    values, gone, doomed = verify_values(looked_at.of(payload), looked_at.of(events), removed, walk, findings)
     if since is None:
         tell("statistics")
         verify_statistics(tables, findings)
@@ -173,6 +182,7 @@ def _verified(
         events=looked,
         values=values,
         removed=gone,
+        unfinished=0 if removing is None else doomed,
         unrecorded=unrecorded,
         checkpoints=len(asked.seen),
         unreachable=asked.unreachable,
@@ -185,7 +195,9 @@ def _verified(
             *([] if since is None else [NOT_LOOKED_AT]),
         ),
     )
-    return found, walk.verified(origin, total - unrecorded) if found.intact else None
+    # Whoever goes on from a removal that is not done would not look for its values again
+    kept = found.intact and not found.unfinished
+    return found, walk.verified(origin, total - unrecorded) if kept else None
 
 
 def _removed_since(walk: Walk, since: Verified | None) -> frozenset[int]:
@@ -196,13 +208,30 @@ def _removed_since(walk: Walk, since: Verified | None) -> frozenset[int]:
     return frozenset(version for versions in named for version in versions if version <= since.version)
 
 
-def _expect_seal(walk: Walk, told: Mapping[int, Sequence[Seen]], asked: _Asked, findings: Findings) -> None:
-    covered = max((walk.sealed, *told))
+def _removing(
+    tables: TrailTables, walk: Walk, told: Mapping[int, Sequence[Seen]], asked: _Asked, findings: Findings
+) -> int | None:
+    """The last record, if it is of a removal by whoever writes the trail and is not sealed yet: its values may be there."""
+    last, covered = walk.tree.size - 1, _covered(walk, told)
+    if last not in walk.removals or last < covered or findings.of(LEDGER):
+        return None
+    unsigned = not asked.keys and not covered
+    return last if unsigned or left_by(asked.keys, tables, by_records(tables)) else None
+
+
+def _covered(walk: Walk, told: Mapping[int, Sequence[Seen]]) -> int:
+    return max((walk.sealed, *told))
+
+
+def _expect_seal(
+    walk: Walk, told: Mapping[int, Sequence[Seen]], asked: _Asked, removing: int | None, findings: Findings
+) -> None:
+    covered = _covered(walk, told)
     if asked.anchored and walk.tree.size and not covered and not asked.unreachable:
         words = "no anchor has a signed checkpoint of this trail, which has records: it was made anew, or never sealed"
         findings.add("not_signed", LEDGER, words)
     for sequence in walk.removals:
-        if covered and sequence >= covered:
+        if covered and sequence >= covered and sequence != removing and not asked.unreachable:
             words = f"record {sequence} tells that values were removed, and no signed checkpoint covers it"
             findings.add("not_signed", LEDGER, words)
 

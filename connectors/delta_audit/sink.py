@@ -23,7 +23,7 @@ from audit.columns import kept, row_type, unwritable
 from audit.encoding import unsupported
 from audit.errors import ForkedTrail
 from audit.lease import Lease
-from audit.ledger import State, append_records, clear, described, read_state
+from audit.ledger import State, append_records, clear, described, log_pin, read_state
 from audit.pending import as_written
 from audit.proof import ProofError
 from audit.removal import finish, remove
@@ -39,6 +39,7 @@ from cdf.errors import (
     SinkError,
     TableReplaced,
     TargetNotReady,
+    VersionsExpired,
     WindowOutOfOrder,
     condition_of,
 )
@@ -108,6 +109,8 @@ class DeltaAuditSink:
         self._state: State | None = None
         self._row: StructType | None = None
         """The payload's row, as of ``_state``."""
+        self._continued = False
+        """A window has followed what the trail held when it was opened."""
         self._unsealed = False
         self._sealed_at = float("-inf")
 
@@ -233,7 +236,7 @@ class DeltaAuditSink:
                 columns = kept((), source.schema)
                 key = [column.stored for column in columns if column.name in source.key]
                 tables.take_over(row_type(columns, stored=True), key)
-                self._state = None
+                self._state, self._continued = None, False
                 state = self._stands()
             self._unsealed = not self._is_sealed(state)
             self._seal(0)
@@ -244,17 +247,18 @@ class DeltaAuditSink:
         return _position(state)
 
     def close(self) -> None:
-        if self._tables is not None:
-            try:
+        try:
+            if self._tables is not None:
                 self._seal(0)
-            except ForkedTrail as error:
-                log.error("not sealed: the trail is not what was signed", extra={"target": self.path, **error.fields})
-            except Exception as error:  # the next runner seals it
-                log.warning("not sealed", extra={"target": self.path, "error": type(error).__name__})
-        self._tables = None
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            lease.close()
+        except ForkedTrail as error:
+            log.error("not sealed: the trail is not what was signed", extra={"target": self.path, **error.fields})
+        except Exception as error:  # the next runner seals it
+            log.warning("not sealed", extra={"target": self.path, "error": type(error).__name__})
+        finally:
+            self._tables = None
+            lease, self._lease = self._lease, None
+            if lease is not None:
+                lease.close()
 
     def _held(self) -> TrailTables:
         if self._tables is None:
@@ -265,14 +269,23 @@ class DeltaAuditSink:
         """Where the trail stands; by its tables after a failure, and after opening."""
         tables = self._held()
         with self._errors("reading the position"):
-            tables.check()
-            if self._state is None:
-                state = read_state(tables)
+            state = self._known()
+            if state is None:
+                proves = self._signer is not None and bool(self._anchors)
+                state = read_state(tables, by_log=not proves)
+                if proves:
+                    self.trail.confirm(state)
                 clear(tables, state)
                 finish(tables, state)
                 row = tables.read(PAYLOAD).schema["row"].dataType
                 assert isinstance(row, StructType)
                 self._state, self._row = state, row
+        return state
+
+    def _known(self) -> State | None:
+        """Where the trail stands; None after a failure, and once somebody else has changed the ledger."""
+        if not self._held().check():
+            self._state = None
         return self._state
 
     # ── load, apply ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -303,9 +316,29 @@ class DeltaAuditSink:
                 hint="run goes on from the position",
                 position=state.version,
             )
+        if not self._continued and state.version is not None:
+            self._follows_on(window, state.version)
+            self._continued = True
         return self._written(
             _Job(Bounds(window.first, window.last), False, window.table_id, window, window.commits), state
         )
+
+    def _follows_on(self, window: Window, version: int) -> None:
+        """A source that was put back and has grown past the position since has other commits up to there."""
+        with self._errors("reading the ledger"):
+            pin = log_pin(self._held(), version)
+        if pin is None:
+            return
+        try:
+            told = window.commit_sha256(version)
+        except VersionsExpired:  # nothing is left to compare with
+            return
+        if told != pin:
+            raise TableReplaced(
+                f"version {version} of the source is not the one that the trail at {self.path} has: the table was put back "
+                "to an earlier state and written on, or somebody has edited its log",
+                hint="`deltarelay audit reconcile` tells where they part; take a new trail for what the table is now",
+            )
 
     def _written(self, job: _Job, state: State) -> Applied:
         tables = self._held()
@@ -315,11 +348,7 @@ class DeltaAuditSink:
         columns = kept(state.columns, job.rows.schema, self._row)
         self._state = None  # until it is known to be durable: what a failure leaves, the tables tell
         self._admit(columns)
-        times = state.pending_times
-        commits = [
-            replace(commit, timestamp=times[commit.version] or _UNKNOWN) if commit.version in times else commit
-            for commit in job.commits
-        ]
+        commits = [self._timed(commit, state.pending_times) for commit in job.commits]
         with self._errors("reading the source's log"):
             untimed = [commit.version for commit in commits if commit.timestamp is _UNKNOWN]
             told = described(commits, self._pins(job), columns, untimed=untimed)
@@ -340,6 +369,7 @@ class DeltaAuditSink:
                 table_id=job.table_id,
                 columns=columns,
                 roots=roots,
+                signer=self._signer,
             )
         self._unsealed = True
         self._seal(SEAL_SECONDS)
@@ -352,11 +382,21 @@ class DeltaAuditSink:
             seconds=seconds,
         )
 
+    def _timed(self, commit: Commit, pending: Mapping[int, dt.datetime | None]) -> Commit:
+        """With the time that its pending events have, which is the source's: nobody else's is believed."""
+        if commit.version not in pending:
+            return commit
+        at, told = pending[commit.version] or _UNKNOWN, commit.timestamp
+        if told is not _UNKNOWN and (at is _UNKNOWN or abs(at - told) > _SAME_TIME):
+            raise self._not_ours(Bounds(commit.version, commit.version))
+        return replace(commit, timestamp=at)
+
     def _unfinished(self, pending: Bounds, state: State) -> WindowOutOfOrder:
         return WindowOutOfOrder(
             f"the trail at {self.path} has the events of version {pending.first} to {pending.last} without their "
             "records: that comes first",
-            hint="run finishes it",
+            hint="`deltarelay run` finishes it, with the `start` that it was begun with: "
+            + ("snapshot" if state.pending_baseline else "one of the changes, such as earliest"),
             position=state.version,
         )
 
@@ -382,7 +422,7 @@ class DeltaAuditSink:
             raise self._unfinished(state.pending, state)
         self._state = None
         with self._errors("removing values"):
-            self._state = remove(self._held(), state, places, reasons)
+            self._state = remove(self._held(), state, places, reasons, signer=self._signer)
         self._unsealed = True
         self._seal(0)
 
@@ -403,7 +443,7 @@ class DeltaAuditSink:
             return
         self._sealed_at = time.monotonic()
         try:
-            sealed = self.trail.checkpoint()
+            sealed = self.trail.checkpoint(self._known())
         except ForkedTrail:
             raise
         except CdfError as error:  # what was written is durable all the same
@@ -448,6 +488,7 @@ class DeltaAuditSink:
         with timed(seconds, "payload"):
             try:
                 written = tables.append(PAYLOAD, self._payload(job, columns).rows(_partitions(job)), about=_about(job))
+                self._alone(PAYLOAD, job, written)
             except CdfError:
                 raise
             except Exception as error:
@@ -456,8 +497,21 @@ class DeltaAuditSink:
             with timed(seconds, "events"):
                 events = event_rows(tables.read(PAYLOAD, version=written).where(_within(job)), job.table_id)
                 written = tables.append(EVENTS, events, about=_about(job))
+                self._alone(EVENTS, job, written)
             with timed(seconds, "roots"):
                 return commit_roots(tables.read(EVENTS, version=written).where(_within(job)))
+
+    def _alone(self, name: str, job: _Job, written: int) -> None:
+        """That commit has brought all that the table has of the window: what the next step reads is this runner's own."""
+        if not self._held().read(name, version=written - 1).where(_within(job)).isEmpty():
+            raise self._not_ours(job.bounds)
+
+    def _not_ours(self, bounds: Bounds) -> TargetNotReady:
+        return TargetNotReady(
+            f"the trail at {self.path} has rows of version {bounds.first} to {bounds.last} that no runner has left there: "
+            "they have no records, and are not the changes which the source has",
+            hint="somebody else has written into the trail: `deltarelay audit verify`, then put back a backup",
+        )
 
     def _of_pending(
         self, job: _Job, columns: tuple[Column, ...], seconds: dict[str, float]
@@ -475,11 +529,7 @@ class DeltaAuditSink:
             except Exception as error:
                 raise job.rows.failure(error) from error
         if not right:
-            raise TargetNotReady(
-                f"version {job.bounds.first} to {job.bounds.last} has events without records in the trail at "
-                f"{self.path} that are not the changes which the source has: they are not what a runner left there",
-                hint="somebody else has written into the trail: `deltarelay audit verify`, then put back a backup",
-            )
+            raise self._not_ours(job.bounds)
         with self._errors("reading the events"), timed(seconds, "roots"):
             return commit_roots(events)
 
@@ -540,6 +590,8 @@ class DeltaAuditSink:
 
 _WITHOUT_UPDATES = ("WRITE", "DELETE", "STREAMING UPDATE", "TRUNCATE", "RESTORE")
 _COUNTED = ("insert", "update_postimage", "delete")
+_SAME_TIME = dt.timedelta(seconds=1)
+"""Storage may tell a file's time with less digits after the log was copied."""
 _UNKNOWN = dt.datetime.min.replace(tzinfo=dt.UTC)
 """Of a baseline whose commit the source's log does not tell any more."""
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,11 +14,26 @@ from audit.anchors import Missed
 from cdf.errors import ConfigError
 from cdf.result import Result
 from infra.cli.audit_ask import QUESTIONS
-from infra.cli.audit_common import One, each_trail, loaded, told, trail_of
+from infra.cli.audit_common import (
+    Checkpoints,
+    Kept,
+    One,
+    Origin,
+    StateFolder,
+    brought,
+    each_trail,
+    loaded,
+    reading,
+    told,
+    trail_of,
+    verdict,
+    visible,
+)
+from infra.cli.audit_optimize import optimize
 from infra.cli.audit_reconcile import reconcile
 from infra.cli.audit_report import report
 from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, spark_session
-from infra.cli.output import DIFFERENCE, DONE, FAILED, Output, counted
+from infra.cli.output import DONE, FAILED, Output, counted
 from infra.interrupt import ctrl_c_counts
 
 if TYPE_CHECKING:
@@ -32,6 +46,7 @@ app = typer.Typer(help="Sign, verify, prove and ask the audit trails.", no_args_
 for _name, _question in QUESTIONS.items():
     app.command(_name)(_question)
 app.command("reconcile")(reconcile)
+app.command("optimize")(optimize)
 app.command("report")(report)
 
 Level = Literal["quick", "full"]
@@ -101,13 +116,22 @@ def check(
 
 @app.command()
 def checkpoint(
-    config: Config = DEFAULT_CONFIG, pipeline: Pipelines = None, as_json: Json = False, debug: Debug = False
+    config: Config = DEFAULT_CONFIG,
+    pipeline: Pipelines = None,
+    accept: Annotated[
+        bool,
+        typer.Option(
+            "--accept", help="Also where nobody with the signing key left the trail as it is: after a look at it."
+        ),
+    ] = False,
+    as_json: Json = False,
+    debug: Debug = False,
 ) -> None:
     """Sign what each trail holds now, and publish it at its anchors."""
     output = Output("audit checkpoint", as_json, debug)
 
     def work(name: str, trail: Trail) -> tuple[Result, int]:
-        sealed = trail.checkpoint()
+        sealed = trail.checkpoint(accept=accept)
         where = ", ".join(sealed.anchors) or "nowhere: no anchors are set, and it proves nothing to others"
         through = "no version yet" if sealed.version is None else f"version {sealed.version}"
         output.line(f"{name}: signed {counted(sealed.records, 'record')}, through {through}; published at {where}")
@@ -123,31 +147,24 @@ def verify(
     level: Annotated[
         Level, typer.Option("--level", help="quick: what is new since the last verification. full: everything.")
     ] = "full",
-    anchor: Annotated[
-        list[Path] | None, typer.Option("--anchor", help="A checkpoint that you have kept; may be given several times.")
-    ] = None,
-    origin: Annotated[
-        str | None, typer.Option("--origin", help="The trail that it has to be, as its checkpoints name it.")
-    ] = None,
-    state: Annotated[
-        Path | None,
-        typer.Option("--state", help="Folder where this command keeps what it has verified; not the trail's."),
-    ] = None,
+    anchor: Checkpoints = None,
+    origin: Origin = None,
+    state: StateFolder = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Compute every hash of the trails anew, up to their signed checkpoints, and name what is not what it was.
 
     Exit code 0: intact. 3: something was altered, removed, added or is not signed; each finding says where. 1: it could
-    not be verified, or an anchor could not be asked. What was found intact is kept for the next verification, which has to
-    find its continuation.
+    not be verified, or an anchor could not be asked; of several trails 3 counts before 1. What was found intact is kept for
+    the next verification, which has to find its continuation.
     """
     from audit.verify import NOT_COVERED
 
     output = Output("audit verify", as_json, debug)
-    extra = [(str(path), _text(path)) for path in anchor or ()]
+    extra = [(str(path), brought(path)) for path in anchor or ()]
     of_trail: dict[str, list[tuple[str, str]]] = {}
-    verified: list[tuple[_Kept, Verified]] = []
+    verified: list[tuple[Kept, Verified]] = []
 
     def before(trails: Mapping[str, Trail]) -> None:
         if origin is not None and len(trails) > 1:
@@ -155,7 +172,7 @@ def verify(
         of_trail.update(_shared(extra, trails))
 
     def work(name: str, trail: Trail) -> tuple[Result, int]:
-        kept = _Kept(state, trail.path)
+        kept = Kept(state, trail.path)
         known = kept.read()
         if level == "quick" and known is None:
             output.note(f"{name}: not verified before: looking at everything")
@@ -169,9 +186,8 @@ def verify(
         if now is not None:
             verified.append((kept, now))
         _show(output, name, found)
-        for one in found.unreachable:
-            output.failure(name, one.error)
-        return found, DIFFERENCE if not found.intact else FAILED if found.unreachable else DONE
+        kept.compare(name, known, found, output)
+        return found, verdict(output, name, found)
 
     def after() -> None:
         output.line("no verification can see:")
@@ -209,7 +225,8 @@ def _show(output: Output, name: str, found: TrailVerification) -> None:
         more = " and more" if found.more_findings else ""
         output.line(f"{name}: NOT INTACT: {counted(len(found.findings), 'finding')}{more}")
         for finding in found.findings:
-            output.line(f"  {finding.kind}: {finding.text}")
+            output.line(f"  {finding.kind}: {visible(finding.text)}")
+        _lead(output, name, found)
         output.line(f"  its ledger by itself is {sealed}")
     elif found.last_version is None:
         output.line(f"{name}: the trail is empty")
@@ -225,6 +242,11 @@ def _show(output: Output, name: str, found: TrailVerification) -> None:
     output.line(f"  looked at {seen}{new} ({found.seconds:.1f} s)")
     if found.removed:
         output.line(f"  the values of {counted(found.removed, 'event')} were removed, as the ledger tells")
+    if found.unfinished:
+        output.line(
+            f"  the values of {counted(found.unfinished, 'event')}, which the last record removes, are there still: that is "
+            "being done now, or it broke off, and the next run finishes it"
+        )
     if found.unrecorded:
         output.line(
             f"  {counted(found.unrecorded, 'event')} not in the ledger yet: a window that is being written, or broke off"
@@ -234,6 +256,16 @@ def _show(output: Output, name: str, found: TrailVerification) -> None:
     for gap in found.not_covered:
         if gap not in NOT_COVERED:  # that is said once, of all trails
             output.line(f"  not seen: {gap}")
+
+
+def _lead(output: Output, name: str, found: TrailVerification) -> None:
+    """To the rows of the first finding that has some."""
+    for one in found.findings:
+        if one.first is not None:
+            index = f" --param index={one.first}" if one.first == one.last else ""
+            command = f"deltarelay audit query events-of -p {shlex.quote(name)} --param version={one.version}{index}"
+            output.line(f"  see what is there: {command}")
+            return
 
 
 @app.command()
@@ -301,7 +333,9 @@ def prove(
     output = Output("audit prove", as_json, debug)
     project = loaded(config)
     with spark_session(output, project), ctrl_c_counts():
-        text = trail_of(project, pipeline).prove(version, index, show_row=show_row)
+        trail = trail_of(project, pipeline)
+        with reading(trail):
+            text = trail.prove(version, index, show_row=show_row)
     try:
         out.write_text(text)
     except OSError as error:
@@ -309,49 +343,3 @@ def prove(
     output.line(f"{out}: event {index} of version {version}" + (", with the values of its row" if show_row else ""))
     output.line("check it with: deltarelay audit check --key VERIFIER_KEY " + str(out))
     output.result({"proof": str(out), "version": version, "index": index, "discloses_row": show_row})
-
-
-# ── what they share ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class _Kept:
-    """What this command has verified of a trail: with whoever verifies, never where the trail's writers can change it.
-
-    By the place of the trail: one that was made anew there is held against what was there before.
-    """
-
-    def __init__(self, folder: Path | None, path: str) -> None:
-        home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state")
-        place = path if "://" in path else str(Path(path).resolve())
-        self._file = (folder or home / "deltarelay/verified") / f"{sha256(place.encode()).hexdigest()[:32]}.json"
-
-    def read(self) -> Verified | None:
-        from audit.verify import Verified
-
-        try:
-            return Verified.from_json(self._file.read_text())
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError):
-            raise ConfigError(
-                f"{self._file} is not what a verification left there",
-                hint="remove it once it is known why: the next verification then has nothing to continue",
-            ) from None
-
-    def write(self, text: str, output: Output) -> None:
-        beside = self._file.with_suffix(f".{os.getpid()}")
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            beside.write_text(text)
-            beside.replace(self._file)
-        except OSError as error:
-            output.note(f"what was verified cannot be kept in {self._file}: {error.strerror}")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"the checkpoint {path} cannot be read", hint="`deltarelay audit checkpoint` publishes them"
-        ) from error

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from cdf.errors import ConfigError
-from infra.cli.audit_common import One, loaded, trail_of
+from infra.cli.audit_common import One, loaded, reading, trail_of, visible
 from infra.cli.audit_sinks import sinks
 from infra.cli.audit_sql import sql
 from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, spark_session
@@ -177,14 +177,17 @@ def _ask(
     values = {parameter: _parsed(parameter, said.get(parameter)) for parameter in asked.parameters}
     with spark_session(output, project), ctrl_c_counts():
         trail = trail_of(project, pipeline)
-        _print(output, _flat(asked.ask(trail, **values)).limit(limit + 1).toArrow(), format, limit)
-        if asked.shows_values and (gone := values_removed(trail)):
+        with reading(trail):
+            answer = _flat(asked.ask(trail, **values)).limit(limit + 1).toArrow()
+            gone = values_removed(trail) if asked.shows_values else 0
+        _print(output, answer, format, limit)
+        if gone:
             output.note(f"the values of {gone} events were removed: an answer about records has nothing of them")
 
 
 def _parsed(parameter: str, said: Sequence[str] | None) -> Any:
     if said is None:
-        if parameter in ("since", "until"):
+        if parameter in ("since", "until", "index"):
             return None
         raise ConfigError(f"--param {parameter}=… is missing", hint="`deltarelay audit queries` lists what each needs")
     if parameter == "record":
@@ -193,9 +196,14 @@ def _parsed(parameter: str, said: Sequence[str] | None) -> Any:
         return list(said)
     if len(said) > 1:
         raise ConfigError(f"--param {parameter}=… is given more than once", hint="give it once")
-    if parameter in ("when", "first", "second") and said[0].isascii() and said[0].isdecimal():
+    if parameter in ("when", "first", "second", *_NUMBERS) and said[0].isascii() and said[0].isdecimal():
         return int(said[0])
+    if parameter in _NUMBERS:
+        raise ConfigError(f"--param {parameter}=… is no whole number", hint="findings and answers show it")
     return _time(parameter, said[0]) if parameter in ("when", "first", "second", "since", "until") else said[0]
+
+
+_NUMBERS = ("version", "index")
 
 
 def _time(parameter: str, said: str) -> dt.datetime:
@@ -235,7 +243,7 @@ def _print(output: Output, rows: pa.Table, format: str, limit: int) -> None:
     if rows.num_rows > limit:
         output.note(f"only the first {limit} rows are shown: --limit raises that")
     if format == "table":
-        output.table([_visible(column) for column in columns], [[_cell(value) for value in row] for row in shown])
+        _table(output, [visible(column) for column in columns], [[_cell(value) for value in row] for row in shown])
     elif format == "json":
         output.result({"columns": columns, "rows": [dict(zip(columns, map(_json, row), strict=True)) for row in shown]})
     elif format == "csv":
@@ -243,6 +251,19 @@ def _print(output: Output, rows: pa.Table, format: str, limit: int) -> None:
             print(",".join(_csv(value) for value in line))
     else:
         print(_html(columns, shown))
+
+
+def _table(output: Output, columns: Sequence[str], rows: Sequence[Sequence[str | None]]) -> None:
+    """Where the terminal is too narrow for it, row by row."""
+    widths = [max(len(cell or "-") for cell in column) for column in zip(columns, *rows, strict=True)]
+    if sum(widths) + 2 * len(widths) <= output.width:
+        output.table(columns, rows)
+        return
+    for at, row in enumerate(rows):
+        if at:
+            output.line()
+        for name, cell in zip(columns, row, strict=True):
+            output.line(f"{name}: {'-' if cell is None else cell}")
 
 
 def _html(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -260,13 +281,8 @@ def _html(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     )
 
 
-def _cell(value: Any) -> Any:
-    return None if value is None else _visible(str(_plain(value)))
-
-
-def _visible(text: str) -> str:
-    """What a terminal would act upon, or not show, is spelled out."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+def _cell(value: Any) -> str | None:
+    return None if value is None else visible(str(_plain(value)))
 
 
 def _csv(value: Any) -> str:

@@ -10,9 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from cdf.errors import ConfigError
-from infra.cli.audit_common import One, loaded, trail_of
+from infra.cli.audit_common import (
+    Checkpoints,
+    Kept,
+    One,
+    Origin,
+    StateFolder,
+    brought,
+    loaded,
+    trail_of,
+    verdict,
+)
 from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, spark_session
-from infra.cli.output import DIFFERENCE, DONE, Output, counted
+from infra.cli.output import Output, counted
 from infra.interrupt import ctrl_c_counts
 
 if TYPE_CHECKING:
@@ -30,14 +40,18 @@ def report(
     format: Annotated[
         Format | None, typer.Option("--format", help="Left out: by the ending of the file's name, else html.")
     ] = None,
+    anchor: Checkpoints = None,
+    origin: Origin = None,
+    state: StateFolder = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Write a report for an auditor: scope, counts, actors, what can hide data, verification, checkpoints, how to check it.
 
-    The trail is verified in full on the way. The report shows no value of any row. Exit code 0: written, intact. 3: written,
-    and the trail is not intact. 1: it could not be made.
+    The trail is verified in full on the way, also as the continuation of what `audit verify` has kept. The report shows no
+    value of any row. Exit code 0: written, intact. 3: written, and the trail is not intact. 1: it could not be made, or an
+    anchor could not be asked.
     """
     from audit.report import as_html, as_markdown, make_report
 
@@ -45,19 +59,27 @@ def report(
     if not out.parent.is_dir():
         raise ConfigError(f"there is no folder {out.parent} for the report", hint="make it, or name another one")
     project = loaded(config)
+    extra = [(str(path), brought(path)) for path in anchor or ()]
     with spark_session(output, project), ctrl_c_counts():
+        trail = trail_of(project, pipeline)
+        kept = Kept(state, trail.path)
+        known = kept.read()
         made = make_report(
-            trail_of(project, pipeline),
+            trail,
             pipeline=pipeline,
             source=project.pipeline(pipeline).source.table,
             keys=_keys(project, pipeline),
+            before=known,
+            extra=extra,
+            origin=origin,
             progress=lambda step: output.note(f"{pipeline}: looking at the {step} …"),
         )
     chosen = format or _BY_ENDING.get(out.suffix.lower(), "html")
     _write(out, {"html": as_html, "md": as_markdown, "json": _as_json}[chosen](made))
     found = made.verification
-    code = DONE if found.intact else DIFFERENCE
     output.line(f"{out}: " + ("intact" if found.intact else f"NOT INTACT: {counted(len(found.findings), 'finding')}"))
+    kept.compare(pipeline, known, found, output)
+    code = verdict(output, pipeline, found)
     output.result(
         {
             "report": str(out),

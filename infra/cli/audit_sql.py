@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from infra.cli.audit_common import One, loaded, trail_of
+from infra.cli.audit_common import One, loaded, reading, trail_of
 from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, spark_session
 from infra.cli.output import Output
 from infra.interrupt import ctrl_c_counts
@@ -30,6 +30,8 @@ def sql(
     project = loaded(config)
     with spark_session(output, project), ctrl_c_counts():
         trail = trail_of(project, pipeline)
-        text = view_sql(engine, trail.path, trail.columns(), name=pipeline)
+        with reading(trail):
+            columns = trail.columns()
+        text = view_sql(engine, trail.path, columns, name=pipeline)
     output.line(text)
     output.result({"for": engine, "path": trail.path, "sql": text})

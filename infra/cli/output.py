@@ -110,6 +110,11 @@ class Output:
             table.add_row(*(Text("-" if value is None else str(value)) for value in row))
         console.print(table)
 
+    @property
+    def width(self) -> int:
+        """Characters in a line of the answer; no bound that matters where it goes into a pipe or a file."""
+        return self._console("out").width
+
     def result(self, result: Any, *, exit_code: int = DONE) -> None:
         if self.as_json:
             self._document(exit_code, {"result": plain(result)})

@@ -17,37 +17,40 @@ from audit.trail import NamedAnchor
 from cdf import ChangeFeed, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.acceptance.commands import Project, change, create_source
+from tests.acceptance.in_process import Command, here
 from tests.integration.intruder import rewrite
+
+__all__ = ["here"]  # a fixture
 
 VERIFIED = {
     "ok", "pipeline", "trail", "origin", "level", "intact", "first_version", "last_version", "last_committed_at",
     "sealed_version", "sealed_committed_at", "records", "events", "values", "removed", "unrecorded", "checkpoints",
-    "unreachable", "findings", "more_findings", "seconds", "not_covered",
+    "unfinished", "unreachable", "findings", "more_findings", "seconds", "not_covered",
 }  # fmt: skip
 
 
-def test_keys(project: Project) -> None:
+def test_keys(project: Project, here: Command) -> None:
     """No JVM, and no configuration."""
     done = project.run("audit", "keygen", "example.org/trail", "--out", "audit.key", "--json")
     assert done.code == 0, done.err
     made, secret = done.document["result"], (project.folder / "audit.key").read_text()
     assert made == {"key_file": "audit.key", "verifier_key": str(Signer.parse(secret).verifier)}
     assert (project.folder / "audit.key").stat().st_mode & 0o077 == 0
-    again = project.run("audit", "keygen", "example.org/trail", "--out", "audit.key")
+    again = here("audit", "keygen", "example.org/trail", "--out", "audit.key")
     assert (again.code, (project.folder / "audit.key").read_text()) == (2, secret)
     assert "there is a file" in again.err
-    assert project.run("audit", "keygen", "two words", "--out", "other.key").code == 2
+    assert here("audit", "keygen", "two words", "--out", "other.key").code == 2
     assert not [file for file in project.folder.glob("*.[oe][ur][tr]") if secret.strip() in file.read_text()]
 
     trail = {"kind": "delta_audit", "path": "trails", "keys": [made["verifier_key"][:-4] + "AAAA"]}
     project.write({}, connections=f"  trail: {json.dumps(trail)}")
-    refused = project.run("validate")
+    refused = here("validate")
     assert refused.code == 2
     assert "is no verifier key" in refused.err
 
 
 @pytest.mark.long
-def test_trails(project: Project, spark: SparkSession, tmp_path: Path) -> None:
+def test_trails(project: Project, here: Command, spark: SparkSession, tmp_path: Path) -> None:
     signer, folder = Signer.generate("example.org/trail"), project.folder
     signer.write(folder / "audit.key")
     (folder / "anchors").mkdir()
@@ -92,7 +95,7 @@ def test_trails(project: Project, spark: SparkSession, tmp_path: Path) -> None:
     change(spark, sources["customers"], "update {t} set name = 'c' where id = 2")
     run("customers")
     checkpoints = [word for file in kept for word in ("--anchor", str(file))]
-    done = project.run(*verify, "--level", "quick", *checkpoints, "--json")  # each to the trail that it is of
+    done = here(*verify, "--level", "quick", *checkpoints, "--json")  # each to the trail that it is of
     assert done.code == 0, done.out + done.err
     found = done.pipeline("customers")
     assert set(found) == VERIFIED
@@ -100,28 +103,28 @@ def test_trails(project: Project, spark: SparkSession, tmp_path: Path) -> None:
     assert (found["events"], found["last_version"], found["sealed_version"]) == (2, 2, 2)
     assert done.pipeline("orders")["events"] == 0
 
-    done = project.run("audit", "checkpoint", "--json")
+    done = here("audit", "checkpoint", "--json")
     assert done.code == 0, done.err
     assert [done.pipeline(name)["version"] for name in sources] == [2, 1]
-    done = project.run("audit", "anchors", "--json")
+    done = here("audit", "anchors", "--json")
     assert done.code == 0, done.err
     listed = done.pipeline("customers")["checkpoints"]
     assert [(one["records"], one["signed"]) for one in listed] == [(2, True), (3, True)]
 
-    done = project.run("audit", "prove", "customers", "1", "0", "--out", "event.proof", "--show-row")
+    done = here("audit", "prove", "customers", "1", "0", "--out", "event.proof", "--show-row")
     assert done.code == 0, done.err
     check = ("audit", "check", "event.proof", "--key", str(signer.verifier))
-    done = project.run(*check)
+    done = here(*check)
     assert (done.code, done.out.startswith("PROVEN")) == (0, True)
     assert "canary-4711" not in done.out
-    proven = project.run(*check, "--show-row", "--json").document["result"]
+    proven = here(*check, "--show-row", "--json").document["result"]
     assert proven["proven"] is True
     assert proven["row"]["name"] in ("canary-4711", "b")
     proof = folder / "event.proof"
     proof.write_text(proof.read_text().replace("leaf 0 of 2", "leaf 1 of 2"))
-    done = project.run(*check, "--json")
+    done = here(*check, "--json")
     assert (done.code, done.document["result"]["step"]) == (1, "commit")
-    assert project.run(*check[:-1], "no key").code == 2
+    assert here(*check[:-1], "no key").code == 2
 
     # Somebody alters a row; and the other trail is made anew, together with its anchor
     def edit(rows: pa.Table) -> pa.Table:
@@ -133,7 +136,7 @@ def test_trails(project: Project, spark: SparkSession, tmp_path: Path) -> None:
     shutil.rmtree(folder / "trails/orders")
     run("orders")
     states = {file: file.read_text() for file in (folder / "state").iterdir()}
-    done = project.run(*verify, "--json")
+    done = here(*verify, "--json")
     assert done.code == 3, done.out + done.err
     customers, orders = (done.pipeline(name) for name in sources)
     assert {(one["kind"], one["table"]) for one in customers["findings"]} == {("altered", PAYLOAD)}
@@ -146,13 +149,13 @@ def test_trails(project: Project, spark: SparkSession, tmp_path: Path) -> None:
     (folder / "anchors").rename(folder / "unmounted")
     old = [str(folder / "unmounted" / file.relative_to(folder / "anchors")) for file in kept]
     words = ("audit", "verify", "--state", "fresh", "-p", "orders")
-    done = project.run(*words)
+    done = here(*words)
     assert done.code == 1
     assert "orders: intact through version 1" in done.out
     assert "NOT COMPARED" in done.out
     assert "anchor_unavailable" in done.err
-    done = project.run(*words, *[word for file in old for word in ("--anchor", file)])
+    done = here(*words, *[word for file in old for word in ("--anchor", file)])
     assert done.code == 3
     assert done.out.count("replaced: ") == len(old)
-    done = project.run("audit", "verify", "--state", "fresh", *[word for file in old for word in ("--anchor", file)])
+    done = here("audit", "verify", "--state", "fresh", *[word for file in old for word in ("--anchor", file)])
     assert (done.code, "is of none of these trails" in done.err) == (2, True)

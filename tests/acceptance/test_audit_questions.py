@@ -14,6 +14,9 @@ from cdf import ChangeFeed, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
 from connectors.postgres.sink import PostgresSink
 from tests.acceptance.commands import Database, Project, change, create_source, pipeline
+from tests.acceptance.in_process import Command, here
+
+__all__ = ["here"]  # a fixture
 
 NAME = "Canary-Ann-4711"
 TARGET = "public.customers"
@@ -50,7 +53,7 @@ def configure(project: Project, trailed: tuple[str, Path]) -> None:
 
 
 def test_has_every_sink_this_change(
-    project: Project, database: Database, spark: SparkSession, trailed: tuple[str, Path]
+    project: Project, here: Command, database: Database, spark: SparkSession, trailed: tuple[str, Path]
 ) -> None:
     configure(project, trailed)
     Pipeline(ChangeFeed(spark, trailed[0]), PostgresSink(database.dsn, table=TARGET), key=["id"], start=1).run(2)
@@ -63,10 +66,10 @@ def test_has_every_sink_this_change(
         ("trail", "delta_audit", 3, True),
         ("replica", "postgres", 2, False),
     ]
-    reached = project.run("audit", "sinks", "trail", "--version", "2")
+    reached = here("audit", "sinks", "trail", "--version", "2")
     assert reached.code == 0, reached.err
     assert "NO" not in reached.out
-    beyond = project.run("audit", "sinks", "trail", "--version", "4", "--json")
+    beyond = here("audit", "sinks", "trail", "--version", "4", "--json")
     assert [one["has"] for one in beyond.document["result"]["sinks"]] == [False, False]
 
     project.write(
@@ -77,7 +80,7 @@ def test_has_every_sink_this_change(
         connections=f"  trail: {json.dumps({'kind': 'delta_audit', 'path': str(trailed[1])})}\n"
         "  down: {kind: postgres, dsn: 'host=127.0.0.1 port=1 dbname=none'}",
     )
-    unknown = project.run("audit", "sinks", "trail", "--json")
+    unknown = here("audit", "sinks", "trail", "--json")
     assert unknown.code == 1
     assert [(one["has"], bool(one["error"])) for one in unknown.document["result"]["sinks"]] == [
         (True, False),
@@ -85,26 +88,26 @@ def test_has_every_sink_this_change(
     ]
 
 
-def test_the_questions_are_listed_without_a_jvm(project: Project, trailed: tuple[str, Path]) -> None:
+def test_the_questions_are_listed_without_a_jvm(project: Project, here: Command, trailed: tuple[str, Path]) -> None:
     configure(project, trailed)
     listed = project.run("audit", "queries", "--json", environment={"JAVA_HOME": "/nowhere", "PATH": "/nowhere"})
     assert listed.code == 0, listed.err
     queries = {one["name"]: one for one in listed.document["result"]["queries"]}
     assert queries["history"]["parameters"] == ["record"]
     assert {name for name, one in queries.items() if one["shows_values"]} == {
-        "history", "record-as-of", "as-of", "diff", "column-changes", "deletes",
+        "history", "record-as-of", "as-of", "diff", "column-changes", "deletes", "events-of",
     }  # fmt: skip
-    unknown = project.run("audit", "query", "everything", "-p", "trail")
+    unknown = here("audit", "query", "everything", "-p", "trail")
     assert unknown.code == 2
     assert "history" in unknown.err
     for words in (("--param", NAME), ("--param", f"record={NAME}"), ("--param", f"wrong={NAME}")):
-        refused = project.run("audit", "query", "history", "-p", "trail", *words)
+        refused = here("audit", "query", "history", "-p", "trail", *words)
         assert refused.code == 2
         assert NAME not in refused.err + refused.out
 
 
 @pytest.mark.long
-def test_a_trail_is_asked(project: Project, trailed: tuple[str, Path]) -> None:
+def test_a_trail_is_asked(project: Project, here: Command, trailed: tuple[str, Path]) -> None:
     configure(project, trailed)
     history = project.run("audit", "history", "trail", "--key", "id=1", "--format", "json")
     assert history.code == 0, history.err
@@ -117,31 +120,31 @@ def test_a_trail_is_asked(project: Project, trailed: tuple[str, Path]) -> None:
     assert {row["row.name"] for row in rows} == {NAME}
     assert NAME not in history.err
 
-    refused = project.run("audit", "history", "trail", "--key", f"id={NAME}")
+    refused = here("audit", "history", "trail", "--key", f"id={NAME}")
     assert refused.code == 2
     assert "bigint" in refused.err
     assert NAME not in refused.err + refused.out
 
-    deletes = project.run("audit", "query", "deletes", "-p", "trail", "--format", "csv")
+    deletes = here("audit", "query", "deletes", "-p", "trail", "--format", "csv")
     assert [
         (row["version"], row["row.name"], row["row.version"]) for row in csv.DictReader(io.StringIO(deletes.out))
     ] == [("3", "'=2+3", "")]
-    table = project.run("audit", "as-of", "trail", "1")
+    table = here("audit", "as-of", "trail", "1")
     assert [line.split() for line in table.out.splitlines()] == [
         ["id", "name", "version"], ["1", NAME, "1.50"], ["2", "=2+3", "-"],
     ]  # fmt: skip
-    outside = project.run("audit", "as-of", "trail", "4")
+    outside = here("audit", "as-of", "trail", "4")
     assert outside.code == 2
     assert "to version 3" in outside.err
 
-    different = project.run("audit", "diff", "trail", "2", "3", "--format", "html")
+    different = here("audit", "diff", "trail", "2", "3", "--format", "html")
     assert "<th>key.id</th><th>before.id</th>" in different.out
     assert "<td>removed</td><td>2</td>" in different.out
-    who = project.run("audit", "who", "trail", "--column", "version", "--format", "json")
+    who = here("audit", "who", "trail", "--column", "version", "--format", "json")
     assert [(row["key.id"], row["old_value"], row["new_value"]) for row in who.document["result"]["rows"]] == [
         (1, "1.50", "0.00")
     ]
-    view = project.run("audit", "sql", "trail", "--for", "duckdb")
+    view = here("audit", "sql", "trail", "--for", "duckdb")
     assert f"delta_scan('{trailed[1]}/customers/events')" in view.out
     assert 'as "row.version"' in view.out
 

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from audit.anchors import Missed
+from audit.layout import LaidOut
 from audit.reconciled import Mismatch, NotCompared, Reconciled
 from audit.trail import Sealed
 from audit.verify import Finding as TrailFinding
@@ -62,6 +63,7 @@ SECTIONS = {
     "## `audit keygen`": (KeyMade,),
     "## `audit verify`": (TrailVerification, TrailFinding),
     "## `audit checkpoint`": (Sealed, Missed),
+    "## `audit optimize`": (LaidOut,),
     "## `audit anchors`": (Anchored, AnchoredCheckpoint, Missed),
     "## `audit reconcile`": (Reconciled, Mismatch, NotCompared),
     "## `audit sinks`": (Reached, SinkReached),

@@ -9,11 +9,14 @@ from pyspark.sql import SparkSession
 
 from audit.checkpoint import Signer
 from tests.acceptance.commands import Project, change, create_source
+from tests.acceptance.in_process import Command, here
+
+__all__ = ["here"]  # a fixture
 
 pytestmark = pytest.mark.long
 
 
-def test_a_pipeline_into_a_trail(project: Project, spark: SparkSession, delta_path: str) -> None:
+def test_a_pipeline_into_a_trail(project: Project, here: Command, spark: SparkSession, delta_path: str) -> None:
     create_source(spark, delta_path)
     change(spark, delta_path, "insert into {t} select id, 'a', 1 from range(10)")
     (project.folder / "anchors").mkdir()
@@ -31,31 +34,31 @@ def test_a_pipeline_into_a_trail(project: Project, spark: SparkSession, delta_pa
 
     # No JVM in what comes first
     (project.folder / "anchors").rmdir()
-    [looked] = project.run("validate", "--connect", "--json").document["result"]["connected"]
+    [looked] = here("validate", "--connect", "--json").document["result"]["connected"]
     [warning] = looked["warnings"]
     assert "will not be sealed" in warning
     (project.folder / "anchors").mkdir()
-    assert project.run("validate", "--connect").code == 0
+    assert here("validate", "--connect").code == 0
     assert project.run("doctor").code == 0
-    status = project.run("status", "--json").pipeline("customers")
+    status = here("status", "--json").pipeline("customers")
     assert (status["state"], status["position"]) == ("empty", None)
     assert not (project.folder / "trails").exists()
 
-    plan = project.run("plan", "--json").pipeline("customers")
+    plan = here("plan", "--json").pipeline("customers")
     assert (plan["problems"], plan["warnings"]) == ([], [])
     assert not (project.folder / "trails").exists()
     done = project.run("run", "--json").pipeline("customers")
     assert (done["inserts"], done["position"]) == (10, 1)
     change(spark, delta_path, "update {t} set name = 'b' where id = 7", "delete from {t} where id = 8")
-    status = project.run("status", "--json").pipeline("customers")
+    status = here("status", "--json").pipeline("customers")
     assert (status["state"], status["position"], status["lag_versions"]) == ("behind", 1, 2)
-    done = project.run("run", "--json").pipeline("customers")
+    done = here("run", "--json").pipeline("customers")
     assert (done["updates"], done["deletes"], done["position"]) == (1, 1, 3)
     for table in ("ledger", "events", "payload"):
         change(spark, f"{project.folder}/trails/customers/{table}", "optimize {t}")
-    status = project.run("status", "--json").pipeline("customers")
+    status = here("status", "--json").pipeline("customers")
     assert (status["state"], status["position"]) == ("up_to_date", 3)
-    verified = project.run("verify", "--json").pipeline("customers")
+    verified = here("verify", "--json").pipeline("customers")
     assert (verified["equal"], verified["version"], verified["target_rows"]) == (True, 3, 9)
     # One checkpoint of each run that wrote something
     assert len(list((project.folder / "anchors").rglob("*.txt"))) == 2

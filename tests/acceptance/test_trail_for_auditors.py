@@ -10,13 +10,16 @@ from pyspark.sql import SparkSession
 
 from audit.checkpoint import Signer
 from tests.acceptance.commands import Project, change, create_source
+from tests.acceptance.in_process import Command, here
 from tests.integration.intruder import rewrite
+
+__all__ = ["here"]  # a fixture
 
 pytestmark = pytest.mark.long
 SECRET_VALUE = "canary-4711"
 
 
-def test_reconcile_and_report(project: Project, spark: SparkSession, delta_path: str) -> None:
+def test_reconcile_and_report(project: Project, here: Command, spark: SparkSession, delta_path: str) -> None:
     create_source(spark, delta_path)
     change(
         spark,
@@ -36,7 +39,7 @@ def test_reconcile_and_report(project: Project, spark: SparkSession, delta_path:
     source = {"table": delta_path, "key": ["id"], "start": "earliest"}
     sink = {"connection": "trail", "table": "customers"}
     project.write({"customers": {"source": source, "sink": sink}}, connections=f"  trail: {json.dumps(trail)}")
-    assert project.run("run").code == 0
+    assert here("run").code == 0
 
     done = project.run("audit", "reconcile", "--json")
     found = done.pipeline("customers")
@@ -53,13 +56,13 @@ def test_reconcile_and_report(project: Project, spark: SparkSession, delta_path:
     file.write_text(file.read_text().replace('"operation":"DELETE"', '"operation":"UPDATE"'))
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     rewrite(project.folder / "trails/customers/events", lambda rows: rows.slice(1))
-    done = project.run("audit", "reconcile")
+    done = here("audit", "reconcile")
     assert done.code == 3
     assert "DIFFERENT from the source: 2 findings" in done.out
     assert "log: version 2: its commit file" in done.out
-    done = project.run("audit", "report", "customers", "--out", "report.json", "--json")
+    done = here("audit", "report", "customers", "--out", "report.json", "--json")
     report = json.loads((project.folder / "report.json").read_text())
     assert (done.code, done.document["result"]["format"], done.document["result"]["intact"]) == (3, "json", False)
     assert [one["kind"] for one in report["verification"]["findings"]] == ["missing"]
     assert SECRET_VALUE not in done.out + done.err + json.dumps(report)
-    assert project.run("audit", "report", "customers", "--out", "no/such/folder.html").code == 2
+    assert here("audit", "report", "customers", "--out", "no/such/folder.html").code == 2

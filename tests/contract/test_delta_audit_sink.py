@@ -76,8 +76,15 @@ class TestTheTrail(SinkConformance):
 
 
 @pytest.mark.long
-class TestByTheTasks(PositionPromises, HistoryPromises):
-    """Where the rows of windows travel another way."""
+class TestByTheTasks(HistoryPromises):
+    """Where the rows of windows travel another way; of the position what windows with rows are about. A snapshot's rows
+    always travel so."""
+
+    test_each_step = PositionPromises.test_a_new_instance_sees_the_position_of_each_step
+    test_again = PositionPromises.test_the_same_window_again_changes_nothing
+    test_repaired = PositionPromises.test_a_window_whose_rows_fail_leaves_everything_and_is_applied_after_repair
+    test_vanished = PositionPromises.test_a_window_whose_commits_vanish_while_it_is_read_is_not_applied
+    test_succeeded = PositionPromises.test_a_runner_that_dies_in_a_window_is_succeeded_without_a_trace
 
     @pytest.fixture
     def harness(self, harness: TrailHarness) -> TrailHarness:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,13 +17,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from audit.checkpoint import Signer
 from audit.errors import ForkedTrail
-from audit.seal import seal
+from audit.ledger import by_records
+from audit.seal import sealed
 from audit.tables import EVENTS, LEDGER, PAYLOAD, TABLES, TrailTables
 from audit.verify import Verified, verify_trail
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import SinkUnavailable
 from cdf.sink import Bounds, Source
-from cdf.testing.conformance.harness import next_window, orders
+from cdf.testing.conformance.harness import NEXT, orders
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table
 from tests.integration.intruder import rewrite
@@ -37,7 +40,14 @@ def pipeline(spark: SparkSession, source: Table, path: Path, **options: Any) -> 
 
 
 def dies(
-    spark: SparkSession, source: Table, path: Path, monkeypatch: pytest.MonkeyPatch, *, at: str, **options: Any
+    spark: SparkSession,
+    source: Table,
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    at: str,
+    until: int | None = None,
+    **options: Any,
 ) -> None:
     """Run until the step ``at`` is about to be made durable; the lease has run out since."""
     real = TrailTables.append
@@ -51,7 +61,7 @@ def dies(
     with monkeypatch.context() as patched:
         patched.setattr(TrailTables, "append", append)
         with pytest.raises(Died):
-            run()
+            run(until)
     lease = path / "_lease"
     lease.write_text(json.dumps({**json.loads(lease.read_text()), "seconds": 0}))
 
@@ -66,32 +76,62 @@ def far_west() -> Iterator[None]:
     time.tzset()
 
 
-@pytest.mark.parametrize("options", [{}, {"small_window_bytes": -1}], ids=["driver", "tasks"])
-@pytest.mark.parametrize("at", [EVENTS, LEDGER])
-def test_the_next_runner_finishes_the_window(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str, options: dict[str, Any]
-) -> None:
-    source, path = Table(spark, str(tmp_path / "source")), tmp_path / "trail"
-    source.sql("insert into {t} values (1, 'a'), (2, 'b')", "update {t} set v = 'c' where id = 1")
-    dies(spark, source, path, monkeypatch, at=at, **options)
-    source.sql("delete from {t} where id = 2", "insert into {t} values (3, null)")
+BOTH_WAYS = pytest.mark.parametrize("options", [{}, {"small_window_bytes": -1}], ids=["driver", "tasks"])
 
+
+@pytest.fixture(scope="module")
+def four(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """A source at version 4, for those who only read it."""
+    source = Table(spark, str(tmp_path_factory.mktemp("four") / "source"))
+    source.sql(
+        "insert into {t} values (1, 'a'), (2, 'b')",
+        "update {t} set v = 'c' where id = 1",
+        "delete from {t} where id = 2",
+        "insert into {t} values (3, null)",
+    )
+    return source
+
+
+@pytest.fixture(scope="module")
+def original(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """A source at version 1, and beside it its trail."""
+    folder = tmp_path_factory.mktemp("begun")
+    source = Table(spark, str(folder / "source"))
+    source.sql("insert into {t} values (1, 'a')")
+    pipeline(spark, source, folder / "trail").run()
+    return source
+
+
+@pytest.fixture
+def begun(original: Table, tmp_path: Path) -> tuple[Table, Path]:
+    """A copy of ``original``: the source, and the trail's folder."""
+    shutil.copytree(Path(original.path).parent, tmp_path / "begun")
+    source = copy.copy(original)
+    source.path = str(tmp_path / "begun/source")
+    source.log = Path(source.path, "_delta_log")
+    return source, tmp_path / "begun/trail"
+
+
+@BOTH_WAYS
+def test_the_next_runner_finishes_the_window(
+    spark: SparkSession, four: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    path = tmp_path / "trail"
     tables = TrailTables(spark, str(path))
-    schema = spark.read.format("delta").load(source.path).schema
-    found = DeltaAuditSink(str(path), spark=spark).inspect(Source(source.path, "", schema, ("id",), "p"))
-    assert found.position.pending == (Bounds(0, 2) if at == LEDGER else None)  # payload alone is no more than rest
-    assert tables.read(PAYLOAD).count() == 4
-    assert tables.read(EVENTS).count() == (0 if at == EVENTS else 4)
-    pipeline(spark, source, path, **options).run()
+    about = Source(four.path, "", spark.read.format("delta").load(four.path).schema, ("id",), "p")
+    # The second begins anew: payload alone is no more than a rest. The third finishes what has its events
+    for at, pending, events in ((EVENTS, None, 0), (LEDGER, Bounds(0, 2), 4)):
+        dies(spark, four, path, monkeypatch, at=at, until=2, **options)
+        assert DeltaAuditSink(str(path), spark=spark).inspect(about).position.pending == pending
+        assert (tables.read(PAYLOAD).count(), tables.read(EVENTS).count()) == (4, events)
+    pipeline(spark, four, path, **options).run()
     verified, _ = verify_trail(tables, [])
     assert (verified.intact, verified.findings) == (True, ())
     assert (verified.first_version, verified.last_version, verified.events, verified.values) == (0, 4, 6, 6)
 
 
-def test_what_is_new_alone_is_looked_at_after_a_verification(spark: SparkSession, tmp_path: Path) -> None:
-    source, path = Table(spark, str(tmp_path / "source")), tmp_path / "trail"
-    source.sql("insert into {t} values (1, 'a'), (2, 'b')")
-    pipeline(spark, source, path).run()
+def test_what_is_new_alone_is_looked_at_after_a_verification(spark: SparkSession, begun: tuple[Table, Path]) -> None:
+    source, path = begun
     tables = TrailTables(spark, str(path))
     _, state = verify_trail(tables, [])
     assert state is not None
@@ -110,13 +150,12 @@ def test_what_is_new_alone_is_looked_at_after_a_verification(spark: SparkSession
     assert after is None
 
 
-def test_what_contradicts_an_earlier_checkpoint_is_not_signed(spark: SparkSession, tmp_path: Path) -> None:
-    source, path, key = Table(spark, str(tmp_path / "source")), tmp_path / "trail", Signer.generate("example.org/test")
-    source.sql("insert into {t} values (1, 'a')")
-    pipeline(spark, source, path).run()
+def test_what_contradicts_an_earlier_checkpoint_is_not_signed(spark: SparkSession, begun: tuple[Table, Path]) -> None:
+    (_, path), key = begun, Signer.generate("example.org/test")
     tables = TrailTables(spark, str(path))
-    note = seal(tables, key)
-    assert seal(tables, key, before=[note]) == note
+    state = by_records(tables)
+    note, version = sealed(tables, key, state)
+    assert sealed(tables, key, state, before=[note]) == (note, version)
 
     def other(text: str) -> str:
         return text.replace('"operation":"WRITE"', '"operation":"MERGE"')
@@ -127,15 +166,13 @@ def test_what_contradicts_an_earlier_checkpoint_is_not_signed(spark: SparkSessio
 
     assert rewrite(path / LEDGER, edit)
     with pytest.raises(ForkedTrail):
-        seal(tables, key, before=[note])
+        sealed(tables, key, state, before=[note])
 
 
 def test_a_window_with_a_new_column_is_finished_with_that_column(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, begun: tuple[Table, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, path = Table(spark, str(tmp_path / "source")), tmp_path / "trail"
-    source.sql("insert into {t} values (1, 'a')")
-    pipeline(spark, source, path).run()
+    source, path = begun
     source.sql("alter table {t} add column note string", "insert into {t} values (2, 'b', 'n')")
     dies(spark, source, path, monkeypatch, at=LEDGER)
     pipeline(spark, source, path).run()
@@ -143,10 +180,8 @@ def test_a_window_with_a_new_column_is_finished_with_that_column(
     assert (found.findings, found.last_version, found.events) == ((), 3, 2)
 
 
-def test_a_trail_that_was_restored_gets_its_events_again(spark: SparkSession, tmp_path: Path) -> None:
-    source, path = Table(spark, str(tmp_path / "source")), tmp_path / "trail"
-    source.sql("insert into {t} values (1, 'a')")
-    pipeline(spark, source, path).run()
+def test_a_trail_that_was_restored_gets_its_events_again(spark: SparkSession, begun: tuple[Table, Path]) -> None:
+    source, path = begun
     before = {name: DeltaTable.forPath(spark, str(path / name)).history(1).collect()[0][0] for name in TABLES}
     source.sql("insert into {t} values (2, 'b'), (3, 'c')")
     pipeline(spark, source, path).run()
@@ -158,47 +193,44 @@ def test_a_trail_that_was_restored_gets_its_events_again(spark: SparkSession, tm
     assert (found.findings, found.last_version, found.events, found.values) == ((), 2, 3, 3)
 
 
-@pytest.mark.parametrize("at", [PAYLOAD, EVENTS, LEDGER])
 def test_the_same_window_again_after_a_failure_on_one_open_sink(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, path = orders(spark), tmp_path / "trail"
     sink = DeltaAuditSink(str(path), spark=spark)
     sink.open(table.source())
-    real, failed = TrailTables.append, list[str]()
+    real, failing = TrailTables.append, list[str]()
 
     def append(tables: TrailTables, name: str, rows: DataFrame, *, about: Mapping[str, Any], **more: Any) -> int:
         landed = real(tables, name, rows, about=about, **more)
-        if name == at and not failed:
-            failed.append(name)
+        if [name] == failing:
+            failing.clear()
             raise SinkUnavailable("the answer was lost")
         return landed
 
     monkeypatch.setattr(TrailTables, "append", append)
-    with pytest.raises(SinkUnavailable):
-        sink.apply(next_window(table))
-    sink.apply(next_window(table))
+    for version, at in enumerate((LEDGER, EVENTS, PAYLOAD), start=5):
+        failing.append(at)
+        with pytest.raises(SinkUnavailable):
+            sink.apply(table.window(version, NEXT))
+        sink.apply(table.window(version, NEXT))
     sink.close()
     found, _ = verify_trail(TrailTables(spark, str(path)), [])
-    assert (found.findings, found.records, found.events, found.values) == ((), 1, 4, 4)
+    assert (found.findings, found.records, found.events, found.values) == ((), 3, 12, 12)
 
 
 def test_verify_beside_a_window_that_is_being_written(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, begun: tuple[Table, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, path = Table(spark, str(tmp_path / "source")), tmp_path / "trail"
-    source.sql("insert into {t} values (1, 'a')")
-    pipeline(spark, source, path).run()
+    source, path = begun
     source.sql("insert into {t} values (2, 'b')")
     dies(spark, source, path, monkeypatch, at=LEDGER)
     found, _ = verify_trail(TrailTables(spark, str(path)), [])
     assert (found.findings, found.last_version, found.unrecorded) == ((), 1, 1)
 
 
-def test_a_ledger_that_was_cut_off_after_a_verification(spark: SparkSession, tmp_path: Path) -> None:
-    source, path = Table(spark, str(tmp_path / "source")), tmp_path / "trail"
-    source.sql("insert into {t} values (1, 'a')")
-    pipeline(spark, source, path).run()
+def test_a_ledger_that_was_cut_off_after_a_verification(spark: SparkSession, begun: tuple[Table, Path]) -> None:
+    _, path = begun
     tables = TrailTables(spark, str(path))
     _, state = verify_trail(tables, [])
     for name in TABLES:
@@ -213,17 +245,25 @@ KINDS = (
 )
 
 
-@pytest.mark.parametrize("options", [{}, {"small_window_bytes": -1}], ids=["driver", "tasks"])
-def test_names_and_types_on_both_ways(spark: SparkSession, tmp_path: Path, options: dict[str, Any]) -> None:
+@pytest.fixture(scope="module")
+def kinds(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Table:
     properties = {"columnMapping.mode": "name"}
-    source, path = Table(spark, str(tmp_path / "source"), KINDS, **properties), tmp_path / "trail"  # type: ignore[arg-type]
+    source = Table(spark, str(tmp_path_factory.mktemp("kinds") / "source"), KINDS, **properties)  # type: ignore[arg-type]
     source.sql(
         "insert into {t} values (1, 'a', timestamp_ntz'2026-03-29 02:30:00', array(null, named_struct('a', 1)),"
         " map('k', null, 'l', named_struct('b', date'0001-01-01')), 0.000000001), (2, null, null, null, null, null)",
         "update {t} set `full name` = '' where id = 2",
         "update {t} set l = array() where id in (1, 2)",
     )
-    pipeline(spark, source, path, **options).run()
+    return source
+
+
+@BOTH_WAYS
+def test_names_and_types_on_both_ways(
+    spark: SparkSession, kinds: Table, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    path = tmp_path / "trail"
+    pipeline(spark, kinds, path, **options).run()
     tables = TrailTables(spark, str(path))
     found, _ = verify_trail(tables, [])
     assert (found.findings, found.events, found.values) == ((), 8, 8)

@@ -14,6 +14,7 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
+from audit.anchors import Missed
 from audit.anchors.file import FileAnchor
 from audit.checkpoint import Signer
 from audit.encoding import encode_rows
@@ -106,7 +107,7 @@ def lessened(whole_trail: Trail, tmp_path_factory: pytest.TempPathFactory) -> Tr
     shutil.copytree(whole_trail.path, path)
     source = Path(whole_trail.path).parent / "source"
     schema = whole_trail.spark.read.format("delta").load(str(source)).schema
-    sink = DeltaAuditSink(str(path), spark=whole_trail.spark)
+    sink = DeltaAuditSink(str(path), spark=whole_trail.spark, signer=KEY)
     sink.open(Source(str(source), "", schema, ("id",), "p"))
     places = whole_trail.spark.createDataFrame(list(REMOVED), "version long, index long")
     sink.remove(places, {"ticket": "T-1"})
@@ -148,6 +149,24 @@ class TestRemovals:
         there = [("returned", PAYLOAD, version, index) for version, index in REMOVED]
         assert trail.findings() == there
         assert trail.findings(since=since) == there
+
+    def test_that_is_being_done(self, whole_trail: Trail, trail: Trail) -> None:
+        """It is recorded, and not yet sealed; the values are there first, and then gone."""
+        sealed_before = Seen(whole_trail.checkpoint, "a safe", True)
+        found, now = verify_trail(trail.tables, [sealed_before], keys=[KEY.verifier])
+        assert (found.findings, found.removed, found.unfinished, found.sealed_version) == ((), 3, 0, 6)
+        assert now is not None
+        latest = DeltaTable.forPath(trail.spark, str(trail.table(PAYLOAD))).history(1).collect()[0]["version"]
+        trail.sql(PAYLOAD, f"restore table {{t}} to version as of {latest - 1}")
+        found, now = verify_trail(trail.tables, [sealed_before], keys=[KEY.verifier])
+        assert (found.findings, found.removed, found.unfinished, now) == ((), 0, 3, None)
+        # Nobody whose key is trusted has left it so
+        somebody = [Signer.generate("example.org/somebody").verifier]
+        unsigned = ("not_signed", LEDGER, None, None)
+        there = [("returned", PAYLOAD, version, index) for version, index in REMOVED]
+        assert trail.findings(sealed_before, keys=somebody) == [unsigned, *there]
+        down = [Missed("a bank", AnchorUnavailable("no answer"))]
+        assert trail.findings(sealed_before, unreachable=down) == there
 
     def test_made_up(self, whole_trail: Trail, lessened: Trail, tmp_path: Path) -> None:
         """By whoever deletes a row, and adds a record of it that fits: nobody has signed that."""

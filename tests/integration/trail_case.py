@@ -14,9 +14,10 @@ from pyspark.sql import SparkSession
 
 from audit.checkpoint import Signer
 from audit.encoding import encode_rows
+from audit.ledger import by_records
 from audit.proof import Checkpoint, leaf_hash, read_checkpoint, verify_note
 from audit.record import canonical_json
-from audit.seal import seal
+from audit.seal import sealed as signed
 from audit.tables import EVENT, EVENTS, TrailTables
 from audit.verify import Seen, verify_trail
 from cdf import ChangeFeed, Pipeline
@@ -62,13 +63,13 @@ def write(source: Table) -> None:
 
 
 def run(spark: SparkSession, source: Table, path: Path) -> None:
-    Pipeline(
-        ChangeFeed(spark, source.path), DeltaAuditSink(str(path), spark=spark), key=("id",), start="earliest"
-    ).run()
+    sink = DeltaAuditSink(str(path), spark=spark, signer=KEY)
+    Pipeline(ChangeFeed(spark, source.path), sink, key=("id",), start="earliest").run()
 
 
 def sealed(spark: SparkSession, path: Path) -> Checkpoint:
-    text, _ = verify_note(seal(TrailTables(spark, str(path)), KEY), [KEY.verifier])
+    tables = TrailTables(spark, str(path))
+    text, _ = verify_note(signed(tables, KEY, by_records(tables))[0], [KEY.verifier])
     return read_checkpoint(text)
 
 

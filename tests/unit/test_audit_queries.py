@@ -14,7 +14,8 @@ from pyspark.sql import types as T
 
 from audit.columns import Column, kept
 from audit.lookup import value_of
-from audit.queries import HIDING, OPEN, QUERIES
+from audit.operations import HIDING, OPEN, why_hiding
+from audit.queries import QUERIES
 from audit.sql import ENGINES, view_sql
 from audit.view import fields_of, widens
 from cdf.errors import ConfigError
@@ -143,6 +144,24 @@ def test_an_operation_hides_something_or_it_does_not() -> None:
     assert not set(hiding) & set(OPEN)
 
 
+@pytest.mark.parametrize(
+    ("operation", "parameters", "why"),
+    [
+        ("MERGE", None, None),
+        (None, None, "does not tell"),
+        ("DROP TABLE", "{}", "not known here"),
+        ("RESTORE", "[", "out of sight"),
+        ("SET TBLPROPERTIES", '{"properties": {"delta.enableChangeDataFeed": "false"}}', "feed was switched"),
+        ("SET TBLPROPERTIES", '{"properties": {"delta.appendOnly": "false"}}', "properties rule"),
+        ("UNSET TBLPROPERTIES", '{"properties": ["delta.enableChangeDataFeed"]}', "feed was switched"),
+        ("UNSET TBLPROPERTIES", "[7]", "properties rule"),
+    ],
+)
+def test_why_an_operation_is_listed(operation: str | None, parameters: str | None, why: str | None) -> None:
+    told = why_hiding(operation, parameters)
+    assert told is None if why is None else why in str(told)
+
+
 def test_every_question_says_what_its_answer_has() -> None:
     for name, query in QUERIES.items():
         assert query.question.endswith((".", "dropped.")), name
@@ -181,6 +200,13 @@ def test_a_moment_is_a_version_or_a_time_with_its_zone(said: str) -> None:
         _parsed("when", [said])
     assert _parsed("when", ["12"]) == 12
     assert _parsed("when", ["2026-01-31T08:00:00+01:00"]) == dt.datetime(2026, 1, 31, 7, tzinfo=dt.UTC)
+
+
+def test_a_place_is_a_version_and_an_index() -> None:
+    assert (_parsed("version", ["12"]), _parsed("index", ["0"]), _parsed("index", None)) == (12, 0, None)
+    for wrong in (["twelve"], ["-1"], None, ["1", "2"]):
+        with pytest.raises(ConfigError):
+            _parsed("version", wrong)
 
 
 @pytest.mark.parametrize(
@@ -226,6 +252,18 @@ def test_a_terminal_gets_nothing_that_it_would_act_upon(capsys: pytest.CaptureFi
     assert r"\x1b[2J<b>\u202e" in out
     assert "2026-01-31T07:00:00Z" in out
     assert re.search(r"^0 +false ", out, re.MULTILINE)
+
+
+def test_a_narrow_terminal_gets_a_block_for_each_row(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm", "COLUMNS": "60"}.items():
+        monkeypatch.setenv(name, value)
+    lines = printed("table", capsys).splitlines()
+    assert lines[:3] == ["n: 0", "row.there: false", r"row.name: \x1b[2J<b>\u202e"]
+    assert lines[6:8] == ["", "n: -"]
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "n: 0" not in printed("table", capsys)
 
 
 def test_html_shows_zero_and_false_and_marks_nothing_up(capsys: pytest.CaptureFixture[str]) -> None:

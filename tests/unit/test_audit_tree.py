@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit.proof import check_consistency, leaf_hash, node_hash, root_from_path
-from audit.tree import EMPTY_ROOT, CompactRange, consistency_path, inclusion_path, root_of, root_of_chunks
+from audit.proof import leaf_hash, node_hash, root_from_path
+from audit.tree import CompactRange, inclusion_path, root_of, root_of_chunks
 
 LEAVES = [leaf_hash(str(number).encode()) for number in range(2100)]
 
@@ -185,54 +185,3 @@ def test_a_place_that_there_is_not(index: int, size: int) -> None:
         root_from_path(LEAVES[0], index, size, [])
     with pytest.raises(IndexError, match="no place"):
         inclusion_path(LEAVES[:size], index)
-
-
-# ── consistency ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_every_beginning_of_every_small_tree() -> None:
-    for size in range(41):
-        for first in range(size + 1):
-            path = consistency_path(LEAVES[:size], first)
-            check_consistency(first, ROOTS[first], size, ROOTS[size], path)
-
-
-def test_nothing_else_is_a_beginning() -> None:
-    for size in range(1, 20):
-        for first in range(size + 1):
-            path = consistency_path(LEAVES[:size], first)
-            other = ROOTS[first + 1]
-            wrong: list[tuple[int, bytes, int, bytes, list[bytes]]] = [
-                (first, other, size, ROOTS[size], path),
-                (first, ROOTS[first], size, ROOTS[size], [*path, LEAVES[0]]),
-            ]
-            if first:  # no leaves at all are the beginning of anything
-                wrong.append((first, ROOTS[first], size, ROOTS[size + 1], path))
-            for at in range(len(path)):
-                wrong.append((first, ROOTS[first], size, ROOTS[size], path[:at] + path[at + 1 :]))
-                wrong.append((first, ROOTS[first], size, ROOTS[size], [*path[:at], LEAVES[99], *path[at + 1 :]]))
-            for case in wrong:
-                with pytest.raises(ValueError, match=r"consistent|path"):
-                    check_consistency(*case)
-
-
-@pytest.mark.parametrize("size", [100, 1000, 1024, 1025, 2100])
-def test_beginnings_of_larger_trees(size: int) -> None:
-    root = defined_root(LEAVES[:size])
-    for first in {1, size - 1, *random.Random(size).choices(range(size), k=10)}:
-        first_root = defined_root(LEAVES[:first])
-        check_consistency(first, first_root, size, root, consistency_path(LEAVES[:size], first))
-
-
-def test_a_rewritten_beginning_is_found() -> None:
-    rewritten = [LEAVES[1], LEAVES[0], *LEAVES[2:30]]
-    with pytest.raises(ValueError, match="not consistent"):
-        check_consistency(10, ROOTS[10], 30, defined_root(rewritten), consistency_path(rewritten, 10))
-
-
-@pytest.mark.parametrize(("first", "second"), [(3, 2), (-1, 2)])
-def test_sizes_that_cannot_be(first: int, second: int) -> None:
-    with pytest.raises(ValueError, match="not the beginning"):
-        check_consistency(first, EMPTY_ROOT, second, EMPTY_ROOT, [])
-    with pytest.raises(IndexError, match="no beginning"):
-        consistency_path(LEAVES[:second], first)

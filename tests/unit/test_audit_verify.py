@@ -8,19 +8,20 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
-from audit.columns import Column
+from audit.columns import Column, kept, row_type
 from audit.encoding import encode_rows, row_hash
 from audit.proof import Checkpoint
 from audit.record import canonical_json
 from audit.rows import CHUNK
-from audit.tables import EVENTS, LEDGER
+from audit.tables import EVENTS, LEDGER, STORED_EVENT, payload_of
 from audit.tree import CompactRange, root_of
 from audit.verify import CHECKPOINTS, MOST_FINDINGS, Seen, Verified
 from audit.verify.events import _folded
 from audit.verify.findings import Findings
 from audit.verify.ledger import _record, believed
+from audit.verify.schema import faults
 from audit.verify.values import _hasher
 
 ORIGIN = "deltarelay.audit/one"
@@ -150,3 +151,66 @@ def test_each_row_is_hashed_with_the_columns_of_its_commit() -> None:
         return row_hash(salts[at], encode_rows(pa.RecordBatch.from_arrays(values, names=schema.names), schema)[0])
 
     assert out.column("hash").to_pylist() == [hashed(0, narrow), hashed(1, wide), hashed(2, wide), None, None, None]
+
+
+# ── the columns of the tables ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def of(**types: DataType) -> StructType:
+    return StructType([StructField(name, type) for name, type in types.items()])
+
+
+LONG, TEXT = LongType(), StringType()
+LINES = ArrayType(of(text=TEXT))
+ADDRESS = of(city=TEXT, lines=LINES)
+
+
+def columns_of(*schemas: StructType) -> tuple[Column, ...]:
+    columns: tuple[Column, ...] = ()
+    for schema in schemas:
+        columns = kept(columns, schema)
+    return columns
+
+
+def held(row: StructType, **more: DataType) -> StructType:
+    return StructType([*payload_of(row).fields, *of(**more).fields])
+
+
+def test_columns_that_came_honestly_are_no_fault() -> None:
+    columns = columns_of(of(id=LONG, address=ADDRESS), of(id=LONG, address=of(zip=LONG, city=TEXT)))
+    wanted = payload_of(row_type(columns, stored=True))
+    assert wanted["row"].dataType.names == ["id", "address", "address__2"]  # type: ignore[attr-defined]
+    assert list(faults(wanted, wanted)) == []
+    # Columns of which there has been no value yet
+    assert list(faults(held(of(id=LONG)), wanted)) == list(faults(held(of()), wanted)) == []
+    # In another order, not nullable, and with a place that no record tells yet
+    there = of(address__2=of(city=TEXT, zip=LONG), address=ADDRESS, note=of(a=LONG))
+    there.add("id", LONG, nullable=False)
+    assert list(faults(held(there), wanted)) == []
+
+
+@pytest.mark.parametrize(
+    ("there", "fault"),
+    [
+        (
+            held(of(id=LONG, address=of(city=TEXT, lines=LINES, approved_by=TEXT))),
+            "`row.address.approved_by` was added",
+        ),
+        (
+            held(of(id=LONG, address=of(city=TEXT, lines=ArrayType(of(text=TEXT, who=LONG))))),
+            "`row.address.lines.element.who` was added",
+        ),
+        (StructType([*payload_of(of()).fields[:-1], StructField("row", TEXT)]), "`row` was added"),
+        (held(of(id=TEXT, address=ADDRESS)), "`row.id` is string and was bigint"),
+        (held(of(id=LONG, address=of(lines=LINES))), "`row.address.city` is gone"),
+        (held(of(id=LONG, address=ADDRESS), approved_by=TEXT), "`approved_by` was added"),
+        (held(of(id=LONG, address=ADDRESS), **{"row.x": LONG}), "`row.x` was added"),
+    ],
+)
+def test_what_else_is_in_the_columns_is_told(there: StructType, fault: str) -> None:
+    wanted = payload_of(row_type(columns_of(of(id=LONG, address=ADDRESS)), stored=True))
+    assert list(faults(there, wanted)) == [fault]
+
+
+def test_a_row_among_the_events_was_added() -> None:
+    assert list(faults(StructType([*STORED_EVENT.fields, *of(row=TEXT).fields]), STORED_EVENT)) == ["`row` was added"]

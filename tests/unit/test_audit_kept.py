@@ -1,0 +1,93 @@
+"""What the commands of the trail keep, compare and end with: without tables, so without Spark."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import cast
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType
+
+from audit.anchors import Missed
+from audit.columns import Column
+from audit.errors import AnchorUnavailable
+from audit.standing import standing
+from audit.trail import Trail
+from audit.verify import NOT_COVERED, TrailVerification, Verified
+from cdf.errors import ConfigError, SinkUnavailable, VerificationError
+from infra.cli.audit_common import Kept, reading, verdict, visible, worst
+from infra.cli.output import DIFFERENCE, DONE, FAILED, TEMPORARY, Output
+
+KNOWN = Verified(
+    "deltarelay.audit/one", 0, (), bytes(32), 4, None, 0, (Column("id", "id", LongType()),), 0, 0, None, None
+)
+FOUND = TrailVerification(
+    "trail", KNOWN.origin, "full", True, 0, 4, None, None, None, 5, 9, 9, 0, 0, 0, not_covered=NOT_COVERED
+)
+
+
+def test_what_was_verified_is_kept_by_the_place_of_the_trail(tmp_path: Path) -> None:
+    kept, output = Kept(tmp_path / "state", str(tmp_path / "trail")), Output("audit verify")
+    assert kept.read() is None
+    kept.write(KNOWN.to_json(), output)
+    assert Kept(tmp_path / "state", f"{tmp_path}/other/../trail").read() == KNOWN
+    assert Kept(tmp_path / "state", str(tmp_path / "other")).read() is None
+    kept.file.write_text("[]")
+    with pytest.raises(ConfigError, match="is not what a verification left"):
+        kept.read()
+
+
+def test_who_finds_another_trail_is_told_what_to_remove_where_that_is_right(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept, output = Kept(tmp_path, "trail"), Output("audit verify")
+    kept.compare("p", None, FOUND, output)
+    kept.compare("p", KNOWN, FOUND, output)
+    assert capsys.readouterr().err == ""
+    kept.compare("p", KNOWN, dataclasses.replace(FOUND, origin="deltarelay.audit/another"), output)
+    assert str(kept.file) in capsys.readouterr().err
+
+
+def test_an_anchor_that_cannot_be_asked_is_a_failure_and_hides_no_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output("audit report")
+    missed = (Missed("s3://anchors", AnchorUnavailable("no answer")),)
+    assert verdict(output, "p", FOUND) == DONE
+    assert verdict(output, "p", dataclasses.replace(FOUND, unreachable=missed)) == FAILED
+    assert verdict(output, "p", dataclasses.replace(FOUND, unreachable=missed, intact=False)) == DIFFERENCE
+    assert capsys.readouterr().err.count("no answer") == 2
+
+
+@pytest.mark.parametrize(
+    ("codes", "code"),
+    [
+        ([], DONE),
+        ([DONE, DONE], DONE),
+        ([FAILED, DIFFERENCE, DONE], DIFFERENCE),
+        ([TEMPORARY, DIFFERENCE], DIFFERENCE),
+        ([DONE, TEMPORARY], TEMPORARY),
+        ([FAILED, TEMPORARY], FAILED),
+    ],
+)
+def test_of_several_trails_a_finding_counts_most(codes: list[int], code: int) -> None:
+    assert worst(codes) == code
+
+
+@pytest.mark.parametrize("error", [KeyError("name"), TypeError(), ValueError(), IndexError(), AttributeError()])
+def test_a_trail_that_has_another_form_says_so(error: Exception) -> None:
+    trail = Trail(cast(SparkSession, None), "/data/trail")
+    with pytest.raises(VerificationError, match=f"/data/trail cannot be read .{type(error).__name__}"), reading(trail):
+        raise error
+    ours = ConfigError("one of ours stays what it is")
+    with pytest.raises(ConfigError), reading(trail):
+        raise ours
+
+
+def test_a_name_steers_no_terminal() -> None:
+    assert visible("a\x1b[2Jb\u202e") == r"a\x1b[2Jb\u202e"
+
+
+def test_a_folder_that_cannot_be_looked_at_is_no_empty_trail() -> None:
+    with pytest.raises(SinkUnavailable):
+        standing("/tmp/" + 300 * "x")
