@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from audit.columns import Column
-from audit.tables import PAYLOAD, TABLES, TrailTables
+from audit.tables import EVENTS, PAYLOAD, TABLES, TrailTables
 from cdf.result import Result
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["LaidOut", "lay_out"]
 
 FILE_BYTES = 32 * 1024 * 1024
-"""So large may a file of the payload become: what one record costs is about one of them."""
+"""So large may a file of payload or events become: what one record costs is about one of them."""
 _OPTIMIZE = "spark.databricks.delta.optimize"
 
 
@@ -41,9 +41,9 @@ def lay_out(
     file_bytes: int = FILE_BYTES,
     progress: Callable[[str], None] | None = None,
 ) -> LaidOut:
-    """Write the files anew, the payload's in the order of ``key``. Beside a runner as well: rows are only moved.
+    """Write the files anew: the payload's in the order of ``key``, the events' in that of versions.
 
-    It reads and writes the whole payload. A run that breaks off leaves what it has not finished as it was.
+    Beside a runner as well: rows are only moved. A run that breaks off leaves what it has not finished as it was.
     """
     from delta.tables import DeltaTable
 
@@ -52,13 +52,13 @@ def lay_out(
     # A key column may have no statistics: of these it is not found sooner, and the others still are
     ordered.conf.set(f"{_OPTIMIZE}.zorder.checkStatsCollection.enabled", "false")
     places = [column.stored for column in columns if column.live and column.name in key]
-    by = ["row.`" + place.replace("`", "``") + "`" for place in places]
+    order = {PAYLOAD: ["row.`" + place.replace("`", "``") + "`" for place in places], EVENTS: ["version"]}
     before, after = {}, {}
     for name in TABLES:
         if progress is not None:
             progress(name)
         before[name] = _files(tables, name)
-        if name == PAYLOAD and by:
+        if by := order.get(name):
             _done(DeltaTable.forPath(ordered, tables.location(name)).optimize().executeZOrderBy(by))
         else:
             _done(DeltaTable.forPath(plain, tables.location(name)).optimize().executeCompaction())

@@ -38,9 +38,9 @@ __all__ = [
     "clear",
     "described",
     "left_by",
-    "log_pin",
     "read_state",
     "record_at",
+    "record_of",
 ]
 
 
@@ -152,13 +152,13 @@ def record_at(tables: TrailTables, sequence: int) -> dict[str, Any]:
     return told
 
 
-def log_pin(tables: TrailTables, version: int) -> str | None:
-    """Of the source's own commit file, as the record of this version tells it; None for a baseline."""
+def record_of(tables: TrailTables, version: int) -> dict[str, Any]:
+    """What the record of this version of the source tells; LookupError, ValueError: there is none such."""
     from pyspark.sql import functions as F
 
-    of_version = (F.col("version") == version) & (F.col("kind") == "commit")
-    rows = tables.read(LEDGER).where(of_version).select(F.get_json_object("record", "$.log_sha256")).collect()
-    return rows[0][0] if rows else None
+    rows = tables.read(LEDGER).where(F.col("version") == version).select("record").collect()
+    told: dict[str, Any] = json.loads(rows[0]["record"])
+    return told
 
 
 def left_by(keys: Iterable[VerifierKey], tables: TrailTables, state: State) -> bool:
@@ -180,7 +180,8 @@ def left_by(keys: Iterable[VerifierKey], tables: TrailTables, state: State) -> b
 
 def _left(origin: str, state: State) -> Checkpoint:
     """What a runner signs with each append. No checkpoint of the trail: it has an origin of its own."""
-    return Checkpoint(f"{origin}/state", state.sequence, sha256(canonical_json(_said(state))).digest())
+    told = {**_said(state), "columns": to_json(state.columns)}
+    return Checkpoint(f"{origin}/state", state.sequence, sha256(canonical_json(told)).digest())
 
 
 def _with_pending(tables: TrailTables, state: State) -> State:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -15,15 +16,17 @@ from audit.columns import Column, row_type
 from audit.encoding import encode_rows
 from audit.errors import ForkedTrail
 from audit.layout import LaidOut, lay_out
+from audit.lease import Lease
 from audit.ledger import State, by_records, left_by, read_state
 from audit.proof import Proof, ProofError, VerifierKey, check, leaf_hash, read_checkpoint, read_note, verify_note
 from audit.rows import CHUNK
-from audit.seal import sealed
+from audit.seal import forked, sealed
 from audit.tables import EVENT, EVENTS, LEDGER, PAYLOAD, TrailTables
 from audit.tree import inclusion_path, make_proof
 from audit.verify import Seen, TrailVerification, Verified, verify_trail
 from cdf.errors import CdfError, ConfigError, VerificationError
 from cdf.result import Result
+from cdf.writers import COMMITS_SETTING, require_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,10 +115,14 @@ class Trail:
         Somebody with a key that is trusted left it so, or an anchor has a checkpoint of just this. Raises ForkedTrail.
         Where no anchors are set nothing is asked: what is signed stands nowhere.
         """
-        if not self.anchors or left_by(self._keys, self.there(), state):
+        if not self.anchors:
             return
         missed: dict[str, CdfError] = {}
         before = self._before(missed)
+        if any((self._size(note) or 0) > state.sequence for note in before):
+            raise forked(self.there(), state.sequence)
+        if left_by(self._keys, self.there(), state):
+            return
         if any(self._size(note) == state.sequence for note in before):
             _, version = sealed(self.tables, self._to_sign_with(), state, before=before, keys=self._keys)
             if version == state.version:
@@ -124,9 +131,9 @@ class Trail:
             raise error
         raise ForkedTrail(
             f"the ledger of the trail at {self.path} does not end as anybody left it who has its signing key: its last "
-            "records may be made up, and nothing is written or signed after them",
-            hint="look at them: `deltarelay audit verify`. A trail that was begun without signing_key, or whose key was "
-            "lost, is signed as it is by `deltarelay audit checkpoint --accept`",
+            "records may be made up, and no event or record is written or signed after them",
+            hint="look at them: `deltarelay audit verify`. A trail that was begun without signing_key is signed as it is by "
+            "`deltarelay audit checkpoint --accept`; the verifier key of a signing key from before belongs among keys",
             size=state.sequence,
         )
 
@@ -237,9 +244,17 @@ class Trail:
         )
 
     def optimize(self, key: Sequence[str], *, progress: Callable[[str], None] | None = None) -> LaidOut:
-        """Few files, and those of one record close together (``audit.layout``). ``key``: columns of the source."""
+        """Few files, and those of one record close together (``audit.layout``). ``key``: columns of the source.
+
+        Raises ConfigError where nothing keeps writers to S3 apart; where that is a promise of one writer alone, a runner is
+        waited for and kept out meanwhile (LeaseHeld).
+        """
         tables = self.there()
-        return lay_out(tables, self.columns(), key, progress=progress)
+        require_writer(tables.spark, self.path)
+        with contextlib.ExitStack() as held:
+            if tables.spark.conf.get(COMMITS_SETTING, None) == "single_writer":
+                held.callback(Lease(tables.spark, f"{self.path}/_lease", target=self.path).close)
+            return lay_out(tables, self.columns(), key, progress=progress)
 
     # ── proving ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -33,7 +33,9 @@ NOT_COVERED = (
     "lies told to the source, or by it: the trail shows what the change feed said",
     "what came after the last checkpoint that is kept outside: whoever can write to the trail could have made it up, or "
     "taken it away",
-    "another trail, begun anew in an emptied place: --origin and the state that this command keeps tell it",
+    "another trail put here, one that the same key signed or one begun anew in an emptied place: --origin and the state "
+    "that this command keeps tell it",
+    "files rewritten in the moment in which a runner writes a window and reads them back: `audit reconcile` tells",
     "a signer and all keepers of checkpoints who act together",
     "statistics inside of data files: here every row is read, but a question that goes by them can be kept from seeing one",
 )

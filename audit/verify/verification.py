@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -140,8 +140,10 @@ def _verified(
     again = _removed_since(walk, since)
     if again and not whole:  # of commits from before it takes their records, too
         return _verified(tables, asked, tell, whole=True)
-    removing = _removing(tables, walk, told, asked, findings)
-    _expect_seal(walk, told, asked, removing, findings)
+    covered = max((walk.sealed, *told))
+    left = walk.tree.size > covered and not findings.of(LEDGER) and _left(tables, asked)
+    removing = _removing(walk, covered, asked, left, findings)
+    _expect_seal(walk, covered, asked, left, findings)
     verify_schema(tables, walk.columns.get(walk.columns_at, ()), findings)
     looked_at = _LookedAt(walk.last_version, None if since is None else since.version, again)
     walk.commits = {version: one for version, one in walk.commits.items() if looked_at.has(version)}
@@ -208,30 +210,31 @@ def _removed_since(walk: Walk, since: Verified | None) -> frozenset[int]:
     return frozenset(version for versions in named for version in versions if version <= since.version)
 
 
-def _removing(
-    tables: TrailTables, walk: Walk, told: Mapping[int, Sequence[Seen]], asked: _Asked, findings: Findings
-) -> int | None:
+def _left(tables: TrailTables, asked: _Asked) -> bool:
+    """Whether somebody with a trusted key has left the ledger's end as it is. Asked twice: a runner may go on meanwhile."""
+    return bool(asked.keys) and any(left_by(asked.keys, tables, by_records(tables)) for _ in range(2))
+
+
+def _removing(walk: Walk, covered: int, asked: _Asked, left: bool, findings: Findings) -> int | None:
     """The last record, if it is of a removal by whoever writes the trail and is not sealed yet: its values may be there."""
-    last, covered = walk.tree.size - 1, _covered(walk, told)
+    last = walk.tree.size - 1
     if last not in walk.removals or last < covered or findings.of(LEDGER):
         return None
-    unsigned = not asked.keys and not covered
-    return last if unsigned or left_by(asked.keys, tables, by_records(tables)) else None
+    return last if left or not (asked.keys or covered) else None
 
 
-def _covered(walk: Walk, told: Mapping[int, Sequence[Seen]]) -> int:
-    return max((walk.sealed, *told))
-
-
-def _expect_seal(
-    walk: Walk, told: Mapping[int, Sequence[Seen]], asked: _Asked, removing: int | None, findings: Findings
-) -> None:
-    covered = _covered(walk, told)
+def _expect_seal(walk: Walk, covered: int, asked: _Asked, left: bool, findings: Findings) -> None:
     if asked.anchored and walk.tree.size and not covered and not asked.unreachable:
         words = "no anchor has a signed checkpoint of this trail, which has records: it was made anew, or never sealed"
         findings.add("not_signed", LEDGER, words)
+    if not covered or walk.tree.size == covered or left or asked.unreachable:
+        return
+    if asked.keys and not findings.of(LEDGER):
+        words = f"nobody with a key that is trusted has left the records after the first {covered} as they are"
+        findings.add("not_signed", LEDGER, words)
+        return
     for sequence in walk.removals:
-        if covered and sequence >= covered and sequence != removing and not asked.unreachable:
+        if sequence >= covered:
             words = f"record {sequence} tells that values were removed, and no signed checkpoint covers it"
             findings.add("not_signed", LEDGER, words)
 

@@ -23,7 +23,7 @@ from audit.columns import kept, row_type, unwritable
 from audit.encoding import unsupported
 from audit.errors import ForkedTrail
 from audit.lease import Lease
-from audit.ledger import State, append_records, clear, described, log_pin, read_state
+from audit.ledger import State, append_records, clear, described, read_state, record_of
 from audit.pending import as_written
 from audit.proof import ProofError
 from audit.removal import finish, remove
@@ -109,8 +109,8 @@ class DeltaAuditSink:
         self._state: State | None = None
         self._row: StructType | None = None
         """The payload's row, as of ``_state``."""
-        self._continued = False
-        """A window has followed what the trail held when it was opened."""
+        self._pin: tuple[int, str | None] | None = None
+        """Of the last version that the ledger has: what it says of the source's commit file."""
         self._unsealed = False
         self._sealed_at = float("-inf")
 
@@ -236,7 +236,7 @@ class DeltaAuditSink:
                 columns = kept((), source.schema)
                 key = [column.stored for column in columns if column.name in source.key]
                 tables.take_over(row_type(columns, stored=True), key)
-                self._state, self._continued = None, False
+                self._state = self._pin = None
                 state = self._stands()
             self._unsealed = not self._is_sealed(state)
             self._seal(0)
@@ -274,13 +274,20 @@ class DeltaAuditSink:
                 proves = self._signer is not None and bool(self._anchors)
                 state = read_state(tables, by_log=not proves)
                 if proves:
-                    self.trail.confirm(state)
+                    self._confirm(state)
                 clear(tables, state)
                 finish(tables, state)
                 row = tables.read(PAYLOAD).schema["row"].dataType
                 assert isinstance(row, StructType)
                 self._state, self._row = state, row
         return state
+
+    def _confirm(self, state: State) -> None:
+        try:
+            self.trail.confirm(state)
+        except ForkedTrail:
+            self._held().check()  # a successor, which may have written in between, is the better word for it
+            raise
 
     def _known(self) -> State | None:
         """Where the trail stands; None after a failure, and once somebody else has changed the ledger."""
@@ -316,18 +323,19 @@ class DeltaAuditSink:
                 hint="run goes on from the position",
                 position=state.version,
             )
-        if not self._continued and state.version is not None:
+        if state.version is not None:
             self._follows_on(window, state.version)
-            self._continued = True
         return self._written(
             _Job(Bounds(window.first, window.last), False, window.table_id, window, window.commits), state
         )
 
     def _follows_on(self, window: Window, version: int) -> None:
         """A source that was put back and has grown past the position since has other commits up to there."""
-        with self._errors("reading the ledger"):
-            pin = log_pin(self._held(), version)
-        if pin is None:
+        if self._pin is None or self._pin[0] != version:
+            with self._errors("reading the ledger"):
+                self._pin = version, record_of(self._held(), version).get("log_sha256")
+        _, pin = self._pin
+        if pin is None:  # a baseline has none
             return
         try:
             told = window.commit_sha256(version)
@@ -348,7 +356,7 @@ class DeltaAuditSink:
         columns = kept(state.columns, job.rows.schema, self._row)
         self._state = None  # until it is known to be durable: what a failure leaves, the tables tell
         self._admit(columns)
-        commits = [self._timed(commit, state.pending_times) for commit in job.commits]
+        commits = self._timed(job.commits, state)
         with self._errors("reading the source's log"):
             untimed = [commit.version for commit in commits if commit.timestamp is _UNKNOWN]
             told = described(commits, self._pins(job), columns, untimed=untimed)
@@ -371,6 +379,7 @@ class DeltaAuditSink:
                 roots=roots,
                 signer=self._signer,
             )
+        self._pin = job.bounds.last, told[-1]["log_sha256"]
         self._unsealed = True
         self._seal(SEAL_SECONDS)
         counts = {kind: sum(root.counts.get(kind, 0) for root in roots.values()) for kind in _COUNTED}
@@ -382,14 +391,28 @@ class DeltaAuditSink:
             seconds=seconds,
         )
 
-    def _timed(self, commit: Commit, pending: Mapping[int, dt.datetime | None]) -> Commit:
-        """With the time that its pending events have, which is the source's: nobody else's is believed."""
-        if commit.version not in pending:
-            return commit
-        at, told = pending[commit.version] or _UNKNOWN, commit.timestamp
-        if told is not _UNKNOWN and (at is _UNKNOWN or abs(at - told) > _SAME_TIME):
-            raise self._not_ours(Bounds(commit.version, commit.version))
-        return replace(commit, timestamp=at)
+    def _timed(self, commits: Sequence[Commit], state: State) -> list[Commit]:
+        """With the times that pending events have, where these are the source's: nobody else's are believed."""
+        if not state.pending_times:
+            return list(commits)
+        before = None
+        if state.version is not None:
+            with self._errors("reading the ledger"):
+                said = record_of(self._held(), state.version).get("committed_at")
+            before = None if said is None else dt.datetime.fromisoformat(said)
+        found = []
+        for commit in commits:
+            told = commit.timestamp
+            # Delta tells times that do not go up as a millisecond after the one before, among those that it is asked for
+            later = told if before is None or told is _UNKNOWN else max(told, before + dt.timedelta(milliseconds=1))
+            if commit.version in state.pending_times:
+                at = state.pending_times[commit.version] or _UNKNOWN
+                if told is not _UNKNOWN and (at is _UNKNOWN or min(abs(at - told), abs(at - later)) > _SAME_TIME):
+                    raise self._not_ours(Bounds(commit.version, commit.version))
+                told = later = at
+            found.append(replace(commit, timestamp=told))
+            before = None if later is _UNKNOWN else later
+        return found
 
     def _unfinished(self, pending: Bounds, state: State) -> WindowOutOfOrder:
         return WindowOutOfOrder(
@@ -502,7 +525,7 @@ class DeltaAuditSink:
                 return commit_roots(tables.read(EVENTS, version=written).where(_within(job)))
 
     def _alone(self, name: str, job: _Job, written: int) -> None:
-        """That commit has brought all that the table has of the window: what the next step reads is this runner's own."""
+        """That commit has brought all that the table has of the window: the next step reads rows of no other commit."""
         if not self._held().read(name, version=written - 1).where(_within(job)).isEmpty():
             raise self._not_ours(job.bounds)
 

@@ -20,8 +20,8 @@ def optimize(
 ) -> None:
     """Write the trails' files anew in the order of the key, so that the history of a record reads few of them.
 
-    The rows and their hashes stay what they are, and a runner may be at work. It reads and writes all values of a trail;
-    the files of before go with VACUUM.
+    The rows and their hashes stay what they are. It reads and writes all of a trail; the files of before go with VACUUM. A
+    runner may be at work, except where storage.commits promises a single writer: then one waits for the other.
     """
     output = Output("audit optimize", as_json, debug)
     project = loaded(config)

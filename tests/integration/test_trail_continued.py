@@ -21,6 +21,7 @@ from audit.checkpoint import Signer
 from audit.errors import ForkedTrail
 from audit.tables import EVENTS, LEDGER, PAYLOAD, TrailTables
 from audit.trail import NamedAnchor
+from audit.tree import EMPTY_ROOT
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import TableReplaced, TargetNotReady, VerificationError, WindowOutOfOrder
 from cdf.testing import SampleTable, insert
@@ -80,7 +81,7 @@ def case(original: Case, tmp_path: Path) -> Case:
 
 
 MADE_UP: dict[str, dict[str, Any]] = {
-    "commit": {"kind": "commit", "version": 6, "rows": 0, "counts": {}},
+    "commit": {"kind": "commit", "version": 6, "rows": 0, "rows_root": EMPTY_ROOT.hex(), "counts": {}},
     "removal": {
         "kind": "removal",
         "removed": {"5": [[0, 1]]},
@@ -97,6 +98,7 @@ def test_a_record_that_somebody_has_made_up(case: Case, kind: str) -> None:
     def edit(rows: pa.Table) -> pa.Table:
         (last,) = rows.to_pylist()
         record = {**json.loads(last["record"]), **MADE_UP[kind]}
+        del record["columns"]
         copies = {"kind": kind, "version": record["version"] if kind == "commit" else None, "events": 0}
         made = {**last, **copies, "sequence": 1, "record": json.dumps(record), "chunk_roots": b""}
         return chained(pa.Table.from_pylist([last, made], schema=rows.schema))
@@ -108,6 +110,9 @@ def test_a_record_that_somebody_has_made_up(case: Case, kind: str) -> None:
     with pytest.raises(ForkedTrail):
         case.sink().trail.checkpoint()
     assert (case.sealed(), case.tables.read(PAYLOAD).count()) == (1, 4)
+    found, _ = case.sink().trail.verify()
+    assert ("not_signed", LEDGER) in [(one.kind, one.table) for one in found.findings]
+    assert kind == "removal" or len(found.findings) == 1
 
     assert case.sink().trail.checkpoint(accept=True).records == 2
     case.opens()
@@ -178,6 +183,20 @@ def test_a_ledger_that_is_restored_under_a_runner(case: Case) -> None:
         sink.apply(case.orders.window(7, [insert(row(8, "h"))]))
     sink.close()
     assert case.tables.read(LEDGER).count() == 1
+
+
+def test_a_ledger_that_was_taken_back_costs_no_value(case: Case) -> None:
+    """Its end is one that the key's holder has left, and what comes after it would be rest that a run takes away."""
+    before = {name: case.tables.log(name).latest() for name in (LEDGER, EVENTS)}
+    sink = case.sink()
+    sink.open(case.orders.source())
+    sink.apply(case.orders.window(6, [insert(row(7, "g"))]))
+    sink.close()
+    for name, version in before.items():
+        case.spark.sql(f"restore table delta.`{case.folder / 'trail' / name}` to version as of {version}")
+    with pytest.raises(ForkedTrail):
+        case.opens()
+    assert (case.sealed(), case.tables.read(PAYLOAD).count()) == (2, 5)
 
 
 @pytest.mark.parametrize("name", [PAYLOAD, EVENTS])
