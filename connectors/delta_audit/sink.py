@@ -180,21 +180,24 @@ class DeltaAuditSink:
     # ── inspect, open, close ─────────────────────────────────────────────────────────────────────────────────────
 
     def inspect(self, source: Source) -> Inspection:
-        return replace(self._inspected(source), warnings=self._unproven())
-
-    def _inspected(self, source: Source) -> Inspection:
-        problems = []
         if self._has_spark():
             tables = TrailTables(self._spark, self.path)
             with self._errors("looking at the trail"):
                 position, begun = _position(read_state(tables)), tables.exist()
+        else:  # whoever asks before anything runs
+            position = self.position()
+            begun = position.version is not None
+        ddl = () if begun else (f"create the trail at {self.path}",)
+        return Inspection(position, tuple(self._problems(source)), ddl, warnings=self._unproven())
+
+    def _problems(self, source: Source) -> list[str]:
+        """Why the table cannot be kept here."""
+        problems = []
+        if self._has_spark():
             try:
                 require_writer(self._spark, self.path)
             except ConfigError as error:
                 problems.append(f"{error.message}: {error.hint}")
-        else:  # whoever asks before anything runs
-            position = self.position()
-            begun = position.version is not None
         problems += [
             f"column {path} has no canonical form that could be hashed: leave it out of the source"
             for path in unsupported(source.schema)
@@ -203,8 +206,7 @@ class DeltaAuditSink:
             f"the field {path} has a name that files cannot have without column mapping, which a trail has not"
             for path in unwritable(source.schema)
         ]
-        ddl = () if begun else (f"create the trail at {self.path}",)
-        return Inspection(position, tuple(problems), ddl)
+        return problems
 
     def _unproven(self) -> tuple[str, ...]:
         """Why this trail proves less than it could."""
@@ -222,12 +224,11 @@ class DeltaAuditSink:
 
     def open(self, source: Source) -> Position:
         self.close()
-        found = self._inspected(source)
-        if found.problems:
+        if problems := self._problems(source):
             raise TargetNotReady(
-                f"the trail at {self.path} cannot take this table: " + "; ".join(found.problems),
+                f"the trail at {self.path} cannot take this table: " + "; ".join(problems),
                 hint="`deltarelay plan` shows this list without starting a run",
-                problems=list(found.problems),
+                problems=problems,
             )
         try:
             with self._errors("opening the trail"):

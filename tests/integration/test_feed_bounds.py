@@ -16,6 +16,8 @@ from cdf import ChangeFeed
 from cdf.errors import CdfError, ConfigError, VersionNotFound, VersionsExpired
 from tests.integration.delta_table import AGES, Table, changes, setting, versions
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 CHANGES = {
     0: [],
     1: [(1, "insert", 1, "a")],

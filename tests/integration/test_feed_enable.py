@@ -14,6 +14,8 @@ from cdf.errors import ConfigError, SourceError, TableNotFound
 from cdf.source import SESSION_DEFAULT
 from tests.integration.delta_table import Table, changes, versions
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 COLUMNS = StructType().add("id", "long").add("v", "string")
 
 

@@ -13,6 +13,8 @@ from cdf.errors import VersionsExpired
 from cdf.testing import MemorySink
 from tests.integration.delta_table import Table, inserted, versions
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 HOUR = dt.timedelta(hours=1)
 
 

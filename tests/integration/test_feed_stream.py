@@ -14,6 +14,8 @@ from cdf import ChangeFeed
 from cdf.errors import ConfigError, FeedNotEnabled, VersionNotFound
 from tests.integration.delta_table import AGES, Table, changes, drained
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 TIMES = {version: dt.datetime(2026, 1, 5, 10, version, tzinfo=dt.UTC) for version in range(5)}
 CHANGES = [
     (1, "insert", 1, "a"),

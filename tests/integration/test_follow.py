@@ -37,6 +37,8 @@ from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table, inserted, setting
 from tests.integration.postgres_case import position, sink_of
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 PATIENCE_SECONDS = 240.0
 
 

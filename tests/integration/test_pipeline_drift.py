@@ -10,6 +10,8 @@ from cdf.errors import FeedNotEnabled, SchemaDrift
 from cdf.testing import MemorySink
 from tests.integration.delta_table import Table
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 MAPPED = {"columnMapping.mode": "name"}
 OVERWRITE = "overwrite with another schema"
 

@@ -9,6 +9,8 @@ from cdf import ChangeFeed, Limits, Pipeline
 from cdf.testing import MemorySink
 from tests.integration.delta_table import Table
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 
 @pytest.fixture(scope="module")
 def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Table:

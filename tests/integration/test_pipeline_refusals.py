@@ -15,6 +15,8 @@ from cdf.testing import MemorySink
 from cdf.window import Window
 from tests.integration.delta_table import Table
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 
 def empty(sink: MemorySink) -> bool:
     return sink.store.contents.position.version is None and sink.store.read_rows() == []

@@ -15,6 +15,8 @@ from cdf.errors import CdfError, ConfigError, FeedNotEnabled, VersionNotFound
 from cdf.testing import MemorySink
 from tests.integration.delta_table import AGES, Table
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 
 def at(minute: float) -> dt.datetime:
     return dt.datetime(2026, 1, 5, 10, tzinfo=dt.UTC) + dt.timedelta(minutes=minute)

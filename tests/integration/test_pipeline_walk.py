@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from cdf import Applied, ChangeFeed, Limits, Pipeline, Position, Snapshot, Source, Step
 from cdf.testing import MemorySink
 from tests.integration.delta_table import Table
+
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 def run(pipeline: Pipeline, **options: Any) -> list[tuple[str, int, int]]:

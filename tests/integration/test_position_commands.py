@@ -24,6 +24,8 @@ from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.postgres_case import names, opened, people, position, sink_of
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 CHANGES = (
     "insert into {t} values (1, 'a'), (2, 'b')",
     "update {t} set name = 'aa' where id = 1",

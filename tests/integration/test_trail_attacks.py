@@ -24,6 +24,8 @@ from tests.integration.delta_table import Table
 from tests.integration.intruder import forge_statistics, rewrite
 from tests.integration.trail_case import Trail, as_insert, event_of, put, run, sealed, where, write
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 
 class TestUpkeepIsNoFault:
     def test_as_it_was_written(self, whole_trail: Trail) -> None:

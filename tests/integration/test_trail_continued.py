@@ -31,6 +31,8 @@ from tests.integration.delta_table import Table
 from tests.integration.intruder import rewrite
 from tests.integration.trail_case import chained
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 KEY = Signer.generate("trail.example.org/continued")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from audit.layout import lay_out
@@ -14,6 +15,8 @@ from audit.verify import verify_trail
 from cdf import ChangeFeed, Limits, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table
+
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 NAMED = "`the id` long not null, `a.b` string not null, gone boolean, v string"
 

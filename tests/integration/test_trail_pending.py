@@ -29,6 +29,8 @@ from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table
 from tests.integration.intruder import rewrite
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 
 class Died(BaseException):
     """The process is gone: nothing more is written or given back."""

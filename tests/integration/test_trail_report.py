@@ -26,6 +26,8 @@ from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table, setting
 from tests.integration.intruder import rewrite
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 KEY = Signer.generate("trail.example.org/report")
 CANARY = "canary-4711"
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"

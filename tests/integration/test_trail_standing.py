@@ -15,6 +15,8 @@ from cdf.sink import Position
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 
 def test_the_position_from_the_log_alone(spark: SparkSession, tmp_path: Path) -> None:
     source, path = Table(spark, str(tmp_path / "source")), tmp_path / "trail"

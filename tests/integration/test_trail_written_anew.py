@@ -34,6 +34,7 @@ from tests.integration.intruder import rewrite
 from tests.integration.trail_case import KEY, Trail, as_insert, chained, event_of, put, run, sealed, where
 
 
+@pytest.mark.usefixtures("interpreted")
 class TestAllOfItWrittenAnew:
     """In its own place, and with every hash right: only what stands outside can tell."""
 
@@ -115,6 +116,7 @@ def lessened(whole_trail: Trail, tmp_path_factory: pytest.TempPathFactory) -> Tr
     return dataclasses.replace(whole_trail, path=path, checkpoint=sealed(whole_trail.spark, path))
 
 
+@pytest.mark.usefixtures("interpreted")
 class TestRemovals:
     """Values that a record names may be gone, and nothing else."""
 
@@ -193,6 +195,7 @@ class TestRemovals:
         assert trail.findings(Seen(lessened.checkpoint, "a safe", True)) == [("replaced", LEDGER, 6, None)]
 
 
+@pytest.mark.usefixtures("interpreted")
 class TestAnchors:
     """What one of them does keeps the others from nothing."""
 
