@@ -7,9 +7,9 @@ CdfError
 
 from __future__ import annotations
 
-from cdf.errors import CdfError
+from cdf.errors import CdfError, VerificationError, condition_of
 
-__all__ = ["AnchorUnavailable", "ForkedTrail"]
+__all__ = ["AnchorUnavailable", "ForkedTrail", "unreadable"]
 
 
 class ForkedTrail(CdfError):
@@ -19,3 +19,14 @@ class ForkedTrail(CdfError):
 class AnchorUnavailable(CdfError):
     code = "anchor_unavailable"
     transient = True
+
+
+def unreadable(path: str, error: Exception, what: str = "") -> VerificationError:
+    """For what a trail's tables have answered that a trail does not: somebody may have altered them."""
+    condition = condition_of(error)
+    why = condition or type(error).__name__
+    return VerificationError(
+        f"the trail at {path} cannot be read ({f'{what}; {why}' if what else why})",
+        hint="`deltarelay audit verify` tells what is altered or gone",
+        condition=condition,
+    )

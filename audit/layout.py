@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from audit.columns import Column
-from audit.tables import EVENTS, PAYLOAD, TABLES, TrailTables
+from audit.tables import EVENTS, PAYLOAD, TABLES, TrailTables, in_row
 from cdf.result import Result
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 __all__ = ["LaidOut", "lay_out"]
 
@@ -47,27 +44,23 @@ def lay_out(
     """
     from delta.tables import DeltaTable
 
-    plain, ordered = tables.spark.newSession(), tables.spark.newSession()
+    ordered = tables.spark.newSession()
     ordered.conf.set(f"{_OPTIMIZE}.maxFileSize", str(file_bytes))
     # A key column may have no statistics: of these it is not found sooner, and the others still are
     ordered.conf.set(f"{_OPTIMIZE}.zorder.checkStatsCollection.enabled", "false")
     places = [column.stored for column in columns if column.live and column.name in key]
-    order = {PAYLOAD: ["row.`" + place.replace("`", "``") + "`" for place in places], EVENTS: ["version"]}
+    order = {PAYLOAD: [in_row(place) for place in places], EVENTS: ["version"]}
     before, after = {}, {}
     for name in TABLES:
         if progress is not None:
             progress(name)
         before[name] = _files(tables, name)
         if by := order.get(name):
-            _done(DeltaTable.forPath(ordered, tables.location(name)).optimize().executeZOrderBy(by))
+            DeltaTable.forPath(ordered, tables.location(name)).optimize().executeZOrderBy(by)
         else:
-            _done(DeltaTable.forPath(plain, tables.location(name)).optimize().executeCompaction())
+            DeltaTable.forPath(tables.spark, tables.location(name)).optimize().executeCompaction()
         after[name] = _files(tables, name)
     return LaidOut(tables.path, before, after)
-
-
-def _done(metrics: DataFrame) -> None:
-    metrics.collect()
 
 
 def _files(tables: TrailTables, name: str) -> int:

@@ -145,18 +145,18 @@ def _columns(tables: TrailTables, sequence: int) -> tuple[Column, ...]:
 
 def record_at(tables: TrailTables, sequence: int) -> dict[str, Any]:
     """What the record with this number tells. LookupError, ValueError: there is none such."""
-    from pyspark.sql import functions as F
-
-    rows = tables.read(LEDGER).where(F.col("sequence") == sequence).select("record").collect()
-    told: dict[str, Any] = json.loads(rows[0]["record"])
-    return told
+    return _record(tables, "sequence", sequence)
 
 
 def record_of(tables: TrailTables, version: int) -> dict[str, Any]:
-    """What the record of this version of the source tells; LookupError, ValueError: there is none such."""
+    """What the record of this version of the source tells. LookupError, ValueError: there is none such."""
+    return _record(tables, "version", version)
+
+
+def _record(tables: TrailTables, column: str, value: int) -> dict[str, Any]:
     from pyspark.sql import functions as F
 
-    rows = tables.read(LEDGER).where(F.col("version") == version).select("record").collect()
+    rows = tables.read(LEDGER).where(F.col(column) == value).select("record").collect()
     told: dict[str, Any] = json.loads(rows[0]["record"])
     return told
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from audit.record import object_in
+
 __all__ = ["HIDING", "OPEN", "why_hiding"]
 
 HIDING: Mapping[str, Sequence[str]] = {
@@ -48,8 +50,4 @@ def why_hiding(operation: str | None, parameters: str | None) -> str | None:
 
 
 def _properties(parameters: str | None) -> str:
-    try:
-        said = json.loads(parameters or "{}")
-    except (ValueError, RecursionError):
-        return ""
-    return json.dumps(said.get("properties")) if isinstance(said, dict) else ""
+    return json.dumps(object_in(parameters).get("properties", ""))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from audit.columns import Column, from_json, kept, row_type
 from audit.digest import Sums, digests, sums_of
+from audit.errors import unreadable
 from audit.reconciled import Fault, Mismatch, NotCompared, Reason, Reconciled
 from audit.tables import EVENTS, LEDGER, PAYLOAD
 from cdf.change import CHANGE_TYPE, COMMIT_VERSION, INSERT
@@ -28,9 +29,7 @@ from cdf.errors import (
     SchemaDrift,
     SourceError,
     TableReplaced,
-    VerificationError,
     VersionsExpired,
-    condition_of,
 )
 from cdf.net import quoted
 from cdf.sink import Position
@@ -413,12 +412,7 @@ class _Comparison:
         except CdfError:
             raise
         except Exception as error:
-            condition = condition_of(error)
-            raise VerificationError(
-                f"the trail at {self.tables.path} cannot be read ({what}; {condition or type(error).__name__})",
-                hint="`deltarelay audit verify` tells what is altered or gone",
-                condition=condition,
-            ) from error
+            raise unreadable(self.tables.path, error, what) from error
 
     def _differs(self, version: int | None, fault: Fault, text: str) -> None:
         self.found.append(Mismatch(version, fault, text))

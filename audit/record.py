@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-__all__ = ["Json", "canonical_json", "cleaned_expression", "cleaned_parameters", "text_of", "told_in"]
+__all__ = ["Json", "canonical_json", "cleaned_expression", "cleaned_parameters", "object_in", "text_of", "told_in"]
 
 Clean: TypeAlias = Callable[[str], str]
 Json: TypeAlias = "bool | int | str | list[Json] | dict[str, Json] | None"
@@ -47,6 +47,15 @@ def _sorted(value: Any) -> Json:
     raise TypeError(f"{type(value).__name__} has no canonical form")
 
 
+def object_in(text: str | bytes | None) -> dict[str, Any]:
+    """What somebody may have written as a JSON object; empty where it is none."""
+    try:
+        said = json.loads(text or "{}")
+    except (TypeError, ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
 # ── userMetadata ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _TOLD = ("ticket", "purpose", "job", "run", "approver")
@@ -55,12 +64,7 @@ _TOLD_LENGTH = 200
 
 def told_in(user_metadata: str | None) -> dict[str, str]:
     """Who may know why: ticket, purpose, job, run and approver, as far as ``userMetadata`` is JSON and has them."""
-    try:
-        said = json.loads(user_metadata or "{}")
-    except (TypeError, ValueError, RecursionError):
-        return {}
-    if not isinstance(said, dict):
-        return {}
+    said = object_in(user_metadata)
     # A ticket's number is often written as a number
     told = {name: said.get(name) for name in _TOLD if type(said.get(name)) in (str, int)}
     return {name: _unicode(str(value))[:_TOLD_LENGTH] for name, value in told.items() if value != ""}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from audit.checkpoint import Signer
 from audit.errors import ForkedTrail
 from audit.proof import Checkpoint, ProofError, VerifierKey, leaf_hash, read_checkpoint, verify_note
+from audit.record import object_in
 from audit.tables import LEDGER
 from audit.tree import CompactRange
 from cdf.errors import VerificationError
@@ -55,7 +55,7 @@ def sealed(
     rows = tables.now(LEDGER).where(up_to).select("sequence", "record").orderBy("sequence")
     for row in rows.toLocalIterator():
         record = (row["record"] or "").encode()
-        said = _read(record)
+        said = object_in(record)
         if row["sequence"] != tree.size or said.get("previous") != previous.hex():
             raise forked(tables, tree.size)
         previous = leaf_hash(record)
@@ -68,15 +68,6 @@ def sealed(
     if (tree.size, previous) != (state.sequence, state.previous):
         raise forked(tables, tree.size)
     return signer.sign(Checkpoint(origin, tree.size, tree.root())), version
-
-
-def _read(record: bytes) -> dict[str, Any]:
-    """Empty where it is no record."""
-    try:
-        said = json.loads(record)
-    except (ValueError, RecursionError):
-        return {}
-    return said if isinstance(said, dict) else {}
 
 
 def forked(tables: TrailTables, size: int) -> ForkedTrail:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from audit.record import object_in
 from cdf.errors import SinkUnavailable
 from cdf.sink import Position
 
@@ -51,11 +52,7 @@ def standing(path: str, options: Mapping[str, str] | None = None) -> Position:
 
 def about(user_metadata: str | None) -> Mapping[str, Any]:
     """What a commit of ours tells beside its rows; empty where it is none of ours."""
-    try:
-        said = json.loads(user_metadata or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    return said if isinstance(said, dict) else {}
+    return object_in(user_metadata)
 
 
 def _read(ledger: Any) -> Position:

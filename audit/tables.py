@@ -52,6 +52,7 @@ __all__ = [
     "TABLES",
     "TrailTables",
     "about_of",
+    "in_row",
     "payload_of",
 ]
 
@@ -298,9 +299,8 @@ _OVERTAKEN = {
 def _properties(name: str, row: StructType, key: Sequence[str]) -> Mapping[str, str]:
     """Of a table that is made. Statistics are copies of values: only those that finding a version or a key needs."""
     found_by = [column for column in key if isinstance(row[column].dataType, _WITH_STATISTICS)]
-    quoted = (column.replace("`", "``") for column in found_by)
     statistics = {
-        PAYLOAD: ["version", *(f"row.`{column}`" for column in quoted)],
+        PAYLOAD: ["version", *map(in_row, found_by)],
         EVENTS: ["version", "index", "committed_at"],
         LEDGER: ["sequence", "version", "committed_at"],
     }
@@ -310,6 +310,11 @@ def _properties(name: str, row: StructType, key: Sequence[str]) -> Mapping[str, 
         "delta.appendOnly": "false" if name == PAYLOAD else "true",
         "delta.enableChangeDataFeed": "false",
     }
+
+
+def in_row(column: str) -> str:
+    """A column of the payload's row, as Delta's properties and statements name it."""
+    return "row.`" + column.replace("`", "``") + "`"
 
 
 def about_of(commit: Commit) -> Mapping[str, Any]:

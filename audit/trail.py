@@ -6,18 +6,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from audit.anchors import Missed
-from audit.columns import Column, row_type
+from audit.columns import Column, from_json, row_type
 from audit.encoding import encode_rows
 from audit.errors import ForkedTrail
 from audit.layout import LaidOut, lay_out
 from audit.lease import Lease
-from audit.ledger import State, by_records, left_by, read_state
+from audit.ledger import State, by_records, left_by, read_state, record_at, record_of
 from audit.proof import Proof, ProofError, VerifierKey, check, leaf_hash, read_checkpoint, read_note, verify_note
 from audit.rows import CHUNK
 from audit.seal import forked, sealed
@@ -115,10 +115,12 @@ class Trail:
         Somebody with a key that is trusted left it so, or an anchor has a checkpoint of just this. Raises ForkedTrail.
         Where no anchors are set nothing is asked: what is signed stands nowhere.
         """
-        if not self.anchors:
-            return
         missed: dict[str, CdfError] = {}
-        before = self._before(missed)
+        if self.anchors:
+            self._confirmed(state, self._before(missed), missed)
+
+    def _confirmed(self, state: State, before: Sequence[str], missed: Mapping[str, CdfError]) -> None:
+        """``before``: what the anchors have, but for those that ``missed`` tells of."""
         if any((self._size(note) or 0) > state.sequence for note in before):
             raise forked(self.there(), state.sequence)
         if left_by(self._keys, self.there(), state):
@@ -146,8 +148,8 @@ class Trail:
         before = self._before(missed)
         if state is None:
             state = by_records(tables)
-            if not accept:
-                self.confirm(state)
+            if self.anchors and not accept:
+                self._confirmed(state, before, missed)
         note, version = sealed(tables, signer, state, before=before, keys=self._keys)
         checkpoint = read_checkpoint(verify_note(note, [signer.verifier])[0])
         kept = []
@@ -356,22 +358,10 @@ class Trail:
 
     def columns(self, version: int | None = None) -> tuple[Column, ...]:
         """Where the payload keeps the values of each column; as of a version of the source, or now."""
-        import json
-
-        from pyspark.sql import functions as F
-
-        from audit.columns import from_json
-
         if version is None:
             return read_state(self.there()).columns
-        ledger = self.tables.read(LEDGER)
-        at = ledger.where(F.col("version") == version).select("record").collect()
-        told = json.loads(at[0]["record"])
-        if "columns" not in told:
-            told = json.loads(
-                ledger.where(F.col("sequence") == told["columns_at"]).select("record").collect()[0]["record"]
-            )
-        return from_json(told["columns"])
+        told = record_of(self.tables, version)
+        return from_json((told if "columns" in told else record_at(self.tables, told["columns_at"]))["columns"])
 
 
 def _tried(missed: dict[str, CdfError], named: NamedAnchor, ask: Callable[[NamedAnchor], Answer]) -> Answer | None:

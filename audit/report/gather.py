@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from audit.columns import from_json
 from audit.operations import why_hiding
 from audit.proof import ProofError, base64_text, read_checkpoint, read_note
+from audit.record import object_in
 from audit.report.facts import (
     Actor,
     Anchored,
@@ -161,7 +162,7 @@ class _Walk:
 
     def take(self, text: str | None) -> None:
         self.records += 1
-        record = _object(text)
+        record = object_in(text)
         if record.get("kind") == "removal":
             self._removal(record)
         elif type(record.get("version")) is int:
@@ -239,14 +240,6 @@ def _walked(tables: TrailTables, sizes: set[int]) -> _Walk:
     for row in tables.now(LEDGER).select("record", "sequence").orderBy("sequence").toLocalIterator():
         walk.take(row["record"])
     return walk
-
-
-def _object(text: str | None) -> Mapping[str, Any]:
-    try:
-        said = json.loads(text or "")
-    except (ValueError, RecursionError):
-        return {}
-    return said if isinstance(said, dict) else {}
 
 
 def _text(said: object) -> str | None:

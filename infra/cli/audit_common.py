@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cdf.errors import CdfError, ConfigError, TargetNotReady, VerificationError, condition_of
+from cdf.errors import CdfError, ConfigError, TargetNotReady
 from cdf.result import Result
 from infra.cli.context import chosen, spark_session
 from infra.cli.output import DIFFERENCE, DONE, FAILED, Output, in_our_words, overall
@@ -132,12 +132,9 @@ def reading(trail: Trail) -> Iterator[None]:
     except (CdfError, BrokenPipeError):
         raise
     except Exception as error:
-        condition = condition_of(error)
-        raise VerificationError(
-            f"the trail at {trail.path} cannot be read ({condition or type(error).__name__})",
-            hint="`deltarelay audit verify` tells what is altered or gone",
-            condition=condition,
-        ) from error
+        from audit.errors import unreadable
+
+        raise unreadable(trail.path, error) from error
 
 
 # ── verifying ────────────────────────────────────────────────────────────────────────────────────────────────────────
