@@ -278,8 +278,9 @@ def test_a_row_that_a_constraint_refuses_leaves_everything(spark: SparkSession, 
     table = people(spark)
     filled(pg, table)
     pg.query("alter table target add constraint short check (length(name) < 2)")
+    too_long = [A, person(2, "Persephone")]
     with pytest.raises(RowRejected, match="short") as found:
-        reloaded(pg, table, [A, person(2, "Persephone")])
+        reloaded(pg, table, too_long)
     assert "Persephone" not in tells(found.value)
     assert (names(pg), position(pg), left_of(pg, sink_of(pg))) == ({1: "a", 2: "b"}, 1, [])
 
