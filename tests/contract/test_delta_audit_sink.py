@@ -71,6 +71,7 @@ def harness(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         sink.close()
 
 
+@pytest.mark.usefixtures("interpreted")
 class TestTheTrail(SinkConformance):
     pass
 
