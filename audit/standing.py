@@ -11,7 +11,7 @@ from audit.record import object_in
 from cdf.errors import SinkUnavailable
 from cdf.sink import Position
 
-__all__ = ["LOOK_BACK", "NO_RECORDS", "about", "standing"]
+__all__ = ["LOOK_BACK", "NO_RECORDS", "standing"]
 
 NO_RECORDS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CREATE TABLE", "REORG"})
 """Operations on the ledger that neither add records nor take them away."""
@@ -34,7 +34,7 @@ def standing(path: str, options: Mapping[str, str] | None = None) -> Position:
             return Position(None)
         ledger = DeltaTable(location, storage_options=dict(options or {}))
         for commit in ledger.history(LOOK_BACK):
-            told = about(commit.get("userMetadata"))
+            told = object_in(commit.get("userMetadata"))
             if "state" in told:
                 return Position(told["state"]["version"], told["state"]["table_id"])
             if "opened" not in told and commit.get("operation") not in NO_RECORDS:
@@ -48,11 +48,6 @@ def standing(path: str, options: Mapping[str, str] | None = None) -> Position:
             hint="is its storage there, and may this user read it?",
             target=path,
         ) from error
-
-
-def about(user_metadata: str | None) -> Mapping[str, Any]:
-    """What a commit of ours tells beside its rows; empty where it is none of ours."""
-    return object_in(user_metadata)
 
 
 def _read(ledger: Any) -> Position:

@@ -31,7 +31,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from audit.standing import NO_RECORDS, about
+from audit.record import object_in
+from audit.standing import NO_RECORDS
 from cdf.errors import Fenced, TableNotFound, TargetNotReady, condition_of
 from cdf.log import TableLog
 
@@ -319,7 +320,7 @@ def in_row(column: str) -> str:
 
 def about_of(commit: Commit) -> Mapping[str, Any]:
     """What ``append`` was told about the commit; empty where it is none of ours."""
-    return about(commit.user_metadata)
+    return object_in(commit.user_metadata)
 
 
 def fenced(path: str) -> Fenced:
