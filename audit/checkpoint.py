@@ -86,8 +86,19 @@ class Signer:
         text = f"{checkpoint.origin}\n{checkpoint.size}\n{base64_text(checkpoint.root)}\n"
         if read_checkpoint(text) != checkpoint:
             raise ValueError(f"no checkpoint can have the origin {checkpoint.origin!r}")
-        signature = self.verifier.id + self._key().sign(text.encode())
+        signature = self.verifier.id + self.sign_bytes(text.encode())
         return f"{text}\n\u2014 {self.name} {base64_text(signature)}\n"
+
+    def sign_bytes(self, data: bytes) -> bytes:
+        """A bare signature. What is signed begins with what it is, so that it can never be taken for anything else."""
+        return self._key().sign(data)
+
+    def derive(self, purpose: bytes) -> bytes:
+        """32 bytes for something else than signing, which tell nothing of the key and nothing of each other."""
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+        return HKDF(algorithm=SHA256(), length=32, salt=None, info=purpose).derive(self._seed)
 
     def _key(self) -> Ed25519PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(self._seed)

@@ -101,6 +101,12 @@ class VerifierKey:
     def id(self) -> bytes:
         return sha256(self.name.encode() + b"\n\x01" + self.public).digest()[:4]
 
+    def verify(self, data: bytes, signature: bytes) -> None:
+        try:
+            Ed25519PublicKey.from_public_bytes(self.public).verify(signature, data)
+        except InvalidSignature:
+            raise ProofError("signature", f"the signature of {_shown(self.name)} is false") from None
+
     def __str__(self) -> str:
         return "+".join((self.name, self.id.hex(), base64_text(b"\x01" + self.public)))
 
@@ -127,14 +133,11 @@ def read_note(note: str) -> tuple[str, list[tuple[str, bytes, bytes]]]:
 def verify_note(note: str, keys: Iterable[VerifierKey]) -> tuple[str, tuple[str, ...]]:
     """The signed text and the names of those of ``keys`` that signed it: at least one. Other signatures are passed over."""
     text, signatures = read_note(note)
-    known = {(key.name, key.id): Ed25519PublicKey.from_public_bytes(key.public) for key in keys}
+    known = {(key.name, key.id): key for key in keys}
     signers = []
     for name, number, signature in signatures:
         if (name, number) in known:
-            try:
-                known[name, number].verify(signature, text.encode())
-            except InvalidSignature:
-                raise ProofError("signature", f"the signature of {_shown(name)} is false") from None
+            known[name, number].verify(text.encode(), signature)
             signers.append(name)
     if not signers:
         raise ProofError("signature", "the checkpoint is not signed by this key")

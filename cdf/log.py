@@ -218,6 +218,22 @@ class TableLog:
         found = self._snapshot().transactions().get(application)
         return int(found.get()) if found.isDefined() else None
 
+    def checkpoint(self) -> None:
+        """Write one of the latest version."""
+        self._delta.checkpoint(self._snapshot(), self._jvm.scala.Option.empty())
+
+    def clean_up(self, *, at_once: bool = False) -> None:
+        """Remove commit files and checkpoints that are older than the log's retention, up to a checkpoint as old as that.
+
+        Delta does so at its own checkpoints, by whole days; here by minutes. ``at_once``: whatever their age, up to the
+        newest checkpoint.
+        """
+        jvm = self._jvm
+        none, minute = jvm.scala.Option.empty(), jvm.org.apache.spark.sql.delta.TruncationGranularity.MINUTE()
+        # Of the last minute too. Py4J makes a long, which Delta wants, only of what does not fit into an integer
+        retention = jvm.scala.Some(-(2**31) - 1) if at_once else none
+        self._delta.cleanUpExpiredLogs(self._snapshot(), none, retention, minute)
+
     def _snapshot_at(self, version: int) -> Any:
         try:
             with self._readable():

@@ -20,7 +20,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from cdf.change import METADATA_COLUMNS
+from cdf.change import CHANGE_TYPE, INSERT, METADATA_COLUMNS, UPDATE_POSTIMAGE
 from cdf.counted import counted
 from cdf.errors import (
     CdfError,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from cdf.guard import Guard
     from cdf.schema import SchemaChange
     from cdf.source import ChangeFeed
 
@@ -62,7 +63,8 @@ class Pipeline:
     ``key`` names the columns that identify a row. ``start`` says where an empty target begins: ``"snapshot"`` (the latest
     version), ``"earliest"``, a version, or a time with a zone. A sink that holds state is loaded with the snapshot at that
     version and takes the feed from the next one on; a sink that holds history takes the feed from that version on
-    (``"snapshot"``: a baseline first). Once the sink has a position, ``start`` is not looked at any more.
+    (``"snapshot"``: a baseline first). Once the sink has a position, ``start`` is not looked at any more. ``guard`` looks
+    at the rows of each step before the sink gets them.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Pipeline:
         start: str | int | dt.datetime = "snapshot",
         name: str | None = None,
         limits: Limits | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.feed = feed
         self.sink = sink
@@ -81,6 +84,7 @@ class Pipeline:
         self.start = start
         self.name = name or feed.table
         self.limits = limits or Limits()
+        self.guard = guard
         self.retries = 0
         """How often whoever runs it has tried in vain what is to be done now: for the sink's history."""
         self._at_work = threading.Lock()
@@ -139,8 +143,8 @@ class Pipeline:
             yield step
         windows = map(through, self.windows(position, last)) if through else self.windows(position, last)
         for window, announce in _with_next(windows):
-            # Who wants each window passed through wants it in its turn
-            if through is None and isinstance(self.sink, Foreseeing):
+            # Who wants each window passed through wants it in its turn; so does who may object to it
+            if through is None and self.guard is None and isinstance(self.sink, Foreseeing):
                 announce(self.sink.announce)
             yield Step("window", window.first, window.last, last, self.apply(window))
 
@@ -193,6 +197,7 @@ class Pipeline:
         if version < last:
             # A copy whose history cannot be followed would be a target that no run can bring further
             self.check_ahead(version + 1, last)
+        self.check_rows(snapshot)
         try:
             applied = self.sink.load(snapshot)
         except CdfError:
@@ -203,12 +208,36 @@ class Pipeline:
 
     def apply(self, window: Window) -> Applied:
         """Hand one window to the open sink; whatever goes wrong comes out as a CdfError."""
+        self.check_rows(window)
         try:
             return self.sink.apply(window)
         except CdfError:
             raise
         except Exception as error:
             raise window.failure(error) from error
+
+    def check_rows(self, step: Window | Snapshot) -> None:
+        """Let the guard object to what the step would put into the target."""
+        if self.guard is None or (isinstance(step, Window) and not step.has_changes):
+            return
+        first = step.first if isinstance(step, Window) else step.version
+        last = step.last if isinstance(step, Window) else step.version
+        try:
+            rows = step.read()
+            if isinstance(step, Window):
+                rows = rows.where(rows[CHANGE_TYPE].isin(INSERT, UPDATE_POSTIMAGE))
+            self.guard.check(
+                rows,
+                table=self.feed.table,
+                pipeline=self.name,
+                first=first,
+                last=last,
+                now=lambda: read_snapshot(self.feed, self.feed.log.latest()),
+            )
+        except CdfError:
+            raise
+        except Exception as error:
+            raise step.failure(error) from error
 
     def inspect(self, last: int) -> Inspection:
         """Check session, feed and key, then let the sink look at its target for the schema at ``last``."""

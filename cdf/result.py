@@ -12,13 +12,15 @@ __all__ = ["Result", "plain"]
 
 
 def plain(value: Any) -> Any:
-    """The value in JSON's terms: ISO-8601 times in UTC, dataclasses as objects."""
+    """The value in JSON's terms: ISO-8601 dates, times in UTC, dataclasses as objects."""
     if isinstance(value, Result):
         return value.to_dict()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, dt.datetime):
         return value.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, dt.date):
+        return value.isoformat()
     if isinstance(value, dt.timedelta):
         return value.total_seconds()
     if isinstance(value, Mapping):

@@ -75,6 +75,13 @@ class ChangeFeed:
     def __repr__(self) -> str:
         return f"ChangeFeed({self.table!r})"
 
+    def partitioned(self) -> bool:
+        """Whether its folders are named by values."""
+        from delta.tables import DeltaTable
+
+        detail = DeltaTable.forPath(self.spark, self.location).detail().select("partitionColumns").first()
+        return bool(detail and detail["partitionColumns"])
+
     # ── turning the feed on ──────────────────────────────────────────────────────────────────────────────────────
 
     @staticmethod

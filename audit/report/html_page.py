@@ -7,11 +7,14 @@ from html import escape
 from audit.report.document import Block, Code, Document, Facts, Items, Section, Table, Text, document, shown
 from audit.report.facts import Report
 
-__all__ = ["as_html"]
+__all__ = ["as_html", "page_of"]
 
 
 def as_html(report: Report) -> str:
-    page = document(report)
+    return page_of(document(report))
+
+
+def page_of(page: Document) -> str:
     sections = "".join(_section(number, one) for number, one in enumerate(page.sections, 1))
     contents = "".join(
         f'<li><a href="#s{number}">{_text(one.title)}</a></li>' for number, one in enumerate(page.sections, 1)

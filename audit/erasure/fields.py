@@ -1,0 +1,190 @@
+"""One request from the fields of a line or an entry, and what can be wrong with them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from audit.erasure.model import Request, Subject, normalised
+from cdf.errors import ConfigError
+
+__all__ = ["FIELDS", "PREFIX", "Entry", "Faults", "Record"]
+
+FIELDS = ("id", "subject", "received", "due", "legal_basis", "requester", "approver")
+PREFIX = "identifiers."
+"""In front of an identifier that has the name of one of FIELDS, and allowed before any."""
+
+_BASIS = "GDPR Art. 17"
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,40}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_LISTED = 50
+_SHORT = 4
+"""An identifier of fewer characters is looked for as a whole word: `7` is in every second id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A line or an entry. ``values`` has what is not empty."""
+
+    kind: Literal["line", "entry"]
+    number: int
+    values: dict[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def place(self) -> str:
+        return f"{self.kind} {self.number}"
+
+
+@dataclass
+class Faults:
+    """Of one file, told at once. No message has a value in it."""
+
+    file: str
+    found: list[tuple[int, dict[str, str | None]]] = field(default_factory=list)
+
+    def add(self, record: Record | None, name: str | None, message: str) -> None:
+        told = {"place": record.place if record else None, "field": name, "message": message}
+        self.found.append((record.number if record else 0, told))
+
+    def unknown(self, record: Record, name: str, known: Sequence[str], what: str) -> None:
+        """A name that does not look like one is not shown: it may be a value that lost its place."""
+        if not _NAME.fullmatch(name):
+            self.add(record, None, f"{what} has a name that is not known; known here: {', '.join(known)}")
+            return
+        near = difflib.get_close_matches(name.lower(), known, n=1)
+        self.add(
+            record,
+            name,
+            "is not known" + (f"; did you mean `{near[0]}`?" if near else f"; known here: {', '.join(known)}"),
+        )
+
+    def raise_if_any(self) -> None:
+        if not self.found:
+            return
+        problems = [one for _, one in sorted(self.found, key=lambda one: one[0])]
+        lines = [
+            ": ".join(part for part in (self.file, one["place"], one["field"], one["message"]) if part)
+            for one in problems
+        ]
+        shown = [*lines[:_LISTED], *([f"... and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else [])]
+        if len(lines) > 1:
+            shown.insert(0, f"{len(lines)} problems in {self.file}")
+        raise ConfigError("\n".join(shown), hint="no request of the file was taken in", problems=problems)
+
+
+@dataclass
+class Entry:
+    """The checks of one record. Each field is checked even where others have faults."""
+
+    record: Record
+    subjects: Mapping[str, Subject]
+    faults: Faults
+    today: dt.date
+    due: Callable[[dt.date], dt.date]
+
+    def request(self) -> Request | None:
+        before = len(self.faults.found)
+        for name, value in self.record.values.items():
+            if _CONTROL.search(value):
+                self.add(name, "holds a control character, such as a line break")
+        subject = self.subject()
+        identifiers = self.identifiers(subject) if subject is not None else {}
+        id = self.id()
+        received = self.day("received", self.today)
+        due = self.day("due", received and self.due(received))
+        if received is not None and due is not None and due < received:
+            self.add("due", "is before `received`")
+        legal_basis, requester = self.get("legal_basis") or _BASIS, self.get("requester")
+        if not requester:
+            self.add("requester", "is missing: who has taken the request in")
+        if subject is not None:
+            self.check_silence(identifiers, subject)
+        if subject is None or received is None or due is None or len(self.faults.found) > before:
+            return None
+        approver = self.get("approver") or None
+        return Request(id, subject.name, identifiers, received, due, legal_basis, requester, approver)
+
+    def get(self, name: str) -> str:
+        return self.record.values.get(name, "").strip()
+
+    def add(self, name: str, message: str) -> None:
+        self.faults.add(self.record, name, message)
+
+    def id(self) -> str:
+        id = self.get("id")
+        if not id:
+            self.add("id", "is missing")
+        elif not _ID.fullmatch(id):
+            self.add("id", "may have letters, digits, dots, dashes and underscores, up to 64 of them")
+        return id
+
+    def subject(self) -> Subject | None:
+        name = self.get("subject")
+        if not name and len(self.subjects) == 1:
+            return next(iter(self.subjects.values()))
+        if name not in self.subjects:
+            what = "is not configured" if name else "is missing"
+            self.add("subject", f"{what}; known here: {', '.join(self.subjects) or 'none'}")
+            return None
+        return self.subjects[name]
+
+    def identifiers(self, subject: Subject) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for written, value in self.record.values.items():
+            if written in FIELDS:
+                continue
+            name = written.removeprefix(PREFIX) if written.startswith(PREFIX) else written
+            if not value.strip():
+                continue
+            if name not in subject.identifiers:
+                known = ", ".join(subject.identifiers)
+                self.add(written, f"is no identifier of the subject `{subject.name}`, which has {known}")
+            elif name in found:
+                self.add(written, "stands here twice")
+            else:
+                found[name] = value
+        if not found and not any(name not in FIELDS and value.strip() for name, value in self.record.values.items()):
+            self.faults.add(self.record, None, f"names nobody: give {' or '.join(subject.identifiers)}")
+        return found
+
+    def day(self, name: str, default: dt.date | None) -> dt.date | None:
+        text = self.get(name)
+        if not text:
+            return default
+        try:
+            if _DAY.fullmatch(text):
+                return dt.date.fromisoformat(text)
+        except ValueError:
+            pass  # such as 2026-02-30
+        self.add(name, "must be a date such as 2026-01-31")
+        return None
+
+    def check_silence(self, identifiers: Mapping[str, str], subject: Subject) -> None:
+        """Ids go into logs and commits, the rest into the certificate: the person may stand in none of them."""
+        values = {
+            normalised(value, subject.identifiers[name]).strip().casefold() for name, value in identifiers.items()
+        }
+        # what is before the @ of an address is a person too; an id cannot have the @ itself
+        locals_ = {local for local, at, _ in (value.partition("@") for value in values) if at and local}
+        looked_for = {
+            "id": values | locals_,
+            "legal_basis": {value for value in values if not value.isdecimal()},  # "Art. 17" is not the customer 17
+            "requester": values,
+            "approver": values,
+        }
+        for name, those in looked_for.items():
+            text = self.get(name).casefold()
+            if any(_stands_in(value, text) for value in those):
+                self.add(name, "holds an identifier of the request, and this field is shown to others")
+
+
+def _stands_in(value: str, text: str) -> bool:
+    if len(value) >= _SHORT:
+        return value in text
+    return re.search(rf"(?<![^\W_]){re.escape(value)}(?![^\W_])", text) is not None

@@ -1,0 +1,71 @@
+"""Why something is still where it is, and how a place is shown that holds a value itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from audit.erasure.places import Find
+
+if TYPE_CHECKING:
+    from audit.erasure.needles import Needles
+
+__all__ = ["REASONS", "Gathered", "masked"]
+
+REASONS: Mapping[str, str] = {
+    "current file": "a file that the table has now holds it: a row, or one that a deletion vector only hides",
+    "dropped column": "the table has no such column any more, and its files still do: REORG … PURGE takes it away",
+    "former file": "a file that the table has no more, kept for time travel: VACUUM removes it once its retention is over",
+    "change file": "the change feed's own copy of a changed row: VACUUM removes it once its retention is over",
+    "aborted write": "a file that no commit has: a full VACUUM removes it, never a lite one",
+    "log entry": "the table's log tells it, in a predicate, a property or a comment: goes with the log's retention",
+    "statistics": "least or greatest value of a column, in the table's log: goes with the log's retention",
+    "partition name": "a folder is named by it",
+    "checkpoint": "a checkpoint of the table's log: goes with the log's retention",
+    "checksum": "a checksum file of the table's log: goes with the log's retention",
+    "compacted log": "several entries of the table's log in one file, which Delta's own clean-up passes over",
+    "temporary copy": "a copy that a writer has left behind",
+    "other file": "no file of Delta's",
+    "current row": "the target has the row",
+    "soft-deleted row": "the target keeps the row and marks it as deleted",
+    "dead letter": "a row that could not be stored and was set aside",
+    "staging": "a row on its way into a target",
+    "planner statistics": "PostgreSQL's sample of the column",
+    "dead tuple": "a row that PostgreSQL has deleted and not yet overwritten",
+    "record": "a record of a topic",
+    "tombstone key": "the key of the record that deletes it",
+    "removed": "values of a trail that are removed, in files that are still kept",
+}
+
+
+class Gathered:
+    """Finds, one for each place, reason, request and spelling."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, str, dt.date | None, str, str]] = Counter()
+
+    def add(self, place: str, reason: str, found: Mapping[tuple[str, str], int], *, clears_on: dt.date | None) -> None:
+        assert reason in REASONS, reason
+        for (request, spelling), count in found.items():
+            self._counts[place, reason, clears_on, request, spelling] += count
+
+    def finds(self) -> tuple[Find, ...]:
+        ordered = sorted(self._counts.items(), key=lambda one: (one[0][3], one[0][0], one[0][1], one[0][4]))
+        return tuple(
+            Find(request, place, reason, spelling, count, clears_on)
+            for (place, reason, clears_on, request, spelling), count in ordered
+        )
+
+
+def masked(place: str, needles: Needles) -> str:
+    """A path up to the first part of it that holds a value."""
+    shown: list[str] = []
+    for part in place.split("/"):
+        name, equals, value = part.partition("=")
+        if next(needles.find(part.encode()), None) or (equals and needles.cell(name, value)):
+            shown.append(f"{name}=…" if equals else "…")
+            break
+        shown.append(part)
+    return "/".join(shown)

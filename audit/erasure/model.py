@@ -1,0 +1,112 @@
+"""The values that an erasure is about: whose data, in which tables, what may not go yet.
+
+Subject   has identifiers, each with a spelling      PersonalTable   has rows of a subject, by a column or a link
+Request   names one person by identifiers            Hold            keeps a table's rows until a date
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+__all__ = [
+    "STATES",
+    "Hold",
+    "Link",
+    "OnErase",
+    "PersonalTable",
+    "Request",
+    "Spelling",
+    "State",
+    "Subject",
+    "normalised",
+]
+
+Spelling: TypeAlias = Literal["exact", "email"]
+"""How two values of an identifier are compared: as they are, or without surrounding blanks and case."""
+OnErase: TypeAlias = Literal["delete", "nullify"]
+State: TypeAlias = Literal[
+    "received",
+    "resolved",
+    "approved",
+    "deleted",
+    "propagated",
+    "purged",
+    "verified",
+    "certified",
+    "held",
+    "partial",
+    "failed",
+]
+STATES: tuple[State, ...] = (
+    "received",
+    "resolved",
+    "approved",
+    "deleted",
+    "propagated",
+    "purged",
+    "verified",
+    "certified",
+)
+"""In the order in which a request goes through them; ``held``, ``partial`` and ``failed`` are ends of another kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A kind of person, such as a customer."""
+
+    name: str
+    identifiers: Mapping[str, Spelling]
+    """By the name that requests use. A column of that name in a table with a ``path`` of its own holds its values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """``column -> table.other``: the rows whose ``column`` is in ``other`` of the rows that are caught in ``table``."""
+
+    column: str
+    table: str
+    other: str
+
+
+@dataclass(frozen=True, slots=True)
+class PersonalTable:
+    """A Delta table with rows of a subject."""
+
+    table: str
+    subject: str
+    path: str | Link
+    """A column that holds the identifier of that name, or the way to it through another table."""
+    personal: tuple[str, ...] = ()
+    """Columns with personal data; ``nullify`` empties these."""
+    on_erase: OnErase = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Rows of ``table`` may not go before ``until``."""
+
+    table: str
+    until: dt.date
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One person who is to be erased. Its ``repr`` shows no identifier: nothing that is logged may."""
+
+    id: str
+    subject: str
+    identifiers: Mapping[str, str] = field(repr=False)
+    received: dt.date
+    due: dt.date
+    legal_basis: str
+    requester: str
+    approver: str | None = None
+
+
+def normalised(value: str, spelling: Spelling) -> str:
+    """The form in which two values of an identifier are compared; ``audit.erasure.resolve`` has the same in Spark SQL."""
+    return value.strip().lower() if spelling == "email" else value

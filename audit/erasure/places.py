@@ -1,0 +1,127 @@
+"""What every place that holds copies of a table's rows does when a person is erased: a sink is ``Erasable``.
+
+The run calls it in this order, each call after every sink of every touched table has passed the erasing commits::
+
+    erase  →  purge (again and again, until nothing waits)  →  scan
+
+Each may be called again after a crash and then changes nothing. None carries a row's value out: results are counts, places
+and dates.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from audit.erasure.model import OnErase
+from cdf.result import Result
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from audit.erasure.needles import Needles
+
+__all__ = ["Checked", "Erasable", "Erasing", "Find", "Purged", "Scanned", "Unseen"]
+
+
+@dataclass(frozen=True, slots=True)
+class Erasing:
+    """What one run erases from one source table, as a sink of that table is told."""
+
+    run: str
+    requests: tuple[str, ...]
+    """Ids: all that may be written down anywhere."""
+    table: str
+    versions: tuple[int, ...]
+    """The commits of the source that erased, ascending; none where the source held no row any more."""
+    key: tuple[str, ...]
+    """The source's key columns, in the pipeline's order."""
+    on_erase: OnErase
+    personal: tuple[str, ...]
+    keys: Callable[[], DataFrame] = field(repr=False)
+    """The distinct keys of all rows that were erased, with the columns ``key`` as the source has them. Values are data:
+    they go to the target as data, never as text of a statement."""
+    catch: Callable[[DataFrame], DataFrame] = field(repr=False)
+    """Of a frame with the source's columns (others pass through) the rows that are the subjects', by what they hold or by
+    their key: also those that the source lost long ago."""
+    needles: Needles = field(repr=False)
+    immediately: bool = False
+    """Purge without waiting for retentions of the target's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Purged(Result):
+    """What one call of ``purge`` came to. It is done once ``waits_until`` is None."""
+
+    done: Mapping[str, int] = field(default_factory=dict)
+    """What was removed for good, by kind: files, rows, records."""
+    waits_until: dt.datetime | None = None
+    """When to call again: what is left can be removed then, and not before."""
+    waits_for: str | None = None
+    """In a few words: ``log retention of events``."""
+    out_of_reach: tuple[str, ...] = ()
+    """Copies of the target that nobody here can remove, and what does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Find(Result):
+    """Somebody's data is still there."""
+
+    request: str
+    place: str
+    """A file, a table, a topic: without any value; a name that holds one itself is shown up to there."""
+    reason: str
+    """Why it is there, one of the words of ``audit.erasure.finds.REASONS``."""
+    spelling: str
+    """How it was written there: ``value``, ``url``, ``json``, ``base64``, ``prefix``, ``sha256`` …"""
+    count: int = 1
+    clears_on: dt.date | None = None
+    """When it goes by itself or by the next purge; None: it stays until somebody does something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked(Result):
+    """What was looked through."""
+
+    what: str
+    count: int
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen(Result):
+    """What could not be looked at, and why: it counts as not verified."""
+
+    place: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned(Result):
+    finds: tuple[Find, ...] = ()
+    checked: tuple[Checked, ...] = ()
+    unseen: tuple[Unseen, ...] = ()
+
+    def __add__(self, other: Scanned) -> Scanned:
+        return Scanned(self.finds + other.finds, self.checked + other.checked, self.unseen + other.unseen)
+
+
+@runtime_checkable
+class Erasable(Protocol):
+    """A sink that can forget a person. Needs no ``open``; takes the target's lease by itself where it writes."""
+
+    def erase(self, erasing: Erasing) -> Mapping[str, int]:
+        """Remove what the delete that came through the feed has left: soft-deleted rows, staging, dead letters, values of
+        former versions. → counts by kind, as words: ``{"rows": 3, "dead letters": 1}``. Called after the sink's position
+        has passed the last of ``versions``; raises WindowOutOfOrder where it has not."""
+        ...
+
+    def purge(self, erasing: Erasing, *, now: dt.datetime) -> Purged:
+        """Remove for good what storage still has of it: files, dead tuples, statistics."""
+        ...
+
+    def scan(self, needles: Needles) -> Scanned:
+        """Look for every needle in all that the target has. Reads only."""
+        ...

@@ -1,0 +1,223 @@
+"""What an erasure would do, before anything is done: rows and files per table and request, what holds it up, when it ends.
+
+A plan goes into a file that somebody reads and approves, so it names requests by their ids and nobody by an identifier.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from audit.erasure.delete import inspect_table
+from audit.erasure.places import Erasable
+from audit.erasure.purge import schedule_of
+from audit.erasure.resolve import Resolution
+from audit.files import reason, write_new
+from audit.record import canonical_json
+from cdf.errors import ConfigError
+from cdf.result import Result
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from audit.erasure.model import Request
+    from audit.erasure.subjects import Graph
+    from cdf.sink import Sink
+
+__all__ = ["Copy", "Plan", "PlannedSink", "PlannedTable", "make_plan", "read_plan", "write_plan"]
+
+LEARNED_LIMIT = 10
+"""A request that leads to more further identifiers than one person has needs an approver."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A pipeline that carries one of the tables elsewhere."""
+
+    pipeline: str
+    table: str
+    key: tuple[str, ...]
+    sink: Sink
+
+    def version(self) -> int | None:
+        """Where the sink stands; None while it holds nothing, or does not tell."""
+        from cdf.sink import Tracked
+
+        return self.sink.position().version if isinstance(self.sink, Tracked) else None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTable(Result):
+    table: str
+    version: int
+    """Of the table, when it was looked at."""
+    rows: Mapping[str, int]
+    """By request."""
+    files: int
+    on_erase: str
+    held_until: dt.date | None = None
+    held_for: str | None = None
+    files_gone_on: dt.date | None = None
+    """When the files of today can be purged, were the rows erased today."""
+    log_gone_on: dt.date | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSink(Result):
+    pipeline: str
+    table: str
+    forgets: bool
+    """False: this kind of sink gets the deletes, and cannot be told to forget what it had before."""
+    position: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Result):
+    run: str
+    created_at: dt.datetime
+    requests: tuple[str, ...]
+    tables: tuple[PlannedTable, ...] = ()
+    sinks: tuple[PlannedSink, ...] = ()
+    needs_approval: Mapping[str, str] = field(default_factory=dict)
+    """Requests without an approver that need one, and why."""
+    not_found: tuple[str, ...] = ()
+    """Requests that no row belongs to; copies, history and files are looked through all the same."""
+    warnings: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    """What `erase run` would refuse."""
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(canonical_json(self.to_dict())).hexdigest()
+
+
+def make_plan(
+    spark: SparkSession,
+    graph: Graph,
+    copies: Sequence[Copy],
+    requests: Sequence[Request],
+    known: Sequence[tuple[str, str, str]],
+    *,
+    run: str,
+    approve_above: int,
+    now: dt.datetime,
+) -> Plan:
+    """Reads only. ``known``: (request, identifier, value) that were learned about the persons before."""
+    from delta.tables import DeltaTable
+
+    tables = [one for one in graph.order if any(request.subject == one.subject for request in requests)]
+    gone = [one.table for one in tables if not DeltaTable.isDeltaTable(spark, one.table)]
+    if gone:
+        raise ConfigError(
+            f"{', '.join(gone)}: no Delta table is there", hint="name the tables of `erasure.tables` as they are"
+        )
+    resolution = Resolution.of(spark, tables, graph.subjects, requests, known)
+    counts = resolution.counts()
+    warnings, problems, planned = [], [], []
+    for one in tables:
+        rows = {request: found.rows for (table, request), found in counts.items() if table == one.table and found.rows}
+        holds = graph.held(one.table, now.date())
+        told = schedule_of(spark, one.table, now=now)
+        planned.append(
+            PlannedTable(
+                table=one.table,
+                version=resolution.versions[one.table],
+                rows=rows,
+                files=max((found.files for (table, _), found in counts.items() if table == one.table), default=0),
+                on_erase=one.on_erase,
+                held_until=max((hold.until for hold in holds), default=None),
+                held_for="; ".join(hold.basis for hold in holds) or None,
+                files_gone_on=told.files_on.date(),
+                log_gone_on=told.log_on.date(),
+            )
+        )
+        if not holds:
+            problems += inspect_table(spark, one)
+        late = sorted(request.id for request in requests if request.due < max(told.files_on, told.log_on).date())
+        if late and not holds:
+            warnings.append(
+                f"{one.table}: files and log go on {max(told.files_on, told.log_on).date()}, after {_some(late)} is due; "
+                "delta.deletedFileRetentionDuration and delta.logRetentionDuration decide that"
+            )
+    declared = {one.table for one in graph.order}
+    reached = {one.table for one in tables}
+    for copy in copies:
+        if copy.table not in declared:
+            warnings.append(
+                f"pipeline {copy.pipeline} carries {copy.table}, which `erasure.tables` does not have: "
+                "nothing is looked for in it"
+            )
+    sinks = tuple(
+        PlannedSink(copy.pipeline, copy.table, isinstance(copy.sink, Erasable), copy.version())
+        for copy in copies
+        if copy.table in reached
+    )
+    warnings += [f"{one.pipeline}: its sink cannot forget what it had before" for one in sinks if not one.forgets]
+    return Plan(
+        run=run,
+        created_at=now,
+        requests=tuple(request.id for request in requests),
+        tables=tuple(planned),
+        sinks=sinks,
+        needs_approval=_needing_approval(requests, planned, resolution, approve_above),
+        not_found=tuple(request.id for request in requests if not any(request.id in one.rows for one in planned)),
+        warnings=tuple(warnings),
+        problems=tuple(problems),
+    )
+
+
+def _needing_approval(
+    requests: Sequence[Request], planned: Sequence[PlannedTable], resolution: Resolution, approve_above: int
+) -> dict[str, str]:
+    learned: dict[str, int] = {}
+    for id, _, _ in resolution.learned():
+        learned[id] = learned.get(id, 0) + 1
+    needed = {}
+    for request in requests:
+        many = [
+            f"{one.rows[request.id]} rows of {one.table}"
+            for one in planned
+            if one.rows.get(request.id, 0) > approve_above
+        ]
+        if learned.get(request.id, 0) > LEARNED_LIMIT:
+            many.append(f"{learned[request.id]} further identifiers")
+        if many and request.approver is None:
+            needed[request.id] = " and ".join(many)
+    return needed
+
+
+def _some(ids: Sequence[str], most: int = 5) -> str:
+    return ", ".join(ids[:most]) + (f" and {len(ids) - most} more" if len(ids) > most else "")
+
+
+# ── as a file ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def write_plan(plan: Plan, path: Path) -> None:
+    """Into a new file: a plan that was approved is not written over."""
+    try:
+        write_new(path, json.dumps({**plan.to_dict(), "digest": plan.digest}, indent=2) + "\n", mode=0o600)
+    except FileExistsError as error:
+        raise ConfigError(f"there is a file at {path} already", hint="name another one with --out") from error
+    except OSError as error:
+        raise ConfigError(f"the plan cannot be written to {path}: {reason(error)}") from error
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    """As it was written. Raises ConfigError where it is none, or was changed since."""
+    try:
+        document = json.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the plan {path} cannot be read", hint="`deltarelay erase plan` writes one") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is no plan: it is not JSON", hint="`deltarelay erase plan` writes one") from error
+    if not isinstance(document, dict) or not isinstance(digest := document.pop("digest", None), str):
+        raise ConfigError(f"{path} is no plan", hint="`deltarelay erase plan` writes one")
+    if hashlib.sha256(canonical_json(document)).hexdigest() != digest:
+        raise ConfigError(f"the plan {path} was changed after it was made", hint="plan again")
+    return document

@@ -1,0 +1,368 @@
+"""The durable state of erasures, in PostgreSQL: who is to be erased, how far each request is, what waits, what is certified.
+
+``Register`` takes requests in and tells how they stand. While a run is at work only its ``Held`` moves requests on; one run
+is at work at a time. Identifiers go in and come out through ``Sealing``: the database sees ciphertext and keyed marks.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
+
+from audit.erasure.model import Request, State
+from audit.erasure.register_connection import Database
+from audit.erasure.register_held import Held, hold
+from audit.erasure.register_words import absent, listed
+from cdf.errors import ConfigError
+from cdf.result import Result
+
+__all__ = ["Added", "Event", "Held", "Mark", "Register", "Run", "Sealing", "Standing", "Step"]
+
+
+class Sealing(Protocol):
+    """Keys that the database never sees. ``audit.erasure.sealing.Keys`` is one."""
+
+    def seal(self, text: str, *, about: str) -> bytes:
+        """Ciphertext that opens again under the same ``about`` only."""
+        ...
+
+    def unseal(self, data: bytes, *, about: str) -> str: ...
+
+    def mark(self, name: str, value: str) -> bytes:
+        """The same for the same value of that name, and without the key nobody can tell of what."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Added(Result):
+    """Ids, in the order in which they were given."""
+
+    new: tuple[str, ...]
+    known: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing(Result):
+    """How a request stands: everything but whom it is about."""
+
+    id: str
+    subject: str
+    state: State
+    run: str | None
+    received: dt.date
+    due: dt.date
+    legal_basis: str
+    requester: str
+    approver: str | None
+    waits_until: dt.datetime | None
+    waits_for: str | None
+    reason: str | None
+    changed_at: dt.datetime
+    overdue: bool
+    """Past its due date (UTC) and not certified."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event(Result):
+    state: State
+    at: dt.datetime
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Run(Result):
+    id: str
+    plan_digest: str
+    created_at: dt.datetime
+    finished_at: dt.datetime | None
+    requests: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Result):
+    """What a run has done in a table, once and for all."""
+
+    table: str
+    step: str
+    facts: Mapping[str, Any]
+    at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Mark(Result):
+    """Whoever has this mark is not to come back before ``until``."""
+
+    mark: bytes = field(repr=False)
+    subject: str
+    name: str
+    request: str
+    until: dt.date
+
+
+class Register:
+    def __init__(self, dsn: str, *, schema: str = "erasure") -> None:
+        self._database = Database(dsn, schema)
+
+    def __repr__(self) -> str:
+        return f"Register({self._database.name!r})"
+
+    def prepare(self) -> None:
+        """Make the schema and its tables where they are missing. May be called again, also by two at once."""
+        self._database.prepare()
+
+    # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add(self, requests: Iterable[Request], keys: Sealing) -> Added:
+        """All of them or none. The same request again is known, and nothing happens.
+
+        Raises ConfigError where an id is that of a request with other content.
+        """
+        given: dict[str, tuple[Request, bytes]] = {}
+        clashing = set()
+        for request in requests:
+            digest = _digest(request, keys)
+            if given.setdefault(request.id, (request, digest))[1] != digest:
+                clashing.add(request.id)
+        rows = [_row(request, digest, keys) for _, (request, digest) in sorted(given.items())]
+        with self._database.transaction() as work:
+            # Sorted by id, so that two who add the same requests at once do not wait for each other
+            new = (
+                {id for (id,) in work.rows(_ADD, [list(column) for column in zip(*rows, strict=True)])}
+                if rows
+                else set()
+            )
+            known = sorted(given.keys() - new)
+            there = work.rows("select id, digest from {request} where id = any(%s)", [known])
+            clashing.update(id for id, digest in there if digest != given[id][1])
+            if clashing:
+                raise ConfigError(
+                    f"another request has this id already, with other content: {listed(sorted(clashing))}",
+                    hint="nothing was taken in: give each request an id of its own",
+                    requests=sorted(clashing),
+                )
+            work.record(sorted(new), "received", {})
+        return Added(tuple(id for id in given if id in new), tuple(id for id in given if id not in new))
+
+    def requests(self, ids: Iterable[str] | None = None) -> tuple[Standing, ...]:
+        """All, or those of ``ids``: overdue ones first, then by due date."""
+        asked = None if ids is None else list(ids)
+        with self._database.transaction() as work:
+            found = tuple(Standing(*row) for row in work.rows(_STANDINGS, [asked, asked]))
+        absent(asked or (), [one.id for one in found])
+        return found
+
+    def history(self, id: str) -> tuple[Event, ...]:
+        with self._database.transaction() as work:
+            rows = work.rows("select state, at, facts from {event} where request = %s order by number", [id])
+        absent([id], [id] if rows else [])
+        return tuple(Event(*row) for row in rows)
+
+    def approve(self, id: str, approver: str) -> None:
+        """Record who has approved it. The run that erases moves it to ``approved``."""
+        with self._database.transaction() as work:
+            found = work.rows("update {request} set approver = %s where id = %s returning state", [approver, id])
+            absent([id], [id] if found else [])
+            work.record([id], found[0][0], {"approver": approver})
+
+    # ── identifiers ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def identifiers(self, ids: Iterable[str], keys: Sealing) -> dict[str, dict[str, str]]:
+        """Of each request by name. Raises ConfigError for those that are forgotten."""
+        asked = list(ids)
+        with self._database.transaction() as work:
+            sealed = dict(work.rows("select id, sealed from {request} where id = any(%s) order by id", [asked]))
+        absent(asked, sealed)
+        _not_forgotten([id for id, data in sealed.items() if data is None])
+        return {id: json.loads(keys.unseal(data, about=_about(id))) for id, data in sealed.items()}
+
+    def learn(self, values: Iterable[tuple[str, str, str]], keys: Sealing) -> None:
+        """(request, name, value): what else is known of people by now. Known once, however often it is learnt."""
+        # Sorted, so that two who learn the same at once do not wait for each other
+        learnt = sorted(set(values))
+        rows = [
+            (id, name, keys.mark(name, value), keys.seal(value, about=_about(id, name))) for id, name, value in learnt
+        ]
+        if not rows:
+            return
+        ids = sorted({row[0] for row in rows})
+        with self._database.transaction() as work:
+            # Locked against being forgotten in the meantime
+            there = dict(
+                work.rows("select id, sealed is null from {request} where id = any(%s) order by id for share", [ids])
+            )
+            absent(ids, there)
+            _not_forgotten([id for id, forgotten in there.items() if forgotten])
+            work.execute(
+                "insert into {known} (request, name, digest, sealed)"
+                " select * from unnest(%s::text[], %s::text[], %s::bytea[], %s::bytea[]) on conflict do nothing",
+                [list(column) for column in zip(*rows, strict=True)],
+            )
+
+    def known(self, ids: Iterable[str], keys: Sealing) -> list[tuple[str, str, str]]:
+        """(request, name, value) of all that was learnt, beside the identifiers."""
+        with self._database.transaction() as work:
+            rows = work.rows(
+                "select request, name, sealed from {known} where request = any(%s) order by request, name, digest",
+                [list(ids)],
+            )
+        return [(id, name, keys.unseal(sealed, about=_about(id, name))) for id, name, sealed in rows]
+
+    # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self, run: str, ids: Iterable[str], plan_digest: str) -> None:
+        """Put the requests under a run, once: again with the same plan it changes nothing.
+
+        A request from another run begins anew, unless that run has begun to delete, or has certified it.
+        """
+        asked = sorted(set(ids))
+        with self._database.transaction() as work:
+            work.execute(
+                "insert into {run} (id, plan_digest) values (%s, %s) on conflict do nothing", [run, plan_digest]
+            )
+            if work.row("select plan_digest from {run} where id = %s for update", [run]) != (plan_digest,):
+                raise ConfigError(
+                    f"run {run} has begun with another plan", hint="a changed plan is a new run: make the plan again"
+                )
+            rows = work.rows("select id, state, run from {request} where id = any(%s) order by id for update", [asked])
+            absent(asked, [id for id, _, _ in rows])
+            joining = [(id, state, other) for id, state, other in rows if other != run]
+            if taken := [(id, state, other) for id, state, other in joining if state in _AT_WORK]:
+                said = listed([f"{id} is {state} in run {other}" for id, state, other in taken])
+                raise ConfigError(
+                    f"run {run} cannot have requests of another run: {said}",
+                    hint="go on with that run, or leave what is certified out of the plan",
+                    requests=[id for id, _, _ in taken],
+                )
+            joined = [id for id, _, _ in joining]
+            work.execute(
+                "update {request} set run = %s, state = 'received', reached = 'received', reason = null,"
+                " waits_until = null, waits_for = null, changed_at = clock_timestamp() where id = any(%s)",
+                [run, joined],
+            )
+            work.record(joined, "received", {"run": run, "plan": plan_digest})
+
+    def run(self, run: str) -> Run:
+        with self._database.transaction() as work:
+            found = work.row("select plan_digest, created_at, finished_at from {run} where id = %s", [run])
+            ids = work.rows("select id from {request} where run = %s order by id", [run])
+        if found is None:
+            raise ConfigError(f"there is no run {run}")
+        plan_digest, created_at, finished_at = found
+        return Run(run, plan_digest, created_at, finished_at, tuple(id for (id,) in ids))
+
+    def steps(self, run: str) -> tuple[Step, ...]:
+        with self._database.transaction() as work:
+            rows = work.rows(
+                "select table_name, step, facts, at from {step} where run = %s order by at, table_name, step", [run]
+            )
+        return tuple(Step(*row) for row in rows)
+
+    @contextmanager
+    def held(self, run: str) -> Iterator[Held]:
+        """Be the only run at work on the register, until the block ends.
+
+        Raises LeaseHeld as soon as another one is seen to be alive. One that was killed is waited for: its lease lasts
+        seconds, on the server's clock.
+        """
+        self.run(run)
+        with hold(self._database, run) as held:
+            yield held
+
+    # ── what remains ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def marks(self, subject: str | None = None) -> tuple[Mark, ...]:
+        """Those in force today (UTC)."""
+        with self._database.transaction() as work:
+            rows = work.rows(
+                "select mark, subject, name, request, until from {mark} where released_at is null and until >= "
+                + _TODAY
+                + " and (%s::text is null or subject = %s) order by request, name, mark",
+                [subject, subject],
+            )
+        return tuple(Mark(*row) for row in rows)
+
+    def release(self, ids: Iterable[str], who: str, reason: str) -> int:
+        """Let these people come back: a decision that is recorded. → how many marks are in force no more"""
+        return self._release("request = any(%s)", list(ids), who, reason)
+
+    def release_mark(self, mark: bytes, who: str, reason: str) -> int:
+        """Let one value come back, whichever requests it was in."""
+        return self._release("mark = %s", mark, who, reason)
+
+    def _release(self, which: str, value: Any, who: str, reason: str) -> int:
+        if not who.strip() or not reason.strip():
+            raise ConfigError("a release names who decided it, and why")
+        with self._database.transaction() as work:
+            released = work.rows(
+                "update {mark} set released_at = clock_timestamp(), released_by = %s, released_reason = %s"
+                f" where {which} and released_at is null and until >= {_TODAY} returning request",
+                [who, reason, value],
+            )
+            if not released:
+                raise ConfigError("there is nothing to release: no mark of these is in force")
+            ids = sorted({id for (id,) in released})
+            states = dict(work.rows("select id, state from {request} where id = any(%s)", [ids]))
+            for id in ids:
+                count = sum(one == id for (one,) in released)
+                work.record([id], states[id], {"released": count, "by": who, "reason": reason})
+        return len(released)
+
+    def certificate(self, id: str) -> dict[str, Any] | None:
+        """The last one that was issued."""
+        with self._database.transaction() as work:
+            found = work.row(
+                "select document from {certificate} where request = %s order by issued_at desc limit 1", [id]
+            )
+        return None if found is None else found[0]
+
+
+_AT_WORK = ("deleted", "propagated", "purged", "verified", "certified")
+_TODAY = "(clock_timestamp() at time zone 'UTC')::date"
+_ADD = """\
+insert into {request} (id, subject, received, due, legal_basis, requester, approver, sealed, digest, state, reached)
+select *, 'received', 'received' from unnest(
+    %s::text[], %s::text[], %s::date[], %s::date[], %s::text[], %s::text[], %s::text[], %s::bytea[], %s::bytea[]
+) on conflict do nothing returning id"""
+_STANDINGS = f"""\
+select id, subject, state, run, received, due, legal_basis, requester, approver, waits_until, waits_for, reason, changed_at,
+       due < {_TODAY} and state <> 'certified' as overdue
+  from {{request}} where %s::text[] is null or id = any(%s) order by overdue desc, due, id"""
+
+
+def _row(request: Request, digest: bytes, keys: Sealing) -> tuple[Any, ...]:
+    sealed = keys.seal(json.dumps(dict(request.identifiers), sort_keys=True), about=_about(request.id))
+    return (
+        request.id,
+        request.subject,
+        request.received,
+        request.due,
+        request.legal_basis,
+        request.requester,
+        request.approver,
+        sealed,
+        digest,
+    )
+
+
+def _digest(request: Request, keys: Sealing) -> bytes:
+    content = {one.name: getattr(request, one.name) for one in fields(request)}
+    content["identifiers"] = sorted(request.identifiers.items())
+    return keys.mark("request", json.dumps(content, sort_keys=True, default=dt.date.isoformat))
+
+
+def _about(*names: str) -> str:
+    """What a ciphertext belongs to: no other row can have it."""
+    return json.dumps(["erasure register", *names])
+
+
+def _not_forgotten(ids: Sequence[str]) -> None:
+    if ids:
+        raise ConfigError(
+            f"their identifiers are forgotten, as they are certified: {listed(ids)}",
+            hint="a person who has come back is erased under a new request",
+            requests=list(ids),
+        )

@@ -1,0 +1,156 @@
+"""One transaction at a time on the register's database, with whatever goes wrong told in our words.
+
+A server's messages quote rows, and those of a failed login users and addresses: of both only SQLSTATE and the name of the
+condition are kept. One transaction per connection, which is all that PgBouncer's transaction mode allows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from audit.anchors import raise_alone
+from audit.erasure.register_sql import DEFINITIONS, TABLES
+from cdf.errors import CdfError, ConfigError, SinkUnavailable
+
+if TYPE_CHECKING:
+    import psycopg
+
+__all__ = ["Database", "Transaction", "jsonb"]
+
+CONNECT_SECONDS = 5
+STATEMENT_SECONDS = 60
+IDLE_SECONDS = 15
+"""A process that freezes inside a transaction holds its rows no longer than this; whoever waits for them waits longer."""
+LOCK_SECONDS = 20
+
+# Nothing has to be changed, and a later try may succeed: connection, serialization, resources, shutdown, the system's files
+_PASSES = ("08", "40", "53", "57", "58", "55P03", "25006", "25P03", "25P04")
+_ABSENT = ("42P01", "3F000")
+# A login that fails has no SQLSTATE in libpq, only words: its own, and an English server's
+_MALFORMED = re.compile(r"invalid \w+ (value|number)")
+_REFUSED = re.compile(
+    r"authentication failed|no password supplied|no pg_hba\.conf entry|(role|database) .* does not exist|"
+    r"not permitted to log in|certificate|does not support SSL"
+)
+
+
+class Transaction:
+    """``{request}`` in a statement stands for that table of the register. Values are bound, never part of the text."""
+
+    def __init__(self, connection: psycopg.Connection[Any], schema: str) -> None:
+        self._connection, self._schema = connection, schema
+
+    def execute(self, statement: str, values: Sequence[Any] | None = None) -> psycopg.Cursor[Any]:
+        from psycopg import sql
+
+        names = {table: sql.Identifier(self._schema, table) for table in TABLES}
+        text = sql.SQL(statement).format(schema=sql.Identifier(self._schema), **names)
+        return self._connection.execute(text, values)
+
+    def row(self, statement: str, values: Sequence[Any] | None = None) -> tuple[Any, ...] | None:
+        return self.execute(statement, values).fetchone()
+
+    def rows(self, statement: str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+        return self.execute(statement, values).fetchall()
+
+    def record(self, ids: Sequence[str], state: str, facts: Mapping[str, Any]) -> None:
+        """An event for each request."""
+        self.execute(
+            "insert into {event} (request, state, facts) select id, %s, %s from unnest(%s::text[]) as id",
+            [state, jsonb(facts), list(ids)],
+        )
+
+    def count(self, statement: str, values: Sequence[Any] | None = None) -> int:
+        return self.execute(statement, values).rowcount
+
+
+def jsonb(value: Mapping[str, Any]) -> Any:
+    """A parameter for a column of that type."""
+    from psycopg.types.json import Jsonb
+
+    return Jsonb(dict(value))
+
+
+class Database:
+    def __init__(self, dsn: str, schema: str) -> None:
+        self._dsn, self._schema = dsn, schema
+        self.name = f"the erasure register {schema}"
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Committed where the block ends well. Whatever psycopg raises inside comes out in our words."""
+        import psycopg
+
+        try:
+            # Prepared statements belong to a session, which PgBouncer's transaction mode does not keep
+            with psycopg.connect(self._conninfo(), prepare_threshold=None) as connection:
+                connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+                connection.execute(
+                    f"set local lock_timeout = '{LOCK_SECONDS}s';"
+                    f"set local statement_timeout = '{STATEMENT_SECONDS}s';"
+                    f"set local idle_in_transaction_session_timeout = '{IDLE_SECONDS}s';"
+                    "set local synchronous_commit = on"
+                )
+                yield Transaction(connection, self._schema)
+                return
+        except psycopg.Error as error:
+            failure = self._in_words(error)
+        raise_alone(failure)
+
+    def prepare(self) -> None:
+        """Make what is missing. Asks for the right to create only where something is."""
+        with self.transaction() as work:
+            if not self._missing(work):
+                return
+            work.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [self.name])
+            if work.row("select from pg_namespace where nspname = %s", [self._schema]) is None:
+                work.execute("create schema {schema}")
+            for table in self._missing(work):  # still, now that nobody else is at it
+                work.execute(DEFINITIONS[table])
+
+    def _missing(self, work: Transaction) -> list[str]:
+        there = work.rows("select tablename from pg_tables where schemaname = %s", [self._schema])
+        return [table for table in TABLES if (table,) not in there]
+
+    def _conninfo(self) -> str:
+        from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+        # A server that vanished is noticed soon, instead of after the two hours of the system's defaults
+        patience = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": 15_000}
+        patience |= {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3}
+        parts: dict[str, Any] = {"application_name": "deltarelay", **patience, **conninfo_to_dict(self._dsn)}
+        return make_conninfo("", **{**parts, "client_encoding": "utf8"})
+
+    def _in_words(self, error: psycopg.Error) -> CdfError:
+        import psycopg
+
+        state, what = error.sqlstate, self.name
+        if state is None and isinstance(error, psycopg.DataError):
+            return ConfigError(f"{what}: a text that PostgreSQL cannot hold", hint="no text holds the character NUL")
+        if state is None and (isinstance(error, psycopg.ProgrammingError) or _MALFORMED.search(str(error))):
+            return ConfigError(f"{what}: its dsn cannot be read", hint="postgresql://user@host/database")
+        if state is None and _REFUSED.search(str(error)):
+            return ConfigError(
+                f"{what}: the server refuses the login, or is not the one that the dsn trusts",
+                hint="check user, password, database and sslmode in its dsn, and pg_hba.conf on the server",
+            )
+        if state is None or state.startswith(_PASSES):
+            return SinkUnavailable(
+                f"{what} cannot be reached now" + (f" ({type(error).__name__})" if state else ""),
+                hint="run again when the database can be reached: the run goes on where it stood",
+                condition=state,
+            )
+        if state in _ABSENT:
+            return ConfigError(
+                f"{what} is not there, or not all of it",
+                hint="`deltarelay erase plan` makes it, under a role that may create the schema",
+                condition=state,
+            )
+        return ConfigError(
+            f"{what}: the database refuses ({type(error).__name__})",
+            hint="its role needs select, insert, update and delete on the schema's tables, and CREATE to make them",
+            condition=state,
+        )

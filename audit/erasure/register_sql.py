@@ -1,0 +1,104 @@
+"""The tables of the erasure register. Identifiers are in ``request.sealed`` and ``known.sealed`` alone, as ciphertext."""
+
+from __future__ import annotations
+
+__all__ = ["DEFINITIONS", "TABLES"]
+
+# {schema} and {<table>} are identifiers that ``register_connection`` puts in
+DEFINITIONS = {
+    "request": """\
+create table {request} (
+    id          text primary key,
+    subject     text not null,
+    state       text not null,
+    reached     text not null,  -- the furthest of the states in their order: held, partial and failed leave it
+    run         text,
+    received    date not null,
+    due         date not null,
+    legal_basis text not null,
+    requester   text not null,
+    approver    text,
+    sealed      bytea,          -- the identifiers; null once they are forgotten
+    digest      bytea not null, -- keyed, of all that was asked for: tells the same request from another under its id, also
+                                -- when the identifiers are forgotten
+    waits_until timestamptz,
+    waits_for   text,
+    reason      text,
+    changed_at  timestamptz not null default clock_timestamp()
+)""",
+    "event": """\
+create table {event} (
+    number  bigint generated always as identity primary key,
+    request text not null references {request},
+    state   text not null,
+    at      timestamptz not null default clock_timestamp(),
+    facts   jsonb not null
+);
+create index on {event} (request, number)""",
+    "run": """\
+create table {run} (
+    id          text primary key,
+    plan_digest text not null,
+    created_at  timestamptz not null default clock_timestamp(),
+    finished_at timestamptz
+)""",
+    "lease": """\
+create table {lease} (
+    one        boolean primary key default true check (one),  -- one row: one run at a time, whichever it is
+    epoch      bigint not null default 0,
+    run        text,
+    holder     text,
+    taken_at   timestamptz,
+    expires_at timestamptz
+);
+insert into {lease} default values""",
+    "step": """\
+create table {step} (
+    run        text not null references {run},
+    table_name text not null,
+    step       text not null,
+    facts      jsonb not null,
+    at         timestamptz not null default clock_timestamp(),
+    primary key (run, table_name, step)
+)""",
+    "known": """\
+create table {known} (
+    request text not null references {request},
+    name    text not null,
+    digest  bytea not null,  -- keyed: one value is known once
+    sealed  bytea not null,
+    primary key (request, name, digest)
+)""",
+    "mark": """\
+create table {mark} (
+    mark            bytea not null,
+    subject         text not null,
+    name            text not null,
+    request         text not null references {request},
+    run             text not null,
+    until           date not null,
+    released_at     timestamptz,
+    released_by     text,
+    released_reason text,
+    primary key (request, name, mark)
+)""",
+    "certificate": """\
+create table {certificate} (
+    request    text not null references {request},
+    issued_at  timestamptz not null default clock_timestamp(),
+    document   jsonb not null,
+    supersedes timestamptz,  -- when the one before it was issued
+    primary key (request, issued_at)
+);
+create function {schema}.never_changes() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    raise exception 'what has happened is neither altered nor removed';
+end
+$$;
+create trigger never_changes before update or delete or truncate on {event}
+    for each statement execute function {schema}.never_changes();
+create trigger never_changes before update or delete or truncate on {certificate}
+    for each statement execute function {schema}.never_changes()""",
+}
+"""By table, in the order in which they are made."""
+TABLES = tuple(DEFINITIONS)

@@ -1,0 +1,348 @@
+"""Whose rows they are: which rows of the configured tables a set of requests catches.
+
+    request ─▶ e-mail ─▶ a row of customers ─▶ shows customer_id ─▶ further rows of customers ─▶ …   until nothing is new
+                                               customer_id ─▶ orders.customer_id ─▶ order_id ─▶ lines.order_id
+
+Every table is read at one version, so that counts and keys fit together however others write meanwhile. Values go into
+Spark as rows of a frame whose plan does not show them: plans end up in event logs and in the user interface.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from audit.erasure.model import Link, PersonalTable, Request, Spelling, Subject, normalised
+from cdf.errors import ConfigError
+from cdf.readers.batch import setting
+from cdf.result import Result
+from cdf.source import ChangeFeed
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+__all__ = ["Caught", "Resolution", "column_in", "quoted"]
+
+_ROUNDS = 5
+_MOST_SHOWN = 500_000
+"""In one table. The driver holds them all, and so many are not those of a few thousand people."""
+_SHARED = "look for an identifier that many share, and leave it out of the request or of the subject's identifiers"
+_LOCAL = "spark.sql.execution.arrow.localRelationThreshold"
+_BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001))))
+"""What Python's ``strip`` takes away; Spark's ``trim`` by itself takes spaces only."""
+_OURS = "__deltarelay_"
+_REQUESTS, _VALUE, _FILE = f"{_OURS}requests", f"{_OURS}value", f"{_OURS}file"
+
+_Values: TypeAlias = dict[tuple[str, str], list[tuple[str, str]]]
+"""(subject, identifier) → (request, value)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caught(Result):
+    """What one request catches in one table."""
+
+    rows: int
+    files: int
+    """Data files that these rows are in."""
+
+
+@dataclass(slots=True)
+class Resolution:
+    """What the requests catch, at ``versions``. Frames are made when they are asked for; each reads its tables anew."""
+
+    versions: Mapping[str, int]
+    _spark: SparkSession = field(repr=False)
+    _tables: Mapping[str, PersonalTable] = field(repr=False)
+    _subjects: Mapping[str, Subject] = field(repr=False)
+    _feeds: Mapping[str, ChangeFeed] = field(repr=False)
+    _values: _Values = field(repr=False, default_factory=dict)
+    _learned: list[tuple[str, str, str]] = field(repr=False, default_factory=list)
+    _counts: dict[tuple[str, str], Caught] | None = field(repr=False, default=None)
+
+    @classmethod
+    def of(
+        cls,
+        spark: SparkSession,
+        tables: Sequence[PersonalTable],
+        subjects: Mapping[str, Subject],
+        requests: Sequence[Request],
+        known: Iterable[tuple[str, str, str]] = (),
+        *,
+        versions: Mapping[str, int] | None = None,
+    ) -> Resolution:
+        """``tables``: a linked one after the one that it leads to. ``known``: (request, identifier, value) from before.
+
+        With the ``versions`` of an earlier resolution and all that it had learned as ``known`` it is that one again:
+        nothing further is learned. Raises ConfigError for columns that are not there or cannot be compared, and where
+        identifiers lead to ever more identifiers.
+        """
+        feeds = {one.table: ChangeFeed(spark, one.table) for one in tables}
+        at = {one.table: feeds[one.table].log.latest() if versions is None else versions[one.table] for one in tables}
+        resolution = cls(at, spark, {one.table: one for one in tables}, subjects, feeds)
+        for one in tables:
+            resolution._check(one)
+        frontier = resolution._told(requests, known)
+        if versions is None:
+            resolution._learn(frontier)
+        return resolution
+
+    # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def caught(self, table: str) -> DataFrame:
+        """``request``, then the columns by which a row of the table is caught, as they are: one row for each row of the
+        table and request."""
+        from pyspark.sql import functions as F
+
+        rows = self._matched(table)
+        columns = [F.col(quoted(name)) for name in self._match_columns(table, rows.columns)]
+        return rows.select(F.explode(_REQUESTS).alias("request"), *columns)
+
+    def catch(self, table: str, frame: DataFrame) -> DataFrame:
+        """The rows of the frame that are the subjects': any frame with the columns by which the table's rows are caught,
+        or some of them."""
+        return self._match(self._tables[table], frame, self._values).drop(_REQUESTS)
+
+    def counts(self) -> Mapping[tuple[str, str], Caught]:
+        """By table and request; those that catch nothing are left out."""
+        from pyspark.sql import functions as F
+
+        if self._counts is None:
+            self._counts = {}
+            for table in self._tables:
+                rows = self._read(table)
+                rows = rows.withColumn(_FILE, rows.metadataColumn("_metadata")["file_path"])
+                caught = self._match(self._tables[table], rows, self._values)
+                by_request = caught.select(F.explode(_REQUESTS).alias("request"), _FILE).groupBy("request")
+                for row in by_request.agg(F.count("*"), F.countDistinct(_FILE)).collect():
+                    self._counts[table, row[0]] = Caught(row[1], row[2])
+        return self._counts
+
+    def learned(self) -> list[tuple[str, str, str]]:
+        """(request, identifier, value) of all that is known beside what the requests say. Values: only to be sealed."""
+        return list(self._learned)
+
+    # ── what is looked for ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _told(self, requests: Sequence[Request], known: Iterable[tuple[str, str, str]]) -> _Values:
+        subject_of = {request.id: request.subject for request in requests}
+        for request in requests:
+            if unknown := sorted(request.identifiers.keys() - self._subjects[request.subject].identifiers.keys()):
+                raise ConfigError(
+                    f"request {request.id} has {', '.join(unknown)}, by which nobody is found",
+                    hint=f"name it among `erasure.subjects.{request.subject}.identifiers`, or take it out of the request",
+                )
+        frontier: _Values = {}
+        self._add(
+            frontier,
+            subject_of,
+            [(one.id, name, one.identifiers[name]) for one in requests for name in one.identifiers],
+        )
+        self._learned += self._add(frontier, subject_of, known)
+        return frontier
+
+    def _add(
+        self, frontier: _Values, subject_of: Mapping[str, str], found: Iterable[tuple[str, str, str]]
+    ) -> list[tuple[str, str, str]]:
+        """Those that are new, which go into the frontier. Blank ones are nobody's."""
+        new = []
+        seen = {
+            (request, name, normalised(value, self._subjects[subject].identifiers[name]))
+            for (subject, name), values in self._values.items()
+            for request, value in values
+        }
+        for request, name, value in found:
+            subject = subject_of.get(request)
+            if subject is None or name not in self._subjects[subject].identifiers or not value.strip():
+                continue
+            one = (request, name, normalised(value, self._subjects[subject].identifiers[name]))
+            if one not in seen:
+                seen.add(one)
+                new.append((request, name, value))
+                for values in (self._values, frontier):
+                    values.setdefault((subject, name), []).append((request, value))
+        return new
+
+    def _learn(self, frontier: _Values) -> None:
+        """Look for what is new, and for what the rows found by it show, until they show nothing new."""
+        subject_of = {request: subject for (subject, _), values in frontier.items() for request, _ in values}
+        for _ in range(_ROUNDS):
+            found = sorted({row for one in self._tables.values() for row in self._shown(one, frontier)})
+            frontier = {}
+            new = self._add(frontier, subject_of, found)
+            self._learned += new
+            if not new:
+                return
+        led = sorted({request for request, _, _ in new})
+        raise ConfigError(
+            f"after {_ROUNDS} rounds the identifiers of {_some(led)} still lead to further ones: hardly one person's",
+            hint=_SHARED,
+            requests=led,
+        )
+
+    def _shown(self, one: PersonalTable, values: _Values) -> list[tuple[str, str, str]]:
+        """The identifiers in the rows that these values catch."""
+        from pyspark.sql import functions as F
+
+        rows = self._read(one.table)
+        columns = self._identifiers_in(one, rows.columns)
+        # A row with one identifier shows what it was found by
+        if isinstance(one.path, Link) or len(columns) < 2 or not any(subject == one.subject for subject, _ in values):
+            return []
+        shown = [
+            F.struct(F.lit(name).alias("name"), F.col(quoted(column)).cast("string").alias("value"))
+            for column, name in columns
+        ]
+        found = self._match(one, rows, values).select(F.array(*shown).alias("shown"), F.col(_REQUESTS).alias("by"))
+        found = found.select("by", F.explode("shown").alias("shown")).where("shown.value is not null")
+        found = found.select(F.explode("by"), "shown.name", "shown.value").distinct()
+        shown_by = [(row[0], row[1], row[2]) for row in found.limit(_MOST_SHOWN + 1).collect()]
+        if len(shown_by) > _MOST_SHOWN:
+            many = [request for request, _ in Counter(request for request, _, _ in shown_by).most_common(5)]
+            raise ConfigError(
+                f"the requests lead to more than {_MOST_SHOWN} identifiers in {one.table}, most of them {_some(many)}",
+                hint=_SHARED,
+                requests=many,
+            )
+        return shown_by
+
+    # ── how it is looked for ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _read(self, table: str) -> DataFrame:
+        return self._feeds[table].snapshot(self.versions[table])
+
+    def _matched(self, table: str) -> DataFrame:
+        return self._match(self._tables[table], self._read(table), self._values)
+
+    def _match(self, one: PersonalTable, frame: DataFrame, values: _Values) -> DataFrame:
+        """The rows of the frame that are caught, with the requests that catch each."""
+        from pyspark.sql import functions as F
+
+        columns = frame.columns
+        match = self._match_columns(one.table, columns)
+        if not match:
+            raise ConfigError(f"rows without any of the columns by which those of {one.table} are caught")
+        pairs: list[tuple[Column, DataFrame]] = []
+        if not isinstance(one.path, Link):
+            for column, name in self._identifiers_in(one, columns):
+                if told := values.get((one.subject, name)):
+                    spelling = self._subjects[one.subject].identifiers[name]
+                    pairs.append((_spelled(F.col(quoted(column)), spelling), self._known(told, spelling)))
+        else:
+            pairs += self._linked(one.path, match[0], frame.schema[match[0]].dataType, values)
+        by = []
+        for place, (spelt, known) in enumerate(pairs):
+            value, requests = f"{_VALUE}_{place}", f"{_REQUESTS}_{place}"
+            known = known.toDF(value, requests)
+            frame = frame.join(known, spelt == F.col(value), "left")
+            by.append(F.coalesce(F.col(requests), F.array().cast("array<string>")))
+        catching = F.array_distinct(F.concat(*by)) if by else F.array().cast("array<string>")
+        rows = frame.select(*(F.col(quoted(name)) for name in columns), catching.alias(_REQUESTS))
+        return rows.where(F.size(_REQUESTS) > 0)
+
+    def _linked(self, link: Link, column: str, kind: DataType, values: _Values) -> list[tuple[Column, DataFrame]]:
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import IntegralType, NumericType, StringType
+
+        to = self._tables[link.table]
+        name = None if isinstance(to.path, Link) else column_in(self._subjects[to.subject].identifiers, link.other)
+        if name is not None and isinstance(kind, StringType | IntegralType):
+            # Every row that is caught there has shown its identifiers: their values are known, also of rows long gone
+            spelling = self._subjects[to.subject].identifiers[name]
+            told = values.get((to.subject, name))
+            return [(_spelled(F.col(quoted(column)), spelling), self._known(told, spelling))] if told else []
+        rows = self._matched(link.table)
+        other = column_in(rows.columns, link.other)
+        assert other is not None  # _check has looked
+        theirs = rows.schema[other].dataType
+        alike = theirs == kind or (isinstance(theirs, NumericType) and isinstance(kind, NumericType))
+        mine, their = F.col(quoted(column)), F.col(quoted(other))
+        if not alike:  # a text that is no number would end the comparison with numbers
+            mine, their = mine.cast("string"), their.cast("string")
+        led = rows.select(their.alias("value"), F.explode(_REQUESTS).alias("request")).where("value is not null")
+        return [(mine, led.groupBy("value").agg(F.collect_set("request")))]
+
+    def _known(self, told: Sequence[tuple[str, str]], spelling: Spelling) -> DataFrame:
+        """Value, in its spelling, and the requests that it is of. Spark spells both sides: its small letters are not
+        Python's everywhere."""
+        import pyarrow as pa
+        from pyspark.sql import functions as F
+
+        rows = pa.table({"request": [request for request, _ in told], "value": [value for _, value in told]})
+        # Else the rows would be written into the plan itself
+        with setting(self._spark, _LOCAL, "0"):
+            frame = self._spark.createDataFrame(rows, "request string, value string")
+        spelt = frame.coalesce(1).select(_spelled(F.col("value"), spelling).alias("value"), "request")
+        # Spark cannot tell that it is small, and would sort the whole table to join it
+        return F.broadcast(spelt.groupBy("value").agg(F.collect_set("request")))
+
+    # ── columns ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _identifiers_in(self, one: PersonalTable, columns: Sequence[str]) -> list[tuple[str, str]]:
+        """(column, identifier), as the table and as the subject spell it."""
+        found = ((column_in(columns, name), name) for name in self._subjects[one.subject].identifiers)
+        return [(column, name) for column, name in found if column is not None]
+
+    def _match_columns(self, table: str, columns: Sequence[str]) -> list[str]:
+        one = self._tables[table]
+        if isinstance(one.path, Link):
+            column = column_in(columns, one.path.column)
+            return [] if column is None else [column]
+        return [column for column, _ in self._identifiers_in(one, columns)]
+
+    def _check(self, one: PersonalTable) -> None:
+        from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
+
+        def check(table: str, name: str) -> None:
+            if column_in(schema_of(table).names, name) is None:
+                raise ConfigError(
+                    f"{table} has no column {name}, by which rows of {one.table} are to be found",
+                    hint=f"write the `path` of {one.table} in `erasure.tables` as the tables name their columns",
+                )
+
+        def schema_of(table: str) -> StructType:
+            return self._feeds[table].log.metadata(self.versions[table]).schema
+
+        if isinstance(one.path, Link):
+            if one.path.table not in self._tables:
+                raise ConfigError(f"{one.table} leads to {one.path.table}, which is not among the tables")
+            check(one.table, one.path.column)
+            check(one.path.table, one.path.other)
+        else:
+            check(one.table, one.path)
+            if column_in(self._subjects[one.subject].identifiers, one.path) is None:
+                raise ConfigError(
+                    f"{one.path}, the path of {one.table}, is no identifier of {one.subject}",
+                    hint=f"name it among `erasure.subjects.{one.subject}.identifiers`",
+                )
+        schema = schema_of(one.table)
+        for column in self._match_columns(one.table, schema.names):
+            if isinstance(schema[column].dataType, ArrayType | MapType | StructType | VariantType):
+                raise ConfigError(
+                    f"{one.table}.{column} is no single value: no identifier can be compared with it",
+                    hint="rename the column, or call the identifier otherwise",
+                )
+
+
+def quoted(name: str) -> str:
+    """A column as a part of Spark's expressions."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def column_in(columns: Iterable[str], name: str) -> str | None:
+    """As the columns spell it: Spark takes no notice of case."""
+    return next((column for column in columns if column.lower() == name.lower()), None)
+
+
+def _spelled(value: Column, spelling: Spelling) -> Column:
+    """``audit.erasure.model.normalised``, by Spark."""
+    from pyspark.sql import functions as F
+
+    text = value.cast("string")
+    return F.lower(F.trim(text, F.lit(_BLANKS))) if spelling == "email" else text
+
+
+def _some(ids: Sequence[str], most: int = 5) -> str:
+    return ", ".join(ids[:most]) + (f" and {len(ids) - most} more" if len(ids) > most else "")

@@ -1,0 +1,439 @@
+"""The walk of an erasure, every step of which can be cut off and taken up again::
+
+    resolve ─▶ delete ─▶ propagate ─▶ purge ─▶ scan ─▶ certify
+    whose rows  MERGE     every sink    files,   what    signed
+    in which    against   has passed    dead     is      document
+    tables      keys      and forgets   tuples   left
+
+What a step came to stands in the register before the next begins; a step that stands there is not done again. A step that
+has to wait for something says for what, and until when: the next `erase run` goes on from there.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from audit.erasure.certificate import evidence, make_certificate, refuse_identifiers, sign
+from audit.erasure.commits import erasing_metadata
+from audit.erasure.delete import erase_table, erased_keys
+from audit.erasure.delta_files import scan_table
+from audit.erasure.model import STATES, Link
+from audit.erasure.needles import Needle, Needles
+from audit.erasure.places import Erasable, Erasing, Find, Purged, Scanned, Unseen
+from audit.erasure.plan import Copy
+from audit.erasure.purge import SinkBehind, purge_table
+from audit.erasure.resolve import Resolution
+from audit.erasure.watch import marks_of
+from cdf.errors import ConfigError
+from cdf.result import Result, plain
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from audit.checkpoint import Signer
+    from audit.erasure.model import PersonalTable, Request, State
+    from audit.erasure.register import Held, Register, Standing
+    from audit.erasure.sealing import Keys
+    from audit.erasure.subjects import Graph
+
+__all__ = ["ErasureRun", "ErasureReport", "SinkBehind", "needles_of", "scan_everything"]
+
+log = logging.getLogger("deltarelay.erasure")
+
+ALL = ""
+"""In the register the place of a step that is not about one table or sink."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureReport(Result):
+    """What one call of ``ErasureRun.go`` came to."""
+
+    run: str
+    requests: tuple[str, ...]
+    state: str
+    deleted: Mapping[str, int] = field(default_factory=dict)
+    """Rows by table."""
+    forgotten: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By pipeline: what was removed there besides the deletes that came through the feed."""
+    waits_until: dt.datetime | None = None
+    waits_for: tuple[str, ...] = ()
+    finds: tuple[Find, ...] = ()
+    """What the scan found that no date clears."""
+    certificates: tuple[str, ...] = ()
+
+
+def needles_of(known: Sequence[tuple[str, str, str]], graph: Graph) -> Needles:
+    """``known``: (request, identifier, value). A short value counts in the columns that hold that identifier."""
+    columns: dict[str, set[str]] = {}
+    for one in graph.order:
+        if isinstance(one.path, Link):
+            columns.setdefault(one.path.other, set()).add(one.path.column)
+    return Needles((Needle(request, value, name) for request, name, value in known), columns)
+
+
+def scan_everything(
+    tables: Sequence[str],
+    copies: Sequence[Copy],
+    needles: Needles,
+    *,
+    now: dt.datetime,
+    progress: Callable[[str], None],
+) -> Scanned:
+    """Look through the folders of the tables and everything that the sinks hold."""
+    found = Scanned()
+    for table in tables:
+        progress(f"scanning {table}")
+        found += scan_table(table, needles, now=now)
+    for copy in copies:
+        if isinstance(copy.sink, Erasable):
+            progress(f"scanning what {copy.pipeline} has written")
+            found += copy.sink.scan(needles)
+        else:
+            found += Scanned(unseen=(Unseen(copy.pipeline, "this kind of sink cannot be looked through"),))
+    return found
+
+
+@dataclass(slots=True)
+class ErasureRun:
+    """One run over the requests of one plan, by who holds the register."""
+
+    spark: SparkSession
+    graph: Graph
+    copies: Sequence[Copy]
+    register: Register
+    held: Held
+    keys: Keys
+    signer: Signer
+    run: str
+    requests: Sequence[Request]
+    approve_above: int
+    out_of_reach: tuple[str, ...]
+    now: dt.datetime
+    watch_days: int = 365
+    immediate: bool = False
+    """Purge what only time would purge: see ``audit.erasure.purge.purge_now``."""
+    progress: Callable[[str], None] = lambda _: None
+    _resolution: Resolution | None = None
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(request.id for request in self.requests)
+
+    def go(self) -> ErasureReport:
+        """Go on from where the register stands, as far as today allows."""
+        self.resolve()
+        deleted = self.delete()
+        forgotten = self.propagate()
+        report = ErasureReport(self.run, self.ids, "propagated", deleted, forgotten)
+        waits = self.purge()
+        if waits:
+            until = min(one.waits_until for one in waits if one.waits_until)
+            reasons = tuple(f"{one.waits_for} until {one.waits_until:%Y-%m-%d %H:%M}Z" for one in waits)
+            self.held.wait(self.ids, until, "; ".join(reasons))
+            return replace(report, waits_until=until, waits_for=reasons)
+        scanned = self.scan()
+        if scanned.finds:
+            return self._left(replace(report, state="purged"), scanned.finds)
+        self.certify(scanned)
+        return replace(report, state="certified", certificates=self.ids)
+
+    def _left(self, report: ErasureReport, finds: Sequence[Find]) -> ErasureReport:
+        """What is still there: it goes on a day that is known, or somebody has to do something."""
+        if stays := tuple(one for one in finds if one.clears_on is None):
+            return replace(report, finds=stays)
+        day = max(one.clears_on for one in finds if one.clears_on is not None)
+        until = dt.datetime.combine(day, dt.time(), dt.UTC)
+        reason = f"{len(finds)} places where something is found, the last of which clears by {day}"
+        self.held.wait(self.ids, until, reason)
+        return replace(report, waits_until=until, waits_for=(reason,))
+
+    def _reached(self, state: State) -> None:
+        """Those that have not come so far yet."""
+        behind = [
+            one.id
+            for one in self.register.requests(self.ids)
+            if one.state not in STATES or STATES.index(one.state) < STATES.index(state)
+        ]
+        if behind:
+            self.held.move(behind, state)
+
+    # ── resolve ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def tables(self) -> list[PersonalTable]:
+        """Those of the requests' subjects, a linked one after the one that it leads to."""
+        return [one for one in self.graph.order if any(one.subject == request.subject for request in self.requests)]
+
+    def free(self) -> list[PersonalTable]:
+        """Without those that a hold keeps."""
+        return [one for one in self.tables() if not self.graph.held(one.table, self.now.date())]
+
+    def resolve(self) -> None:
+        """Which rows, at which versions: kept, so that whoever takes the run up catches the same."""
+        facts = self.held.step(ALL, "resolve")
+        if facts is None:
+            self.progress("looking for the rows")
+            resolution = self._resolved(None)
+            self._check_approved(resolution)
+            self.register.learn(resolution.learned(), self.keys)
+            rows: dict[str, dict[str, int]] = {}
+            for (table, request), found in resolution.counts().items():
+                rows.setdefault(table, {})[request] = found.rows
+            self.held.done(ALL, "resolve", {"versions": dict(resolution.versions), "rows": rows})
+        self._reached("resolved")
+        self._reached("approved")
+
+    def _resolved(self, versions: Mapping[str, int] | None) -> Resolution:
+        known = self.register.known(self.ids, self.keys)
+        return Resolution.of(self.spark, self.tables(), self.graph.subjects, self.requests, known, versions=versions)
+
+    @property
+    def resolution(self) -> Resolution:
+        if self._resolution is None:
+            self._resolution = self._resolved(self._resolved_at())
+        return self._resolution
+
+    def _resolved_at(self) -> Mapping[str, int]:
+        """The version of each table at which the rows were looked for."""
+        facts = self.held.step(ALL, "resolve")
+        assert facts is not None
+        versions: Mapping[str, int] = facts["versions"]
+        return versions
+
+    def _check_approved(self, resolution: Resolution) -> None:
+        approved = {request.id for request in self.requests if request.approver is not None}
+        many = sorted(
+            {
+                request
+                for (_, request), found in resolution.counts().items()
+                if found.rows > self.approve_above and request not in approved
+            }
+        )
+        if many:
+            raise ConfigError(
+                f"{', '.join(many[:5])} would erase more than {self.approve_above} rows of a table and has no approver",
+                hint="`deltarelay erase approve REQUEST --by NAME`, once somebody has looked at the plan",
+                requests=many,
+            )
+
+    # ── delete ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def delete(self) -> dict[str, int]:
+        """In the source tables; → rows by table. Linked tables first: what leads to their rows must still be there."""
+        rows = {}
+        for one in reversed(self.free()):
+            facts = self.held.step(one.table, "delete")
+            if facts is None:
+                self.progress(f"erasing in {one.table}")
+                deleted = erase_table(
+                    self.spark,
+                    one,
+                    self.resolution.caught(one.table),
+                    run=self.run,
+                    metadata=erasing_metadata(self.run, self.ids),
+                    since=self.resolution.versions[one.table],
+                )
+                facts = {"rows": deleted.rows, "versions": list(deleted.versions)}
+                self.held.done(one.table, "delete", facts)
+            rows[one.table] = int(facts["rows"])
+        self._watch_for()
+        self._reached("deleted")
+        return rows
+
+    def _watch_for(self) -> None:
+        """From now on pipelines know them again."""
+        until = (self.now + dt.timedelta(days=self.watch_days)).date()
+        known: dict[str, list[tuple[str, str]]] = {}
+        for id, name, value in self.register.known(self.ids, self.keys):
+            known.setdefault(id, []).append((name, value))
+        marks = set()
+        for request in self.requests:
+            values = [*request.identifiers.items(), *known.get(request.id, ())]
+            marks |= {(request.id, *mark) for mark in marks_of(self.keys, self.graph, request.subject, values)}
+        self.held.suppress(self.ids, marks, until)
+
+    def _versions(self, table: str) -> tuple[int, ...]:
+        facts = self.held.step(table, "delete")
+        return tuple(facts["versions"]) if facts else ()
+
+    # ── propagate ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _copies(self) -> list[tuple[PersonalTable, Copy]]:
+        free = {one.table: one for one in self.free()}
+        return [(free[copy.table], copy) for copy in self.copies if copy.table in free]
+
+    def propagate(self) -> dict[str, dict[str, int]]:
+        """Every sink has passed the erasing commits, and forgets what it had before; → counts by pipeline.
+
+        Raises SinkBehind, which names every sink that has not.
+        """
+        behind = []
+        for one, copy in self._copies():
+            versions, stands = self._versions(one.table), copy.version()
+            # A sink that holds nothing yet begins with what the table is now
+            if versions and stands is not None and stands < versions[-1]:
+                behind.append(f"{copy.pipeline} stands at {stands} and {one.table} was erased at {versions[-1]}")
+        if behind:
+            raise SinkBehind(
+                "the deletes have not reached every sink: " + "; ".join(behind),
+                hint="let the pipelines run (`deltarelay run`), then `deltarelay erase run` again",
+                behind=behind,
+            )
+        forgotten = {}
+        for one, copy in self._copies():
+            place = f"pipeline {copy.pipeline}"
+            facts = self.held.step(place, "forget")
+            if facts is None and isinstance(copy.sink, Erasable) and copy.version() is not None:
+                self.progress(f"what {copy.pipeline} has written")
+                facts = {"counts": dict(copy.sink.erase(self.erasing(one, copy.key)))}
+                self.held.done(place, "forget", facts)
+            if facts is not None:
+                forgotten[copy.pipeline] = dict(facts["counts"])
+        self._reached("propagated")
+        return forgotten
+
+    def erasing(self, one: PersonalTable, key: tuple[str, ...]) -> Erasing:
+        versions = self._versions(one.table)
+
+        def keys() -> DataFrame:
+            return erased_keys(self.spark, one.table, versions, key)
+
+        return Erasing(
+            run=self.run,
+            requests=self.ids,
+            table=one.table,
+            versions=versions,
+            key=key,
+            on_erase=one.on_erase,
+            personal=one.personal,
+            keys=keys,
+            catch=lambda frame: self.resolution.catch(one.table, frame),
+            needles=self.needles(),
+            immediately=self.immediate,
+        )
+
+    # ── purge ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def purge(self) -> list[Purged]:
+        """Remove for good what storage still has; → what has to wait."""
+        waits = []
+        for one, copy in self._copies():
+            if isinstance(copy.sink, Erasable) and copy.version() is not None:
+                work = partial(copy.sink.purge, self.erasing(one, copy.key), now=self.now)
+                waits += self._purged(f"pipeline {copy.pipeline}", work)
+        for one in self.free():
+            work = partial(
+                purge_table,
+                self.spark,
+                one.table,
+                # Where no row is left the history still may have some
+                versions=self._versions(one.table) or (self._resolved_at()[one.table],),
+                positions=self._positions(one.table),
+                now=self.now,
+                immediately=self.immediate,
+            )
+            waits += self._purged(one.table, work)
+        if not waits:
+            self._reached("purged")
+        return waits
+
+    def _positions(self, table: str) -> dict[str, int]:
+        """Of the sinks that have begun; one that holds nothing begins with what the table is then."""
+        stand = {copy.pipeline: copy.version() for one, copy in self._copies() if one.table == table}
+        return {pipeline: version for pipeline, version in stand.items() if version is not None}
+
+    def _purged(self, place: str, work: Callable[[], Purged]) -> list[Purged]:
+        if self.held.step(place, "purge") is not None:
+            return []
+        self.progress(f"purging {place}")
+        came = work()
+        if came.waits_until is not None:
+            return [replace(came, waits_for=f"{place}: {came.waits_for}")]
+        self.held.done(place, "purge", {"done": dict(came.done), "out_of_reach": list(came.out_of_reach)})
+        return []
+
+    # ── scan ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def needles(self) -> Needles:
+        given = [(request.id, name, value) for request in self.requests for name, value in request.identifiers.items()]
+        return needles_of(sorted({*given, *self.register.known(self.ids, self.keys)}), self.graph)
+
+    def scan(self) -> Scanned:
+        copies = [copy for _, copy in self._copies()]
+        tables = [one.table for one in self.free()]
+        scanned = scan_everything(tables, copies, self.needles(), now=self.now, progress=self.progress)
+        if scanned.finds:
+            log.warning("something is left", extra={"run": self.run, "finds": len(scanned.finds)})
+            return scanned
+        facts = {"finds": 0, "checked": plain(scanned.checked), "unseen": plain(scanned.unseen)}
+        self.held.done(ALL, "scan", facts)
+        self._reached("verified")
+        return scanned
+
+    # ── certify ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def certify(self, scanned: Scanned) -> None:
+        """One document for each request, signed; then nobody's identifiers are kept any more."""
+        documents = {one.id: self._certificate(one, scanned) for one in self.register.requests(self.ids)}
+        self.held.certify(documents)
+        self.held.forget([id for id, document in documents.items() if document["outcome"] == "erased"])
+        self.held.finish()
+
+    def _certificate(self, request: Standing, scanned: Scanned) -> dict[str, Any]:
+        steps = self.register.steps(self.run)
+        facts = {(one.table, one.step): one.facts for one in steps}
+        rows = facts[ALL, "resolve"]["rows"]
+        free = self.free()
+        kept = [one for one in self.tables() if one not in free and rows.get(one.table, {}).get(request.id)]
+        holds = [
+            {"table": one.table, "until": hold.until, "basis": hold.basis}
+            for one in kept
+            for hold in self.graph.held(one.table, self.now.date())
+        ]
+        purges = [(place, told) for (place, step), told in facts.items() if step == "purge"]
+        document = make_certificate(
+            request=request,
+            run=self.run,
+            outcome="partial" if kept else "erased",
+            tables=[
+                {
+                    "table": one.table,
+                    "rows": rows.get(one.table, {}).get(request.id, 0),
+                    "on_erase": one.on_erase,
+                    "versions": list(self._versions(one.table)),
+                }
+                for one in free
+            ],
+            sinks=[
+                {
+                    "pipeline": copy.pipeline,
+                    "table": one.table,
+                    **facts.get((f"pipeline {copy.pipeline}", "forget"), {"counts": {}})["counts"],
+                }
+                for one, copy in self._copies()
+            ],
+            purges=[{"place": place, **told["done"]} for place, told in purges],
+            scan={"finds": len(scanned.finds), "checked": plain(scanned.checked)},
+            pending=[{"place": hold["table"], "reason": f"held: {hold['basis']}", "clears_on": None} for hold in holds],
+            unverified=plain(scanned.unseen),
+            out_of_reach=[*self.out_of_reach, *sorted({text for _, told in purges for text in told["out_of_reach"]})],
+            holds=holds,
+            evidence=[evidence(f"{one.step} {one.table}".strip(), one.at, one.facts) for one in steps],
+            unfinished=self._unfinished(facts),
+            issued_at=self.now,
+        )
+        refuse_identifiers(document, self.needles())
+        return sign(document, self.signer)
+
+    def _unfinished(self, facts: Mapping[tuple[str, str], Any]) -> list[str]:
+        """What is not in the register was not done."""
+        wanted = [(ALL, "resolve"), (ALL, "scan"), *((one.table, "delete") for one in self.free())]
+        wanted += [(one.table, "purge") for one in self.free()]
+        for _, copy in self._copies():
+            if isinstance(copy.sink, Erasable) and copy.version() is not None:
+                wanted += [(f"pipeline {copy.pipeline}", step) for step in ("forget", "purge")]
+        return [f"{step} {place}".strip() for place, step in wanted if (place, step) not in facts]

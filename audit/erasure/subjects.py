@@ -1,0 +1,151 @@
+"""Which tables hold whose rows: checked as a whole, and in the order in which links are followed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import graphlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from audit.erasure.model import Hold, Link, PersonalTable, Subject
+from cdf.errors import ConfigError
+
+__all__ = ["Fault", "Graph", "parse_path"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong, and where in the ``erasure`` block: ``("tables", "/data/orders", "path")``."""
+
+    place: tuple[str | int, ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Subjects, their tables and what may not go yet. ``Graph.of`` checks them."""
+
+    subjects: Mapping[str, Subject]
+    order: tuple[PersonalTable, ...]
+    """A table stands after the one that its link leads to."""
+    holds: tuple[Hold, ...] = ()
+
+    @classmethod
+    def of(cls, subjects: Mapping[str, Subject], tables: Sequence[PersonalTable], holds: Sequence[Hold] = ()) -> Graph:
+        """Raises ConfigError with all faults: ``problems`` are their places and messages."""
+        faults = [
+            *_of_subjects(subjects),
+            *(fault for table in tables for fault in _of_table(table, subjects, tables)),
+            *_of_addresses(tables),
+            *_of_circles(tables),
+            *_of_holds(holds, tables),
+        ]
+        if faults:
+            lines = [f"{'.'.join(map(str, fault.place))}: {fault.message}" for fault in faults]
+            raise ConfigError(
+                "\n".join(["the tables of an erasure do not fit together", *lines]) if len(lines) > 1 else lines[0],
+                problems=[{"place": list(fault.place), "message": fault.message} for fault in faults],
+            )
+        by_name = {table.table: table for table in tables}
+        sorter = graphlib.TopologicalSorter(
+            {table.table: [table.path.table] if isinstance(table.path, Link) else [] for table in tables}
+        )
+        return cls(dict(subjects), tuple(by_name[name] for name in sorter.static_order()), tuple(holds))
+
+    def tables_of(self, subject: str) -> tuple[PersonalTable, ...]:
+        """In ``order``."""
+        return tuple(table for table in self.order if table.subject == subject)
+
+    def table(self, name: str) -> PersonalTable | None:
+        return next((table for table in self.order if table.table == name), None)
+
+    def held(self, table: str, today: dt.date) -> tuple[Hold, ...]:
+        """The holds that still keep the table's rows. On the day ``until`` itself they may go."""
+        return tuple(hold for hold in self.holds if hold.table == table and today < hold.until)
+
+
+def parse_path(text: str) -> str | Link:
+    """``customer_id``, or ``customer_id -> /data/customers.customer_id``: the last dot is before the column.
+
+    Raises ValueError for anything else.
+    """
+    column, arrow, target = (part.strip() for part in text.partition("->"))
+    if not arrow:
+        if not column:
+            raise ValueError("is empty; name a column")
+        return column
+    table, dot, other = (part.strip() for part in target.rpartition("."))
+    if not (column and dot and table and other) or "/" in other or "->" in target:
+        raise ValueError("must be a column, or `column -> table.column`")
+    return Link(column, table, other)
+
+
+def _of_subjects(subjects: Mapping[str, Subject]) -> Iterator[Fault]:
+    for name, subject in subjects.items():
+        if not subject.identifiers:
+            yield Fault(("subjects", name, "identifiers"), "names no identifier, so that nobody could be found")
+
+
+def _of_table(
+    table: PersonalTable, subjects: Mapping[str, Subject], tables: Sequence[PersonalTable]
+) -> Iterator[Fault]:
+    place = ("tables", table.table)
+    subject = subjects.get(table.subject)
+    if subject is None:
+        message = "is no entry under `subjects`" + _near(table.subject, subjects)
+        yield Fault((*place, "subject"), message)
+    if isinstance(table.path, Link):
+        leads = [one for one in tables if one.table == table.path.table]
+        if not leads:
+            message = f"leads to {table.path.table}, which is no entry under `tables`"
+            yield Fault((*place, "path"), message + _near(table.path.table, [one.table for one in tables]))
+        elif leads[0].subject != table.subject and {leads[0].subject, table.subject} <= set(subjects):
+            message = f"leads to {table.path.table}, which holds rows of another subject"
+            yield Fault((*place, "path"), message)
+    elif subject is not None and table.path not in subject.identifiers:
+        message = f"the column `{table.path}` is no identifier of the subject `{subject.name}`"
+        yield Fault((*place, "path"), message + _near(table.path, subject.identifiers))
+    if table.on_erase == "nullify" and not table.personal:
+        yield Fault((*place, "on_erase"), "`nullify` empties the columns of `personal`, and none is named")
+    elif table.on_erase == "nullify":
+        column = table.path.column if isinstance(table.path, Link) else table.path
+        if column.lower() not in [name.lower() for name in table.personal]:
+            yield Fault((*place, "personal"), f"lacks `{column}`, which would still say whose row it is")
+
+
+def _of_addresses(tables: Sequence[PersonalTable]) -> Iterator[Fault]:
+    names = [table.table for table in tables]
+    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+        yield Fault(("tables", name), "stands here twice")
+
+
+def _of_circles(tables: Sequence[PersonalTable]) -> Iterator[Fault]:
+    """Each table has one link at most, so that every circle is found by walking, and told once."""
+    leads = {table.table: table.path.table for table in tables if isinstance(table.path, Link)}
+    told: set[str] = set()
+    for start in leads:
+        walked: list[str] = []
+        at: str | None = start
+        while at is not None and at not in walked and at not in told:
+            walked.append(at)
+            at = leads.get(at)
+        if at in walked:
+            circle = walked[walked.index(at) :]
+            way = " -> ".join([*circle, circle[0]])
+            yield Fault(("tables", circle[0], "path"), f"goes in a circle: {way}")
+        told.update(walked)
+
+
+def _of_holds(holds: Sequence[Hold], tables: Sequence[PersonalTable]) -> Iterator[Fault]:
+    known = [table.table for table in tables]
+    for index, hold in enumerate(holds):
+        if hold.table not in known:
+            yield Fault(("holds", index, "table"), "is no entry under `tables`" + _near(hold.table, known))
+        if not hold.basis.strip():
+            yield Fault(("holds", index, "basis"), "is empty; say why the rows have to stay")
+
+
+def _near(word: str, known: Mapping[str, object] | Sequence[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean `{near[0]}`?" if near else ""

@@ -1,0 +1,132 @@
+"""Somebody who was erased comes back: seen before a sink gets the row, in any spelling, by any way into the table."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from pyspark.sql import SparkSession
+
+from audit.checkpoint import Signer
+from audit.erasure.model import Hold, Link, PersonalTable, Request, Subject
+from audit.erasure.register import Register
+from audit.erasure.sealing import Keys
+from audit.erasure.subjects import Graph
+from audit.erasure.watch import ErasedPersonReturned, Watch, marks_of
+from cdf import ChangeFeed, Pipeline
+from cdf.errors import SinkUnavailable
+from cdf.testing import MemorySink
+from tests.fixtures.fix_postgres import Pg
+from tests.integration.delta_table import Table
+
+pytestmark = pytest.mark.usefixtures("interpreted")
+
+SUBJECTS = {"customer": Subject("customer", {"email": "email", "customer_id": "exact"})}
+CANARY = "canary.person@example.org"
+KEYS = Keys(Signer.generate("example.org/erasure"))
+TODAY = dt.datetime.now(dt.UTC).date()
+
+
+@pytest.fixture
+def register(pg: Pg) -> Register:
+    made = Register(pg.dsn, schema=pg.schema)
+    made.prepare()
+    return made
+
+
+class Watched:
+    """Customers, watched; DSR-1 was erased, with e-mail and number."""
+
+    def __init__(self, spark: SparkSession, path: str, register: Register, *, on_erase: str = "delete") -> None:
+        self.table = Table(spark, path, "customer_id long, email string, name string")
+        self.table.sql("insert into {t} select id, concat('p', id, '@example.org'), 'n' from range(5)")
+        one = PersonalTable(path, "customer", "customer_id", ("email", "customer_id"), on_erase)  # type: ignore[arg-type]
+        self.graph = Graph.of(SUBJECTS, [one])
+        self.register = register
+        known = {"email": CANARY, "customer_id": "700"}
+        asked = Request("DSR-1", "customer", known, TODAY, TODAY + dt.timedelta(days=30), "GDPR Art. 17", "desk")
+        register.add([asked], KEYS)
+        register.begin("er-1", ["DSR-1"], "digest")
+        with register.held("er-1") as held:
+            marks = {("DSR-1", *mark) for mark in marks_of(KEYS, self.graph, "customer", known.items())}
+            held.suppress(["DSR-1"], marks, TODAY + dt.timedelta(days=365))
+        self.sink = MemorySink()
+        self.watch = Watch(lambda: register, KEYS, self.graph)
+        self.pipeline = Pipeline(ChangeFeed(spark, path), self.sink, key=["customer_id"], guard=self.watch)
+
+
+@pytest.fixture
+def watched(spark: SparkSession, delta_path: str, register: Register) -> Watched:
+    return Watched(spark, delta_path, register)
+
+
+@pytest.mark.parametrize("row", [f"(9, ' {CANARY.upper()} ', 'n')", "(700, 'other@example.org', 'n')"])
+def test_the_window_is_not_applied(watched: Watched, row: str) -> None:
+    watched.pipeline.run()
+    watched.table.sql(f"insert into {{t}} values (8, 'q@example.org', 'n'), {row}")
+    for _ in range(2):
+        with pytest.raises(ErasedPersonReturned) as refused:
+            watched.pipeline.run()
+        assert refused.value.fields["requests"] == ["DSR-1"]
+        assert "canary" not in str(refused.value).lower()
+        assert watched.sink.store.contents.position.version == 1
+    # Without the guard it would have gone through
+    watched.pipeline.guard = None
+    assert watched.pipeline.run().position == 2
+
+
+def test_a_first_copy_is_not_made(watched: Watched) -> None:
+    watched.table.sql(f"insert into {{t}} values (9, '{CANARY}', 'n')")
+    with pytest.raises(ErasedPersonReturned):
+        watched.pipeline.run()
+    assert watched.sink.store.contents.position.version is None
+
+
+def test_others_and_deletes_pass(watched: Watched) -> None:
+    watched.pipeline.run()
+    watched.table.sql("update {t} set name = 'm' where customer_id = 2", "delete from {t} where customer_id = 3")
+    assert watched.pipeline.run().position == 3
+
+
+def test_who_is_erased_again_passes(watched: Watched) -> None:
+    watched.pipeline.run()
+    watched.table.sql(f"insert into {{t}} values (9, '{CANARY}', 'n')", "delete from {t} where customer_id = 9")
+    assert watched.pipeline.run().position == 3
+
+
+def test_a_recorded_decision_lets_them_pass(watched: Watched) -> None:
+    watched.pipeline.run()
+    watched.table.sql("insert into {t} values (700, 'new@example.org', 'n')")
+    with pytest.raises(ErasedPersonReturned):
+        watched.pipeline.run()
+    watched.register.release(["DSR-1"], "the privacy desk", "a customer again, by a contract of today")
+    watched.watch._read_at = float("-inf")  # what it knows of the register is up to ten seconds old
+    assert watched.pipeline.run().position == 2
+
+
+def test_what_is_there_by_right(spark: SparkSession, delta_path: str, register: Register) -> None:
+    """A column that nobody empties, and a table under a hold."""
+    watched = Watched(spark, delta_path, register)
+    [one] = watched.graph.order
+    rows = spark.read.format("delta").load(delta_path)
+    assert set(watched.watch._columns(delta_path, rows)) == {"customer_id", "email"}
+    emptied = PersonalTable(delta_path, "customer", Link("customer_id", delta_path + "2", "customer_id"), ("email",))
+    for tables, holds in (
+        ([one], [Hold(delta_path, TODAY + dt.timedelta(days=9), "tax law")]),
+        ([PersonalTable(delta_path + "2", "customer", "customer_id"), emptied], []),
+    ):
+        graph = Graph.of(SUBJECTS, tables, holds)
+        expected = set() if holds else {"customer_id"}
+        assert set(Watch(lambda: register, KEYS, graph)._columns(delta_path, rows)) == expected
+
+
+def test_a_register_that_is_not_there(watched: Watched, postgres_dsn: str) -> None:
+    """No register: nobody was erased. One that cannot be asked: nothing is applied."""
+    watched.pipeline.guard = Watch(lambda: Register(postgres_dsn, schema="nobody_made_it"), KEYS, watched.graph)
+    assert watched.pipeline.run().position == 1
+    watched.table.sql("insert into {t} values (8, 'q@example.org', 'n')")
+    unreachable = "postgresql://127.0.0.1:1/nowhere?connect_timeout=1"
+    watched.pipeline.guard = Watch(lambda: Register(unreachable), KEYS, watched.graph)
+    with pytest.raises(SinkUnavailable):
+        watched.pipeline.run()
+    assert watched.sink.store.contents.position.version == 1

@@ -1,0 +1,104 @@
+"""Tables of an erasure: what does not fit together is told as a whole, and links are followed in their order."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from audit.erasure.model import Hold, Link, PersonalTable, Subject
+from audit.erasure.subjects import Graph, parse_path
+from cdf.errors import ConfigError
+
+CUSTOMER = Subject("customer", {"email": "email", "customer_id": "exact"})
+SUBJECTS = {"customer": CUSTOMER, "employee": Subject("employee", {"staff_no": "exact"})}
+
+
+def table(name: str, path: str | Link = "customer_id", **more: object) -> PersonalTable:
+    return PersonalTable(name, **{"subject": "customer", "path": path, **more})  # type: ignore[arg-type]
+
+
+def problems(*tables: PersonalTable, holds: tuple[Hold, ...] = ()) -> list[tuple[str, str]]:
+    with pytest.raises(ConfigError) as caught:
+        Graph.of(SUBJECTS, tables, holds)
+    return [(".".join(map(str, one["place"])), one["message"]) for one in caught.value.fields["problems"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("customer_id", "customer_id"),
+        (" customer_id->/data/a.b/c.id ", Link("customer_id", "/data/a.b/c", "id")),
+        ("k -> shop.main.customers.id", Link("k", "shop.main.customers", "id")),
+        ("k -> ../customers.id", Link("k", "../customers", "id")),
+    ],
+)
+def test_paths(text: str, path: str | Link) -> None:
+    assert parse_path(text) == path
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "a ->", "-> t.c", "a -> t", "a -> t.", "a -> .c", "a -> ../t", "a -> b.c -> d.e"]
+)
+def test_no_paths(text: str) -> None:
+    with pytest.raises(ValueError, match=r"must be a column|is empty"):
+        parse_path(text)
+
+
+def test_a_linked_table_comes_after_the_one_it_leads_to() -> None:
+    items = table("items", Link("order_id", "orders", "id"))
+    orders = table("orders", Link("customer_id", "customers", "customer_id"))
+    staff = table("staff", "staff_no", subject="employee")
+    graph = Graph.of(SUBJECTS, [items, staff, orders, table("customers")], ())
+    assert [one.table for one in graph.tables_of("customer")] == ["customers", "orders", "items"]
+    assert graph.tables_of("employee") == (staff,)
+    assert graph.table("orders") is orders
+    assert graph.table("nowhere") is None
+
+
+def test_a_hold_ends_on_its_day() -> None:
+    hold = Hold("a", dt.date(2031, 12, 31), "tax law")
+    graph = Graph.of(SUBJECTS, [table("a"), table("b")], [hold])
+    assert graph.held("a", dt.date(2031, 12, 30)) == (hold,)
+    assert graph.held("a", dt.date(2031, 12, 31)) == ()
+    assert graph.held("b", dt.date(2026, 1, 1)) == ()
+
+
+def test_all_faults_are_told_at_once() -> None:
+    assert problems(
+        table("a", subject="custmer"),
+        table("b", "emial"),
+        table("c", Link("x", "d.old", "id")),
+        table("e", Link("x", "a2", "staff_no")),
+        table("a2", "staff_no", subject="employee"),
+        table("f", on_erase="nullify"),
+        holds=(Hold("g", dt.date(2030, 1, 1), " "),),
+    ) == [
+        ("tables.a.subject", "is no entry under `subjects`; did you mean `customer`?"),
+        ("tables.b.path", "the column `emial` is no identifier of the subject `customer`; did you mean `email`?"),
+        ("tables.c.path", "leads to d.old, which is no entry under `tables`"),
+        ("tables.e.path", "leads to a2, which holds rows of another subject"),
+        ("tables.f.on_erase", "`nullify` empties the columns of `personal`, and none is named"),
+        ("holds.0.table", "is no entry under `tables`"),
+        ("holds.0.basis", "is empty; say why the rows have to stay"),
+    ]
+
+
+def test_each_circle_is_named_once() -> None:
+    tables = [
+        table("before", Link("x", "a", "id")),
+        table("a", Link("x", "b", "id")),
+        table("b", Link("x", "c", "id")),
+        table("c", Link("x", "a", "id")),
+        table("self", Link("x", "self", "id")),
+    ]
+    assert problems(*tables) == [
+        ("tables.a.path", "goes in a circle: a -> b -> c -> a"),
+        ("tables.self.path", "goes in a circle: self -> self"),
+    ]
+
+
+def test_one_table_twice_and_a_subject_without_identifiers() -> None:
+    assert problems(table("a"), table("a", "email")) == [("tables.a", "stands here twice")]
+    with pytest.raises(ConfigError, match=r"subjects\.ghost\.identifiers: names no identifier"):
+        Graph.of({"ghost": Subject("ghost", {})}, [])
