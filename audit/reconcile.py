@@ -11,7 +11,7 @@ import json
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from audit.columns import Column, from_json, kept, row_type
 from audit.digest import Sums, digests, sums_of
+from audit.erasure.commits import erasing_versions
 from audit.errors import unreadable
 from audit.reconciled import Fault, Mismatch, NotCompared, Reason, Reconciled
 from audit.tables import EVENTS, LEDGER, PAYLOAD
-from cdf.change import CHANGE_TYPE, COMMIT_VERSION, INSERT
+from cdf.change import CHANGE_TYPE, COMMIT_VERSION, DELETE, INSERT, METADATA_COLUMNS, UPDATE_PREIMAGE
 from cdf.errors import (
     CdfError,
     FeedNotEnabled,
@@ -33,6 +34,7 @@ from cdf.errors import (
 )
 from cdf.net import quoted
 from cdf.sink import Position
+from cdf.window import Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from audit.tables import TrailTables
     from audit.trail import Trail
     from cdf.pipeline import Pipeline
-    from cdf.window import Metadata, Snapshot, Window
+    from cdf.window import Metadata, Snapshot
 
 __all__ = ["Mismatch", "NotCompared", "Reconciled", "reconcile"]
 
@@ -382,9 +384,10 @@ class _Comparison:
         plain = row_type(kept((), schema), stored=False)
         try:
             values = (quoted(name).alias(f"value_{at}") for at, name in enumerate(plain.names))
-            rows = read().select(
-                *values, F.col(CHANGE_TYPE).alias("change_type"), F.col(COMMIT_VERSION).alias("version")
-            )
+            feed = read()
+            if isinstance(source, Window):
+                feed = _as_kept(feed, erasing_versions(source.commits), source.key)
+            rows = feed.select(*values, F.col(CHANGE_TYPE).alias("change_type"), F.col(COMMIT_VERSION).alias("version"))
             return sums_of(digests(rows, plain, self.key))["rows"]
         except Exception as error:
             raise source.failure(error) from error
@@ -420,6 +423,19 @@ class _Comparison:
     def _tell(self, versions: int) -> None:
         self.done += versions
         self.progress(self.done, self.of)
+
+
+def _as_kept(feed: DataFrame, withheld: frozenset[int], key: Sequence[str]) -> DataFrame:
+    """Of commits that erased somebody a trail has no image from before the change, but for its key."""
+    from pyspark.sql import functions as F
+
+    if not withheld:
+        return feed
+    before = F.col(COMMIT_VERSION).isin(*withheld) & F.col(CHANGE_TYPE).isin(DELETE, UPDATE_PREIMAGE)
+    values = [name for name in feed.columns if name not in (*key, *METADATA_COLUMNS)]
+    return feed.select(
+        *(F.when(~before, quoted(name)).alias(name) if name in values else quoted(name) for name in feed.columns)
+    )
 
 
 def _joined(left_out: Iterable[NotCompared]) -> Iterator[NotCompared]:

@@ -58,6 +58,8 @@ class Payload:
     times: Mapping[int, dt.datetime | None]
     paired: bool
     baseline: bool
+    withheld: frozenset[int] = frozenset()
+    """Versions that erased somebody: of their rows before the change only the key is kept, for the feed has them whole."""
 
     def rows(self, partitions: int) -> DataFrame:
         """By the tasks."""
@@ -90,7 +92,7 @@ class Payload:
 
     def _work(self) -> _PayloadWork:
         schema = row_type([column for column in self.columns if column.live], stored=False)
-        return _PayloadWork(self.columns, schema, self.key, self.times, self.paired, self.baseline)
+        return _PayloadWork(self.columns, schema, self.key, self.times, self.paired, self.baseline, self.withheld)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ class _PayloadWork:
     times: Mapping[int, dt.datetime | None]
     paired: bool
     baseline: bool
+    withheld: frozenset[int]
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         named = (batch.rename_columns([*self.schema.names, CHANGE_TYPE, COMMIT_VERSION]) for batch in batches)
@@ -171,6 +174,8 @@ class _PayloadWork:
         from audit.encoding import encode_rows, row_hash
 
         count, width = batch.num_rows, len(self.schema)
+        if self.withheld:
+            batch = self._without_images(batch)
         salts = os.urandom(_SALT_BYTES * count)
         encoded = encode_rows(batch.select(range(width)), self.schema)
         hashes = [row_hash(salts[at * _SALT_BYTES : (at + 1) * _SALT_BYTES], encoded[at]) for at in range(count)]
@@ -207,6 +212,22 @@ class _PayloadWork:
                 "row",
             ],
         )
+
+    def _without_images(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        width = len(self.schema)
+        told = zip(batch.column(width).to_pylist(), batch.column(width + 1).to_pylist(), strict=True)
+        gone = [kind in (DELETE, UPDATE_PREIMAGE) and version in self.withheld for kind, version in told]
+        if not any(gone):
+            return batch
+        # Taken from nowhere a value is null, whatever its type
+        kept = pa.array([None if one else at for at, one in enumerate(gone)], pa.int64())
+        columns = [
+            column if at >= width or self.schema.names[at] in self.key else column.take(kept)
+            for at, column in enumerate(batch.columns)
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _fixed(joined: bytes, width: int) -> pa.Array:

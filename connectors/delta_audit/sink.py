@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from audit.anchors import checkpoint_of
 from audit.columns import kept, row_type, unwritable
 from audit.encoding import unsupported
+from audit.erasure.commits import erasing_versions
 from audit.errors import ForkedTrail
 from audit.lease import Lease
 from audit.ledger import State, append_records, clear, described, read_state, record_of
@@ -48,6 +49,7 @@ from cdf.sink import Applied, Bounds, Capabilities, Inspection, Position, Source
 from cdf.timed import timed
 from cdf.window import Commit
 from cdf.writers import require_writer
+from connectors.delta_audit.forget import forget, purge, scan
 from connectors.delta_audit.image import TrailImage
 
 if TYPE_CHECKING:
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
 
     from audit.checkpoint import Signer
     from audit.columns import Column
+    from audit.erasure.needles import Needles
+    from audit.erasure.places import Erasing, Purged, Scanned
     from audit.proof import VerifierKey
     from audit.trail import NamedAnchor
     from cdf.schema import SchemaChange
@@ -450,6 +454,17 @@ class DeltaAuditSink:
         self._unsealed = True
         self._seal(0)
 
+    # ── erasing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def erase(self, erasing: Erasing) -> Mapping[str, int]:
+        return forget(self, erasing)
+
+    def purge(self, erasing: Erasing, *, now: dt.datetime) -> Purged:
+        return purge(self, erasing, now=now)
+
+    def scan(self, needles: Needles) -> Scanned:
+        return scan(self.path, needles)
+
     # ── sealing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _is_sealed(self, state: State) -> bool:
@@ -573,6 +588,7 @@ class DeltaAuditSink:
             {commit.version: None if commit.timestamp is _UNKNOWN else commit.timestamp for commit in job.commits},
             paired=isinstance(rows, Window) and not _without_updates(rows),
             baseline=job.baseline,
+            withheld=erasing_versions(job.commits),
         )
 
     def _settled(self, feed: DataFrame, window: Window) -> DataFrame:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -105,8 +105,11 @@ def to_envelope(
     format: EventFormat,
     net: bool = False,
     lanes: int = 1,
+    withheld: Collection[int] = (),
 ) -> DataFrame:
     """The events of the feed's rows; with ``net``, of a net effect (``Window.net()``), where ``before`` is always null.
+
+    ``withheld``: versions that erased somebody; ``before`` is null in them too, for the feed has that row whole.
 
     Columns: ``lane``, ``key``, ``value`` (null: a tombstone), ``op`` (c, u, d, r, or t for a tombstone), ``version``,
     ``timestamp``, ``change_type`` and ``event_id``. Partition n holds lane n and nothing else, in one order whatever the
@@ -122,7 +125,9 @@ def to_envelope(
     events = _Events(changes, key, table, table_id, pipeline, format, lanes)
     version, kind = quoted(COMMIT_VERSION), quoted(CHANGE_TYPE)
     images = events.images(version, quoted(COMMIT_TIMESTAMP), _coded(kind, _SIDES))
-    return events.written(_net_ops(events.in_order(images)) if net else events.paired(images), snapshot=False)
+    if net:
+        return events.written(_net_ops(events.in_order(images)), snapshot=False)
+    return events.written(_withheld(events.paired(images), withheld), snapshot=False)
 
 
 def snapshot_to_envelope(
@@ -331,6 +336,15 @@ def _net_ops(images: DataFrame) -> DataFrame:
 
     op = _coded(F.col(_SIDE), {_ADDED: CREATED, _AFTER: UPDATED, _REMOVED: DELETED})
     return images.withColumns({_OP: op, _BEFORE_IMAGE: F.lit(None).cast("string")})
+
+
+def _withheld(paired: DataFrame, versions: Collection[int]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    if not versions:
+        return paired
+    image = F.when(~F.col(_VERSION).isin(*versions), F.col(_BEFORE_IMAGE))
+    return paired.withColumn(_BEFORE_IMAGE, image)
 
 
 def _columns(schema: T.StructType) -> T.StructType:

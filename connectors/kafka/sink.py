@@ -9,6 +9,7 @@ between leaves the bounds behind; its successor takes up exactly that window, an
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import logging
 from collections import Counter
@@ -18,6 +19,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
+from audit.erasure.commits import erasing_versions
+from audit.erasure.places import Purged
 from cdf.errors import (
     CdfError,
     PositionError,
@@ -47,12 +50,15 @@ from connectors.kafka.lanes import (
     events_of,
     write_lane,
 )
+from connectors.kafka.left import scan_topics
 from connectors.kafka.position import Begun, LaneDone, Ledger, Runner, State, fenced
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from audit.erasure.needles import Needles
+    from audit.erasure.places import Erasing, Scanned
     from cdf.schema import SchemaChange
     from cdf.window import Snapshot, Window
 
@@ -461,6 +467,45 @@ class KafkaSink:
         finally:
             image.close()
 
+    # ── erasing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def erase(self, erasing: Erasing) -> Mapping[str, int]:
+        """The delete that came through the feed is all: it brought the tombstone, under the key's own bytes."""
+        stands = self.position().version
+        if erasing.versions and (stands is None or stands < max(erasing.versions)):
+            raise WindowOutOfOrder(
+                f"{self.topic} stands at {stands}, and {erasing.table} was erased at {max(erasing.versions)}",
+                hint="let its pipeline run first: `deltarelay run`",
+                position=stands,
+            )
+        return {}
+
+    def purge(self, erasing: Erasing, *, now: dt.datetime) -> Purged:
+        """Brokers compact and drop records by themselves, by the topic's settings; here it is seen that they did."""
+        with self._errors("reading the topic"):
+            found = scan_topics(self._cluster, self._written_to_by_now(), erasing.needles).finds
+        dates = [one.clears_on for one in found]
+        if not found:
+            return Purged()
+        if None in dates:
+            return Purged(
+                out_of_reach=(
+                    f"records of {self.topic}: its settings put no date to their compaction; set max.compaction.lag.ms "
+                    "and segment.ms, or retention.ms",
+                )
+            )
+        last = max(date for date in dates if date is not None)
+        until = max(dt.datetime.combine(last, dt.time(), dt.UTC), now + dt.timedelta(hours=1))
+        return Purged(waits_until=until, waits_for="the brokers' compaction or retention")
+
+    def scan(self, needles: Needles) -> Scanned:
+        with self._errors("reading the topic"):
+            return scan_topics(self._cluster, (*self._written_to_by_now(), self._position_topic), needles)
+
+    def _written_to_by_now(self) -> tuple[str, ...]:
+        """With a topic of rejected events from former settings."""
+        return tuple(dict.fromkeys((*self._written_to, f"{self.topic}.dead_letter")))
+
     # ── load, apply ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def load(self, snapshot: Snapshot) -> Applied:
@@ -530,6 +575,7 @@ class KafkaSink:
                 format=self._format,
                 net=self._net,
                 lanes=self._lanes,
+                withheld=erasing_versions(window.commits),
             )
         )
         # What is wrong with the log already is told before the window counts as begun

@@ -150,14 +150,18 @@ class Session:
     def sweep(self) -> None:
         """Drop what earlier runners left: their tables belong to an epoch that can no longer commit."""
         connection, epoch = self.main(), self.held().epoch
-        rows = connection.execute(
-            "select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
-            " where n.nspname = %s and c.relkind = 'r' and c.relname ~ %s",
-            [SCHEMA, f"^(stage|ahead|load)_{self._tag}_\\d+$"],
-        ).fetchall()
-        for (name,) in rows:
+        for name in self.staging_tables(connection):
             if int(name.rsplit("_", 1)[1]) < epoch:
                 self._drop_soon(connection, sql.Identifier(SCHEMA, name))
+
+    def staging_tables(self, connection: Connection) -> list[str]:
+        """The names of what runners of this target have in our schema, dead ones and a live one."""
+        rows = connection.execute(
+            "select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+            " where n.nspname = %s and c.relkind = 'r' and c.relname ~ %s order by 1",
+            [SCHEMA, f"^(stage|ahead|load)_{self._tag}_\\d+$"],
+        ).fetchall()
+        return [name for (name,) in rows]
 
     @staticmethod
     def _drop_soon(connection: Connection, table: sql.Identifier) -> None:

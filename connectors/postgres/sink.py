@@ -40,8 +40,10 @@ from connectors.postgres.compare import PostgresImage
 from connectors.postgres.config import split_table
 from connectors.postgres.errors import raise_alone
 from connectors.postgres.evolve import why_not
+from connectors.postgres.forget import forget
 from connectors.postgres.inspection import inspected
 from connectors.postgres.large import Way, way_of
+from connectors.postgres.left import scan
 from connectors.postgres.load import (
     analyze,
     as_window,
@@ -53,12 +55,15 @@ from connectors.postgres.load import (
 )
 from connectors.postgres.modes import Modes
 from connectors.postgres.moves import move_position, move_problems
+from connectors.postgres.purge import purge
 from connectors.postgres.reload import InUse, reload, reload_problems
 from connectors.postgres.schema import IDENTIFIER_BYTES, TargetName
 from connectors.postgres.session import Session
 from connectors.postgres.staging import Staged
 
 if TYPE_CHECKING:
+    from audit.erasure.needles import Needles
+    from audit.erasure.places import Erasing, Purged, Scanned
     from cdf.schema import SchemaChange
     from cdf.window import Snapshot, Window
 
@@ -554,3 +559,15 @@ class PostgresSink:
             ddl=written.ddl,
             seconds=seconds,
         )
+
+    # ── forgetting a person ──────────────────────────────────────────────────────────────────────────────────────
+
+    def erase(self, erasing: Erasing) -> Mapping[str, int]:
+        self.close()
+        return forget(self._session, self._columns, self._modes.deletes, erasing)
+
+    def purge(self, erasing: Erasing, *, now: dt.datetime) -> Purged:  # noqa: ARG002 - nothing here waits for a date
+        return purge(self._session, erasing.needles)
+
+    def scan(self, needles: Needles) -> Scanned:
+        return scan(self._session, self._modes.deletes, needles)

@@ -1,0 +1,204 @@
+"""What is left of somebody in a target: rows, dead letters, staging, planner statistics, dead rows. Reads only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+
+from audit.erasure.places import Checked, Find, Scanned, Unseen
+from connectors.postgres import dead_letters
+from connectors.postgres.columns import DELETED_AT
+from connectors.postgres.pages import pages_of, relations_of
+from connectors.postgres.schema import TargetName, column_types
+from connectors.postgres.staging import SCHEMA
+
+if TYPE_CHECKING:
+    from audit.erasure.needles import Needles
+    from connectors.postgres.modes import Deletes
+    from connectors.postgres.pages import Pages
+    from connectors.postgres.session import Session
+
+__all__ = ["LETTERS", "STATISTICS", "scan", "found_in_pages", "found_in_statistics"]
+
+Connection = psycopg.Connection[Any]
+
+CHUNK_BYTES = 2**20
+LETTERS = TargetName(SCHEMA, "dead_letter")
+STATISTICS = (TargetName("pg_catalog", "pg_statistic"), TargetName("pg_catalog", "pg_statistic_ext_data"))
+
+
+@dataclass(slots=True)
+class _Scan:
+    needles: Needles
+    found: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
+    """(request, place, reason, spelling): times"""
+    checked: list[Checked] = field(default_factory=list)
+    unseen: list[Unseen] = field(default_factory=list)
+
+    def rows(self, lines: Iterator[bytes], place: str, reason: str, columns: Sequence[str] = ()) -> set[str]:
+        """Whole rows are looked through many at a time, and one by one where something is found: they are counted.
+        ``columns``: of the lines, for needles that count as a whole cell only. → the requests"""
+        count = size = 0
+        requests: set[str] = set()
+        short = [at for at, name in enumerate(columns) if name.lower() in self.needles.short_columns]
+        for chunk in _chunks(lines):
+            count, size = count + len(chunk), size + sum(map(len, chunk))
+            if short:
+                for line in chunk:
+                    cells = line.rstrip(b"\n").split(b"\t")
+                    for request, spelling in set().union(
+                        *(self.needles.cell(columns[at], cells[at].decode()) for at in short)
+                    ):
+                        self.found[request, place, reason, spelling] += 1
+                        requests.add(request)
+            if not any(True for _ in self.needles.find(b"".join(chunk))):
+                continue
+            for line in chunk:
+                for request, spelling in self.needles.find(line):
+                    self.found[request, place, reason, spelling] += 1
+                    requests.add(request)
+        self.checked.append(Checked(f"{reason if reason == 'staging' else reason + 's'} of {place}", count, size))
+        return requests
+
+    def result(self) -> Scanned:
+        finds = tuple(
+            Find(request, place, reason, spelling, count)
+            for (request, place, reason, spelling), count in sorted(self.found.items())
+        )
+        return Scanned(finds, tuple(self.checked), tuple(self.unseen))
+
+
+def scan(session: Session, deletes: Deletes, needles: Needles) -> Scanned:
+    target, made = session.target, _Scan(needles)
+    with session.errors("scanning the target"), session.connect() as connection:
+        with connection.transaction():
+            connection.execute("set transaction isolation level repeatable read, read only")
+            connection.execute("set local row_security = off")  # better an error than rows that a policy hides from us
+            connection.execute("set local bytea_output = 'escape'")
+            live = _scan_rows(connection, made, target, deletes)
+            live |= _scan_letters(connection, made, target)
+            for name in session.staging_tables(connection):
+                made.rows(_copied(connection, sql.Identifier(SCHEMA, name)), f"{SCHEMA}.{name}", "staging")
+            stated = _scan_statistics(connection, made, target)
+        _scan_pages(connection, made, target, live, stated)
+    return made.result()
+
+
+def _scan_rows(connection: Connection, made: _Scan, target: TargetName, deletes: Deletes) -> set[str]:
+    found = column_types(connection, target)
+    if not found:
+        return set()
+    if deletes != "soft" or DELETED_AT not in found:
+        return made.rows(_copied(connection, target.identifier), str(target), "current row", list(found))
+    marked = sql.SQL("where {} is not null").format(sql.Identifier(DELETED_AT))
+    alive = sql.SQL("where {} is null").format(sql.Identifier(DELETED_AT))
+    return made.rows(
+        _copied(connection, target.identifier, alive), str(target), "current row", list(found)
+    ) | made.rows(_copied(connection, target.identifier, marked), str(target), "soft-deleted row", list(found))
+
+
+def _scan_letters(connection: Connection, made: _Scan, target: TargetName) -> set[str]:
+    if not dead_letters.digests_of(connection, str(target)):
+        return set()
+    name = sql.Literal(str(target))
+    mine, others = sql.SQL("where target = {}").format(name), sql.SQL("where target <> {}").format(name)
+    requests = made.rows(_copied(connection, LETTERS.identifier, mine), str(LETTERS), "dead letter")
+    # Those of other targets are not this one's to tell, but stand on the same pages
+    return requests | _Scan(made.needles).rows(_copied(connection, LETTERS.identifier, others), str(LETTERS), "")
+
+
+def _copied(connection: Connection, table: sql.Identifier, where: sql.Composable = sql.SQL("")) -> Iterator[bytes]:  # noqa: B008
+    """The rows as text, each in a line of its own."""
+    with (
+        connection.cursor() as cursor,
+        cursor.copy(sql.SQL("copy (select * from {} {}) to stdout").format(table, where)) as copy,
+    ):
+        for line in copy:
+            yield bytes(line)
+
+
+def _chunks(lines: Iterator[bytes]) -> Iterator[list[bytes]]:
+    chunk: list[bytes] = []
+    size = 0
+    for line in lines:
+        chunk.append(line)
+        size += len(line)
+        if size >= CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+# ── planner statistics ───────────────────────────────────────────────────────────────────────────────────────────────
+
+_STATISTICS = """
+select format('%%I.%%I', schemaname, tablename),
+       concat_ws(' ', most_common_vals::text, histogram_bounds::text, most_common_elems::text)
+  from pg_stats where %(all)s or format('%%I.%%I', schemaname, tablename) = any(%(tables)s)
+union all
+select format('%%I.%%I', schemaname, tablename), array_to_string(most_common_vals, ' ')
+  from pg_stats_ext where %(all)s or format('%%I.%%I', schemaname, tablename) = any(%(tables)s)
+"""
+
+
+def found_in_statistics(
+    connection: Connection, needles: Needles, tables: list[str] | None
+) -> Iterator[tuple[str, str, str]]:
+    """(table, request, spelling) for each column; of all tables that the role may read where none are named."""
+    for table, text in connection.execute(_STATISTICS, {"all": tables is None, "tables": tables or []}):
+        for request, spelling in needles.find((text or "").encode()):
+            yield table, request, spelling
+
+
+def _scan_statistics(connection: Connection, made: _Scan, target: TargetName) -> set[str]:
+    """→ requests whose values are in the statistics of any table: in their pages they tell nothing."""
+    mine = [one.name for name in (target, LETTERS) for one in relations_of(connection, name.schema, name.table)]
+    for table, request, spelling in found_in_statistics(connection, made.needles, mine):
+        made.found[request, table, "planner statistics", spelling] += 1
+    made.checked.append(Checked(f"planner statistics of {target}", len(mine)))
+    return {request for _, request, _ in found_in_statistics(connection, made.needles, None)}
+
+
+# ── pages ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def found_in_pages(
+    connection: Connection, pages: Pages, table: TargetName, needles: Needles, read: Callable[[int], None] | None = None
+) -> Iterator[tuple[str, str]]:
+    """(request, spelling) for each part of the table's pages, indexes included. Live rows are found there like dead ones."""
+    for relation in relations_of(connection, table.schema, table.table):
+        for part in pages(relation):
+            if read is not None:
+                read(len(part))
+            yield from needles.find(part)
+
+
+def _scan_pages(connection: Connection, made: _Scan, target: TargetName, live: set[str], stated: set[str]) -> None:
+    """Dead rows of requests that have no live one: the two look the same in a page."""
+    pages = pages_of(connection)
+    looked = [(target, "dead tuple", live), (LETTERS, "dead tuple", live)]
+    looked += [(table, "planner statistics", stated) for table in STATISTICS]
+    for table, reason, others in looked:
+        relations = relations_of(connection, table.schema, table.table)
+        if not relations:
+            continue
+        if isinstance(pages, str):
+            made.unseen.append(Unseen(f"dead tuples of {table}", pages))
+            continue
+        sizes: list[int] = []
+        try:
+            for request, spelling in found_in_pages(connection, pages, table, made.needles, sizes.append):
+                if request not in others:
+                    made.found[request, str(table), reason, spelling] += 1
+        except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedFile) as error:
+            made.unseen.append(Unseen(f"dead tuples of {table}", f"the server refuses its pages ({error.sqlstate})"))
+            continue
+        made.checked.append(Checked(f"pages of {table}", len(relations), sum(sizes)))
+        if any(relation.toast and any(pages(relation)) for relation in relations) and table not in STATISTICS:
+            made.unseen.append(Unseen(f"dead tuples of {table}", "PostgreSQL compresses its large values"))

@@ -1,0 +1,170 @@
+"""What PostgreSQL's storage still has of erased rows, removed for good.
+
+Plain VACUUM makes room and leaves the bytes on their pages, and old statistics are rows of a catalog that die like others.
+So a table is written anew (VACUUM FULL) where its pages still hold somebody, or where nobody can look at them; it needs the
+table for itself, and gives up soon when others are using it. VACUUM takes no rows away that an older transaction still sees:
+it is waited for, and not for long either.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+
+from audit.erasure.places import Purged
+from connectors.postgres.left import LETTERS, STATISTICS, found_in_pages
+from connectors.postgres.pages import pages_of, relations_of
+from connectors.postgres.schema import column_types
+
+if TYPE_CHECKING:
+    from audit.erasure.needles import Needles
+    from connectors.postgres.schema import TargetName
+    from connectors.postgres.session import Session
+
+__all__ = ["purge", "OUT_OF_REACH"]
+
+log = logging.getLogger("deltarelay.postgres")
+
+Connection = psycopg.Connection[Any]
+
+LOCK_TIMEOUT = "5s"
+PATIENCE_SECONDS = 5.0
+_TRANSACTION = "the end of a transaction that is older than the erasure (pg_stat_activity shows it)"
+OUT_OF_REACH = (
+    "write-ahead log and its archive: until they are recycled",
+    "base backups and dumps: until they are rotated",
+    "standbys' own backups, logical subscribers and change streams of the target",
+    "the server's log, where it logs statements or failing rows",
+)
+
+
+def purge(session: Session, needles: Needles) -> Purged:
+    """Takes no lease: beside a runner VACUUM does no harm."""
+    waits: list[str] = []
+    out: list[str] = []
+    vacuumed = anew = 0
+    with session.errors("purging the target"), session.connect() as connection:
+        tables = [table for table in (session.target, LETTERS) if column_types(connection, table)]
+        _await_older(connection, waits)
+        for table in tables:
+            if not _vacuumed(connection, sql.SQL("vacuum (analyze, index_cleanup on) {}").format(table.identifier)):
+                out.append(f"dead rows of {table}: its owner has to VACUUM FULL it")
+                continue
+            vacuumed += 1
+            if _holds(connection, table, needles) and _anew(connection, table, waits):
+                anew += 1
+            _refresh_statistics(connection, table)
+        for table in STATISTICS:
+            if _holds(connection, table, needles):
+                if _superuser(connection):
+                    anew += _anew(connection, table, waits)
+                else:
+                    out.append(f"dead rows of {table} (old statistics): a superuser has to VACUUM FULL it")
+    waits_for = "; ".join(dict.fromkeys(waits)) or None
+    log.info("purged", extra={"target": str(session.target), "tables_anew": anew, "waits_for": waits_for})
+    return Purged(
+        done={"tables vacuumed": vacuumed, "tables written anew": anew},
+        waits_for=waits_for,
+        out_of_reach=(*out, *OUT_OF_REACH),
+    )
+
+
+def _await_older(connection: Connection, waits: list[str]) -> None:
+    """Whoever began before the rows were deleted may still see them, and they stay for it."""
+    row = connection.execute("select pg_current_xact_id()::text").fetchone()
+    assert row is not None
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        found = connection.execute(_OLDER, {"now": row[0]}).fetchone()
+        if found == (0,):
+            return
+        if time.monotonic() > deadline:
+            waits.append(_TRANSACTION)
+            return
+        time.sleep(0.2)
+
+
+_OLDER = """
+with horizon (xmin) as (
+    select backend_xmin from pg_stat_activity
+     where pid <> pg_backend_pid() and (datname = current_database() or backend_type = 'walsender')
+    union all select xmin from pg_replication_slots
+    union all select transaction from pg_prepared_xacts where database = current_database()
+)
+select count(*) from horizon where xmin is not null and age(xmin) > age((%(now)s::numeric %% 4294967296)::text::xid)
+"""
+
+
+def _vacuumed(connection: Connection, statement: sql.Composed) -> bool:
+    """Of a table that the role may not vacuum, PostgreSQL only warns."""
+    try:
+        with _warnings(connection) as states:
+            connection.execute(statement)
+    except psycopg.errors.InsufficientPrivilege:  # of the schema
+        return False
+    return not states
+
+
+@contextmanager
+def _warnings(connection: Connection) -> Iterator[list[str | None]]:
+    states: list[str | None] = []
+
+    def note(notice: psycopg.errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING":
+            states.append(notice.sqlstate)
+
+    connection.add_notice_handler(note)
+    try:
+        yield states
+    finally:
+        connection.remove_notice_handler(note)
+
+
+def _anew(connection: Connection, table: TargetName, waits: list[str]) -> bool:
+    if _TRANSACTION in waits:
+        return False  # it would copy the dead rows along
+    connection.execute(sql.SQL("set lock_timeout = {}").format(sql.Literal(LOCK_TIMEOUT)))
+    try:
+        return _vacuumed(connection, sql.SQL("vacuum (full) {}").format(table.identifier))
+    except psycopg.errors.LockNotAvailable:
+        waits.append(f"a moment when nobody uses {table}: VACUUM FULL needs it alone")
+        return False
+    finally:
+        connection.execute("reset lock_timeout")
+
+
+def _holds(connection: Connection, table: TargetName, needles: Needles) -> bool:
+    """Whether its pages still hold somebody, as far as anyone can tell: large values are compressed there."""
+    pages = pages_of(connection)
+    if isinstance(pages, str) or any(True for _ in found_in_pages(connection, pages, table, needles)):
+        return True
+    if table in STATISTICS:
+        return False
+    relations = relations_of(connection, table.schema, table.table)
+    return any(relation.toast and any(pages(relation)) for relation in relations)
+
+
+def _superuser(connection: Connection) -> bool:
+    return connection.execute("select current_setting('is_superuser')").fetchone() == ("on",)
+
+
+def _refresh_statistics(connection: Connection, table: TargetName) -> None:
+    """ANALYZE leaves the old statistics of a table without rows, and of columns that it is told to leave alone."""
+    oids = [one.oid for one in relations_of(connection, table.schema, table.table)]
+    with connection.transaction():
+        if connection.info.server_version >= 180000:
+            connection.execute(
+                "select pg_clear_attribute_stats(v.schemaname, v.tablename, v.attname, v.inherited) from pg_stats v "
+                "join pg_class c on c.relname = v.tablename join pg_namespace n on n.oid = c.relnamespace "
+                "where n.nspname = v.schemaname and c.oid = any(%s)",
+                [oids],
+            )
+        elif _superuser(connection):
+            connection.execute("delete from pg_catalog.pg_statistic where starelid = any(%s)", [oids])
+        connection.execute(sql.SQL("analyze {}").format(table.identifier))

@@ -1,0 +1,105 @@
+"""A topic and a person who is erased: no fresh copy of the row in it, and what is left is found, with the day it goes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from audit.erasure.commits import erasing_metadata
+from audit.erasure.needles import Needle, Needles
+from audit.erasure.places import Erasing
+from cdf.errors import WindowOutOfOrder
+from tests.fixtures.fix_kafka import Kafka
+from tests.integration.delta_table import Table, setting
+from tests.integration.test_kafka_pipeline import Topic
+
+pytestmark = pytest.mark.usefixtures("interpreted")
+
+CANARY = "canary.person@example.org"
+NEEDLES = Needles([Needle("R-1", CANARY, "v")])
+DAY = 24 * 3600 * 1000
+
+
+def erasing(table: Table, version: int) -> Erasing:
+    def nobody(*_: Any) -> Any:
+        raise AssertionError("a topic needs no keys: the tombstones came through the feed")
+
+    return Erasing("er-1", ("R-1",), table.path, (version,), ("id",), "delete", ("v",), nobody, nobody, NEEDLES)
+
+
+def person(spark: SparkSession, path: str) -> Table:
+    table = Table(spark, path)
+    table.sql("insert into {t} select id, concat('a', id) from range(5)")
+    spark.createDataFrame([(700, CANARY)], "id long, v string").write.format("delta").mode("append").save(path)
+    return table
+
+
+def erase(table: Table, key: int) -> int:
+    metadata = erasing_metadata("er-1", ["R-1"])
+    with setting(table.spark, "spark.databricks.delta.commitInfo.userMetadata", metadata):
+        table.sql(f"delete from {{t}} where id = {key}")
+    return 3
+
+
+@pytest.mark.parametrize("small", [1024 * 1024, -1], ids=["driver", "tasks"])
+def test_what_the_topic_gets_and_has_left(spark: SparkSession, kafka: Kafka, delta_path: str, small: int) -> None:
+    table = person(spark, delta_path)
+    config = {"cleanup.policy": "compact", "max.compaction.lag.ms": DAY, "segment.ms": DAY, "delete.retention.ms": DAY}
+    topic = Topic(kafka, table, small_window_bytes=small, config=config)
+    topic.pipeline().run()
+    version = erase(table, 700)
+    sink = topic.sink()
+    with pytest.raises(WindowOutOfOrder):
+        sink.erase(erasing(table, version))
+    table.sql("delete from {t} where id = 3")  # the control: an ordinary delete has its image, in the same window
+    topic.pipeline().run()
+    assert sink.erase(erasing(table, version)) == {}
+
+    last = [one for one in topic.messages() if json.loads(one.key or b"")["id"] == 700]
+    read, deleted, tombstone = last
+    assert json.loads(read.value or b"")["after"]["v"] == CANARY
+    told = json.loads(deleted.value or b"")
+    assert (told["op"], told["before"], told["after"]) == ("d", None, None)
+    assert tombstone.value is None
+    assert {(one.key, one.partition) for one in last} == {(read.key, read.partition)}
+    [other] = [one for one in topic.messages() if b'"op":"d"' in (one.value or b"") and b'"id":3' in (one.value or b"")]
+    assert json.loads(other.value or b"")["before"]["v"] == "a3"
+
+    found = sink.scan(NEEDLES)
+    assert [(one.request, one.reason, one.count) for one in found.finds] == [("R-1", "record", 1)]
+    today = dt.datetime.now(dt.UTC).date()
+    [clears_on] = [one.clears_on for one in found.finds]
+    assert clears_on is not None
+    assert 2 <= (clears_on - today).days <= 3
+    assert {one.what: one.count for one in found.checked}[f"records of {topic.topic}"] >= 9
+    waiting = sink.purge(erasing(table, version), now=dt.datetime.now(dt.UTC))
+    assert waiting.waits_until is not None
+    assert waiting.waits_until.date() == clears_on
+
+
+def test_a_topic_that_never_forgets(spark: SparkSession, kafka: Kafka, delta_path: str) -> None:
+    table = person(spark, delta_path)
+    topic = Topic(kafka, table, config={"cleanup.policy": "compact"})
+    topic.pipeline().run()
+    version = erase(table, 700)
+    topic.pipeline().run()
+    assert [one.clears_on for one in topic.sink().scan(NEEDLES).finds] == [None]
+    came = topic.sink().purge(erasing(table, version), now=dt.datetime.now(dt.UTC))
+    assert came.waits_until is None
+    assert "max.compaction.lag.ms" in came.out_of_reach[0]
+
+
+def test_a_key_that_is_an_identifier(spark: SparkSession, kafka: Kafka, delta_path: str) -> None:
+    """The tombstone itself tells it; whole numbers count as whole fields only."""
+    table = person(spark, delta_path)
+    topic = Topic(kafka, table, config={"cleanup.policy": "compact", "max.compaction.lag.ms": DAY})
+    topic.pipeline().run()
+    erase(table, 3)
+    topic.pipeline().run()
+    found = topic.sink().scan(Needles([Needle("R-3", "3", "id")]))
+    assert {(one.reason, one.request) for one in found.finds} == {("record", "R-3"), ("tombstone key", "R-3")}
+    assert topic.sink().scan(Needles([Needle("R-9", "999", "id"), Needle("R-8", "a99", "v")])).finds == ()

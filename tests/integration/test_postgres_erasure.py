@@ -1,0 +1,263 @@
+"""A person is forgotten in a target: what the feed's delete has left there goes, and a scan tells what is left."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from audit.erasure.needles import Needle, Needles
+from audit.erasure.places import Erasable, Erasing, Scanned
+from cdf import ChangeFeed, Pipeline
+from cdf.errors import LeaseHeld, WindowOutOfOrder
+from connectors.postgres import purge
+from connectors.postgres.columns import Columns
+from connectors.postgres.modes import Modes
+from tests.fixtures.fix_postgres import Pg
+from tests.integration.delta_table import Table
+from tests.integration.postgres_case import left_of, names, opened, people, sink_of, tells
+
+pytestmark = pytest.mark.usefixtures("interpreted")
+
+WHO = "xanadu@example.org"
+NOW = dt.datetime(2026, 11, 23, tzinfo=dt.UTC)
+
+
+class PlainNeedles(Needles):
+    def find(self, data: bytes) -> Iterator[tuple[str, str]]:
+        for needle in self.needles:
+            if needle.value.encode() in data:
+                yield needle.request, "value"
+
+
+NEEDLES = PlainNeedles([Needle("r1", WHO, "email")])
+
+
+class Replica:
+    """A Delta table of people and its target, brought up to date by runs."""
+
+    def __init__(self, spark: SparkSession, pg: Pg, path: str, **options: Any) -> None:
+        self.spark, self.pg, self.path = spark, pg, path
+        self.source = Table(spark, path, "id long, name string")
+        self.sink = sink_of(pg, **options)
+        self.pipeline = Pipeline(ChangeFeed(spark, path), self.sink, key="id", name="erasure")
+
+    def run(self, *statements: str) -> int:
+        """→ the version of the last one"""
+        for statement in statements:
+            self.source.sql(statement)
+            self.pipeline.run()
+        return ChangeFeed(self.spark, self.path).log.latest()
+
+    def erasing(self, ids: Sequence[int], *versions: int, **changed: Any) -> Erasing:
+        def keys() -> DataFrame:
+            return self.spark.createDataFrame(self.spark.sparkContext.parallelize([(i,) for i in ids]), "id long")
+
+        catch: Callable[[DataFrame], DataFrame] = lambda rows: rows.where(F.col("name").startswith("xanadu"))  # noqa: E731
+        values = {"on_erase": "delete", "personal": ("name",)} | changed
+        return Erasing(
+            "run-1", ("r1",), self.path, versions, ("id",), keys=keys, catch=catch, needles=NEEDLES, **values
+        )
+
+
+def finds(scanned: Scanned) -> set[tuple[str, str]]:
+    assert all(find.request == "r1" and WHO not in repr(find) for find in scanned.finds)
+    return {(find.place.rpartition(".")[2], find.reason) for find in scanned.finds}
+
+
+def rows(pg: Pg) -> dict[int, str]:
+    return dict(pg.query("select id, name from {schema}.target"))
+
+
+def test_what_soft_deletes_keep_goes_and_only_that(
+    spark: SparkSession, pg: Pg, delta_path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="deltarelay")
+    replica = Replica(spark, pg, delta_path, modes=Modes(deletes="soft"))
+    sink = replica.sink
+    assert isinstance(sink, Erasable)
+    first = f"insert into {{t}} values (1, '{WHO}'), (2, 'other'), (3, '{WHO}'), (4, '{WHO} of old'), (5, 'gone')"
+    erased = replica.run(first, "delete from {t} where id in (4, 5)", "delete from {t} where id in (1, 3)")
+    assert rows(pg).keys() == {1, 2, 3, 4, 5}
+    assert ("target", "soft-deleted row") in finds(sink.scan(NEEDLES))
+    back = replica.run("insert into {t} values (3, 'came back')")
+
+    with pytest.raises(WindowOutOfOrder, match="stands at version") as refused:
+        sink.erase(replica.erasing([1, 3], erased, back + 1))
+    assert refused.value.hint is not None
+    assert "run the pipeline" in refused.value.hint
+    assert rows(pg).keys() == {1, 2, 3, 4, 5}
+
+    pg.query(f"create table deltarelay.stage_{sink._session._tag}_0 as select '{WHO}' as c0")
+    assert any(reason == "staging" for _, reason in finds(sink.scan(NEEDLES)))
+    with opened(pg, people(spark).source()), pytest.raises(LeaseHeld) as held:
+        sink.erase(replica.erasing([1, 3], erased))
+    assert WHO not in tells(held.value)
+    assert sink.standing().lease_holder is None
+
+    pg.query(f"create table deltarelay.stage_{sink._session._tag}_0 as select '{WHO}' as c0")
+    assert sink.erase(replica.erasing([1, 3], erased)) == {"rows": 2, "dead letters": 0, "staging tables": 1}
+    # 4 was lost by the source before, and is the person's by what it holds
+    assert rows(pg) == {2: "other", 3: "came back", 5: "gone"}
+    assert left_of(pg, sink) == []
+    assert sink.erase(replica.erasing([1, 3], erased)) == {"rows": 0, "dead letters": 0, "staging tables": 0}
+    assert rows(pg) == {2: "other", 3: "came back", 5: "gone"}
+    replica.run("insert into {t} values (6, 'next')")  # goes on as before
+    assert WHO not in caplog.text
+
+
+def test_ignored_deletes_are_made_good_where_the_source_has_no_such_row(
+    spark: SparkSession, pg: Pg, delta_path: str
+) -> None:
+    columns = Columns(rename={"name": "title", "id": "nummer"})
+    replica = Replica(spark, pg, delta_path, modes=Modes(deletes="ignore"), columns=columns)
+    erased = replica.run(f"insert into {{t}} values (1, '{WHO}'), (2, 'b'), (3, 'c'), (4, '{WHO}')", "delete from {t}")
+    replica.run("insert into {t} values (2, 'back'), (4, 'xanadu again')")
+    assert replica.sink.erase(replica.erasing([1, 2], erased))["rows"] == 1
+    assert pg.query("select nummer, title from target order by 1") == [(2, "back"), (3, "c"), (4, "xanadu again")]
+
+
+def test_nullified_rows_keep_their_key_and_the_server_logs_no_value(
+    spark: SparkSession, pg: Pg, delta_path: str
+) -> None:
+    logged = psycopg.conninfo.make_conninfo(pg.dsn, options="-c log_statement=all -c log_min_error_statement=log")
+    replica = Replica(spark, pg, delta_path, modes=Modes(deletes="soft"), dsn=logged)
+    replica.run(f"insert into {{t}} values (1, '{WHO}'), (7654321, 'b'), (3, 'c')", "delete from {t} where id <> 3")
+    erasing = replica.erasing([7654321], on_erase="nullify")
+    assert replica.sink.erase(erasing)["rows"] == 2
+    assert rows(pg) == {1: None, 7654321: None, 3: "c"}
+    assert replica.sink.erase(erasing)["rows"] == 0
+    ((log,),) = pg.query("select pg_read_file('server.log', 0, 100000000, true)")
+    if log is not None:  # a server that is not ours keeps its log elsewhere
+        assert "set name = null" in log.replace('"', "").lower()
+        assert "7654321" not in log
+
+
+def test_keys_are_met_in_the_types_of_the_target(spark: SparkSession, pg: Pg, delta_path: str) -> None:
+    pg.query("create table target (k uuid, number smallint, at timestamp(3), name text, primary key (k, number, at))")
+    source = Table(spark, delta_path, "k string, number decimal(9,2), at timestamp, name string")
+    sink = sink_of(pg, modes=Modes(deletes="soft"))
+    pipeline = Pipeline(ChangeFeed(spark, delta_path), sink, key=("k", "number", "at"), name="erasure")
+    one, two = (f"{digit * 8}-1111-4111-8111-{digit * 12}" for digit in "12")
+    at = "timestamp'2026-03-29 01:30:00.125Z'"
+    source.sql(f"insert into {{t}} values ('{one}', 7, {at}, 'a'), ('{two}', 7, {at}, 'b')")
+    pipeline.run()
+    source.sql("delete from {t}")
+    pipeline.run()
+
+    def keys() -> DataFrame:
+        found = [(one, "7.00"), (one, "7.50"), ("no uuid", "7"), (one + "\0", "7"), (two, "40000")]
+        texts = spark.createDataFrame(spark.sparkContext.parallelize(found), "k string, number string")
+        return texts.selectExpr("k", "cast(number as decimal(9,2)) number", f"{at} as at")
+
+    erasing = Erasing(
+        "run-1",
+        (),
+        delta_path,
+        (2,),
+        ("k", "number", "at"),
+        "delete",
+        (),
+        keys=keys,
+        catch=lambda rows: rows.where("name = 'nobody'"),
+        needles=NEEDLES,
+    )
+    assert sink.erase(erasing)["rows"] == 1
+    assert pg.query("select name from target") == [("b",)]
+
+
+def test_letters_of_the_person_go_and_later_ones_stay(spark: SparkSession, pg: Pg, delta_path: str) -> None:
+    pg.query("create table target (id bigint primary key, name text check (name not like 'xanadu%'))")
+    replica = Replica(spark, pg, delta_path, modes=Modes(rejects="dead_letter", reject_rows=True))
+    first = replica.run(f"insert into {{t}} values (1, '{WHO}'), (2, '{WHO}'), (3, 'c')")
+    last = replica.run("insert into {t} values (4, 'xanadu of late')")
+    sink = replica.sink
+    assert finds(sink.scan(NEEDLES)) >= {("dead_letter", "dead letter")}
+    # as after a runner that knew nothing of letters: the source's delete has settled none
+    emptied = replica.erasing([1, 4], first, on_erase="nullify")
+    assert sink.erase(emptied)["dead letters"] == 1
+    assert [letter.row is None for letter in sink.dead_letters()] == [True, False, False]
+    assert sink.erase(emptied)["dead letters"] == 0
+    assert sink.erase(replica.erasing([1, 4], first))["dead letters"] == 1
+    assert {int(json.loads(letter.key)["id"]) for letter in sink.dead_letters()} == {2, 4}
+    assert sink.erase(replica.erasing([1, 2, 4], first, last))["dead letters"] == 2
+    assert names(pg) == {3: "c"}
+
+
+def test_plain_vacuum_leaves_what_purge_removes(
+    spark: SparkSession, pg: Pg, delta_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(purge, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(purge, "LOCK_TIMEOUT", "500ms")
+    replica = Replica(spark, pg, delta_path, modes=Modes(deletes="soft"))
+    sink = replica.sink
+    replica.run(f"insert into {{t}} select id, concat('{WHO}', id % 3) from range(200)")
+    pg.query("create index on target (name)")
+    pg.query("analyze target")
+    assert finds(sink.scan(NEEDLES)) == {("target", "current row"), ("target", "planner statistics")}
+    older = psycopg.connect(pg.dsn)
+    older.execute("set transaction isolation level repeatable read")
+    older.execute("select txid_current()")
+    erased = replica.run("delete from {t}", "insert into {t} values (1000, 'other')")
+    assert sink.erase(replica.erasing(range(200), erased - 1))["rows"] == 200
+    pg.query("vacuum target")
+    assert ("target", "planner statistics") in finds(sink.scan(NEEDLES))
+    waiting = sink.purge(replica.erasing([], erased), now=NOW)
+    assert waiting.waits_for is not None
+    assert "older than the erasure" in waiting.waits_for
+    older.close()
+    pg.query("vacuum target")
+    left = finds(sink.scan(NEEDLES))
+    assert ("target", "dead tuple") in left
+
+    with psycopg.connect(pg.dsn) as reader:
+        reader.execute(f"lock table {pg.schema}.target in access share mode")
+        waiting = sink.purge(replica.erasing([], erased), now=NOW)
+    assert waiting.waits_for is not None
+    assert "VACUUM FULL" in waiting.waits_for
+    assert ("target", "dead tuple") in finds(sink.scan(NEEDLES))
+
+    done = sink.purge(replica.erasing([], erased), now=NOW)
+    assert (done.waits_for, done.waits_until) == (None, None)
+    assert done.done["tables written anew"] >= 1
+    assert any("write-ahead log" in text for text in done.out_of_reach)
+    after = sink.scan(NEEDLES)
+    assert (finds(after), after.unseen) == (set(), ())
+    assert {"current rows of " + f"{pg.schema}.target", f"pages of {pg.schema}.target"} <= {
+        c.what for c in after.checked
+    }
+    assert sink.purge(replica.erasing([], erased), now=NOW).done["tables written anew"] == 0
+    assert rows(pg) == {1000: "other"}
+
+    replica.run(f"insert into {{t}} values (1, '{WHO}')")
+    pg.query("analyze target")
+    emptied = replica.run("delete from {t}")
+    sink.erase(replica.erasing([1, 1000], emptied))
+    pg.query("vacuum analyze target")
+    assert ("target", "planner statistics") in finds(sink.scan(NEEDLES))  # ANALYZE keeps those of an empty table
+    sink.purge(replica.erasing([], emptied), now=NOW)
+    assert finds(sink.scan(NEEDLES)) == set()
+
+
+def test_pages_that_the_role_may_not_read_are_unseen(pg: Pg) -> None:
+    role = f"r_{pg.schema}"
+    pg.query("create table target (id bigint primary key, name text)")
+    pg.query(f"create role {role} login password 'x'")
+    try:
+        pg.query(f"grant usage on schema {pg.schema} to {role}; grant select on {pg.schema}.target to {role}")
+        pg.query("insert into target values (1, 'xanadu@example.org')")
+        sink = sink_of(pg, dsn=psycopg.conninfo.make_conninfo(pg.dsn, user=role, password="x"))
+        scanned = sink.scan(NEEDLES)
+        assert finds(scanned) == {("target", "current row")}
+        assert any(unseen.place == f"dead tuples of {pg.schema}.target" for unseen in scanned.unseen)
+        done = sink.purge(Erasing("run", (), "t", (), ("id",), "delete", (), None, None, NEEDLES), now=NOW)  # type: ignore[arg-type]
+        assert any("its owner has to VACUUM FULL" in text for text in done.out_of_reach)
+    finally:
+        pg.query(f"drop owned by {role}; drop role {role}")
