@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cdf import Pipeline
+    from cdf.guard import Guard
     from infra.config.model import Project
     from infra.storage.model import Storage
 
@@ -169,4 +170,17 @@ def build_pipeline(project: Project, name: str, spark: SparkSession, *, answered
         start=settings.source.start,
         name=name,
         limits=settings.window.limits(),
+        guard=_guard(project),
     )
+
+
+def _guard(project: Project) -> Guard | None:
+    """The watch for people who were erased; connects to nothing before it has rows to look at."""
+    if project.erasure is None:
+        return None
+    from audit.erasure.register import Register
+    from audit.erasure.watch import Watch
+
+    erasure = project.erasure
+    dsn = project.erasure_dsn()
+    return Watch(lambda: Register(dsn, schema=erasure.state.schema_name), erasure.keys(), erasure.graph())

@@ -16,6 +16,7 @@ from infra.cli import (
     deadletter,
     demo,
     doctor,
+    erase,
     feed,
     init,
     jars,
@@ -33,7 +34,7 @@ from infra.logs import configure
 
 __all__ = ["app", "main"]
 
-_GROUPS = {"audit", "deadletter", "feed", "jars", "position", "storage"}
+_GROUPS = {"audit", "deadletter", "erase", "feed", "jars", "position", "storage"}
 _RESUME = "what was applied stays and the position is intact: run again to go on"
 
 app = typer.Typer(
@@ -75,6 +76,7 @@ app.command("status")(status.status)
 app.command("runs")(runs.runs)
 app.command("verify")(verify.verify)
 app.add_typer(audit.app, name="audit")
+app.add_typer(erase.app, name="erase")
 app.add_typer(position.app, name="position")
 app.add_typer(deadletter.app, name="deadletter")
 app.add_typer(jars.app, name="jars")

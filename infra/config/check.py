@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from cdf.errors import ConfigError
 from connectors.registry import NamesTarget, sink_kind
 from infra.config.document import Document
+from infra.config.erasure import PARTS
 from infra.config.messages import in_words, nearest
 from infra.config.model import Connection, Pipeline, Project
 from infra.config.problems import Path, Report
@@ -63,6 +64,7 @@ class Check:
                 del data[part]
         checked = self.validate(Project, data, ())
         self.check_targets(data, {})
+        self.check_erasure_state()
         if not isinstance(checked, Project) or self.report.problems or not look_for_tables:
             return checked if isinstance(checked, Project) else None
         return self.with_tables(checked)
@@ -194,6 +196,10 @@ class Check:
 
     def tell(self, fault: Mapping[str, Any], prefix: Path, about: str = "") -> None:
         path: Path = as_written(self.data, (*prefix, *fault["loc"]))
+        if parts := (fault.get("ctx") or {}).get(PARTS):
+            for place, message in parts:
+                self.add((*path, *place), message)
+            return
         if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
             path = (*path, "kind")
         if path[2:] == ("source", "table") and path not in self.document.keys and self.is_many(str(path[1])):
@@ -215,6 +221,17 @@ class Check:
             if sight(self.data, path) == "secret":
                 message = _without_pieces(message, _at(self.data, path))
             (self.add_at_key if is_key else self.add)(path, about + message)
+
+    def check_erasure_state(self) -> None:
+        path: Path = ("erasure", "state", "connection")
+        name, connections = _at(self.data, path), self.data.get("connections")
+        if not isinstance(name, str) or not isinstance(connections, dict) or path in self.failed:
+            return
+        if name not in connections:
+            names = [shown_key(one) for one in connections]
+            self.add(path, "is no entry under `connections`" + nearest(name, names))
+        elif _at(connections, (name, "kind")) not in (None, "postgres"):  # a missing kind has been told
+            self.add(path, "is no connection of kind postgres, and the state of an erasure is kept in such a one")
 
     def missing(self, path: Path, *, hint: str | None = None) -> None:
         if path in self.document.keys:

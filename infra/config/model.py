@@ -29,6 +29,7 @@ from cdf.result import plain
 from cdf.sink import Sink
 from cdf.window import Limits
 from connectors.registry import AsksAround, sink_kind
+from infra.config.erasure import Erasure
 from infra.config.strict import Model
 from infra.config.tables import check_pattern
 from infra.config.values import Start, parse_count, parse_size, parse_start, resolve_path, resolve_table
@@ -254,6 +255,11 @@ class Project(Model):
     )
     spark: Spark = Field(default=Spark(), title="Spark", description="Extra settings for the Spark session.")
     storage: Storage = Field(default=Storage(), title="Storage", description="Tables on S3, and who may write to them.")
+    erasure: Erasure | None = Field(
+        default=None,
+        title="Erasure",
+        description="Whose data are where, and what may not go yet: for `deltarelay erase`.",
+    )
     jars: tuple[Annotated[Path, PlainValidator(_jar), WithJsonSchema({"type": "string", "minLength": 1})], ...] = Field(
         default=(),
         title="Jars",
@@ -280,6 +286,12 @@ class Project(Model):
             f"no pipeline `{name}`" + (f"; did you mean `{near[0]}`?" if near else ""),
             hint=f"pipelines in the configuration: {_some(list(self.pipelines))}",
         )
+
+    def erasure_dsn(self) -> str:
+        """Of the database that keeps requests, steps and certificates."""
+        assert self.erasure is not None
+        settings: Any = self.connections[self.erasure.state.connection].settings
+        return str(settings.dsn.get_secret_value())
 
     def build_sink(self, name: str) -> Sink:
         """Make the sink of a pipeline; opens no connection."""

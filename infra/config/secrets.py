@@ -6,6 +6,7 @@ for further references.
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Mapping
 from pathlib import Path as FilePath
@@ -56,19 +57,21 @@ def describe(project: Project) -> dict[str, Any]:
         "pipelines": pipelines,
         "spark": _shown(project.spark),
         "jars": [str(jar) for jar in project.jars],
+        **({} if project.erasure is None else {"erasure": _shown(project.erasure)}),
     }
 
 
 def _shown(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        return {name: _shown(getattr(value, name)) for name in type(value).model_fields}
+        return {field.alias or name: _shown(getattr(value, name)) for name, field in type(value).model_fields.items()}
     if hasattr(value, "get_secret_value"):
         return MASK
     if isinstance(value, Mapping):
         return {str(key): _shown(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_shown(inner) for inner in value]
-    return str(value) if isinstance(value, FilePath) else plain(value)
+    # a moment has plain's form
+    return str(value) if isinstance(value, FilePath) or type(value) is dt.date else plain(value)
 
 
 class _Filler:

@@ -130,9 +130,15 @@ def _kinds_of(model: type[BaseModel]) -> list[str]:
 
 
 def _bare(declared: Any) -> Any:
-    while get_origin(declared) is Annotated:
-        declared = get_args(declared)[0]
-    return declared
+    """Without what is said about it, and without ``| None``."""
+    while True:
+        if get_origin(declared) is Annotated:
+            declared = get_args(declared)[0]
+            continue
+        others = [one for one in get_args(declared) if one is not type(None)] if _is_union(declared) else []
+        if len(others) != 1:
+            return declared
+        declared = others[0]
 
 
 def _is_secret(declared: Any) -> bool:

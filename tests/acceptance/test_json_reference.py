@@ -8,6 +8,11 @@ import re
 import pytest
 
 from audit.anchors import Missed
+from audit.erasure.places import Checked, Find, Scanned, Unseen
+from audit.erasure.plan import Plan as ErasurePlan
+from audit.erasure.plan import PlannedSink, PlannedTable
+from audit.erasure.register import Standing
+from audit.erasure.run import ErasureReport
 from audit.layout import LaidOut
 from audit.reconciled import Mismatch, NotCompared, Reconciled
 from audit.trail import Sealed
@@ -23,6 +28,7 @@ from infra.cli import output
 from infra.cli.audit import Anchored, AnchoredCheckpoint, KeyMade
 from infra.cli.audit_sinks import Reached, SinkReached
 from infra.cli.deadletter import Dropped, Letters, Replayed
+from infra.cli.erase import ErasureKeyMade
 from infra.cli.position import PositionShown
 from infra.cli.runs import PipelineRuns
 from infra.doctor import Diagnosis, Finding
@@ -67,6 +73,11 @@ SECTIONS = {
     "## `audit anchors`": (Anchored, AnchoredCheckpoint, Missed),
     "## `audit reconcile`": (Reconciled, Mismatch, NotCompared),
     "## `audit sinks`": (Reached, SinkReached),
+    "## `erase keygen`": (ErasureKeyMade,),
+    "## `erase plan`": (ErasurePlan, PlannedTable, PlannedSink),
+    "## `erase run`": (ErasureReport,),
+    "## `erase status`": (Standing,),
+    "## `erase scan`": (Scanned, Find, Checked, Unseen),
     "## `feed enable`": (FeedEnabled,),
     "## `feed status`": (FeedStatus,),
 }

@@ -1,0 +1,87 @@
+"""From the configuration to what the commands of ``deltarelay erase`` work with."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cdf.errors import ConfigError
+
+if TYPE_CHECKING:
+    from audit.checkpoint import Signer
+    from audit.erasure.model import Request
+    from audit.erasure.plan import Copy
+    from audit.erasure.register import Register
+    from audit.erasure.sealing import Keys
+    from infra.config.erasure import Erasure
+    from infra.config.model import Project
+
+__all__ = ["Office", "now"]
+
+
+def now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+class Office:
+    """The ``erasure`` block of a configuration, at work."""
+
+    def __init__(self, config: Path) -> None:
+        from infra.config.load import load
+
+        self.project: Project = load(config)
+        if self.project.erasure is None:
+            raise ConfigError(
+                f"{config} says nothing about erasing people",
+                hint="add a block `erasure:` with `state`, `signing_key`, `subjects` and `tables`: "
+                "docs/explanation/erasure.md shows one",
+            )
+        self.erasure: Erasure = self.project.erasure
+
+    @property
+    def keys(self) -> Keys:
+        return self.erasure.keys()
+
+    @property
+    def signer(self) -> Signer:
+        from audit.checkpoint import Signer
+
+        return Signer.parse(self.erasure.signing_key.get_secret_value())
+
+    def register(self) -> Register:
+        from audit.erasure.register import Register
+
+        register = Register(self.project.erasure_dsn(), schema=self.erasure.state.schema_name)
+        register.prepare()
+        return register
+
+    def copies(self) -> tuple[Copy, ...]:
+        """Every pipeline of the configuration; needs a Spark session where one writes a trail."""
+        from audit.erasure.plan import Copy
+
+        return tuple(
+            Copy(name, one.source.table, one.source.key, self.project.build_sink(name))
+            for name, one in self.project.pipelines.items()
+        )
+
+    def requests(self, register: Register, ids: Sequence[str] | None = None) -> tuple[Request, ...]:
+        """As they were received. Those whose identifiers are forgotten already are not among them."""
+        from audit.erasure.model import Request
+
+        standing = [one for one in register.requests(ids) if one.state != "certified"]
+        identifiers = register.identifiers([one.id for one in standing], self.keys)
+        return tuple(
+            Request(
+                id=one.id,
+                subject=one.subject,
+                identifiers=identifiers[one.id],
+                received=one.received,
+                due=one.due,
+                legal_basis=one.legal_basis,
+                requester=one.requester,
+                approver=one.approver,
+            )
+            for one in standing
+        )

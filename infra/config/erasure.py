@@ -1,0 +1,237 @@
+"""The ``erasure`` block of the configuration: whose data are where, what may not go yet, and who keeps the state."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    SecretStr,
+    StringConstraints,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from audit.checkpoint import Signer
+from audit.erasure.model import Hold, OnErase, PersonalTable, Spelling, Subject
+from audit.erasure.sealing import Keys
+from audit.erasure.subjects import Graph, parse_path
+from cdf.errors import ConfigError
+from infra.config.strict import Model
+from infra.config.values import parse_count, resolve_table
+
+__all__ = ["PARTS", "Erasure", "ErasureHold", "ErasureState", "ErasureSubject", "ErasureTable"]
+
+PARTS = "parts"
+"""In the context of an error of ours: the places below it, each with its message."""
+_LONGEST_NAME = 63  # bytes; PostgreSQL cuts longer names off without an error
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def _folder(info: ValidationInfo) -> Path | None:
+    return info.context.get("folder") if isinstance(info.context, dict) else None
+
+
+def _address(value: str, info: ValidationInfo) -> str:
+    return resolve_table(value, _folder(info))
+
+
+def _path(value: str, info: ValidationInfo) -> str:
+    path = parse_path(value)
+    if isinstance(path, str):
+        return path
+    return f"{path.column} -> {resolve_table(path.table, _folder(info))}.{path.other}"
+
+
+def _day(value: Any) -> dt.date:
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        return value
+    try:
+        if isinstance(value, str) and _DAY.fullmatch(value):
+            return dt.date.fromisoformat(value)
+    except ValueError:
+        pass  # such as 2026-02-30
+    raise ValueError("must be a date such as 2031-12-31")
+
+
+def _schema_name(value: str) -> str:
+    if not value or "\0" in value:
+        raise ValueError("must be a name")
+    if len(value.encode()) > _LONGEST_NAME:
+        raise ValueError(f"is longer than {_LONGEST_NAME} bytes, which PostgreSQL would cut off")
+    return value
+
+
+def _key(value: SecretStr) -> SecretStr:
+    try:
+        Signer.parse(value.get_secret_value())
+    except ConfigError:
+        pass
+    else:
+        return value
+    raise ValueError(
+        'is no signing key: `deltarelay erase keygen` makes one, "${file:/run/secrets/erasure.key}" takes it from a file'
+    )
+
+
+def _columns(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not all(column.strip() for column in value):
+        raise ValueError("has an empty column name")
+    if len({column.lower() for column in value}) < len(value):
+        raise ValueError("names a column twice")
+    return value
+
+
+def _each_once(value: Any, info: ValidationInfo) -> Any:
+    """Two spellings of one address would be one table with half of its settings lost."""
+    if isinstance(value, dict):
+        first: dict[str, str] = {}
+        for written in value:
+            try:
+                address = resolve_table(str(written), _folder(info))
+            except ValueError:
+                continue  # told at the key itself
+            if address in first:
+                raise ValueError(f"names one table twice, in two spellings: {address}")
+            first[address] = written
+    return value
+
+
+_Text = Annotated[str, StringConstraints(min_length=1)]
+_Address = Annotated[str, AfterValidator(_address)]
+_Rows = Annotated[
+    int,
+    BeforeValidator(parse_count),
+    Field(ge=0),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": r"^[0-9]+$|\$\{"}]}),
+]
+_Day = Annotated[
+    dt.date,
+    BeforeValidator(_day),
+    WithJsonSchema({"type": "string", "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$|\$\{"}),
+]
+
+
+class ErasureState(Model):
+    """Where the requests and what became of them are kept."""
+
+    connection: str = Field(title="Connection", description="The name of a connection of kind postgres.")
+    schema_name: Annotated[str, AfterValidator(_schema_name)] = Field(
+        default="erasure", alias="schema", title="Schema", description="Where the tables are, or are made."
+    )
+
+
+class ErasureSubject(Model):
+    """A kind of person."""
+
+    identifiers: dict[_Text, Spelling] = Field(
+        min_length=1,
+        title="Identifiers",
+        description="By what such a person is named in a request, and how two values are compared: `exact`, or `email` "
+        "(without surrounding blanks and case).",
+    )
+
+
+class ErasureTable(Model):
+    """A table with rows of a subject."""
+
+    subject: str = Field(title="Subject", description="The name of an entry under `subjects`.")
+    path: Annotated[str, AfterValidator(_path)] = Field(
+        title="Path",
+        description="A column that is an identifier of the subject; or `column -> table.column`: the rows whose column is "
+        "in that column of the rows that are erased from another of these tables.",
+    )
+    personal: Annotated[tuple[str, ...], AfterValidator(_columns)] = Field(
+        default=(), title="Personal columns", description="Columns with personal data; `nullify` empties these."
+    )
+    on_erase: OnErase = Field(
+        default="delete",
+        title="On erase",
+        description="`delete` the rows, or `nullify` their personal columns where others need the rest of the row.",
+    )
+
+
+class ErasureHold(Model):
+    """Rows that may not go yet."""
+
+    table: _Address = Field(title="Table", description="One of `tables`.")
+    until: _Day = Field(title="Until", description="The first day on which the rows may go.")
+    basis: _Text = Field(title="Basis", description="Why they have to stay; it stands in the certificate.")
+
+
+class Erasure(Model):
+    """Whose data are where, and what may not go yet."""
+
+    state: ErasureState = Field(title="State", description="Where the requests and what became of them are kept.")
+    signing_key: Annotated[SecretStr, AfterValidator(_key)] = Field(
+        title="Signing key",
+        description="The private key of `deltarelay erase keygen`, best as ${file:/run/secrets/erasure.key}. It signs "
+        "certificates, and the state is sealed with keys that come from it.",
+    )
+    subjects: dict[_Text, ErasureSubject] = Field(
+        min_length=1, title="Subjects", description="The kinds of people, by a name of your choice."
+    )
+    tables: Annotated[dict[_Address, ErasureTable], BeforeValidator(_each_once)] = Field(
+        min_length=1,
+        title="Tables",
+        description="The Delta tables with rows of subjects, by path, URL or catalog name. A relative path starts at the "
+        "folder of this file.",
+    )
+    holds: tuple[ErasureHold, ...] = Field(
+        default=(), title="Holds", description="Tables whose rows have to stay until a day, and why."
+    )
+    approve_above: _Rows = Field(
+        default=10_000,
+        title="Approve above",
+        description="A request that reaches more rows of one table than this is not run before it has an approver.",
+    )
+    watch_days: _Rows = Field(
+        default=365,
+        title="Watch (days)",
+        description="So long after an erasure pipelines stop where the person comes back; as long as backups live.",
+    )
+    out_of_reach: tuple[_Text, ...] = Field(
+        default=(),
+        title="Out of reach",
+        description="Copies that nobody here can remove, such as backups, and when they go: told in each certificate.",
+    )
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _fits_together(cls, data: Any, handler: ModelWrapValidatorHandler[Erasure], info: ValidationInfo) -> Erasure:
+        made = handler(data)
+        error: ConfigError | None = None
+        try:
+            made.graph()
+        except ConfigError as fault:
+            error = fault
+        if error is None:
+            return made
+        # the file may write an address in another way than we do
+        tables = data["tables"] if isinstance(data, dict) else made.tables
+        written = {resolve_table(str(key), _folder(info)): key for key in tables}
+        parts = [
+            (tuple(written.get(step, step) for step in problem["place"]), problem["message"])
+            for problem in error.fields["problems"]
+        ]
+        text = "; ".join(f"{'.'.join(map(str, place))}: {message}" for place, message in parts)
+        raise PydanticCustomError("erasure", "{text}", {"text": text, PARTS: parts})
+
+    def graph(self) -> Graph:
+        subjects = {name: Subject(name, dict(one.identifiers)) for name, one in self.subjects.items()}
+        tables = [
+            PersonalTable(address, one.subject, parse_path(one.path), one.personal, one.on_erase)
+            for address, one in self.tables.items()
+        ]
+        return Graph.of(subjects, tables, [Hold(one.table, one.until, one.basis) for one in self.holds])
+
+    def keys(self) -> Keys:
+        return Keys(Signer.parse(self.signing_key.get_secret_value()))

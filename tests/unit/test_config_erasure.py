@@ -1,0 +1,178 @@
+"""The ``erasure`` block: mistakes where they stand, addresses as those of pipelines, and the key in no output."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+
+from audit.checkpoint import Signer
+from audit.erasure.model import Link, Subject
+from cdf.errors import ConfigError
+from infra.config.load import load
+from infra.config.model import Project
+from infra.config.secrets import describe
+
+KEY = "PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz"
+BASE = """\
+version: 1
+connections:
+  w: {kind: postgres, dsn: "postgresql://h/db"}
+  trail: {kind: delta_audit, path: /data/trail}
+pipelines: {p: {source: {table: ./lake/orders, key: [id]}, sink: {connection: w, table: t}}}
+"""
+BLOCK = """\
+erasure:
+  state: {connection: w, schema: gdpr}
+  signing_key: "${file:erasure.key}"
+  subjects: {customer: {identifiers: {email: email, customer_id: exact}}}
+  tables:
+    ./lake/customers: {subject: customer, path: customer_id, personal: [email, name]}
+    ./lake/orders/: {subject: customer, path: "customer -> lake/customers.customer_id", on_erase: delete}
+    s3://bucket/t: {subject: customer, path: email, personal: [email], on_erase: nullify}
+  holds: [{table: lake/orders, until: 2031-12-31, basis: "tax law"}]
+  approve_above: 500
+  out_of_reach: ["nightly backups, gone after 35 days"]
+"""
+
+
+def loaded(folder: Path, block: str) -> Project:
+    (folder / "erasure.key").write_text(KEY + "\n")
+    file = folder / "d.yaml"
+    file.write_text(BASE + block)
+    return load(file)
+
+
+def refused(folder: Path, old: str, new: str) -> list[str]:
+    assert old in BLOCK
+    with pytest.raises(ConfigError) as caught:
+        loaded(folder, BLOCK.replace(old, new))
+    assert KEY[-20:] not in str(caught.value.to_dict())
+    return [f"{one['path']} {one['message']}" for one in caught.value.fields["errors"]]
+
+
+def test_the_whole_block(tmp_path: Path) -> None:
+    erasure = loaded(tmp_path, BLOCK).erasure
+    assert erasure is not None
+    assert (erasure.state.connection, erasure.state.schema_name, erasure.approve_above) == ("w", "gdpr", 500)
+    assert erasure.out_of_reach == ("nightly backups, gone after 35 days",)
+    graph = erasure.graph()
+    customers, orders = f"{tmp_path}/lake/customers", f"{tmp_path}/lake/orders"
+    assert graph.subjects == {"customer": Subject("customer", {"email": "email", "customer_id": "exact"})}
+    by_name = {one.table: one for one in graph.tables_of("customer")}
+    assert set(by_name) == {customers, orders, "s3a://bucket/t"}
+    assert by_name[orders].path == Link("customer", customers, "customer_id")
+    assert [one.table for one in graph.order].index(customers) < [one.table for one in graph.order].index(orders)
+    assert by_name[customers].personal == ("email", "name")
+    assert by_name["s3a://bucket/t"].on_erase == "nullify"
+    assert [one.until for one in graph.held(orders, dt.date(2026, 1, 1))] == [dt.date(2031, 12, 31)]
+    assert erasure.keys().mark("a", "b") == erasure.keys().mark("a", "b")
+    assert erasure.keys().signer == Signer.parse(KEY)
+
+
+def test_the_addresses_are_those_of_the_pipelines(tmp_path: Path) -> None:
+    project = loaded(tmp_path, BLOCK)
+    assert project.erasure is not None
+    assert project.pipelines["p"].source.table in project.erasure.tables
+
+
+def test_the_block_may_be_left_out(tmp_path: Path) -> None:
+    project = loaded(tmp_path, "")
+    assert project.erasure is None
+    assert "erasure" not in describe(project)
+
+
+def test_what_is_shown_has_no_key(tmp_path: Path) -> None:
+    project = loaded(tmp_path, BLOCK)
+    shown = describe(project)["erasure"]
+    assert shown["signing_key"] == "***"
+    assert shown["state"] == {"connection": "w", "schema": "gdpr"}
+    assert shown["holds"][0]["until"] == "2031-12-31"
+    assert KEY[-20:] not in repr(project)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (
+            "connection: w,",
+            "connection: ww,",
+            "erasure.state.connection is no entry under `connections`; did you mean `w`?",
+        ),
+        ("connection: w,", "connection: trail,", "erasure.state.connection is no connection of kind postgres"),
+        ("  state: {connection: w, schema: gdpr}\n", "", "erasure.state is missing"),
+        ("schema: gdpr", "schema: ''", "erasure.state.schema must be a name"),
+        ("state: {connection", "state: {conection", "erasure.state.conection unknown key; did you mean `connection`?"),
+        ('"${file:erasure.key}"', f"{KEY[:-1]}A", "erasure.signing_key is no signing key"),
+        ('"${file:erasure.key}"', '"${file:gone.key}"', "erasure.signing_key the secret file gone.key cannot be read"),
+        (
+            "email: email",
+            "email: mail",
+            "erasure.subjects.customer.identifiers.email must be 'exact' or 'email'; did you",
+        ),
+        (
+            "{identifiers: {email: email, customer_id: exact}}",
+            "{identifiers: {}}",
+            "identifiers needs at least 1 entry",
+        ),
+        (
+            "orders/: {subject: customer",
+            "orders/: {subject: custmer",
+            "./lake/orders/.subject is no entry under `subjects`",
+        ),
+        (
+            "path: customer_id",
+            "path: id",
+            "./lake/customers.path the column `id` is no identifier of the subject `customer`",
+        ),
+        ("-> lake/customers.", "-> lake/custmers.", "./lake/orders/.path leads to "),
+        (
+            '"customer -> lake/customers.customer_id"',
+            '"customer -> x"',
+            "must be a column, or `column -> table.column`",
+        ),
+        ("-> lake/customers.customer_id", "-> lake/orders.id", "./lake/orders/.path goes in a circle: "),
+        (
+            "personal: [email], on_erase",
+            "on_erase",
+            "on_erase `nullify` empties the columns of `personal`, and none is",
+        ),
+        ("on_erase: delete", "on_erase: remove", "./lake/orders/.on_erase must be 'delete' or 'nullify'"),
+        ("personal: [email, name]", "personal: [name, Name]", "./lake/customers.personal names a column twice"),
+        ("s3://bucket/t:", "lake/orders:", "erasure.tables names one table twice, in two spellings: "),
+        (
+            "table: lake/orders,",
+            "table: lake/ordrs,",
+            "erasure.holds[0].table is no entry under `tables`; did you mean",
+        ),
+        ("2031-12-31", "31.12.2031", "erasure.holds[0].until must be a date such as 2031-12-31"),
+        ("2031-12-31", "2031-02-30", "erasure.holds[0].until must be a date such as 2031-12-31"),
+        ("500", "-1", "erasure.approve_above must be 0 or more"),
+        ("approve_above", "aprove_above", "erasure.aprove_above unknown key; did you mean `approve_above`?"),
+    ],
+)
+def test_mistakes(tmp_path: Path, old: str, new: str, told: str) -> None:
+    messages = refused(tmp_path, old, new)
+    assert any(told in message for message in messages), messages
+    # what is written wrong is missing in its right form
+    assert len(messages) == 1 or "conection" in new
+
+
+def test_mistakes_of_the_graph_have_their_own_lines_and_are_told_together(tmp_path: Path) -> None:
+    block = BLOCK.replace("path: customer_id", "path: id").replace("table: lake/orders,", "table: lake/ordrs,")
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, block.replace("connection: w,", "connection: nowhere,"))
+    lines = (BASE + block).splitlines()
+    at = [(lines[one["line"] - 1].split()[0], one["path"]) for one in caught.value.fields["errors"]]
+    assert at == [
+        ("state:", "erasure.state.connection"),
+        ("./lake/customers:", "erasure.tables../lake/customers.path"),
+        ("holds:", "erasure.holds[0].table"),
+    ]
+
+
+def test_a_key_that_stands_in_the_file_itself_is_never_quoted(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, BLOCK.replace('"${file:erasure.key}"', f"{KEY}, approve: 3").replace("500", "x"))
+    assert KEY[-20:] not in str(caught.value.to_dict())
