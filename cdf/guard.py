@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from cdf.window import Commit
 
 __all__ = ["Guard"]
 
@@ -22,5 +24,12 @@ class Guard(Protocol):
         ``rows``: what the step puts into the target, with the source's columns; of a window the rows after their change.
         ``first`` and ``last``: its versions. ``now``: the source's rows as of its latest version, for whoever wants to know
         what became of those rows. May be called again with the same rows.
+        """
+        ...
+
+    def erased(self, commits: Sequence[Commit], *, table: str) -> frozenset[int]:
+        """The versions among these that erased somebody. What a commit says of itself is no proof: anybody can write it.
+
+        Raises a transient CdfError where that is not known yet.
         """
         ...

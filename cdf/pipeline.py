@@ -444,6 +444,8 @@ class Pipeline:
         self, commits: tuple[Commit, ...], schema: StructType, table_id: str, *, drift: tuple[SchemaChange, ...]
     ) -> Window:
         first, last = commits[0].version, commits[-1].version
+        if self.guard is not None and (erased := self.guard.erased(commits, table=self.feed.table)):
+            commits = tuple(replace(commit, erasing=commit.version in erased) for commit in commits)
         columns = [*(field.name for field in schema.fields), *METADATA_COLUMNS]
 
         def read() -> DataFrame:

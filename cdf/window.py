@@ -53,6 +53,8 @@ class Commit:
     """The commit wrote change files of its own (``cdc`` actions): Delta's stream never delivers a part of it."""
     metadata: Metadata | None = None
     """Set where the commit writes new table metadata (also when only a property changed)."""
+    erasing: bool = False
+    """It erased somebody, as the pipeline's guard knows: what keeps history keeps no image of its rows from before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""How a commit of the source tells that it erased somebody: by its ``userMetadata``, which names run and requests only."""
+"""How a commit of the source tells that it erased somebody: by its ``userMetadata``, which names run and requests only.
+
+Anybody who writes to the table can say so. Whether it is true the register knows (``audit.erasure.watch.Watch.erased``).
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,11 @@ def erasing_metadata(run: str, requests: Sequence[str]) -> str:
 
 
 def erasing_run(user_metadata: str | None) -> str | None:
-    """The run that made a commit in order to erase; None for any other commit."""
+    """The run that a commit says to be of, in order to erase; None for any other commit."""
     run = object_in(user_metadata).get(_RUN)
     return run if isinstance(run, str) and run else None
 
 
 def erasing_versions(commits: Iterable[Commit]) -> frozenset[int]:
     """Of these the ones that erased. What sinks of history write of them has no image from before the change."""
-    return frozenset(commit.version for commit in commits if erasing_run(commit.user_metadata) is not None)
+    return frozenset(commit.version for commit in commits if commit.erasing)

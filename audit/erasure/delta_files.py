@@ -1,4 +1,4 @@
-"""What is really in the folder of a Delta table: every file in it is decoded and searched, whether the table has it or not.
+"""What is really below the address of a Delta table: every file is decoded and searched, whether the table has it or not.
 
 No JVM. Whether a file belongs to the table now, did once, or never did tells why it is there and when it goes:
 
@@ -6,304 +6,232 @@ No JVM. Whether a file belongs to the table now, did once, or never did tells wh
     former files, change files  since they were removed + delta.deletedFileRetentionDuration: VACUUM
     files of no commit          since they were written + the same: VACUUM, full
     the log                     since each file was written + delta.logRetentionDuration, cut at midnight UTC, and once a
-                                later checkpoint is there: Delta's own clean-up, at a checkpoint
+                                later checkpoint is there, as a purge writes one: Delta's own clean-up, at a checkpoint
+
+No date is told where nothing takes a file away by itself, and where the log cannot be read.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, BinaryIO
 
+from audit.erasure.cells import Counts, in_column, in_json, in_name, without_views
 from audit.erasure.finds import Gathered, masked
+from audit.erasure.packed import BROKEN, PARQUET, begins_with, not_decoded, unpacked
 from audit.erasure.places import Checked, Scanned, Unseen
-from cdf.lag import parse_interval
+from audit.erasure.table_log import CHANGES, TableLog, kind_of, parsed, read_log
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from audit.erasure.files import File, Files
     from audit.erasure.needles import Needles
 
 __all__ = ["scan_table"]
 
-LOG, CHANGES = "_delta_log", "_change_data"
 FILE_RETENTION, LOG_RETENTION = dt.timedelta(days=7), dt.timedelta(days=30)
+_FILES_KEPT, _LOG_KEPT = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
 _BATCH_ROWS = 64 * 1024
 _RAW_BYTES = 16 * 1024 * 1024
 _OVERLAP_BYTES = 4096
 """Of what was read before, so that nothing hides between two reads."""
-
-Counts = Counter[tuple[str, str]]
+_OF_THE_LOG = ("log", "checkpoint", "checksum", "compacted log", "temporary copy")
 
 
 def scan_table(
-    path: str, needles: Needles, *, now: dt.datetime, progress: Callable[[int, int], None] | None = None
+    files: Files, needles: Needles, *, now: dt.datetime, progress: Callable[[int, int], None] | None = None
 ) -> Scanned:
-    """Look through the folder of a table. ``progress`` gets bytes done, and all of them.
+    """Look through all that is below the address of a table. ``progress`` gets bytes done, and all of them.
 
     A find's place is the file. What cannot be read is told as unseen, and searched as plain bytes where that can be done.
     """
-    if "://" in path and not path.startswith("file:"):
-        return Scanned(unseen=(Unseen(path, "objects of an object store are not scanned by this release"),))
-    folder = Path(path.removeprefix("file://").removeprefix("file:"))
-    if not folder.is_dir():
-        return Scanned(unseen=(Unseen(path, "there is no such folder"),))
-    return _Scan(folder, needles, now).run(progress)
-
-
-@dataclass(slots=True)
-class _Table:
-    """What the log tells of the files."""
-
-    current: set[str] = field(default_factory=set)
-    removed_at: dict[str, dt.datetime] = field(default_factory=dict)
-    columns: set[str] | None = None
-    """Names that the columns have in files, in lower case; None: not known."""
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-    def retention(self, name: str, default: dt.timedelta) -> dt.timedelta:
-        told = self.properties.get(name)
-        return default if told is None else parse_interval(told) or default
+    return _Scan(files, needles, now).run(progress)
 
 
 class _Scan:
-    def __init__(self, folder: Path, needles: Needles, now: dt.datetime) -> None:
-        self.folder, self.needles, self.now = folder, needles, now
+    def __init__(self, files: Files, needles: Needles, now: dt.datetime) -> None:
+        self.files, self.needles, self.now = files, needles, now
         self.found, self.unseen = Gathered(), list[Unseen]()
         self.checked: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
-        self.table = _Table()
+        self.log = TableLog()
 
     def run(self, progress: Callable[[int, int], None] | None) -> Scanned:
-        entries = sorted(self.folder.rglob("*"))
-        files = [(one, one.stat()) for one in entries if one.is_file()]
-        self.table = self._read_log()
-        for one in entries:
-            self._name(one)
-        done, total = 0, sum(stat.st_size for _, stat in files)
-        for one, stat in files:
-            name = one.relative_to(self.folder).as_posix()
-            kind = _kind(name)
+        try:
+            files = self._listed()
+        except OSError as error:
+            return Scanned(unseen=(Unseen(self.files.address, error.strerror or "cannot be listed"),))
+        self.unseen += [Unseen(self._place(one.place), one.why) for one in self.files.unseen()]
+        for name in sorted({*self.files.folders(), *(one.name for one in files), *_parents(files)}):
+            if hits := in_name(PurePosixPath(name).name, self.needles):
+                self.found.add(self._place(name), "partition name", Counter(hits), clears_on=None)
+        done, total = 0, sum(one.size for one in files)
+        for one in files:
+            kind = kind_of(one.name)
             try:
-                self._file(one, name, kind, dt.datetime.fromtimestamp(stat.st_mtime, dt.UTC))
+                self._file(one, kind)
                 self.checked[kind] += 1
-                self.bytes[kind] += stat.st_size
+                self.bytes[kind] += one.size
             except FileNotFoundError:  # VACUUM and the log's clean-up go on meanwhile
-                continue
+                pass
             except OSError as error:
-                self.unseen.append(Unseen(self._place(name), error.strerror or "cannot be read"))
-            done += stat.st_size
+                self.unseen.append(Unseen(self._place(one.name), error.strerror or "cannot be read"))
+            done += one.size
             if progress is not None:
                 progress(done, total)
         checked = tuple(Checked(kind, count, self.bytes[kind]) for kind, count in sorted(self.checked.items()))
-        return Scanned(self.found.finds(), checked, tuple(self.unseen))
+        return Scanned(self.found.finds(), checked, tuple(dict.fromkeys(self.unseen)))
+
+    def _listed(self) -> list[File]:
+        files = list(self.files.walk())
+        self.log, unseen = read_log(self.files, files)
+        self.unseen += unseen
+        if self.log.elsewhere:
+            why = f"{self.log.elsewhere} files of the table lie elsewhere: it is a shallow clone, scan its source too"
+            self.unseen.append(Unseen(self.files.address, why))
+        if self.log.current.difference(one.name for one in files):  # some were written meanwhile
+            files = list(self.files.walk())
+        for name in sorted(self.log.current.difference(one.name for one in files if one.version is None)):
+            self.unseen.append(Unseen(self._place(name), "a file that the table has is not there"))
+        return files
 
     def _place(self, name: str) -> str:
-        return f"{self.folder}/{masked(name, self.needles)}"
+        return f"{self.files.address}/{masked(name, self.needles)}".rstrip("/")
 
-    # ── what the log tells ───────────────────────────────────────────────────────────────────────────────────────
+    # ── why it is there, and when it goes ────────────────────────────────────────────────────────────────────────
 
-    def _read_log(self) -> _Table:
-        from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError
-
-        table = _Table()
-        try:
-            opened = DeltaTable(str(self.folder))
-            metadata = opened.metadata()
-            table.current = {_relative(one, self.folder) for one in opened.file_uris()}
-            table.properties = dict(metadata.configuration)
-            table.columns = _physical_names(json.loads(opened.schema().to_json()))
-        except (DeltaError, OSError, ValueError) as error:
-            self.unseen.append(
-                Unseen(f"{self.folder}/{LOG}", f"the log cannot be read ({type(error).__name__}): no dates are known")
-            )
-        for file in sorted((self.folder / LOG).glob("*.json")):
-            written = dt.datetime.fromtimestamp(file.stat().st_mtime, dt.UTC)
-            for action in _actions(file):
-                if isinstance(removed := action.get("remove"), dict):
-                    at = removed.get("deletionTimestamp")
-                    table.removed_at[unquote(str(removed.get("path")))] = _time(at) or written
-                elif isinstance(change := action.get("cdc"), dict):
-                    table.removed_at[unquote(str(change.get("path")))] = written
-        return table
+    def _why(self, file: File, kind: str) -> tuple[str, dt.date | None]:
+        log, name = self.log, file.name
+        if file.version is not None:
+            return "former version", file.clears_on
+        if kind in _OF_THE_LOG:
+            kept = log.properties.get("delta.enableExpiredLogCleanup", "true").lower() == "false"
+            lasting = kept or not log.known or kind in ("compacted log", "temporary copy")
+            after = file.written + log.retention(_LOG_KEPT, LOG_RETENTION)
+            return "log entry" if kind == "log" else kind, None if lasting else _day_after(after)
+        if not log.known:
+            return "unknown file", None
+        if name in log.current:
+            return "current file", None
+        if kind not in ("data", "change data") and not name.startswith(f"{CHANGES}/"):
+            return "other file", None
+        removed = log.removed_at.get(name)
+        clears_on = _day_after((removed or file.written) + log.retention(_FILES_KEPT, FILE_RETENTION))
+        if name.startswith(f"{CHANGES}/"):
+            return "change file", clears_on
+        return "aborted write" if removed is None else "former file", clears_on
 
     # ── one file ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _name(self, one: Path) -> None:
-        """Folders and files that are named by a value."""
-        name = one.relative_to(self.folder).as_posix()
-        last = PurePosixPath(name).name
-        column, equals, value = last.partition("=")
-        hits = Counter(set(self.needles.find(last.encode())) | (self.needles.cell(column, value) if equals else set()))
-        if hits:
-            self.found.add(self._place(name), "partition name", hits, clears_on=None)
+    def _file(self, file: File, kind: str) -> None:
+        reason, clears_on = self._why(file, kind)
 
-    def _file(self, file: Path, name: str, kind: str, written: dt.datetime) -> None:
-        reason, clears_on = self._why(name, kind, written)
-        place = self._place(name)
-        if file.suffix == ".parquet" and not file.name.startswith("."):
-            self._parquet(file, place, kind, reason, clears_on)
-        elif kind == "log" and file.suffix == ".json":
-            self._log_entry(file, place, clears_on)
-        elif hits := self._raw(file):
-            self.found.add(place, reason, hits, clears_on=clears_on)
+        def add(found: Counts | Iterable[tuple[str, str]], why: str = reason) -> None:
+            # Of a former version of a file nothing else counts
+            why = reason if reason == "former version" else why
+            goes = None if why == "deletion vector" else clears_on
+            self.found.add(place, why, Counter(found), clears_on=goes)
 
-    def _why(self, name: str, kind: str, written: dt.datetime) -> tuple[str, dt.date | None]:
-        files = self.table.retention("delta.deletedFileRetentionDuration", FILE_RETENTION)
-        logs = self.table.retention("delta.logRetentionDuration", LOG_RETENTION)
-        if kind in ("log", "checkpoint", "checksum", "compacted log", "temporary copy"):
-            reason = "log entry" if kind == "log" else kind
-            return reason, None if kind in ("compacted log", "temporary copy") else _day_after(written + logs)
-        if name in self.table.current:
-            return "current file", None
-        removed = self.table.removed_at.get(name)
-        if name.startswith(f"{CHANGES}/"):
-            return "change file", _day_after((removed or written) + files)
-        if removed is not None:
-            return "former file", _day_after(removed + files)
-        return ("aborted write" if kind == "data" else "other file"), (
-            _day_after(written + files) if kind == "data" else None
-        )
+        place, name = self._place(file.name), PurePosixPath(file.name)
+        with self.files.open(file) as opened:
+            start = begins_with(opened)
+            try:
+                if start.startswith(PARQUET) or (name.suffix == ".parquet" and start):
+                    self._parquet(opened, file.name, reason, add)
+                elif kind in _OF_THE_LOG:
+                    self._lines(opened, kind, add)
+                else:
+                    if what := not_decoded(start):
+                        self.unseen.append(Unseen(place, f"{what}, which is not decoded"))
+                    add(self._raw(unpacked(opened, start)))
+            except _Undecoded as error:
+                self.unseen.append(Unseen(place, f"no Parquet that could be decoded ({error})"))
+            except FileNotFoundError:
+                raise
+            except BROKEN as error:
+                self.unseen.append(Unseen(place, f"could not be unpacked or read ({type(error).__name__})"))
+            else:
+                return
+            opened.seek(0)
+            add(self._raw(opened))
 
-    def _parquet(self, file: Path, place: str, kind: str, reason: str, clears_on: dt.date | None) -> None:
+    def _parquet(self, file: BinaryIO, name: str, reason: str, add: Callable[..., None]) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        met: set[str] = set()
         try:
             with pq.ParquetFile(file) as opened:
-                for value in (opened.metadata.metadata or {}).values():
-                    self.found.add(place, reason, Counter(self.needles.find(value)), clears_on=clears_on)
-                for batch in opened.iter_batches(_BATCH_ROWS):
-                    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                        hits = self._column(name, column)
-                        known = self.table.columns
-                        gone = kind == "data" and known is not None and name.lower() not in known
-                        why = "dropped column" if gone and reason == "current file" else reason
-                        self.found.add(place, why, hits, clears_on=clears_on)
-        except (pa.ArrowException, ValueError, EOFError) as error:
-            self.unseen.append(Unseen(place, f"no Parquet that could be decoded ({type(error).__name__})"))
-            self.found.add(place, reason, self._raw(file), clears_on=clears_on)
+                for batch, hidden in self._batches(opened, name):
+                    for column, values in zip(batch.schema.names, batch.columns, strict=True):
+                        way = (column.lower(),)
+                        for inner, hits in in_column(way, values, self.needles, self.log.called):
+                            columns = self.log.columns
+                            gone = reason == "current file" and columns is not None and inner not in columns
+                            add(hits, "deletion vector" if hidden else "dropped column" if gone else reason)
+                            met.update(request for request, _ in hits)
+        except (pa.ArrowException, OSError, ValueError, EOFError) as error:
+            raise _Undecoded(type(error).__name__) from error
+        # What the footer alone has: statistics, and what writers note there
+        size = file.seek(-8, 2)
+        file.seek(-8 - min(size, int.from_bytes(file.read(4), "little")), 2)
+        add(pair for pair in self.needles.find(file.read()) if pair[0] not in met)
 
-    def _column(self, name: str, values: pa.Array) -> Counts:
-        """Of a column with all that is nested in it; ``name``: of its innermost field."""
+    def _batches(self, opened: pa.parquet.ParquetFile, name: str) -> Iterator[tuple[pa.RecordBatch, bool]]:
+        """With whether a deletion vector hides its rows."""
+        import numpy as np
         import pyarrow as pa
 
-        kind = values.type
-        if pa.types.is_struct(kind):
-            inner = [(kind.field(at).name, child) for at, child in enumerate(values.flatten())]
-        elif pa.types.is_map(kind):
-            inner = [(name, values.keys), (name, values.items)]
-        elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-            inner = [(name, values.flatten())]
-        else:
-            hits = self.needles.cells(name, values)
-            held = kind.value_type if pa.types.is_dictionary(kind) else kind
-            if (
-                pa.types.is_string(held)
-                or pa.types.is_large_string(held)
-                or pa.types.is_binary(held)
-                or pa.types.is_large_binary(held)
-            ):
-                hits += self.needles.text(values)
-                if name == "stats":
-                    hits += self._statistics(values)
-            return hits
-        return sum((self._column(inner_name, child) for inner_name, child in inner), Counter())
+        vector = self.log.hidden.get(name)
+        at = 0
+        for read in opened.iter_batches(_BATCH_ROWS):
+            batch = pa.RecordBatch.from_arrays([without_views(one) for one in read.columns], names=read.schema.names)
+            if vector is None:
+                yield batch, False
+                continue
+            rows = np.zeros(batch.num_rows, dtype=bool)
+            told = vector[at : at + batch.num_rows]
+            rows[: len(told)] = told
+            at += batch.num_rows
+            yield batch.filter(pa.array(~rows)), False
+            yield batch.filter(pa.array(rows)), True
 
-    def _statistics(self, values: pa.Array) -> Counts:
-        hits: Counts = Counter()
-        if self.needles.short_columns:
-            for text in values.to_pylist():
-                hits.update(_cells_of(_parsed(text), self.needles))
-        return hits
+    def _lines(self, lines: BinaryIO, kind: str, add: Callable[..., None]) -> None:
+        """Files of the log. Of its entries, each action has a reason of its own."""
+        for line in lines:
+            action = parsed(line)
+            if not action:
+                add(self.needles.find(line))
+                continue
+            name, told = next(iter(action.items()))
+            if kind != "log" or not isinstance(told, dict) or name not in ("add", "remove", "cdc"):
+                add(in_json(action, self.needles, self.log.called))
+                continue
+            add(in_json(told.pop("stats", None), self.needles, self.log.called), "statistics")
+            add(in_json(told, self.needles, self.log.called), "partition name")
 
-    def _log_entry(self, file: Path, place: str, clears_on: dt.date | None) -> None:
-        with file.open("rb") as lines:
-            for line in lines:
-                action = _parsed(line)
-                kind, told = next(iter(action.items()), ("", {}))
-                statistics = told.pop("stats", None) if kind in ("add", "remove") and isinstance(told, dict) else None
-                rest = json.dumps(action, ensure_ascii=False).encode() if action else line
-                reason = "partition name" if kind in ("add", "remove", "cdc") else "log entry"
-                self.found.add(place, reason, Counter(self.needles.find(rest)), clears_on=clears_on)
-                partition = told.get("partitionValues") if isinstance(told, dict) else None
-                self.found.add(place, reason, Counter(_cells_of(partition, self.needles)), clears_on=clears_on)
-                if isinstance(statistics, str):
-                    hits = set(self.needles.find(statistics.encode())) | _cells_of(_parsed(statistics), self.needles)
-                    self.found.add(place, "statistics", Counter(hits), clears_on=clears_on)
-
-    def _raw(self, file: Path) -> Counts:
+    def _raw(self, file: BinaryIO) -> Counts:
         hits: set[tuple[str, str]] = set()
         before = b""
-        with file.open("rb") as opened:
-            while chunk := opened.read(_RAW_BYTES):
-                hits.update(self.needles.find(before + chunk))
-                before = chunk[-_OVERLAP_BYTES:]
+        while chunk := file.read(_RAW_BYTES):
+            hits.update(self.needles.find(before + chunk))
+            before = chunk[-_OVERLAP_BYTES:]
         return Counter(hits)
 
 
-# ── small things ─────────────────────────────────────────────────────────────────────────────────────────────────────
+class _Undecoded(Exception):
+    """Of which kind the error was: its text may quote the file."""
 
 
-def _kind(name: str) -> str:
-    """What sort of file it is, by its place."""
-    path = PurePosixPath(name)
-    if path.parts[0] != LOG:
-        return "data" if path.suffix == ".parquet" and not path.name.startswith(".") else "other"
-    if path.parent.name in (".tmp", "_staged_commits", "_commits") or path.name.startswith("."):
-        return "temporary copy"
-    if ".compacted." in path.name:
-        return "compacted log"
-    if ".checkpoint" in path.name or path.parent.name == "_sidecars" or path.name == "_last_checkpoint":
-        return "checkpoint"
-    return "checksum" if path.suffix == ".crc" else "log"
-
-
-def _relative(uri: str, folder: Path) -> str:
-    path = uri.removeprefix("file://")
-    root = str(folder)
-    return unquote(path[len(root) :].lstrip("/")) if path.startswith(root) else unquote(PurePosixPath(path).name)
-
-
-def _physical_names(schema: Mapping[str, Any]) -> set[str]:
-    return {
-        str(field.get("metadata", {}).get("delta.columnMapping.physicalName", field["name"])).lower()
-        for field in schema["fields"]
-    }
-
-
-def _actions(file: Path) -> Iterator[dict[str, Any]]:
-    with file.open("rb") as lines:
-        for line in lines:
-            yield _parsed(line)
-
-
-def _parsed(text: str | bytes | None) -> dict[str, Any]:
-    try:
-        found = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _cells_of(value: Any, needles: Needles) -> set[tuple[str, str]]:
-    """Short needles that are the whole of a value, under the name of their column."""
-    if not isinstance(value, dict):
-        return set()
-    hits: set[tuple[str, str]] = set()
-    for name, inner in value.items():
-        hits |= _cells_of(inner, needles) if isinstance(inner, dict) else needles.cell(name, inner)
-    return hits
-
-
-def _time(milliseconds: Any) -> dt.datetime | None:
-    return dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC) if isinstance(milliseconds, int) else None
+def _parents(files: Iterable[File]) -> Iterator[str]:
+    for one in files:
+        for parent in PurePosixPath(one.name).parents:
+            if parent.name:
+                yield parent.as_posix()
 
 
 def _day_after(moment: dt.datetime) -> dt.date:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from audit.erasure.cells import in_name
 from audit.erasure.places import Find
 
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["REASONS", "Gathered", "masked"]
 
 REASONS: Mapping[str, str] = {
-    "current file": "a file that the table has now holds it: a row, or one that a deletion vector only hides",
+    "current file": "a file that the table has now holds it",
+    "deletion vector": "the row is deleted, and its file still has it: REORG … PURGE takes it away",
     "dropped column": "the table has no such column any more, and its files still do: REORG … PURGE takes it away",
     "former file": "a file that the table has no more, kept for time travel: VACUUM removes it once its retention is over",
     "change file": "the change feed's own copy of a changed row: VACUUM removes it once its retention is over",
@@ -27,7 +29,9 @@ REASONS: Mapping[str, str] = {
     "checksum": "a checksum file of the table's log: goes with the log's retention",
     "compacted log": "several entries of the table's log in one file, which Delta's own clean-up passes over",
     "temporary copy": "a copy that a writer has left behind",
+    "former version": "an object that was replaced or deleted, and that its bucket keeps: goes by a lifecycle rule",
     "other file": "no file of Delta's",
+    "unknown file": "the table's log cannot be read: nobody knows whether the table has this file",
     "current row": "the target has the row",
     "soft-deleted row": "the target keeps the row and marks it as deleted",
     "dead letter": "a row that could not be stored and was set aside",
@@ -63,9 +67,10 @@ def masked(place: str, needles: Needles) -> str:
     """A path up to the first part of it that holds a value."""
     shown: list[str] = []
     for part in place.split("/"):
-        name, equals, value = part.partition("=")
-        if next(needles.find(part.encode()), None) or (equals and needles.cell(name, value)):
-            shown.append(f"{name}=…" if equals else "…")
+        if in_name(part, needles):
+            name, equals, _ = part.partition("=")
+            named = equals and not in_name(name, needles)
+            shown.append(f"{name}=…" if named else "…")
             break
         shown.append(part)
     return "/".join(shown)

@@ -6,25 +6,30 @@ everywhere: it is looked for as a whole cell, in the columns that hold that iden
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, quote_plus
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from audit.erasure.patterns import Patterns, cells_with_runs
+from audit.erasure.spellings import ENCODED, spellings
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
 __all__ = ["Needle", "Needles"]
 
 LEAST_BYTES = 6
 """Shorter ones are cells only."""
-STATISTICS_CHARACTERS = 32
-"""Of a text Spark keeps so many in a file's statistics."""
-_LEAST_BASE64 = 12
+
+Pair: TypeAlias = "tuple[str, str]"
+"""Request and spelling."""
+
+_WORD = re.compile(r"'([^']*)'|([^\s'\"`(),=<>\[\]]+)")
+_SPARKS_NUMBER = re.compile(r"#\d+l?\Z")
+"""Spark writes a column as ``name#12`` or ``name#12L``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,153 +48,177 @@ class Needles:
     def __init__(self, needles: Iterable[Needle], columns: Mapping[str, Iterable[str]] | None = None) -> None:
         """``columns``: those that hold an identifier, by its name; its own name is always one of them."""
         self.needles = tuple(needles)
-        self._columns = {name: {column.lower() for column in held} for name, held in (columns or {}).items()}
-        self._found: list[tuple[str, str]] = []
-        self._patterns: list[bytes] = []
+        held = {name: {column.lower() for column in those} for name, those in (columns or {}).items()}
+        self._plain, self._encoded = Patterns(), Patterns()
         self._short: dict[str, dict[str, set[str]]] = {}
         """By column and value: requests."""
+        self._any: dict[str, dict[str, set[str]]] = {}
+        """The same of all needles, for columns that are no text: dates, numbers with a sign."""
+        self._typed: dict[tuple[str, str], tuple[Any, list[set[str]]]] = {}
         for needle in self.needles:
-            if _is_short(needle.value):
-                for column in {needle.name.lower(), *self._columns.get(needle.name, ())}:
-                    self._short.setdefault(column, {}).setdefault(needle.value.strip(), set()).add(needle.request)
-            else:
-                for spelling, pattern in sorted(_spellings(needle.value)):
-                    self._patterns.append(pattern)
-                    self._found.append((needle.request, spelling))
-        self._automaton: Any = None
+            short = _is_short(needle.value)
+            for column in {needle.name.lower(), *held.get(needle.name, ())}:
+                for by_column in (self._any, self._short) if short else (self._any,):
+                    by_column.setdefault(column, {}).setdefault(_shape(needle.value), set()).add(needle.request)
+            for spelling, pattern in () if short else spellings(needle.value):
+                (self._encoded if spelling in ENCODED else self._plain).add(needle.request, spelling, pattern)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_automaton": None}
+        return {**self.__dict__, "_typed": {}}
 
     def __bool__(self) -> bool:
         return bool(self.needles)
-
-    def find(self, data: bytes) -> Iterator[tuple[str, str]]:
-        """(request, spelling) of each needle in the bytes, each pair once."""
-        return iter(sorted(_longest({self._found[pattern] for pattern, _, _ in self._matches(data)})))
-
-    def text(self, values: pa.Array) -> Counter[tuple[str, str]]:
-        """In how many cells of a column of texts or bytes each needle is."""
-        import numpy as np
-        import pyarrow as pa
-
-        if pa.types.is_dictionary(values.type):
-            return self._of_dictionary(values)
-        wide = pa.large_binary()
-        cells = values.cast(wide) if pa.types.is_binary(values.type) else values.cast(pa.large_string()).cast(wide)
-        offsets = np.frombuffer(cells.buffers()[1], dtype=np.int64)[cells.offset : cells.offset + len(cells) + 1]
-        held = cells.buffers()[2]
-        if held is None or not len(cells):
-            return Counter()
-        first, last = int(offsets[0]), int(offsets[-1])
-        found: dict[tuple[str, str], set[int]] = {}
-        for pattern, start, end in self._matches(held[first:last].to_pybytes()):
-            cell = int(np.searchsorted(offsets, start + first, side="right")) - 1
-            if end + first <= offsets[cell + 1]:  # else it begins in one cell and ends in another
-                found.setdefault(self._found[pattern], set()).add(cell)
-        return Counter({one: len(found[one]) for one in _longest(set(found))})
-
-    def _of_dictionary(self, values: pa.Array) -> Counter[tuple[str, str]]:
-        import pyarrow.compute as pc
-
-        counts = {row["values"]: row["counts"] for row in pc.value_counts(values.indices).to_pylist()}
-        total: Counter[tuple[str, str]] = Counter()
-        if not self.text(values.dictionary):
-            return total
-        for index in range(len(values.dictionary)):
-            for one in self.text(values.dictionary.slice(index, 1)):
-                total[one] += counts.get(index, 0)
-        return +total
-
-    def cells(self, column: str, values: pa.Array) -> Counter[tuple[str, str]]:
-        """In how many cells of the column a short needle is the whole of it. ``column``: its name alone."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        wanted = self._short.get(column.lower())
-        total: Counter[tuple[str, str]] = Counter()
-        if not wanted or pa.types.is_nested(values.type):
-            return total
-        if pa.types.is_dictionary(values.type):
-            values = values.dictionary_decode()
-        try:
-            asked = pa.array(sorted(wanted), pa.string()).cast(values.type)
-        except pa.ArrowInvalid:  # some are no numbers
-            asked, values = pa.array(sorted(wanted), pa.string()), values.cast(pa.string())
-        met = values.filter(pc.is_in(values, value_set=asked))
-        for value in met.cast(pa.string()).to_pylist():
-            for request in wanted.get(value, ()):
-                total[request, "value"] += 1
-        return total
-
-    def cell(self, column: str, value: Any) -> set[tuple[str, str]]:
-        """``cells``, of one value."""
-        wanted = self._short.get(column.lower())
-        if not wanted or value is None or isinstance(value, dict | list):
-            return set()
-        return {(request, "value") for request in wanted.get(str(value).strip(), ())}
 
     @property
     def short_columns(self) -> frozenset[str]:
         """Names, in lower case, of columns in which a whole cell counts."""
         return frozenset(self._short)
 
-    def _matches(self, data: bytes) -> Iterable[tuple[int, int, int]]:
-        if not self._patterns or not data:
-            return ()
-        if self._automaton is None:
-            from ahocorasick_rs import BytesAhoCorasick
+    # ── anywhere in bytes and texts ──────────────────────────────────────────────────────────────────────────────
 
-            self._automaton = BytesAhoCorasick(self._patterns)
-        # All spellings are in lower case: this alone makes every other case of the letters A to Z count
-        found: list[tuple[int, int, int]] = self._automaton.find_matches_as_indexes(data.lower(), overlapping=True)
-        return found
+    def find(self, data: bytes) -> Iterator[Pair]:
+        """(request, spelling) of each needle in the bytes, each pair once."""
+        lowered = data.lower()
+        found = {pair for those in (self._plain, self._encoded) for pair, _, _ in those.matches(data, lowered)}
+        return iter(sorted(_longest(found)))
+
+    def text(self, values: pa.Array) -> Counter[Pair]:
+        """In how many cells of a column of texts or bytes each needle is."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not pa.types.is_dictionary(values.type):
+            return Counter({pair: len(cells) for pair, cells in self._in_cells(values).items()})
+        found = self._in_cells(values.dictionary)
+        if not found:
+            return Counter()
+        counts = {row["values"]: row["counts"] for row in pc.value_counts(values.indices).to_pylist()}
+        return +Counter({pair: sum(counts.get(cell, 0) for cell in cells) for pair, cells in found.items()})
+
+    def _in_cells(self, values: pa.Array) -> dict[Pair, set[int]]:
+        import pyarrow as pa
+
+        cells = (values if _is_bytes(values.type) else values.cast(pa.large_string())).cast(pa.large_binary())
+        if not len(cells) or cells.buffers()[2] is None:
+            return {}
+        data, lowered, bounds = _together(cells)
+        found: dict[Pair, set[int]] = {}
+        for pair, cell in _matches(self._plain, data, lowered, bounds):
+            found.setdefault(pair, set()).add(cell)
+        if len(self._encoded):
+            few = cells_with_runs(lowered, bounds, self._encoded.least)
+            if 0 < few.size < len(cells):
+                data, lowered, bounds = _together(cells.take(pa.array(few)))
+            for pair, cell in _matches(self._encoded, data, lowered, bounds) if few.size else ():
+                found.setdefault(pair, set()).add(int(few[cell]))
+        return {pair: found[pair] for pair in _longest(set(found))}
+
+    # ── as a whole cell ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def cells(self, column: str, values: pa.Array) -> Counter[Pair]:
+        """In how many cells of the column a needle is the whole of it: of texts short ones, else all. ``column``: its name
+        alone."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if column.lower() not in self._any or pa.types.is_nested(values.type):
+            return Counter()
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        asked, requests = self._asked(column.lower(), values.type)
+        if not requests:
+            return Counter()
+        if _is_text(values.type):
+            values = pc.utf8_lower(pc.utf8_trim_whitespace(values))
+        total: Counter[Pair] = Counter()
+        for row in pc.value_counts(pc.index_in(values, value_set=asked).drop_null()).to_pylist():
+            for request in requests[row["values"]]:
+                total[request, "value"] += row["counts"]
+        return total
+
+    def _asked(self, column: str, kind: pa.DataType) -> tuple[pa.Array, list[set[str]]]:
+        """The values of a column's needles in its type, as far as they have one there, and whose each is."""
+        import pyarrow as pa
+
+        key = (column, str(kind))
+        if key not in self._typed:
+            wanted = (self._short if _is_text(kind) or _is_bytes(kind) else self._any).get(column, {})
+            typed: dict[Any, set[str]] = {}
+            for value, requests in wanted.items() if not pa.types.is_boolean(kind) else ():
+                try:
+                    typed.setdefault(pa.scalar(value).cast(kind).as_py(), set()).update(requests)
+                except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # is no number, or none that large
+                    continue
+            self._typed[key] = pa.array(list(typed), kind), list(typed.values())
+        return self._typed[key]
+
+    def cell(self, column: str, value: Any) -> set[Pair]:
+        """``cells``, of one value as JSON or a folder has it."""
+        wanted = self._short.get(column.lower())
+        if not wanted or value is None or isinstance(value, dict | list | bool):
+            return set()
+        return {(request, "value") for request in wanted.get(_shape(value), ())}
+
+    def words(self, text: str) -> set[Pair]:
+        """Short needles in an expression such as ``(customer_id#12L = 17)``: it names their column, and has them as a word
+        of their own."""
+        if not self._short:
+            return set()
+        said = {quoted or word for quoted, word in _WORD.findall(text)}
+        names = {_SPARKS_NUMBER.sub("", word.lower()).rpartition(".")[2] for word in said}
+        return {
+            (request, "value")
+            for column in self._short.keys() & names
+            for word in said
+            for request in self._short[column].get(_shape(word), ())
+        }
+
+
+def _together(cells: pa.Array) -> tuple[bytes, bytes, np.ndarray[Any, Any]]:
+    """The bytes of all cells one after the other, in lower case too, and where each begins and the last one ends."""
+    import numpy as np
+
+    bounds = np.frombuffer(cells.buffers()[1], dtype=np.int64)[cells.offset : cells.offset + len(cells) + 1]
+    data: bytes = cells.buffers()[2][int(bounds[0]) : int(bounds[-1])].to_pybytes()
+    return data, data.lower(), bounds - bounds[0]
+
+
+def _matches(
+    patterns: Patterns, data: bytes, lowered: bytes, bounds: np.ndarray[Any, Any]
+) -> Iterator[tuple[Pair, int]]:
+    """In which cells."""
+    import numpy as np
+
+    for pair, start, end in patterns.matches(data, lowered):
+        cell = int(np.searchsorted(bounds, start, side="right")) - 1
+        if end <= bounds[cell + 1]:  # else it begins in one cell and ends in another
+            yield pair, cell
 
 
 def _is_short(value: str) -> bool:
-    return len(value.strip().encode()) < LEAST_BYTES or value.strip().isdecimal()
+    return len(value.strip().encode("utf-8", "surrogatepass")) < LEAST_BYTES or value.strip().isdecimal()
 
 
-def _longest(found: set[tuple[str, str]]) -> set[tuple[str, str]]:
+def _shape(value: Any) -> str:
+    """JSON and decimals write 17 as 17.0 too."""
+    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    return text.strip().lower()
+
+
+def _longest(found: set[Pair]) -> set[Pair]:
     """Whoever is there with the whole value is not told of by its beginning besides."""
     return {
         (request, spelling) for request, spelling in found if spelling != "prefix" or (request, "value") not in found
     }
 
 
-def _spellings(value: str) -> set[tuple[str, bytes]]:
-    """(what it is called, its bytes in lower case)."""
-    value = value.strip()
-    plain = {value, value.lower(), value.upper(), value.casefold()}
-    found = {("value", one.encode()) for one in plain}
-    for one in plain:
-        for name, text in (
-            ("url", quote(one, safe="")),
-            ("url", quote_plus(one)),
-            ("json", json.dumps(one)[1:-1]),
-        ):
-            found.add((name, text.encode()))
-        if len(one) > STATISTICS_CHARACTERS:
-            found.add(("prefix", one[:STATISTICS_CHARACTERS].encode()))
-        data = one.encode()
-        for algorithm in ("md5", "sha1", "sha256"):
-            found.add((algorithm, hashlib.new(algorithm, data, usedforsecurity=False).hexdigest().encode()))
-        for pattern in _base64(data):
-            found.add(("base64", pattern))
-    lowered = {(name, pattern.lower()) for name, pattern in found}
-    written = {pattern for name, pattern in lowered if name == "value"}
-    # What does not differ from the value itself is told as the value
-    return {(name, pattern) for name, pattern in lowered if name == "value" or pattern not in written}
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _base64(data: bytes) -> Iterator[bytes]:
-    """As it stands inside of a longer text in base64: at one of three places in a group, without its ends."""
-    for shift in range(3):
-        text = base64.b64encode(b"\0" * shift + data)
-        # The first characters have bits of what stands before, the last ones of what follows
-        begin = (0, 2, 3)[shift]
-        end = len(text) - {0: 0, 1: 3, 2: 2}[(shift + len(data)) % 3]
-        middle = text[begin:end]
-        if len(middle) >= _LEAST_BASE64:
-            yield middle
-            yield middle.replace(b"+", b"-").replace(b"/", b"_")
+def _is_bytes(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))

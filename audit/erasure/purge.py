@@ -78,10 +78,13 @@ def purge_table(
     log_on = schedule(properties, times.get(base, oldest)).log_on
     if now < files_on and not immediately:
         return Purged(waits_until=files_on, waits_for="the retention of deleted files")
-    done = {"files": _vacuum(spark, feed, immediately), "folders": _empty_folders(feed.location)}
+    if now >= files_on and feed.partitioned():
+        # The one from before still names the folders of deleted files. Ahead of VACUUM's commits, which no sink has read yet
+        feed.log.checkpoint()
+    done = {**_vacuum(spark, feed, immediately), "folders": _empty_folders(feed.location)}
     if now < log_on and not immediately:
         return Purged(done, waits_until=log_on, waits_for="the retention of the log")
-    done["log entries"] = _clean_log(feed, last, immediately)
+    done["log entries"] = _clean_log(feed, last, positions, immediately)
     if now < files_on and feed.partitioned():
         return Purged(
             done, waits_until=files_on, waits_for="the table's checkpoint, which names the folders of deleted files"
@@ -108,19 +111,20 @@ def _rewritten(spark: SparkSession, feed: ChangeFeed, versions: Sequence[int]) -
     return found()
 
 
-def _vacuum(spark: SparkSession, feed: ChangeFeed, immediately: bool) -> int:
-    """→ how many files are gone. The table's own property decides about their age: Delta ignores any other but 0."""
+def _vacuum(spark: SparkSession, feed: ChangeFeed, immediately: bool) -> dict[str, int]:
+    """→ how many files are gone, where that can be seen. The table's own property decides about their age: Delta ignores any
+    other but 0."""
     session = spark.newSession()
     session.conf.set(_METADATA, json.dumps({"purpose": _PURGE}))
     if immediately:
         session.conf.set(_CHECK, "false")
-    before = _files(feed.location)
+    folder = _local(feed.location)
+    before = _files(folder)
     session.sql(f"vacuum {_sql(feed.location)}{' retain 0 hours' if immediately else ''}").collect()
-    return max(0, before - _files(feed.location))
+    return {} if folder is None else {"files": max(0, before - _files(folder))}
 
 
-def _files(location: str) -> int:
-    folder = _local(location)
+def _files(folder: Path | None) -> int:
     if folder is None:
         return 0
     return sum(
@@ -156,11 +160,18 @@ def _based(spark: SparkSession, feed: ChangeFeed, last: int) -> int:
     return feed.log.latest()
 
 
-def _clean_log(feed: ChangeFeed, last: int, immediately: bool) -> int:
-    """Remove all entries up to ``last``; → how many are gone. Raises CdfError where some are still there afterwards."""
+def _clean_log(feed: ChangeFeed, last: int, positions: Mapping[str, int], immediately: bool) -> int:
+    """Remove all entries up to ``last``; → how many are gone. Raises CdfError where some are still there afterwards, and
+    SinkBehind where a sink would lose entries that it has not read: all before the newest checkpoint may go."""
     before = feed.log.listing().earliest
-    if immediately:
-        feed.log.checkpoint()
+    newest = max(feed.log.listing().checkpoints)
+    behind = sorted(name for name, stands in positions.items() if stands < newest - 1)
+    if immediately and behind:
+        raise SinkBehind(
+            f"{', '.join(behind)} has not read the log of {feed.table} up to its newest checkpoint, {newest}",
+            hint="let the pipelines run (`deltarelay run`), then go on",
+            behind=behind,
+        )
     feed.log.clean_up(at_once=immediately)
     _remove_left(feed.location, last)
     if (after := feed.log.listing().earliest) <= last:

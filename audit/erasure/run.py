@@ -22,6 +22,7 @@ from audit.erasure.certificate import evidence, make_certificate, refuse_identif
 from audit.erasure.commits import erasing_metadata
 from audit.erasure.delete import erase_table, erased_keys
 from audit.erasure.delta_files import scan_table
+from audit.erasure.files import Files, LocalFiles
 from audit.erasure.model import STATES, Link
 from audit.erasure.needles import Needle, Needles
 from audit.erasure.places import Erasable, Erasing, Find, Purged, Scanned, Unseen
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from audit.erasure.sealing import Keys
     from audit.erasure.subjects import Graph
 
-__all__ = ["ErasureRun", "ErasureReport", "SinkBehind", "needles_of", "scan_everything"]
+__all__ = ["ErasureReport", "ErasureRun", "finish", "needles_of", "scan_everything"]
 
 log = logging.getLogger("deltarelay.erasure")
 
@@ -81,14 +82,18 @@ def scan_everything(
     copies: Sequence[Copy],
     needles: Needles,
     *,
+    files: Callable[[str], Files],
     now: dt.datetime,
     progress: Callable[[str], None],
 ) -> Scanned:
-    """Look through the folders of the tables and everything that the sinks hold."""
+    """Look through the files of the tables and everything that the sinks hold."""
     found = Scanned()
     for table in tables:
         progress(f"scanning {table}")
-        found += scan_table(table, needles, now=now)
+        try:
+            found += scan_table(files(table), needles, now=now)
+        except OSError as error:
+            found += Scanned(unseen=(Unseen(table, error.strerror or str(error)),))
     for copy in copies:
         if isinstance(copy.sink, Erasable):
             progress(f"scanning what {copy.pipeline} has written")
@@ -96,6 +101,15 @@ def scan_everything(
         else:
             found += Scanned(unseen=(Unseen(copy.pipeline, "this kind of sink cannot be looked through"),))
     return found
+
+
+def finish(register: Register, held: Held) -> bool:
+    """Forget whom the run has certified, also where it died before it did; → whether nothing is left to do in it."""
+    standing = register.requests(register.run(held.run).requests)
+    held.forget([one.id for one in standing if one.state == "certified"])
+    if over := all(one.state in ("certified", "partial") for one in standing):
+        held.finish()
+    return over
 
 
 @dataclass(slots=True)
@@ -117,6 +131,8 @@ class ErasureRun:
     watch_days: int = 365
     immediate: bool = False
     """Purge what only time would purge: see ``audit.erasure.purge.purge_now``."""
+    files: Callable[[str], Files] = LocalFiles
+    """What is below the address of a table."""
     progress: Callable[[str], None] = lambda _: None
     _resolution: Resolution | None = None
 
@@ -136,11 +152,11 @@ class ErasureRun:
             reasons = tuple(f"{one.waits_for} until {one.waits_until:%Y-%m-%d %H:%M}Z" for one in waits)
             self.held.wait(self.ids, until, "; ".join(reasons))
             return replace(report, waits_until=until, waits_for=reasons)
-        scanned = self.scan()
-        if scanned.finds:
-            return self._left(replace(report, state="purged"), scanned.finds)
-        self.certify(scanned)
-        return replace(report, state="certified", certificates=self.ids)
+        if finds := self.scan():
+            return self._left(replace(report, state="purged"), finds)
+        self.certify()
+        states = {one.state for one in self.register.requests(self.ids)}
+        return replace(report, state="partial" if "partial" in states else "certified", certificates=self.ids)
 
     def _left(self, report: ErasureReport, finds: Sequence[Find]) -> ErasureReport:
         """What is still there: it goes on a day that is known, or somebody has to do something."""
@@ -362,28 +378,33 @@ class ErasureRun:
         given = [(request.id, name, value) for request in self.requests for name, value in request.identifiers.items()]
         return needles_of(sorted({*given, *self.register.known(self.ids, self.keys)}), self.graph)
 
-    def scan(self) -> Scanned:
-        copies = [copy for _, copy in self._copies()]
-        tables = [one.table for one in self.free()]
-        scanned = scan_everything(tables, copies, self.needles(), now=self.now, progress=self.progress)
-        if scanned.finds:
-            log.warning("something is left", extra={"run": self.run, "finds": len(scanned.finds)})
-            return scanned
-        facts = {"finds": 0, "checked": plain(scanned.checked), "unseen": plain(scanned.unseen)}
-        self.held.done(ALL, "scan", facts)
+    def scan(self) -> tuple[Find, ...]:
+        """→ what is left; nothing where the scan is recorded, which it only is when it found nothing."""
+        if self.held.step(ALL, "scan") is None:
+            copies = [copy for _, copy in self._copies()]
+            tables = [one.table for one in self.free()]
+            scanned = scan_everything(
+                tables, copies, self.needles(), files=self.files, now=self.now, progress=self.progress
+            )
+            if scanned.finds:
+                log.warning("something is left", extra={"run": self.run, "finds": len(scanned.finds)})
+                return scanned.finds
+            facts = {"finds": 0, "checked": plain(scanned.checked), "unseen": plain(scanned.unseen)}
+            self.held.done(ALL, "scan", facts)
         self._reached("verified")
-        return scanned
+        return ()
 
     # ── certify ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def certify(self, scanned: Scanned) -> None:
+    def certify(self) -> None:
         """One document for each request, signed; then nobody's identifiers are kept any more."""
-        documents = {one.id: self._certificate(one, scanned) for one in self.register.requests(self.ids)}
-        self.held.certify(documents)
-        self.held.forget([id for id, document in documents.items() if document["outcome"] == "erased"])
-        self.held.finish()
+        # Of a run that died after it: a certificate is issued once
+        waiting = [one for one in self.register.requests(self.ids) if one.state == "verified"]
+        if waiting:
+            self.held.certify({one.id: self._certificate(one) for one in waiting})
+        finish(self.register, self.held)
 
-    def _certificate(self, request: Standing, scanned: Scanned) -> dict[str, Any]:
+    def _certificate(self, request: Standing) -> dict[str, Any]:
         steps = self.register.steps(self.run)
         facts = {(one.table, one.step): one.facts for one in steps}
         rows = facts[ALL, "resolve"]["rows"]
@@ -417,9 +438,9 @@ class ErasureRun:
                 for one, copy in self._copies()
             ],
             purges=[{"place": place, **told["done"]} for place, told in purges],
-            scan={"finds": len(scanned.finds), "checked": plain(scanned.checked)},
+            scan={"finds": facts[ALL, "scan"]["finds"], "checked": facts[ALL, "scan"]["checked"]},
             pending=[{"place": hold["table"], "reason": f"held: {hold['basis']}", "clears_on": None} for hold in holds],
-            unverified=plain(scanned.unseen),
+            unverified=facts[ALL, "scan"]["unseen"],
             out_of_reach=[*self.out_of_reach, *sorted({text for _, told in purges for text in told["out_of_reach"]})],
             holds=holds,
             evidence=[evidence(f"{one.step} {one.table}".strip(), one.at, one.facts) for one in steps],

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from audit.erasure.commits import erasing_run
 from audit.erasure.model import Link, Spelling, normalised
 from cdf.errors import CdfError, ConfigError
 from cdf.net import quoted
@@ -24,11 +25,22 @@ if TYPE_CHECKING:
     from audit.erasure.register import Register
     from audit.erasure.sealing import Keys
     from audit.erasure.subjects import Graph
+    from cdf.window import Commit
 
-__all__ = ["ErasedPersonReturned", "Watch", "marks_of"]
+__all__ = ["ErasedPersonReturned", "ErasureAtWork", "Watch", "marks_of"]
 
 MARKS_SECONDS = 10.0
 """So old may be what is known of the register: a person is watched for at the latest after so many seconds."""
+
+
+_NO_TABLE = "42P01"
+
+
+class ErasureAtWork(CdfError):
+    """A run has committed a delete and not recorded it yet."""
+
+    code = "erasure_at_work"
+    transient = True
 
 
 class ErasedPersonReturned(CdfError):
@@ -84,6 +96,31 @@ class Watch:
                 last=last,
             )
 
+    def erased(self, commits: Sequence[Commit], *, table: str) -> frozenset[int]:
+        """By the register: what a run has recorded. Raises ErasureAtWork in the moment before it does."""
+        claimed = {commit.version: run for commit in commits if (run := erasing_run(commit.user_metadata)) is not None}
+        recorded = {run: self._erased_by(run, table) for run in sorted(set(claimed.values()))}
+        return frozenset(version for version, run in claimed.items() if version in recorded[run])
+
+    def _erased_by(self, run: str, table: str) -> frozenset[int]:
+        register = self._asked()
+        try:
+            for one in register.steps(run):
+                if (one.table, one.step) == (table, "delete"):
+                    return frozenset(one.facts["versions"])
+            finished = register.run(run).finished_at is not None
+        except ConfigError as error:
+            if error.condition in (None, _NO_TABLE):  # no such run, or no register at all
+                return frozenset()
+            raise
+        if finished:
+            return frozenset()
+        raise ErasureAtWork(
+            f"the run {run} is erasing in {table}, and has not recorded yet what it did",
+            hint="run again in a moment; if that run has died, `deltarelay erase run` with its plan goes on",
+            run=run,
+        )
+
     def _still_there(self, found: set[bytes], table: str, current: DataFrame) -> set[bytes]:
         columns = self._columns(table, current)
         return _found(current, columns, self.keys, frozenset(found)) if columns else found
@@ -106,14 +143,17 @@ class Watch:
             if lower in identifiers and column.lower() in there and (one.on_erase == "delete" or column in one.personal)
         }
 
+    def _asked(self) -> Register:
+        if self._register is None:
+            self._register = self.register()
+        return self._register
+
     def _living(self) -> Mapping[bytes, str]:
         if time.monotonic() - self._read_at > MARKS_SECONDS:
-            if self._register is None:
-                self._register = self.register()
             try:
-                self._marks = {one.mark: one.request for one in self._register.marks()}
+                self._marks = {one.mark: one.request for one in self._asked().marks()}
             except ConfigError as error:
-                if error.condition != "42P01":
+                if error.condition != _NO_TABLE:
                     raise
                 self._marks = {}  # no register was made yet: nobody was erased
             self._read_at = time.monotonic()

@@ -173,11 +173,15 @@ class DeltaAuditKind:
         pipeline: str,  # noqa: ARG002
         among: Surroundings,
     ) -> Sink:
+        from audit.erasure.s3_files import files_at
         from connectors.delta_audit.sink import DeltaAuditSink
 
         path = f"{connection.path}/{options.table}"
         return DeltaAuditSink(
-            path, **_trust(connection, among), storage_options=lambda: among.delta_rs_options(f"{path}/ledger")
+            path,
+            **_trust(connection, among),
+            storage_options=lambda: among.delta_rs_options(f"{path}/ledger"),
+            files=lambda address: files_at(address, among.s3_client, among.delta_rs_options),
         )
 
 

@@ -7,21 +7,31 @@ alone (``audit.rows.Payload.withheld``), which goes here together with the rows 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from audit.erasure.places import Purged, Scanned
+from pyspark.sql.types import ArrayType, DataType, MapType, NumericType, StructType
+
+from audit.columns import from_json
+from audit.erasure.places import Purged, Scanned, Unseen
 from audit.tables import EVENTS, LEDGER, PAYLOAD, TrailTables, about_of
+from audit.view import records
+from cdf.change import UPDATE_POSTIMAGE
 from cdf.errors import WindowOutOfOrder
 from cdf.sink import Source
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
+    from audit.columns import Column
+    from audit.erasure.files import Files
     from audit.erasure.needles import Needles
     from audit.erasure.places import Erasing
+    from audit.trail import Trail
     from connectors.delta_audit.sink import DeltaAuditSink
 
 __all__ = ["forget", "purge", "scan"]
@@ -49,11 +59,12 @@ def _places(sink: DeltaAuditSink, tables: TrailTables, erasing: Erasing) -> Data
     """``version`` and ``index`` of the events whose values are there and are the subjects'."""
     from pyspark.sql import functions as F
 
-    live = [column for column in sink.trail.columns() if column.live]
-    values = [F.col("row").getField(column.stored).alias(column.name) for column in live]
-    rows = tables.now(PAYLOAD).select(F.col("id").alias("__id"), F.col("version").alias("__version"), *values)
-    if erasing.versions:  # what came later is of somebody who came back
-        rows = rows.where(F.col("__version") <= max(erasing.versions))
+    values = [value.alias(name) for name, value in _values(sink.trail).items()]
+    rows = tables.now(PAYLOAD)
+    if erasing.versions:  # what came later is of somebody who came back, and an emptied row stays as it is now
+        emptied = F.col("version").isin(*erasing.versions) & (F.col("change_type") == UPDATE_POSTIMAGE)
+        rows = rows.where((F.col("version") <= max(erasing.versions)) & ~emptied)
+    rows = rows.select(F.col("id").alias("__id"), *values)
     keys = erasing.keys()
     same = reduce(
         lambda one, other: one & other, (rows[_sql(name)].eqNullSafe(keys[_sql(name)]) for name in erasing.key)
@@ -61,6 +72,77 @@ def _places(sink: DeltaAuditSink, tables: TrailTables, erasing: Erasing) -> Data
     caught = erasing.catch(rows).select("__id").unionByName(rows.join(keys, same, "left_semi").select("__id"))
     events = tables.now(EVENTS).select("version", "index", "id")
     return events.join(caught.distinct(), F.col("id") == F.col("__id"), "left_semi").select("version", "index")
+
+
+def _values(trail: Trail) -> Mapping[str, SparkColumn]:
+    """Each column that the source has now, out of a row of the payload: from where the row's own version has kept it, under
+    whatever name and in whatever type. What cannot be in the present type is NULL."""
+    from pyspark.sql import functions as F
+
+    eras = _eras(trail)
+    found = {}
+    for name, now in eras[-1][1].items():
+        value: SparkColumn = F.lit(None).cast(now.type)
+        before: Column | None = None
+        for since, places in eras:
+            place = places.get(name)
+            if place != before:
+                kept = F.lit(None).cast(now.type) if place is None else _as(place, now.type)
+                value = F.when(F.col("version") >= since, kept).otherwise(value)
+            before = place
+        found[name] = value
+    return found
+
+
+def _eras(trail: Trail) -> Sequence[tuple[int, Mapping[str, Column]]]:
+    """From a version on, the places of columns, by the names that they have now, without those that are gone."""
+    from pyspark.sql import functions as F
+
+    told = records(trail).where(F.col("columns").isNotNull()).select("sequence", "version", "operation", "columns")
+    eras = [
+        (row["version"], row["operation"], {one.name: one for one in from_json(json.loads(row["columns"])) if one.live})
+        for row in told.orderBy("sequence").collect()
+    ]
+    own = {name.casefold(): name for name in eras[-1][2]}
+    names = {name: name for name in eras[-1][2]}
+    found: list[tuple[int, Mapping[str, Column]]] = []
+    for at in reversed(range(len(eras))):
+        version, operation, live = eras[at]
+        found.append((version, {names[name]: place for name, place in live.items() if name in names}))
+        if at:
+            names = _before(names, own, operation, eras[at - 1][2], live)
+    return found[::-1]
+
+
+def _before(
+    names: Mapping[str, str],
+    own: Mapping[str, str],
+    operation: str | None,
+    earlier: Mapping[str, Column],
+    later: Mapping[str, Column],
+) -> dict[str, str]:
+    """The present name of each column before a commit, by those after it."""
+    gone, new = ([name for name in one if name not in other] for one, other in ((earlier, later), (later, earlier)))
+    if operation == "RENAME COLUMN" and len(gone) == len(new) == 1:
+        names = {**names, **({gone[0]: names[new[0]]} if new[0] in names else {})}
+    found = {name: names[name] for name in earlier if name in names}
+    taken = set(found.values())
+    # One that was dropped and came back
+    again = {name: own[name.casefold()] for name in earlier if name not in found and name.casefold() in own}
+    return {**found, **{name: now for name, now in again.items() if now not in taken}}
+
+
+def _as(place: Column, type: DataType) -> SparkColumn:
+    from pyspark.sql import functions as F
+
+    value = F.col("row").getField(place.stored)
+    if place.type == type:
+        return value
+    if any(isinstance(one, ArrayType | MapType | StructType) for one in (place.type, type)):
+        return F.lit(None).cast(type)  # nobody is found by such a column
+    if isinstance(place.type, NumericType) and isinstance(type, NumericType):
+        return value.try_cast(type)
+    return value.cast("string").try_cast(type)
 
 
 def _sql(column: str) -> str:
@@ -110,9 +192,13 @@ def purge(sink: DeltaAuditSink, erasing: Erasing, *, now: dt.datetime) -> Purged
         )
 
 
-def scan(path: str, needles: Needles) -> Scanned:
+def scan(path: str, files: Callable[[str], Files], needles: Needles) -> Scanned:
     from audit.erasure.delta_files import scan_table
 
-    now = dt.datetime.now(dt.UTC)
-    found = (scan_table(f"{path}/{name}", needles, now=now) for name in (PAYLOAD, EVENTS, LEDGER))
-    return reduce(lambda one, other: one + other, found)
+    now, found = dt.datetime.now(dt.UTC), Scanned()
+    for name in (PAYLOAD, EVENTS, LEDGER):
+        try:
+            found += scan_table(files(f"{path}/{name}"), needles, now=now)
+        except OSError as error:
+            found += Scanned(unseen=(Unseen(f"{path}/{name}", error.strerror or str(error)),))
+    return found

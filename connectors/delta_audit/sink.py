@@ -22,6 +22,7 @@ from audit.anchors import checkpoint_of
 from audit.columns import kept, row_type, unwritable
 from audit.encoding import unsupported
 from audit.erasure.commits import erasing_versions
+from audit.erasure.files import LocalFiles
 from audit.errors import ForkedTrail
 from audit.lease import Lease
 from audit.ledger import State, append_records, clear, described, read_state, record_of
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
     from audit.checkpoint import Signer
     from audit.columns import Column
+    from audit.erasure.files import Files
     from audit.erasure.needles import Needles
     from audit.erasure.places import Erasing, Purged, Scanned
     from audit.proof import VerifierKey
@@ -101,8 +103,11 @@ class DeltaAuditSink:
         anchors: Sequence[NamedAnchor] = (),
         small_window_bytes: int = SMALL_WINDOW_BYTES,
         storage_options: Callable[[], Mapping[str, str] | None] = lambda: None,
+        files: Callable[[str], Files] = LocalFiles,
     ) -> None:
-        """``storage_options``: those of delta-rs for the ledger, which tells the position without Spark."""
+        """``storage_options``: those of delta-rs for the ledger, which tells the position without Spark. ``files``: what is
+        below an address, for ``scan``."""
+        self._files = files
         self.path = path.rstrip("/")
         self._storage_options = storage_options
         self._session = spark
@@ -463,7 +468,7 @@ class DeltaAuditSink:
         return purge(self, erasing, now=now)
 
     def scan(self, needles: Needles) -> Scanned:
-        return scan(self.path, needles)
+        return scan(self.path, self._files, needles)
 
     # ── sealing ──────────────────────────────────────────────────────────────────────────────────────────────────
 

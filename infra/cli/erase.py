@@ -193,7 +193,7 @@ def run(
     Ends with 75 where pipelines have to run first, with 3 where the scan found something that nothing will clear.
     """
     from audit.erasure.plan import read_plan
-    from audit.erasure.run import ErasureRun
+    from audit.erasure.run import ErasureRun, finish
 
     output = Output("erase run", as_json, debug)
     office = Office(config)
@@ -204,9 +204,9 @@ def run(
         )
     register = office.register()
     with register.held(document["run"]) as held:
-        requests = office.requests(register, document["requests"])
-        if not requests:
+        if finish(register, held):
             raise ConfigError(f"the run of {plan} has ended", hint="`deltarelay erase status` shows how")
+        requests = office.requests(register, document["requests"])
         with spark_session(output, office.project) as spark, ctrl_c_counts():
             report = ErasureRun(
                 spark=spark,
@@ -222,6 +222,7 @@ def run(
                 out_of_reach=office.erasure.out_of_reach,
                 now=now(),
                 watch_days=office.erasure.watch_days,
+                files=office.files,
                 immediate=purge_immediately,
                 progress=output.note,
             ).go()
@@ -326,7 +327,7 @@ def scan(
     tables = [one.table for one in graph.order]
     with spark_session(output, office.project), ctrl_c_counts():
         copies = [copy for copy in office.copies() if copy.table in tables]
-        found = scan_everything(tables, copies, needles, now=now(), progress=output.note)
+        found = scan_everything(tables, copies, needles, files=office.files, now=now(), progress=output.note)
     _show_scan(output, found)
     code = DIFFERENCE if found.finds else DONE
     output.result(found, exit_code=code)

@@ -11,6 +11,7 @@ from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
     from audit.checkpoint import Signer
+    from audit.erasure.files import Files
     from audit.erasure.model import Request
     from audit.erasure.plan import Copy
     from audit.erasure.register import Register
@@ -56,6 +57,10 @@ class Office:
         register = Register(self.project.erasure_dsn(), schema=self.erasure.state.schema_name)
         register.prepare()
         return register
+
+    def files(self, table: str) -> Files:
+        """Everything below the address of a table."""
+        return self.project.files(table)
 
     def copies(self) -> tuple[Copy, ...]:
         """Every pipeline of the configuration; needs a Spark session where one writes a trail."""

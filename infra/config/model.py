@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -34,6 +34,9 @@ from infra.config.strict import Model
 from infra.config.tables import check_pattern
 from infra.config.values import Start, parse_count, parse_size, parse_start, resolve_path, resolve_table
 from infra.storage.model import Storage
+
+if TYPE_CHECKING:
+    from audit.erasure.files import Files
 
 __all__ = [
     "Connection",
@@ -292,6 +295,13 @@ class Project(Model):
         assert self.erasure is not None
         settings: Any = self.connections[self.erasure.state.connection].settings
         return str(settings.dsn.get_secret_value())
+
+    def files(self, address: str) -> Files:
+        """Everything below the address of a table, on a disk or in a bucket. Raises OSError for another store."""
+        from audit.erasure.s3_files import files_at
+
+        among = _Among(self)
+        return files_at(address, among.s3_client, among.delta_rs_options)
 
     def build_sink(self, name: str) -> Sink:
         """Make the sink of a pipeline; opens no connection."""

@@ -8,16 +8,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 from audit.checkpoint import Signer
+from audit.erasure.commits import erasing_metadata
 from audit.erasure.model import Hold, Link, PersonalTable, Request, Subject
 from audit.erasure.register import Register
 from audit.erasure.sealing import Keys
 from audit.erasure.subjects import Graph
-from audit.erasure.watch import ErasedPersonReturned, Watch, marks_of
+from audit.erasure.watch import ErasedPersonReturned, ErasureAtWork, Watch, marks_of
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import SinkUnavailable
+from cdf.sink import Position
 from cdf.testing import MemorySink
+from cdf.window import Commit
 from tests.fixtures.fix_postgres import Pg
-from tests.integration.delta_table import Table
+from tests.integration.delta_table import Table, setting
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -130,3 +133,35 @@ def test_a_register_that_is_not_there(watched: Watched, postgres_dsn: str) -> No
     with pytest.raises(SinkUnavailable):
         watched.pipeline.run()
     assert watched.sink.store.contents.position.version == 1
+
+
+def commit(version: int, run: str) -> Commit:
+    return Commit(version, dt.datetime.now(dt.UTC), user_metadata=erasing_metadata(run, ["DSR-1"]))
+
+
+def test_only_what_a_run_has_recorded_is_an_erasure(watched: Watched) -> None:
+    """Or anybody could have a trail keep no image of what they deleted."""
+    table = watched.table.path
+    watch, commits = watched.watch, [commit(3, "er-1"), commit(4, "er-1"), commit(5, "of-nobody")]
+    assert watch.erased([Commit(3, dt.datetime.now(dt.UTC))], table=table) == frozenset()
+    assert watch.erased(commits[2:], table=table) == frozenset()
+    with pytest.raises(ErasureAtWork):
+        watch.erased(commits, table=table)
+    with watched.register.held("er-1") as held:
+        held.done(table, "delete", {"rows": 1, "versions": [3]})
+    assert watch.erased(commits, table=table) == {3}
+    with pytest.raises(ErasureAtWork):
+        watch.erased(commits, table="/another/table")
+    with watched.register.held("er-1") as held:
+        held.finish()
+    assert watch.erased(commits, table="/another/table") == frozenset()
+
+
+def test_the_pipeline_tells_its_sink(watched: Watched) -> None:
+    watched.pipeline.run()
+    with setting(watched.table.spark, "spark.databricks.delta.commitInfo.userMetadata", erasing_metadata("er-1", [])):
+        watched.table.sql("delete from {t} where customer_id = 1", "delete from {t} where customer_id = 2")
+    with watched.register.held("er-1") as held:
+        held.done(watched.table.path, "delete", {"rows": 1, "versions": [2]})
+    [window] = watched.pipeline.windows(Position(1), 3)
+    assert [(one.version, one.erasing) for one in window.commits] == [(2, True), (3, False)]

@@ -20,6 +20,7 @@ from cdf import ChangeFeed, Pipeline
 from cdf.errors import WindowOutOfOrder
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table
+from tests.integration.erasures import Knows
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -37,7 +38,9 @@ class Trailed:
         rows.coalesce(1).write.format("delta").mode("append").save(self.table.path)
         self.table.sql("update {t} set tags = array('b') where customer_id in (3, 700)")
         self.sink = DeltaAuditSink(f"{folder}/trail", spark=spark, small_window_bytes=small_window_bytes)
-        self.pipeline = Pipeline(ChangeFeed(spark, self.table.path), self.sink, key=["customer_id"], start="earliest")
+        self.pipeline = Pipeline(
+            ChangeFeed(spark, self.table.path), self.sink, key=["customer_id"], start="earliest", guard=Knows()
+        )
 
     def erase(self, on_erase: str = "delete") -> Erasing:
         personal = ("email", "customer_id")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
+import decimal
 import hashlib
 import json
 import pickle
@@ -52,6 +54,47 @@ def test_base64_at_every_place(before: int, after: int) -> None:
     assert found(needles, base64.urlsafe_b64encode(data)) == {("R-1", "base64")}
 
 
+@pytest.mark.parametrize(
+    ("spelling", "value", "text"),
+    [
+        ("url", "o'brien@example.org", "o'brien%40example.org"),  # JavaScript of a part
+        ("url", "jörg@example.org", "https://x.example/?who=j%C3%B6rg@example.org"),  # ... and of a whole address
+        ("url", "Anna Long", "name=Anna+Long"),
+        ("json", "Main St 4/2", r"Main St 4\/2"),
+        ("json", 'Jörg "Jo" Long', r"Jörg \"Jo\" Long"),
+        ("sql", "Pat O'Brien", "name = 'Pat O''Brien'"),
+        ("sql", "Pat O'Brien", r"name = 'Pat O\'Brien'"),
+        ("base64", "a@bc.de", base64.b64encode(b"to a@bc.de").decode()),
+    ],
+)
+def test_more_spellings(spelling: str, value: str, text: str) -> None:
+    assert found(Needles([Needle("R-1", value)]), text) == {("R-1", spelling)}
+
+
+def test_the_case_of_base64_counts() -> None:
+    needles = Needles([Needle("R-1", LONG, "email")])
+    assert found(needles, base64.b64encode(LONG.encode()).lower()) == set()
+
+
+@pytest.mark.parametrize("many", [1, 5_000])
+@pytest.mark.parametrize("digest", ["md5", "sha256"])
+def test_digests_and_base64_in_columns(many: int, digest: str) -> None:
+    """They are looked for only in cells with long runs of such characters: these few, or all of them."""
+    needles = Needles([Needle("R-1", ADDRESS, "email"), Needle("R-2", LONG, "email")])
+    hashed = hashlib.new(digest, ADDRESS.lower().encode(), usedforsecurity=False).hexdigest()
+    for place in range(8):
+        cells = [
+            *["short", None, ""] * many,
+            "." * place + hashed.upper(),
+            "x" * place + base64.b64encode(b"y" * place + LONG.encode()).decode(),
+            hashed[:20],
+            hashed[20:],
+        ]
+        expected = Counter({("R-1", digest): 1, ("R-2", "base64"): 1})
+        assert needles.text(pa.array(cells, pa.string())) == expected
+        assert needles.text(pa.array([*cells, *["0123456789abcdef" * 3] * many])) == expected
+
+
 def test_the_beginning_that_statistics_keep() -> None:
     needles = Needles([Needle("R-1", LONG, "email")])
     assert found(needles, LONG[:32]) == {("R-1", "prefix")}
@@ -83,6 +126,34 @@ def test_a_number_counts_as_a_whole_cell_of_its_column_only() -> None:
     assert needles.cell("quantity", 17) == set()
 
 
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        ("4711", decimal.Decimal("4711.00")),
+        (str(10**12), 1e12),
+        ("-1234567", -1234567),
+        ("1970-01-31", dt.date(1970, 1, 31)),
+        ("4711", " 4711 "),
+        ("A-7", "a-7"),
+    ],
+)
+def test_cells_in_the_type_of_their_column(value: str, cell: object) -> None:
+    needles = Needles(
+        [Needle("R-1", value, "no"), Needle("R-2", "somebody else", "no"), Needle("R-3", "99999999999", "no")]
+    )
+    for _ in range(2):
+        assert needles.cells("no", pa.array([cell, None, cell])) == Counter({("R-1", "value"): 2})
+        needles = pickle.loads(pickle.dumps(needles))
+
+
+def test_numbers_in_expressions() -> None:
+    needles = Needles([Needle("R-1", "17", "customer_id")], {"customer_id": ["buyer"]})
+    for text in ("(customer_id#12L = 17)", "t.`CUSTOMER_ID` IN (1,17,3)", "buyer = '17'", "customer_id=17"):
+        assert needles.words(text) == {("R-1", "value")}, text
+    for text in ("(customer_id#17L = 12)", "quantity = 17", "customer_id = 170", "customer_ids = 17"):
+        assert needles.words(text) == set(), text
+
+
 def test_values_that_are_no_number_in_a_column_of_numbers() -> None:
     needles = Needles([Needle("R-1", "17", "no"), Needle("R-2", "A-7", "no")])
     assert needles.cells("no", pa.array([17, 18])) == Counter({("R-1", "value"): 1})
@@ -100,4 +171,6 @@ def test_a_path_is_shown_up_to_the_value() -> None:
     assert masked("email=ann%40example.org/part-0.parquet", needles) == "email=…"
     assert masked("day=1/customer_id=17/part-0.parquet", needles) == "day=1/customer_id=…"
     assert masked("day=17/part-0.parquet", needles) == "day=17/part-0.parquet"
+    assert masked("email=ann%2540example.org/x", needles) == "email=…"  # as Delta's log writes it
+    assert masked("name=Pat%3A O/x", Needles([Needle("R-1", "Pat: O", "name")])) == "name=…"  # as Spark names a folder
     assert masked("exports/ann@example.org.csv", needles) == "exports/…"

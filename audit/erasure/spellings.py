@@ -1,0 +1,84 @@
+"""How software writes a value down: as it is, escaped, in base64, as a digest."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator
+from urllib.parse import quote, quote_plus
+
+__all__ = ["ENCODED", "LEAST_BASE64", "STATISTICS_CHARACTERS", "decoded_names", "spellings"]
+
+STATISTICS_CHARACTERS = 32
+"""Of a text Spark keeps so many in a file's statistics."""
+LEAST_BASE64 = 8
+"""Shorter pieces, of which only the case of letters is compared, are found by chance."""
+ENCODED = frozenset(("base64", "md5", "sha1", "sha256"))
+"""Spellings of letters, digits and ``+ / - _`` alone."""
+
+_URLS = ("", "@", "!'()*", ";,/?:@&=+$!'()*#")
+"""Characters that are left as they are: by Python and Java, in a path, by JavaScript of a part and of a whole address."""
+
+
+def spellings(value: str) -> Iterator[tuple[str, bytes]]:
+    """(what it is called, its bytes). Each pattern once; what does not differ from the value is called the value."""
+    value = value.strip()
+    forms = sorted({value, value.lower(), value.upper(), value.casefold()})
+    told: set[bytes] = set()
+    for name, text in (
+        *(("value", form) for form in forms),
+        *(("prefix", form[:STATISTICS_CHARACTERS]) for form in forms if len(form) > STATISTICS_CHARACTERS),
+        *((name, text) for form in forms for name, text in _escaped(form)),
+    ):
+        pattern = text.encode("utf-8", "surrogatepass").lower()
+        if pattern not in told:
+            told.add(pattern)
+            yield name, pattern
+    for form in forms:
+        data = form.encode("utf-8", "surrogatepass")
+        for algorithm in ("md5", "sha1", "sha256"):
+            digest = hashlib.new(algorithm, data, usedforsecurity=False).hexdigest().encode()
+            if digest not in told:
+                told.add(digest)
+                yield algorithm, digest
+        for pattern in _base64(data):
+            if pattern not in told:
+                told.add(pattern)
+                yield "base64", pattern
+
+
+def _escaped(form: str) -> Iterator[tuple[str, str]]:
+    for safe in _URLS:
+        yield "url", quote(form, safe=safe, errors="surrogatepass")
+    yield "url", quote_plus(form, errors="surrogatepass")
+    for ascii_only in (True, False):
+        text = json.dumps(form, ensure_ascii=ascii_only)[1:-1]
+        yield "json", text
+        yield "json", text.replace("/", "\\/")
+    yield "sql", form.replace("'", "''")
+    yield "sql", form.replace("\\", "\\\\").replace("'", "\\'")
+
+
+def _base64(data: bytes) -> Iterator[bytes]:
+    """As it stands inside of a longer text in base64: at one of three places in a group, without its ends."""
+    for shift in range(3):
+        text = base64.b64encode(b"\0" * shift + data)
+        # The first characters have bits of what stands before, the last ones of what follows
+        begin = (0, 2, 3)[shift]
+        end = len(text) - {0: 0, 1: 3, 2: 2}[(shift + len(data)) % 3]
+        middle = text[begin:end]
+        if len(middle) >= LEAST_BASE64:
+            yield middle
+            yield middle.replace(b"+", b"-").replace(b"/", b"_")
+
+
+def decoded_names(part: str) -> Iterator[str]:
+    """A part of a path as it is, and what it stands for: Spark escapes a folder's name once, Delta's log once more."""
+    from urllib.parse import unquote
+
+    for _ in range(3):
+        yield part
+        if (inner := unquote(part)) == part:
+            return
+        part = inner

@@ -1,0 +1,21 @@
+"""What a pipeline's guard knows, where a test is about what a sink makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from audit.erasure.commits import erasing_run
+from cdf.window import Commit
+
+__all__ = ["Knows"]
+
+
+class Knows:
+    """Believes what commits say of themselves; objects to nothing."""
+
+    def check(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def erased(self, commits: Sequence[Commit], *, table: str) -> frozenset[int]:  # noqa: ARG002
+        return frozenset(one.version for one in commits if erasing_run(one.user_metadata) is not None)

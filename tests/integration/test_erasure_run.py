@@ -1,0 +1,221 @@
+"""A run that dies after every single thing that it writes down, and is taken up: nothing is skipped, nothing done twice."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from audit.checkpoint import Signer
+from audit.erasure.certificate import check
+from audit.erasure.delete import erased_versions
+from audit.erasure.model import Hold, Link, PersonalTable, Request, Subject
+from audit.erasure.register import Held, Register
+from audit.erasure.run import ErasureReport, ErasureRun
+from audit.erasure.sealing import Keys
+from audit.erasure.subjects import Graph
+from cdf.errors import ConfigError
+from tests.fixtures.fix_postgres import Pg
+from tests.integration.delta_table import Table
+
+pytestmark = pytest.mark.usefixtures("interpreted")
+
+SUBJECTS = {"customer": Subject("customer", {"email": "email", "customer_id": "exact"})}
+CANARY = "canary.person@example.org"
+SIGNER = Signer.generate("example.org/erasure")
+NOW = dt.datetime.now(dt.UTC)
+
+
+class Died(Exception):
+    pass
+
+
+class Mortal:
+    """The holder of the register. It dies right after the first thing that it has written, where that was new."""
+
+    def __init__(self, held: Held, register: Register) -> None:
+        self._held, self._register = held, register
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._held, name)
+        if name not in ("done", "move", "suppress", "wait", "certify", "forget", "finish"):
+            return found
+
+        def write(*words: Any, **more: Any) -> None:
+            before = self._state()
+            found(*words, **more)
+            if self._state() != before:
+                raise Died(name)
+
+        return write
+
+    def _state(self) -> Any:
+        with self._register._database.transaction() as work:
+            tables = ("request", "step", "mark", "certificate", "known", "run")
+            return [sorted(map(str, work.rows("select * from {" + name + "}"))) for name in tables]
+
+
+class Office:
+    def __init__(self, spark: SparkSession, folder: Path, pg: Pg) -> None:
+        self.spark = spark
+        self.customers = Table(spark, f"{folder}/customers", "customer_id long, email string")
+        self.orders = Table(spark, f"{folder}/orders", "order_id long, customer_id long")
+        self.customers.sql("insert into {t} select id, concat('p', id, '@example.org') from range(5)")
+        rows = spark.createDataFrame([(700, CANARY)], "customer_id long, email string").coalesce(1)
+        rows.write.format("delta").mode("append").save(self.customers.path)
+        self.orders.sql(
+            "insert into {t} select id, id % 5 from range(10)", "insert into {t} values (90, 700), (91, 700)"
+        )
+        self.register, self.keys = Register(pg.dsn, schema=pg.schema), Keys(SIGNER)
+        self.register.prepare()
+        self.holds: list[Hold] = []
+
+    def receive(self, *ids: str, approver: str | None = None, **identifiers: str) -> None:
+        day = NOW.date()
+        requests = [
+            Request(id, "customer", identifiers, day, day + dt.timedelta(30), "GDPR Art. 17", "desk", approver)
+            for id in ids
+        ]
+        self.register.add(requests, self.keys)
+        self.register.begin("er-1", ids, "digest")
+        self.requests = requests
+
+    def go(self, *, mortal: bool = False, immediate: bool = True, **more: Any) -> ErasureReport:
+        path = self.customers.path
+        tables = [
+            PersonalTable(path, "customer", "customer_id"),
+            PersonalTable(self.orders.path, "customer", Link("customer_id", path, "customer_id")),
+        ]
+        with self._held(mortal) as held:
+            run = ErasureRun(
+                spark=self.spark,
+                graph=Graph.of(SUBJECTS, tables, self.holds),
+                copies=(),
+                register=self.register,
+                held=held,
+                keys=self.keys,
+                signer=SIGNER,
+                run="er-1",
+                requests=self.requests,
+                **{
+                    "approve_above": 100,
+                    "out_of_reach": ("nightly dumps",),
+                    "now": NOW,
+                    "immediate": immediate,
+                    **more,
+                },
+            )
+            return run.go()
+
+    @contextmanager
+    def _held(self, mortal: bool) -> Iterator[Any]:
+        with self.register.held("er-1") as held:
+            yield Mortal(held, self.register) if mortal else held
+
+    def states(self) -> dict[str, str]:
+        return {one.id: one.state for one in self.register.requests()}
+
+    def rows(self, table: Table) -> set[Any]:
+        return {row[0] for row in self.spark.read.format("delta").load(table.path).collect()}
+
+
+@pytest.fixture
+def office(spark: SparkSession, tmp_path: Path, pg: Pg) -> Office:
+    return Office(spark, tmp_path, pg)
+
+
+@pytest.mark.long
+def test_dying_after_everything_that_is_written_down(office: Office) -> None:
+    office.receive("R-1", "R-2", email=CANARY)
+    died: list[str] = []
+    report = None
+    while report is None:
+        assert len(died) < 60, died
+        try:
+            report = office.go(mortal=True)
+        except Died as death:
+            died.append(str(death))
+    assert {"done", "move", "suppress", "certify", "forget"} <= set(died)
+    assert office.states() == {"R-1": "certified", "R-2": "certified"}
+    assert office.rows(office.customers) == set(range(5))
+    assert office.rows(office.orders) == set(range(10))
+    for table in (office.customers, office.orders):
+        # Its erasing commits are cleaned out of the log by then, and none came later
+        assert erased_versions(office.spark, table.path, "er-1", since=_earliest(office, table)) == ()
+    for id in ("R-1", "R-2"):
+        document = office.register.certificate(id)
+        assert document is not None
+        check(document, SIGNER.verifier)
+        assert document["outcome"] == "erased"
+        assert {Path(one["table"]).name: one["rows"] for one in document["tables"]} == {"customers": 1, "orders": 2}
+        assert "canary" not in str(document)
+
+
+def _earliest(office: Office, table: Table) -> int:
+    from cdf.source import ChangeFeed
+
+    return ChangeFeed(office.spark, table.path).log.listing().earliest
+
+
+def test_a_hold_on_one_table(office: Office) -> None:
+    office.holds = [Hold(office.orders.path, NOW.date() + dt.timedelta(days=9), "tax law")]
+    office.receive("R-1", email=CANARY)
+    office.go()
+    assert office.states() == {"R-1": "partial"}
+    assert office.rows(office.customers) == set(range(5))
+    assert {90, 91} <= office.rows(office.orders)
+    document = office.register.certificate("R-1")
+    assert document is not None
+    assert (document["outcome"], [one["basis"] for one in document["holds"]]) == ("partial", ["tax law"])
+
+
+def test_more_rows_than_anybody_approved(office: Office) -> None:
+    office.receive("R-1", email=CANARY)
+    with pytest.raises(ConfigError, match="no approver"):
+        office.go(approve_above=1)
+    assert office.states() == {"R-1": "received"}
+    assert {90, 91} <= office.rows(office.orders)
+
+
+def test_nobody_is_found(office: Office) -> None:
+    office.receive("R-1", email="unknown@example.org")
+    before = {table.path: _latest(office, table) for table in (office.customers, office.orders)}
+    waiting = office.go(immediate=False)
+    assert waiting.state == "propagated"
+    assert waiting.waits_until is not None
+    assert waiting.deleted == {office.customers.path: 0, office.orders.path: 0}
+    assert {path for path, rows in waiting.deleted.items() if rows} == set()
+    for table in (office.customers, office.orders):
+        assert erased_versions(office.spark, table.path, "er-1", since=0) == ()
+        assert _latest(office, table) - before[table.path] <= 1  # a checkpoint's own commit
+
+
+def _latest(office: Office, table: Table) -> int:
+    from cdf.source import ChangeFeed
+
+    return ChangeFeed(office.spark, table.path).log.latest()
+
+
+def test_two_runs_at_once(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    from audit.erasure import register_held
+    from cdf.errors import LeaseHeld
+
+    monkeypatch.setattr(register_held, "_POLL_SECONDS", 0.2)
+    monkeypatch.setattr(register_held, "RENEW_SECONDS", 0.1)
+    office.receive("R-1", email=CANARY)
+    with office.register.held("er-1"), pytest.raises(LeaseHeld):
+        office.go()
+    assert {90, 91} <= office.rows(office.orders)
+
+
+def test_a_certificate_would_name_the_person(office: Office) -> None:
+    office.receive("R-1", email=CANARY)
+    with pytest.raises(Exception, match="would hold an identifier"):
+        office.go(out_of_reach=(f"the mailbox of {CANARY}",))
+    assert office.register.certificate("R-1") is None
+    assert office.states() == {"R-1": "verified"}
