@@ -18,6 +18,9 @@ __all__ = ["Patterns", "cells_with_runs"]
 
 _INSIDE = bytes(byte in b"abcdefghijklmnopqrstuvwxyz0123456789+/-_" for byte in range(256))
 """1 for each byte that a run can have."""
+_SMALL = 400_000
+"""Bytes of patterns for which an automaton that is as fast as for one, and takes 256 bytes of memory for each of them, is
+made. Left to itself the library makes one for a hundred patterns."""
 
 
 class Patterns:
@@ -49,9 +52,10 @@ class Patterns:
         if not self._patterns or not data:
             return
         if self._automaton is None:
-            from ahocorasick_rs import BytesAhoCorasick
+            from ahocorasick_rs import BytesAhoCorasick, Implementation
 
-            self._automaton = BytesAhoCorasick(self._patterns)
+            small = sum(map(len, self._patterns)) <= _SMALL
+            self._automaton = BytesAhoCorasick(self._patterns, implementation=Implementation.DFA if small else None)
         for pattern, start, end in self._automaton.find_matches_as_indexes(lowered, overlapping=True):
             exact = self._exact[pattern]
             if exact is None or data[start:end] == exact:
@@ -66,16 +70,23 @@ def cells_with_runs(lowered: bytes, bounds: np.ndarray[Any, Any], least: int) ->
     none = np.zeros(0, dtype=np.int64)
     if int(np.diff(bounds).max()) < least:
         return none
-    # Wherever such a run begins, it fills so many words of four bytes
+    # Wherever such a run begins, it fills so many words of four bytes: quick to see, and many shorter runs do too
     inside, words = lowered.translate(_INSIDE), (least - 3) // 4
     full = np.frombuffer(inside[: len(inside) // 4 * 4], dtype=np.uint32) == 0x01010101
-    if full.size < words:
-        return none
-    filled = full[: full.size - words + 1].copy()
-    for further in range(1, words):
-        filled &= full[further : further + filled.size]
-    if np.count_nonzero(filled) * 4 > bounds.size:  # then to tell them apart costs more than to search all
+    place, size = np.flatnonzero(_in_a_row(full, words)) * 4, 4 * words
+    if place.size * 8 > bounds.size:
+        place, size = np.flatnonzero(_in_a_row(np.frombuffer(inside, dtype=np.bool_), least)), least
+    if place.size > bounds.size:  # then to tell the cells apart costs more than to search all
         return np.arange(bounds.size - 1)
-    place = np.flatnonzero(filled) * 4
     cells = np.searchsorted(bounds, place, side="right") - 1
-    return np.unique(cells[place + 4 * words <= bounds[cells + 1]])
+    return np.unique(cells[place + size <= bounds[cells + 1]])
+
+
+def _in_a_row(given: np.ndarray[Any, Any], many: int) -> np.ndarray[Any, Any]:
+    """Where so many true ones begin."""
+    width = 1
+    while width < many:
+        step = min(width, many - width)
+        given = given[: max(given.size - step, 0)] & given[step:]
+        width += step
+    return given
