@@ -4,8 +4,10 @@ PYTHON ?= python3
 ARGS ?=
 # Tests run in two processes, each with a Spark and a PostgreSQL of its own (about 3 GB); JOBS=0 for one after the other.
 JOBS ?= 2
+# Of the tests that need Spark or services a commit has its share (tests/fixtures/fix_spread.py); all with SHARE=all or ARGS.
+SHARE ?= $(or $(if $(ARGS),all),$(shell git rev-parse --short=7 HEAD 2>/dev/null),all)
 
-PYTEST = $(BIN)/python -m pytest --numprocesses $(JOBS)
+PYTEST = DELTARELAY_SHARE=$(SHARE) $(BIN)/python -m pytest --numprocesses $(JOBS)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -25,10 +27,10 @@ help: ## this list
 demo: java $(VENV)/.installed-demo ## a Delta table, a PostgreSQL and the replication between them, on this machine
 	@$(BIN)/deltarelay demo
 
-test: java $(VENV)/.spark-classes.jsa ## every test that does not take a minute by itself
+test: java $(VENV)/.spark-classes.jsa ## unit tests, contracts, and this commit's share of the others (SHARE=all: all of them)
 	@$(PYTEST) -m "not long" $(TESTS) $(ARGS)
 
-long: java $(VENV)/.spark-classes.jsa ## the others: processes killed and interrupted at every point, and a share of the soak
+long: java $(VENV)/.spark-classes.jsa ## those that take a minute: processes killed at every point, pages of the docs, some of the soak
 	@$(PYTEST) -m long $(TESTS) $(ARGS)
 
 check: $(VENV)/.installed-dev ## format, lint, types, layers, and whether the generated files are current

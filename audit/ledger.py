@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "State",
     "append_records",
+    "append_erasure",
     "append_removal",
     "by_records",
     "clear",
@@ -309,6 +310,20 @@ def append_removal(
     row = _row({**told, **place, "kind": "removal", "removed_at": at}, at)
     state = replace(_after(state, row), removal=True)
     _append(tables, [row], state, signer)
+    return state
+
+
+def append_erasure(
+    tables: TrailTables, state: State, steps: Sequence[Mapping[str, Any]], *, signer: Signer | None = None
+) -> State:
+    """A record for each step of an erasure; ``steps``: what they say besides their places in the ledger."""
+    rows = []
+    for told in steps:
+        at = _instant(dt.datetime.now(dt.UTC))
+        place = {"previous": state.previous.hex(), "sequence": state.sequence, "table_id": state.table_id}
+        rows.append(_row({**told, **place, "kind": "erasure", "noted_at": at}, at))
+        state = replace(_after(state, rows[-1]), removal=False)
+    _append(tables, rows, state, signer)
     return state
 
 

@@ -46,6 +46,7 @@ __all__ = [
     "deletes",
     "deletes_without_ticket",
     "diff",
+    "erasures",
     "events_of",
     "gaps",
     "hiding_operations",
@@ -334,6 +335,20 @@ def removals(trail: Trail) -> DataFrame:
     )
 
 
+def erasures(trail: Trail) -> DataFrame:
+    """The steps of erasures of people in this table.
+
+    ``sequence`` (of the record), ``noted_at``, ``reached_at``, ``run``, ``state`` (one of ``audit.erasure.model.STATES``),
+    ``requests`` (ids).
+    """
+    from pyspark.sql import functions as F
+
+    record = F.from_json("record", "run string, state string, requests array<string>, reached_at timestamp")
+    told = trail.there().read(LEDGER).where("kind = 'erasure'")
+    columns = (record[name].alias(name) for name in ("reached_at", "run", "state", "requests"))
+    return told.select("sequence", F.col("committed_at").alias("noted_at"), *columns).orderBy("sequence")
+
+
 def values_removed(trail: Trail) -> int:
     """Of how many events the values were removed: no question about records can answer with them."""
     from pyspark.sql import functions as F
@@ -495,6 +510,7 @@ QUERIES: Mapping[str, Query] = {
     "hiding-operations": Query(hiding_operations, ("since", "until"), False),
     "gaps": Query(gaps, (), False),
     "removals": Query(removals, (), False),
+    "erasures": Query(erasures, (), False),
 }
 """Whether the trail is intact, matches its source and reached every sink are commands of their own: ``audit verify``,
 ``audit reconcile``, ``audit sinks``."""

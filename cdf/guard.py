@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from cdf.window import Commit
 
-__all__ = ["Guard"]
+__all__ = ["Guard", "Without"]
+
+Without: TypeAlias = "Callable[[DataFrame], DataFrame]"
+"""Takes the rows of a step, and gives back those that may go to the sink."""
 
 
 class Guard(Protocol):
     """Asked by a pipeline before each durable step."""
 
     def check(
-        self, rows: DataFrame, *, table: str, pipeline: str, first: int, last: int, now: Callable[[], DataFrame]
-    ) -> None:
-        """Raises a CdfError where one of the rows may not go to the sink: nothing of the step happens then.
+        self,
+        rows: DataFrame,
+        *,
+        key: Sequence[str],
+        table: str,
+        pipeline: str,
+        first: int,
+        last: int,
+        erasing: Collection[int],
+        now: Callable[[], DataFrame],
+    ) -> Without | None:
+        """None: every row may go to the sink. Otherwise what leaves out of the step's rows those that may not.
 
-        ``rows``: what the step puts into the target, with the source's columns; of a window the rows after their change.
-        ``first`` and ``last``: its versions. ``now``: the source's rows as of its latest version, for whoever wants to know
-        what became of those rows. May be called again with the same rows.
+        Raises a CdfError where nothing of the step may happen. ``rows``: all that the step reads, with the source's columns,
+        and of a window those of the feed besides. ``first`` and ``last``: its versions; ``erasing``: those of them that
+        ``erased`` has told, whose rows may go anyway. ``now``: the source's rows as of its latest version, for whoever wants
+        to know what became of those rows. May be called again with the same rows.
         """
         ...
 

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from cdf.change import CHANGE_TYPE, INSERT, METADATA_COLUMNS, UPDATE_POSTIMAGE
+from cdf.change import METADATA_COLUMNS
 from cdf.counted import counted
 from cdf.errors import (
     CdfError,
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from cdf.source import ChangeFeed
 
 __all__ = ["Pipeline"]
+
+_Rows = TypeVar("_Rows", Window, Snapshot)
 
 
 class Pipeline:
@@ -197,7 +199,7 @@ class Pipeline:
         if version < last:
             # A copy whose history cannot be followed would be a target that no run can bring further
             self.check_ahead(version + 1, last)
-        self.check_rows(snapshot)
+        snapshot = self.admitted(snapshot)
         try:
             applied = self.sink.load(snapshot)
         except CdfError:
@@ -208,7 +210,7 @@ class Pipeline:
 
     def apply(self, window: Window) -> Applied:
         """Hand one window to the open sink; whatever goes wrong comes out as a CdfError."""
-        self.check_rows(window)
+        window = self.admitted(window)
         try:
             return self.sink.apply(window)
         except CdfError:
@@ -216,28 +218,32 @@ class Pipeline:
         except Exception as error:
             raise window.failure(error) from error
 
-    def check_rows(self, step: Window | Snapshot) -> None:
-        """Let the guard object to what the step would put into the target."""
+    def admitted(self, step: _Rows) -> _Rows:
+        """The step with the rows that the guard lets pass; it may also object to the step as a whole."""
         if self.guard is None or (isinstance(step, Window) and not step.has_changes):
-            return
-        first = step.first if isinstance(step, Window) else step.version
-        last = step.last if isinstance(step, Window) else step.version
+            return step
+        first, last = (step.first, step.last) if isinstance(step, Window) else (step.version, step.version)
+        commits: tuple[Commit, ...] = step.commits if isinstance(step, Window) else ()
         try:
-            rows = step.read()
-            if isinstance(step, Window):
-                rows = rows.where(rows[CHANGE_TYPE].isin(INSERT, UPDATE_POSTIMAGE))
-            self.guard.check(
-                rows,
+            without = self.guard.check(
+                step.read(),
+                key=self.key,
                 table=self.feed.table,
                 pipeline=self.name,
                 first=first,
                 last=last,
+                erasing={commit.version for commit in commits if commit.erasing},
                 now=lambda: read_snapshot(self.feed, self.feed.log.latest()),
             )
         except CdfError:
             raise
         except Exception as error:
             raise step.failure(error) from error
+        if without is None:
+            return step
+        everything = step.read
+        left = replace(step, read=lambda: without(everything()))
+        return replace(left, whole=None) if isinstance(left, Window) else left
 
     def inspect(self, last: int) -> Inspection:
         """Check session, feed and key, then let the sink look at its target for the schema at ``last``."""

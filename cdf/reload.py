@@ -31,7 +31,7 @@ def make_anew(pipeline: Pipeline) -> Step:
     check_key(snapshot.schema, snapshot.key, snapshot.table)
     with pipeline.closed_afterwards(), pipeline.failures_recorded():
         try:
-            pipeline.check_rows(snapshot)
+            snapshot = pipeline.admitted(snapshot)
             source = replace(pipeline.source(snapshot.schema), former=_former_columns(pipeline))
             sink.open_to_reload(source)
             applied = sink.reload(snapshot)

@@ -75,12 +75,12 @@ class ChangeFeed:
     def __repr__(self) -> str:
         return f"ChangeFeed({self.table!r})"
 
-    def partitioned(self) -> bool:
-        """Whether its folders are named by values."""
+    def partition_columns(self) -> tuple[str, ...]:
+        """By whose values its folders are named."""
         from delta.tables import DeltaTable
 
         detail = DeltaTable.forPath(self.spark, self.location).detail().select("partitionColumns").first()
-        return bool(detail and detail["partitionColumns"])
+        return tuple(detail["partitionColumns"]) if detail else ()
 
     # ── turning the feed on ──────────────────────────────────────────────────────────────────────────────────────
 

@@ -16,6 +16,7 @@ __all__ = [
     "Hold",
     "Link",
     "OnErase",
+    "OnReturn",
     "PersonalTable",
     "Request",
     "Spelling",
@@ -27,6 +28,8 @@ __all__ = [
 Spelling: TypeAlias = Literal["exact", "email"]
 """How two values of an identifier are compared: as they are, or without surrounding blanks and case."""
 OnErase: TypeAlias = Literal["delete", "nullify"]
+OnReturn: TypeAlias = Literal["stop", "leave_out"]
+"""What a pipeline does where somebody who was erased is back in its source: nothing at all, or all but those rows."""
 State: TypeAlias = Literal[
     "received",
     "resolved",

@@ -11,11 +11,11 @@ and dates.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from audit.erasure.model import OnErase
+from audit.erasure.model import OnErase, State
 from cdf.result import Result
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from audit.erasure.needles import Needles
 
-__all__ = ["Checked", "Erasable", "Erasing", "Find", "Purged", "Scanned", "Unseen"]
+__all__ = ["Checked", "Erasable", "Erasing", "Find", "Noting", "Purged", "Reached", "Scanned", "Unseen"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,30 @@ class Scanned(Result):
     checked: tuple[Checked, ...] = ()
     unseen: tuple[Unseen, ...] = ()
 
+    def at(self, place: str) -> Scanned:
+        """With the place in what was looked through."""
+        return replace(self, checked=tuple(replace(one, what=f"{one.what} of {place}") for one in self.checked))
+
     def __add__(self, other: Scanned) -> Scanned:
         return Scanned(self.finds + other.finds, self.checked + other.checked, self.unseen + other.unseen)
+
+
+@dataclass(frozen=True, slots=True)
+class Reached(Result):
+    """A state that the requests of a run have reached."""
+
+    state: State
+    reached_at: dt.datetime
+    requests: tuple[str, ...]
+
+
+@runtime_checkable
+class Noting(Protocol):
+    """A sink whose history tells of erasures as well. Needs no ``open``."""
+
+    def note_erasure(self, table: str, key: tuple[str, ...], run: str, steps: Sequence[Reached]) -> None:
+        """Of ``steps`` those that the history has not got yet are taken into it. ``table`` and ``key``: of its source."""
+        ...
 
 
 @runtime_checkable

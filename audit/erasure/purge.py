@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,8 +54,10 @@ def purge_table(
     positions: Mapping[str, int],
     now: dt.datetime,
     immediately: bool = False,
+    personal: Collection[str] | None = None,
 ) -> Purged:
     """As far as ``now`` allows. ``versions``: the erasing commits. ``positions``: of the sinks of this table, by pipeline.
+    ``personal``: the columns whose values may name somebody; None: any of them.
 
     ``immediately``: without waiting for any retention. Whoever still reads an older version of the table (a running query,
     a feed that lags behind, time travel, a shallow clone) fails from then on. Raises SinkBehind where a sink has not read
@@ -65,7 +67,7 @@ def purge_table(
     behind = sorted(name for name, stands in positions.items() if stands < max(versions))
     if behind:
         raise SinkBehind(
-            f"{', '.join(behind)} has not read the changes of {table} yet, and purging would take them away",
+            f"the changes of {table} have not been read yet, and purging would take them away: {', '.join(behind)}",
             hint="let the pipelines run (`deltarelay run`), then go on",
             behind=behind,
         )
@@ -78,14 +80,17 @@ def purge_table(
     log_on = schedule(properties, times.get(base, oldest)).log_on
     if now < files_on and not immediately:
         return Purged(waits_until=files_on, waits_for="the retention of deleted files")
-    if now >= files_on and feed.partitioned():
+    named = feed.partition_columns()
+    if personal is not None:
+        named = tuple(name for name in named if name.lower() in {one.lower() for one in personal})
+    if now >= files_on and named:
         # The one from before still names the folders of deleted files. Ahead of VACUUM's commits, which no sink has read yet
         feed.log.checkpoint()
     done = {**_vacuum(spark, feed, immediately), "folders": _empty_folders(feed.location)}
     if now < log_on and not immediately:
         return Purged(done, waits_until=log_on, waits_for="the retention of the log")
     done["log entries"] = _clean_log(feed, last, positions, immediately)
-    if now < files_on and feed.partitioned():
+    if now < files_on and named:
         return Purged(
             done, waits_until=files_on, waits_for="the table's checkpoint, which names the folders of deleted files"
         )
@@ -168,7 +173,7 @@ def _clean_log(feed: ChangeFeed, last: int, positions: Mapping[str, int], immedi
     behind = sorted(name for name, stands in positions.items() if stands < newest - 1)
     if immediately and behind:
         raise SinkBehind(
-            f"{', '.join(behind)} has not read the log of {feed.table} up to its newest checkpoint, {newest}",
+            f"the log of {feed.table} has not been read up to its newest checkpoint, {newest}: {', '.join(behind)}",
             hint="let the pipelines run (`deltarelay run`), then go on",
             behind=behind,
         )

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 from audit.erasure.model import Request, State
-from audit.erasure.register_connection import Database
+from audit.erasure.places import Reached
+from audit.erasure.register_connection import Database, jsonb
 from audit.erasure.register_held import Held, hold
 from audit.erasure.register_words import absent, listed
 from cdf.errors import ConfigError
@@ -64,6 +65,12 @@ class Standing(Result):
     changed_at: dt.datetime
     overdue: bool
     """Past its due date (UTC) and not certified."""
+    forgotten: bool
+    """Its identifiers are destroyed: once its run is over and it is certified."""
+    returned_at: dt.datetime | None
+    """When a pipeline last met the person again, after the erasure; None: never."""
+    returned_to: str | None
+    """The source table of that pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +268,16 @@ class Register:
             )
         return tuple(Step(*row) for row in rows)
 
+    def reached(self, run: str) -> tuple[Reached, ...]:
+        """The states that the run's requests have gone through in it, in their order."""
+        with self._database.transaction() as work:
+            rows = work.rows(
+                "select state, min(at), array_agg(distinct request order by request) from {event}"
+                " where facts ->> 'run' = %s group by state order by min(number)",
+                [run],
+            )
+        return tuple(Reached(state, at, tuple(requests)) for state, at, requests in rows)
+
     @contextmanager
     def held(self, run: str) -> Iterator[Held]:
         """Be the only run at work on the register, until the block ends.
@@ -284,6 +301,17 @@ class Register:
                 [subject, subject],
             )
         return tuple(Mark(*row) for row in rows)
+
+    def returned(self, ids: Iterable[str], table: str, version: int) -> None:
+        """Record that a pipeline met these people again in ``table``, at ``version`` or later. Once for the same."""
+        with self._database.transaction() as work:
+            rows = work.rows(
+                "select id, state from {request} as request where id = any(%s) and not exists"
+                " (select from {event} where request = request.id and facts = %s) order by id for update",
+                [sorted(set(ids)), jsonb(facts := {"returned": table, "version": version})],
+            )
+            for id, state in rows:
+                work.record([id], state, facts)
 
     def release(self, ids: Iterable[str], who: str, reason: str) -> int:
         """Let these people come back: a decision that is recorded. → how many marks are in force no more"""
@@ -329,8 +357,13 @@ select *, 'received', 'received' from unnest(
 ) on conflict do nothing returning id"""
 _STANDINGS = f"""\
 select id, subject, state, run, received, due, legal_basis, requester, approver, waits_until, waits_for, reason, changed_at,
-       due < {_TODAY} and state <> 'certified' as overdue
-  from {{request}} where %s::text[] is null or id = any(%s) order by overdue desc, due, id"""
+       due < {_TODAY} and state <> 'certified' as overdue,
+       sealed is null as forgotten, returned.at, returned.to_table
+  from {{request}} left join lateral (
+      select at, facts ->> 'returned' as to_table from {{event}}
+       where request = id and facts ? 'returned' order by number desc limit 1
+  ) as returned on true
+ where %s::text[] is null or id = any(%s) order by overdue desc, due, id"""
 
 
 def _row(request: Request, digest: bytes, keys: Sealing) -> tuple[Any, ...]:

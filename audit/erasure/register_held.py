@@ -218,8 +218,11 @@ class Held:
                     f"only whoever is certified can be forgotten: {listed(early)}",
                     hint="until then the identifiers are needed: to erase, and to look for what is left",
                 )
-            work.execute("delete from {known} where request = any(%s)", [asked])
-            work.execute("update {request} set sealed = null where id = any(%s)", [asked])
+            self._forget(work, asked)
+
+    def _forget(self, work: Transaction, ids: Sequence[str]) -> None:
+        work.execute("delete from {known} where request = any(%s)", [ids])
+        work.execute("update {request} set sealed = null where id = any(%s)", [ids])
 
     def _locked(self, work: Transaction, ids: Sequence[str], columns: str) -> list[tuple[Any, ...]]:
         """Their id and ``columns``. Raises where one of them is not in this run (any more)."""
@@ -257,8 +260,12 @@ class Held:
                 )
 
     def finish(self) -> None:
-        """Nothing is left to do in this run."""
+        """Nothing is left to do in this run; who is certified in it is forgotten with that."""
         with self._writing() as work:
+            certified = work.rows(
+                "select id from {request} where run = %s and state = 'certified' order by id for update", [self.run]
+            )
+            self._forget(work, [id for (id,) in certified])
             work.execute(
                 "update {run} set finished_at = clock_timestamp() where id = %s and finished_at is null", [self.run]
             )

@@ -25,7 +25,7 @@ from audit.erasure.delta_files import scan_table
 from audit.erasure.files import Files, LocalFiles
 from audit.erasure.model import STATES, Link
 from audit.erasure.needles import Needle, Needles
-from audit.erasure.places import Erasable, Erasing, Find, Purged, Scanned, Unseen
+from audit.erasure.places import Erasable, Erasing, Find, Noting, Purged, Scanned, Unseen
 from audit.erasure.plan import Copy
 from audit.erasure.purge import SinkBehind, purge_table
 from audit.erasure.resolve import Resolution
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from audit.erasure.sealing import Keys
     from audit.erasure.subjects import Graph
 
-__all__ = ["ErasureReport", "ErasureRun", "finish", "needles_of", "scan_everything"]
+__all__ = ["ErasureReport", "ErasureRun", "needles_of", "scan_everything"]
 
 log = logging.getLogger("deltarelay.erasure")
 
@@ -91,7 +91,7 @@ def scan_everything(
     for table in tables:
         progress(f"scanning {table}")
         try:
-            found += scan_table(files(table), needles, now=now)
+            found += scan_table(files(table), needles, now=now).at(table)
         except OSError as error:
             found += Scanned(unseen=(Unseen(table, error.strerror or str(error)),))
     for copy in copies:
@@ -101,15 +101,6 @@ def scan_everything(
         else:
             found += Scanned(unseen=(Unseen(copy.pipeline, "this kind of sink cannot be looked through"),))
     return found
-
-
-def finish(register: Register, held: Held) -> bool:
-    """Forget whom the run has certified, also where it died before it did; → whether nothing is left to do in it."""
-    standing = register.requests(register.run(held.run).requests)
-    held.forget([one.id for one in standing if one.state == "certified"])
-    if over := all(one.state in ("certified", "partial") for one in standing):
-        held.finish()
-    return over
 
 
 @dataclass(slots=True)
@@ -141,7 +132,26 @@ class ErasureRun:
         return tuple(request.id for request in self.requests)
 
     def go(self) -> ErasureReport:
-        """Go on from where the register stands, as far as today allows."""
+        """Go on from where the register stands, as far as today allows. Trails are told of every state that was reached."""
+        try:
+            report = self._over() or self._walk()
+        except SinkBehind:
+            self.note()
+            raise
+        self.note()
+        if report.certificates:
+            self.held.finish()
+        return report
+
+    def _over(self) -> ErasureReport | None:
+        """Where every request has its certificate: of a run that died after that."""
+        states = {one.state for one in self.register.requests(self.ids)}
+        if states <= {"certified", "partial"}:
+            state = "partial" if "partial" in states else "certified"
+            return ErasureReport(self.run, self.ids, state, certificates=self.ids)
+        return None
+
+    def _walk(self) -> ErasureReport:
         self.resolve()
         deleted = self.delete()
         forgotten = self.propagate()
@@ -155,12 +165,14 @@ class ErasureRun:
         if finds := self.scan():
             return self._left(replace(report, state="purged"), finds)
         self.certify()
-        states = {one.state for one in self.register.requests(self.ids)}
-        return replace(report, state="partial" if "partial" in states else "certified", certificates=self.ids)
+        over = self._over()
+        assert over is not None
+        return replace(report, state=over.state, certificates=over.certificates)
 
     def _left(self, report: ErasureReport, finds: Sequence[Find]) -> ErasureReport:
         """What is still there: it goes on a day that is known, or somebody has to do something."""
-        if stays := tuple(one for one in finds if one.clears_on is None):
+        today = self.now.date()  # the purge that came before would have removed what has a day in the past
+        if stays := tuple(one for one in finds if one.clears_on is None or one.clears_on < today):
             return replace(report, finds=stays)
         day = max(one.clears_on for one in finds if one.clears_on is not None)
         until = dt.datetime.combine(day, dt.time(), dt.UTC)
@@ -335,12 +347,16 @@ class ErasureRun:
     # ── purge ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def purge(self) -> list[Purged]:
-        """Remove for good what storage still has; → what has to wait."""
+        """Remove for good what storage still has; → what has to wait.
+
+        Once more where everything was purged and the scan found something after all, such as the files of an aborted write.
+        """
+        once_more = {one.state for one in self.register.requests(self.ids)} == {"purged"}
         waits = []
         for one, copy in self._copies():
             if isinstance(copy.sink, Erasable) and copy.version() is not None:
                 work = partial(copy.sink.purge, self.erasing(one, copy.key), now=self.now)
-                waits += self._purged(f"pipeline {copy.pipeline}", work)
+                waits += self._purged(f"pipeline {copy.pipeline}", work, once_more)
         for one in self.free():
             work = partial(
                 purge_table,
@@ -351,25 +367,33 @@ class ErasureRun:
                 positions=self._positions(one.table),
                 now=self.now,
                 immediately=self.immediate,
+                personal=self._personal(one),
             )
-            waits += self._purged(one.table, work)
+            waits += self._purged(one.table, work, once_more)
         if not waits:
             self._reached("purged")
         return waits
+
+    def _personal(self, one: PersonalTable) -> set[str]:
+        """Columns by which a folder could name somebody."""
+        own = {one.path.column} if isinstance(one.path, Link) else set()
+        return {*one.personal, *self.graph.subjects[one.subject].identifiers, *own}
 
     def _positions(self, table: str) -> dict[str, int]:
         """Of the sinks that have begun; one that holds nothing begins with what the table is then."""
         stand = {copy.pipeline: copy.version() for one, copy in self._copies() if one.table == table}
         return {pipeline: version for pipeline, version in stand.items() if version is not None}
 
-    def _purged(self, place: str, work: Callable[[], Purged]) -> list[Purged]:
-        if self.held.step(place, "purge") is not None:
+    def _purged(self, place: str, work: Callable[[], Purged], once_more: bool) -> list[Purged]:
+        done = self.held.step(place, "purge") is not None
+        if done and not once_more:
             return []
         self.progress(f"purging {place}")
         came = work()
         if came.waits_until is not None:
             return [replace(came, waits_for=f"{place}: {came.waits_for}")]
-        self.held.done(place, "purge", {"done": dict(came.done), "out_of_reach": list(came.out_of_reach)})
+        if not done:
+            self.held.done(place, "purge", {"done": dict(came.done), "out_of_reach": list(came.out_of_reach)})
         return []
 
     # ── scan ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -397,12 +421,18 @@ class ErasureRun:
     # ── certify ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def certify(self) -> None:
-        """One document for each request, signed; then nobody's identifiers are kept any more."""
+        """One document for each request, signed. Once the run is finished nobody's identifiers are kept any more."""
         # Of a run that died after it: a certificate is issued once
         waiting = [one for one in self.register.requests(self.ids) if one.state == "verified"]
         if waiting:
             self.held.certify({one.id: self._certificate(one) for one in waiting})
-        finish(self.register, self.held)
+
+    def note(self) -> None:
+        """Every state that the requests have reached is an event of the trails that keep a touched table's history."""
+        steps = self.register.reached(self.run)
+        for one, copy in self._copies():
+            if isinstance(copy.sink, Noting) and copy.version() is not None:
+                copy.sink.note_erasure(one.table, copy.key, self.run, steps)
 
     def _certificate(self, request: Standing) -> dict[str, Any]:
         steps = self.register.steps(self.run)

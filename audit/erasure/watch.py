@@ -8,32 +8,46 @@ register cannot be asked nothing is applied.
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from audit.erasure.commits import erasing_run
-from audit.erasure.model import Link, Spelling, normalised
+from audit.erasure.model import Link, OnReturn, Spelling, normalised
+from cdf.change import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    DELETE,
+    INSERT,
+    UPDATE_POSTIMAGE,
+    UPDATE_PREIMAGE,
+)
 from cdf.errors import CdfError, ConfigError
 from cdf.net import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from audit.erasure.register import Register
     from audit.erasure.sealing import Keys
     from audit.erasure.subjects import Graph
+    from cdf.guard import Without
     from cdf.window import Commit
 
 __all__ = ["ErasedPersonReturned", "ErasureAtWork", "Watch", "marks_of"]
 
+log = logging.getLogger("deltarelay.erasure")
+
 MARKS_SECONDS = 10.0
 """So old may be what is known of the register: a person is watched for at the latest after so many seconds."""
 
-
 _NO_TABLE = "42P01"
+_FLAGS = ("_of_theirs", "_before_of_theirs", "_after_of_theirs")
 
 
 class ErasureAtWork(CdfError):
@@ -67,34 +81,59 @@ class Watch:
     """Called at the first look: a pipeline that is only built connects to nothing."""
     keys: Keys
     graph: Graph
+    on_return: OnReturn = "stop"
     _register: Register | None = None
     _marks: dict[bytes, str] = field(default_factory=dict, repr=False)
     _read_at: float = float("-inf")
 
     def check(
-        self, rows: DataFrame, *, table: str, pipeline: str, first: int, last: int, now: Callable[[], DataFrame]
-    ) -> None:
-        """Raises ErasedPersonReturned, which names the requests.
-
-        Somebody who came back and was erased again since passes: the delete follows, and that run makes sinks of history
-        forget what they got in between.
-        """
+        self,
+        rows: DataFrame,
+        *,
+        key: Sequence[str],
+        table: str,
+        pipeline: str,
+        first: int,
+        last: int,
+        erasing: Collection[int],
+        now: Callable[[], DataFrame],
+    ) -> Without | None:
+        """Raises ErasedPersonReturned, which names the requests, where pipelines are to stop."""
         columns = self._columns(table, rows)
         if not columns or not (living := self._living()):
-            return
-        found = _found(rows, columns, self.keys, frozenset(living))
-        if found and (found := self._still_there(found, table, now())):
-            requests = sorted({living[mark] for mark in found})
-            raise ErasedPersonReturned(
-                f"{table} holds somebody again who was erased ({', '.join(requests[:5])}), in versions {first} to {last}: "
-                f"{pipeline} applied none of them",
-                hint="erase again: `deltarelay erase plan` with a new request, then `erase run`; or, if the person may be "
-                "kept again, `deltarelay erase release REQUEST --by NAME --reason TEXT`",
-                table=table,
-                requests=requests,
-                first=first,
-                last=last,
+            return None
+        found = _found(_of_others(rows, erasing), columns, self.keys, frozenset(living))
+        if not found:
+            return None
+        arrived = {mark for mark, arrives in found.items() if arrives}
+        if arrived and (there := self._still_there(arrived, table, now())):
+            requests = sorted({living[mark] for mark in there})
+            self._asked().returned(requests, table, first)
+            if self.on_return == "stop":
+                raise ErasedPersonReturned(
+                    f"{table} holds somebody again who was erased ({', '.join(requests[:5])}), "
+                    f"in versions {first} to {last}: {pipeline} applied none of them",
+                    hint="erase again: `deltarelay erase plan` with a new request, then `erase run`; or, if the person may "
+                    "be kept again, `deltarelay erase release REQUEST --by NAME --reason TEXT`",
+                    table=table,
+                    requests=requests,
+                    first=first,
+                    last=last,
+                )
+            log.error(
+                "somebody who was erased is back in the source; their rows were left out",
+                extra={
+                    "code": ErasedPersonReturned.code,
+                    "pipeline": pipeline,
+                    "table": table,
+                    "requests": requests,
+                    "first": first,
+                    "last": last,
+                },
             )
+        return partial(
+            _without, columns=columns, key=tuple(key), keys=self.keys, living=frozenset(found), erasing=list(erasing)
+        )
 
     def erased(self, commits: Sequence[Commit], *, table: str) -> frozenset[int]:
         """By the register: what a run has recorded. Raises ErasureAtWork in the moment before it does."""
@@ -122,8 +161,9 @@ class Watch:
         )
 
     def _still_there(self, found: set[bytes], table: str, current: DataFrame) -> set[bytes]:
+        """Not those who were deleted again since."""
         columns = self._columns(table, current)
-        return _found(current, columns, self.keys, frozenset(found)) if columns else found
+        return set(_found(current, columns, self.keys, frozenset(found))) if columns else found
 
     def _columns(self, table: str, rows: DataFrame) -> dict[str, tuple[str, Spelling]]:
         """Columns of the rows that hold an identifier: what it is called in marks, and how it is spelled."""
@@ -160,24 +200,92 @@ class Watch:
         return self._marks
 
 
+def _of_others(rows: DataFrame, erasing: Collection[int]) -> DataFrame:
+    """Without the rows of commits that erased: sinks know what to do with those."""
+    return rows.where(~quoted(COMMIT_VERSION).isin(list(erasing))) if erasing else rows
+
+
+def _texts(columns: Iterable[str]) -> list[Column]:
+    return [quoted(column).cast("string").alias(f"c{at}") for at, column in enumerate(columns)]
+
+
 def _found(
     rows: DataFrame, columns: Mapping[str, tuple[str, Spelling]], keys: Keys, living: frozenset[bytes]
-) -> set[bytes]:
-    """The living marks that are among the rows. Keys and marks travel inside of the function, in no plan."""
+) -> dict[bytes, bool]:
+    """The living marks that are among the rows, and whether in one that arrives. Keys and marks travel inside of the
+    function, in no plan."""
+    from pyspark.sql import functions as F
+
     names = list(columns.values())
 
     def marked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         for batch in batches:
-            met = set()
-            for (name, spelling), column in zip(names, batch.columns, strict=True):
-                for value in set(column.to_pylist()) - {None}:
+            arriving = batch.column(len(names)).to_pylist()
+            met: dict[bytes, bool] = {}
+            for at, (name, spelling) in enumerate(names):
+                values: dict[str, bool] = {}
+                for value, arrives in zip(batch.column(at).to_pylist(), arriving, strict=True):
+                    if value is not None:
+                        values[value] = values.get(value, False) or arrives
+                for value, arrives in values.items():
                     mark = keys.mark(name, normalised(value, spelling))
                     if mark in living:
-                        met.add(mark)
+                        met[mark] = met.get(mark, False) or arrives
             if met:
-                yield pa.record_batch({"mark": pa.array(sorted(met), pa.binary())})
+                yield pa.record_batch({"mark": pa.array(met.keys(), pa.binary()), "arrives": list(met.values())})
 
-    texts = rows.select(*(quoted(column).cast("string").alias(f"c{at}") for at, column in enumerate(columns)))
-    return {bytes(row["mark"]) for row in texts.mapInArrow(marked, "mark binary").distinct().collect()}
+    feed = CHANGE_TYPE in rows.columns
+    arrives = quoted(CHANGE_TYPE).isin(INSERT, UPDATE_POSTIMAGE) if feed else F.lit(True)
+    marks = rows.select(*_texts(columns), arrives.alias("arrives")).mapInArrow(marked, "mark binary, arrives boolean")
+    return {bytes(mark): arrives for mark, arrives in marks.groupBy("mark").agg(F.max("arrives")).collect()}
+
+
+def _without(
+    rows: DataFrame,
+    *,
+    columns: Mapping[str, tuple[str, Spelling]],
+    key: tuple[str, ...],
+    keys: Keys,
+    living: frozenset[bytes],
+    erasing: list[int],
+) -> DataFrame:
+    """What the feed of a table would say that never held those rows, as PostgreSQL's row filters of publications have it:
+    an update out of them is an insert, one into them a delete.
+
+    A delete stays, for the target may hold a row from before that person was erased: of theirs with its key alone.
+    """
+    from pyspark.sql import Window as Over
+    from pyspark.sql import functions as F
+
+    names = list(columns.values())
+
+    def of_theirs(*values: str | None) -> bool:
+        return any(
+            value is not None and keys.mark(name, normalised(value, spelling)) in living
+            for value, (name, spelling) in zip(values, names, strict=True)
+        )
+
+    theirs = F.udf(of_theirs, "boolean")(*_texts(columns))
+    if CHANGE_TYPE not in rows.columns:
+        return rows.where(~theirs)
+    kind, own, before, after = (F.col(name) for name in (CHANGE_TYPE, *_FLAGS))
+    of_update = Over.partitionBy(*(quoted(name) for name in key), quoted(COMMIT_VERSION))
+    flagged = rows.withColumn(_FLAGS[0], theirs & ~quoted(COMMIT_VERSION).isin(erasing) if erasing else theirs)
+    flagged = flagged.withColumns(
+        {
+            _FLAGS[1]: F.max(F.when(kind == UPDATE_PREIMAGE, own)).over(of_update),
+            _FLAGS[2]: F.max(F.when(kind == UPDATE_POSTIMAGE, own)).over(of_update),
+        }
+    )
+    becomes = (
+        F.when((kind == UPDATE_PREIMAGE) & ~own & after, DELETE)
+        .when((kind == UPDATE_PREIMAGE) & own & after.isNull(), DELETE)  # the update changed the key
+        .when((kind == UPDATE_POSTIMAGE) & ~own & before, INSERT)
+        .otherwise(kind)
+    )
+    shown = {CHANGE_TYPE: becomes, **{name: quoted(name) for name in (*key, COMMIT_VERSION, COMMIT_TIMESTAMP)}}
+    return flagged.where(~own | (becomes == DELETE)).select(
+        *(shown.get(name, F.when(~own, quoted(name))).alias(name) for name in rows.columns)
+    )

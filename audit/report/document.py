@@ -83,6 +83,7 @@ def document(report: Report) -> Document:
         Section("Deletes without a ticket", list(_without_ticket(report))),
         Section("Changes of the schema", list(_schema(report))),
         Section("Removed values", list(_removals(report))),
+        *([Section("Erasures of people", list(_erasures(report)))] if report.erasures else []),
         Section("Checkpoints", list(_checkpoints(report))),
         Section("How to check this independently", list(_independently(report))),
         Section("What this report discloses", list(_discloses())),
@@ -342,6 +343,17 @@ def _removals(report: Report) -> Iterator[Block]:
     ]
     numbers = frozenset(("Record", "Rows of values", "Commits"))
     yield Table(("Record", "Removed (UTC)", "Rows of values", "Commits", "As recorded"), rows, numbers)
+
+
+def _erasures(report: Report) -> Iterator[Block]:
+    yield Text(
+        "What erasures of people had come to, as far as this table is concerned, by the register of `deltarelay erase`. The "
+        "ledger has the ids of their requests."
+    )
+    rows = [
+        [str(one.sequence), _at(one.noted_at), one.run, one.state, _number(one.requests)] for one in report.erasures
+    ]
+    yield Table(("Record", "Noted (UTC)", "Run", "State", "People"), rows, frozenset(("Record", "People")))
 
 
 def _why(told: Mapping[str, str]) -> str:

@@ -18,6 +18,7 @@ __all__ = [
     "Listed",
     "Operation",
     "Period",
+    "ErasureStep",
     "Removal",
     "Report",
     "SchemaChange",
@@ -117,6 +118,19 @@ class Removal(Result):
 
 
 @dataclass(frozen=True, slots=True)
+class ErasureStep(Result):
+    """What the erasure of people in this table had come to."""
+
+    sequence: int
+    """Of its record."""
+    noted_at: dt.datetime | None
+    run: str
+    state: str
+    requests: int
+    """Of so many people."""
+
+
+@dataclass(frozen=True, slots=True)
 class Gap(Result):
     fault: str
     """``missing`` or ``doubled``."""
@@ -169,6 +183,7 @@ class Report(Result):
     """Columns and types at the end of the trail."""
     schema_changes: tuple[SchemaChange, ...]
     removals: tuple[Removal, ...]
+    erasures: tuple[ErasureStep, ...]
     gaps: tuple[Gap, ...]
     anchors: tuple[Anchored, ...]
     note: str | None

@@ -21,6 +21,7 @@ from audit.report.facts import (
     Anchored,
     Changes,
     Commit,
+    ErasureStep,
     Gap,
     Listed,
     Operation,
@@ -90,6 +91,7 @@ def make_report(
         schema=walk.schema,
         schema_changes=tuple(walk.schema_changes),
         removals=tuple(walk.removals),
+        erasures=tuple(walk.erasures),
         gaps=tuple(walk.gaps),
         anchors=tuple(
             _anchored(named.name, seen, walk, reached=named.name not in {one.anchor for one in missed})
@@ -153,6 +155,7 @@ class _Walk:
     schema: dict[str, str] = field(default_factory=dict)
     schema_changes: list[SchemaChange] = field(default_factory=list)
     removals: list[Removal] = field(default_factory=list)
+    erasures: list[ErasureStep] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
 
     def scope(self) -> Scope:
@@ -165,6 +168,8 @@ class _Walk:
         record = object_in(text)
         if record.get("kind") == "removal":
             self._removal(record)
+        elif record.get("kind") == "erasure":
+            self._erasure(record)
         elif type(record.get("version")) is int:
             self._commit(record)
         else:
@@ -227,6 +232,18 @@ class _Walk:
                 values=values if isinstance(values, int) else 0,
                 versions=len(removed) if isinstance(removed, dict) else 0,
                 told=told,
+            )
+        )
+
+    def _erasure(self, record: Mapping[str, Any]) -> None:
+        requests = record.get("requests")
+        self.erasures.append(
+            ErasureStep(
+                sequence=self.records - 1,
+                noted_at=_time(record.get("noted_at")),
+                run=_text(record.get("run")) or "",
+                state=_text(record.get("state")) or "",
+                requests=len(requests) if isinstance(requests, list) else 0,
             )
         )
 

@@ -136,7 +136,7 @@ def verify_ledger(
         walk.records += 1
         if record is not None and record["kind"] == REMOVAL:
             walk.removals[sequence] = tuple(map(int, record["removed"]))
-        elif record is not None:
+        elif record is not None and record["kind"] not in _NOTED:
             _take(walk, record, bytes(row["chunk_roots"] or b""), findings, follows=follows)
         compare()
     walk.previous = previous
@@ -191,10 +191,18 @@ def _records(tables: TrailTables, first: int) -> Iterator[Any]:
 
 
 REMOVAL = "removal"
+_NOTED = {REMOVAL: "removed_at", "erasure": "noted_at"}
+"""Records that tell of no commit, and where they have their time."""
 _OF_ALL = {"sequence": int, "kind": str, "previous": str, "table_id": str}
 _OF_A_COMMIT = {**_OF_ALL, "version": int, "rows": int, "rows_root": str, "columns_at": int}
 _OF_A_REMOVAL = {**_OF_ALL, "removed_at": str, "removed": dict, "values": int}
-_FIELDS = {"commit": _OF_A_COMMIT, "baseline": _OF_A_COMMIT, REMOVAL: _OF_A_REMOVAL}
+_OF_AN_ERASURE = {**_OF_ALL, "noted_at": str, "reached_at": str, "run": str, "state": str, "requests": list}
+_FIELDS = {
+    "commit": _OF_A_COMMIT,
+    "baseline": _OF_A_COMMIT,
+    REMOVAL: _OF_A_REMOVAL,
+    "erasure": _OF_AN_ERASURE,
+}
 """By the kind of the record."""
 
 
@@ -206,9 +214,9 @@ def _record(text: bytes) -> dict[str, Any] | None:
             return None
         if any(type(record.get(name)) is not kind for name, kind in _FIELDS[record["kind"]].items()):
             return None
-        if record["kind"] == REMOVAL:
-            _micros(record["removed_at"])
-            return record if all(map(_are_places, record["removed"].items())) else None
+        if record["kind"] in _NOTED:
+            _micros(record[_NOTED[record["kind"]]])
+            return record if all(map(_are_places, record.get("removed", {}).items())) else None
         if record["rows"] < 0:
             return None
         if _micros(record.get("committed_at")) is None and record.get("committed_at") is not None:
@@ -238,8 +246,8 @@ def _micros(said: object) -> int | None:
 
 def _copies_agree(row: Any, record: Mapping[str, Any]) -> bool:
     copied = (row["sequence"], row["kind"], row["version"], row["events"], row["at"])
-    if record["kind"] == REMOVAL:
-        told = (record["sequence"], REMOVAL, None, 0, _micros(record["removed_at"]))
+    if record["kind"] in _NOTED:
+        told = (record["sequence"], record["kind"], None, 0, _micros(record[_NOTED[record["kind"]]]))
         return copied == told and not row["chunk_roots"]
     at = _micros(record["committed_at"])
     return copied == (record["sequence"], record["kind"], record["version"], record["rows"], at)

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import ArrayType, DataType, MapType, NumericType, StructType
 
 from audit.columns import from_json
-from audit.erasure.places import Purged, Scanned, Unseen
+from audit.erasure.places import Purged, Reached, Scanned, Unseen
 from audit.tables import EVENTS, LEDGER, PAYLOAD, TrailTables, about_of
 from audit.view import records
 from cdf.change import UPDATE_POSTIMAGE
 from cdf.errors import WindowOutOfOrder
+from cdf.result import plain
 from cdf.sink import Source
 
 if TYPE_CHECKING:
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
     from audit.trail import Trail
     from connectors.delta_audit.sink import DeltaAuditSink
 
-__all__ = ["forget", "purge", "scan"]
+__all__ = ["forget", "note", "purge", "scan"]
 
 
 def forget(sink: DeltaAuditSink, erasing: Erasing) -> Mapping[str, int]:
     """Remove the values that the subjects' rows had up to the erasing commits. Again, it finds none and records nothing."""
-    with _opened(sink, erasing) as (spark, position):
+    with _opened(sink, erasing.table, erasing.key, erasing.run) as (spark, position):
         if erasing.versions and (position is None or position < max(erasing.versions)):
             raise WindowOutOfOrder(
                 f"the trail at {sink.path} stands at {position}, and {erasing.table} was erased at {max(erasing.versions)}",
@@ -150,20 +151,22 @@ def _sql(column: str) -> str:
 
 
 @contextmanager
-def _opened(sink: DeltaAuditSink, erasing: Erasing) -> Iterator[tuple[SparkSession, int | None]]:
+def _opened(
+    sink: DeltaAuditSink, table: str, key: tuple[str, ...], run: str
+) -> Iterator[tuple[SparkSession, int | None]]:
     """The sink under its lease, and where it stands."""
     from cdf.source import ChangeFeed
 
     spark = sink.trail.tables.spark
-    metadata = ChangeFeed(spark, erasing.table).log.metadata()
+    metadata = ChangeFeed(spark, table).log.metadata()
     try:
         position = sink.open(
             Source(
-                table=erasing.table,
+                table=table,
                 table_id=metadata.table_id,
                 schema=metadata.schema,
-                key=erasing.key,
-                pipeline=erasing.run,
+                key=key,
+                pipeline=run,
             )
         )
         yield spark, position.version
@@ -171,11 +174,27 @@ def _opened(sink: DeltaAuditSink, erasing: Erasing) -> Iterator[tuple[SparkSessi
         sink.close()
 
 
+def note(sink: DeltaAuditSink, table: str, key: tuple[str, ...], run: str, steps: Sequence[Reached]) -> None:
+    """Take the steps that the trail has not got yet into its ledger."""
+    from audit.queries import erasures
+
+    known = {row["state"] for row in erasures(sink.trail).where(_run_is(run)).select("state").collect()}
+    if missing := [step for step in steps if step.state not in known]:
+        with _opened(sink, table, key, run):
+            sink.note([{"run": run, **plain(step)} for step in missing])
+
+
+def _run_is(run: str) -> SparkColumn:
+    from pyspark.sql import functions as F
+
+    return F.col("run") == run
+
+
 def purge(sink: DeltaAuditSink, erasing: Erasing, *, now: dt.datetime) -> Purged:
     """The files of the payload that had the values. Nobody reads those any more, so only its retention counts."""
     from audit.erasure.purge import purge_table
 
-    with _opened(sink, erasing) as (spark, _):
+    with _opened(sink, erasing.table, erasing.key, erasing.run) as (spark, _):
         tables = TrailTables(spark, sink.path)
         log = tables.log(PAYLOAD)
         first, latest = log.listing().earliest, log.latest()
@@ -198,7 +217,7 @@ def scan(path: str, files: Callable[[str], Files], needles: Needles) -> Scanned:
     now, found = dt.datetime.now(dt.UTC), Scanned()
     for name in (PAYLOAD, EVENTS, LEDGER):
         try:
-            found += scan_table(files(f"{path}/{name}"), needles, now=now)
+            found += scan_table(files(f"{path}/{name}"), needles, now=now).at(f"{path}/{name}")
         except OSError as error:
             found += Scanned(unseen=(Unseen(f"{path}/{name}", error.strerror or str(error)),))
     return found

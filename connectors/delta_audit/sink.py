@@ -25,7 +25,7 @@ from audit.erasure.commits import erasing_versions
 from audit.erasure.files import LocalFiles
 from audit.errors import ForkedTrail
 from audit.lease import Lease
-from audit.ledger import State, append_records, clear, described, read_state, record_of
+from audit.ledger import State, append_erasure, append_records, clear, described, read_state, record_of
 from audit.pending import as_written
 from audit.proof import ProofError
 from audit.removal import finish, remove
@@ -50,7 +50,7 @@ from cdf.sink import Applied, Bounds, Capabilities, Inspection, Position, Source
 from cdf.timed import timed
 from cdf.window import Commit
 from cdf.writers import require_writer
-from connectors.delta_audit.forget import forget, purge, scan
+from connectors.delta_audit.forget import forget, note, purge, scan
 from connectors.delta_audit.image import TrailImage
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from audit.columns import Column
     from audit.erasure.files import Files
     from audit.erasure.needles import Needles
-    from audit.erasure.places import Erasing, Purged, Scanned
+    from audit.erasure.places import Erasing, Purged, Reached, Scanned
     from audit.proof import VerifierKey
     from audit.trail import NamedAnchor
     from cdf.schema import SchemaChange
@@ -459,7 +459,21 @@ class DeltaAuditSink:
         self._unsealed = True
         self._seal(0)
 
+    def note(self, steps: Sequence[Mapping[str, Any]]) -> None:
+        """Take steps of an erasure into the ledger, on the open sink. Raises WindowOutOfOrder as ``remove`` does."""
+        state = self._stands()
+        if state.pending is not None:
+            raise self._unfinished(state.pending, state)
+        self._state = None
+        with self._errors("noting an erasure"):
+            self._state = append_erasure(self._held(), state, steps, signer=self._signer)
+        self._unsealed = True
+        self._seal(0)
+
     # ── erasing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def note_erasure(self, table: str, key: tuple[str, ...], run: str, steps: Sequence[Reached]) -> None:
+        note(self, table, key, run, steps)
 
     def erase(self, erasing: Erasing) -> Mapping[str, int]:
         return forget(self, erasing)

@@ -183,4 +183,8 @@ def _guard(project: Project) -> Guard | None:
 
     erasure = project.erasure
     dsn = project.erasure_dsn()
-    return Watch(lambda: Register(dsn, schema=erasure.state.schema_name), erasure.keys(), erasure.graph())
+
+    def register() -> Register:
+        return Register(dsn, schema=erasure.state.schema_name)
+
+    return Watch(register, erasure.keys(), erasure.graph(), erasure.on_return)

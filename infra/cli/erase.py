@@ -193,7 +193,7 @@ def run(
     Ends with 75 where pipelines have to run first, with 3 where the scan found something that nothing will clear.
     """
     from audit.erasure.plan import read_plan
-    from audit.erasure.run import ErasureRun, finish
+    from audit.erasure.run import ErasureRun
 
     output = Output("erase run", as_json, debug)
     office = Office(config)
@@ -204,7 +204,7 @@ def run(
         )
     register = office.register()
     with register.held(document["run"]) as held:
-        if finish(register, held):
+        if register.run(document["run"]).finished_at is not None:
             raise ConfigError(f"the run of {plan} has ended", hint="`deltarelay erase status` shows how")
         requests = office.requests(register, document["requests"])
         with spark_session(output, office.project) as spark, ctrl_c_counts():
@@ -288,12 +288,31 @@ def status(
         return f"{one.due} (overdue)" if late else str(one.due)
 
     output.table(
-        ("request", "state", "received", "due", "requester", "approver", "waits for"),
-        [(one.id, one.state, one.received, due(one), one.requester, one.approver, one.waits_for) for one in found],
+        ("request", "state", "received", "due", "requester", "approver", "waits until", "came back"),
+        [
+            (
+                one.id,
+                one.state,
+                one.received,
+                due(one),
+                one.requester,
+                one.approver,
+                one.waits_until and one.waits_until.date(),
+                _returned(one),
+            )
+            for one in found
+        ],
     )
+    for one in found:
+        for text in (one.waits_for or "").split("; ") if one.waits_for else ():
+            output.line(f"{one.id} waits for {text}")
     if not found:
         output.line("no requests")
     output.result({"requests": found})
+
+
+def _returned(one: Standing) -> str | None:
+    return None if one.returned_at is None else f"{one.returned_at:%Y-%m-%d %H:%M}Z in {one.returned_to}"
 
 
 @app.command()

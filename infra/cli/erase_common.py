@@ -75,7 +75,7 @@ class Office:
         """As they were received. Those whose identifiers are forgotten already are not among them."""
         from audit.erasure.model import Request
 
-        standing = [one for one in register.requests(ids) if one.state != "certified"]
+        standing = [one for one in register.requests(ids) if not one.forgotten]
         identifiers = register.identifiers([one.id for one in standing], self.keys)
         return tuple(
             Request(

@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from audit.checkpoint import Signer
-from audit.erasure.model import Hold, OnErase, PersonalTable, Spelling, Subject
+from audit.erasure.model import Hold, OnErase, OnReturn, PersonalTable, Spelling, Subject
 from audit.erasure.sealing import Keys
 from audit.erasure.subjects import Graph, parse_path
 from cdf.errors import ConfigError
@@ -197,6 +197,12 @@ class Erasure(Model):
         default=365,
         title="Watch (days)",
         description="So long after an erasure pipelines stop where the person comes back; as long as backups live.",
+    )
+    on_return: OnReturn = Field(
+        default="stop",
+        title="On return",
+        description="Where an erased person is back in a table: `stop` its pipelines before those rows are applied, or "
+        "`leave_out` these rows and go on; either way it is logged as an error, and `erase status` shows it.",
     )
     out_of_reach: tuple[_Text, ...] = Field(
         default=(),

@@ -144,6 +144,11 @@ def test_the_whole_way(shop: Shop, here: Command) -> None:
     assert over.code == 0, over.out + over.err
     assert (over.document["result"]["state"], over.document["result"]["certificates"]) == ("certified", ["DSR-2"])
     assert here("audit", "verify").code == 0
+    told = here("audit", "query", "erasures", "-p", "trail", "--format", "csv")
+    assert told.code == 0, told.err
+    assert [line.split(",")[4].strip('"') for line in told.out.splitlines()[1:]][-6:] == [
+        "approved", "deleted", "propagated", "purged", "verified", "certified"
+    ]  # fmt: skip
     assert here("erase", "scan").code == 0  # nor is anything left of the first request
     assert here("run").code == 0
 

@@ -140,7 +140,7 @@ def test_dying_after_everything_that_is_written_down(office: Office) -> None:
             report = office.go(mortal=True)
         except Died as death:
             died.append(str(death))
-    assert {"done", "move", "suppress", "certify", "forget"} <= set(died)
+    assert {"done", "move", "suppress", "certify", "finish"} <= set(died)
     assert office.states() == {"R-1": "certified", "R-2": "certified"}
     assert office.rows(office.customers) == set(range(5))
     assert office.rows(office.orders) == set(range(10))

@@ -123,6 +123,85 @@ def test_what_is_there_by_right(spark: SparkSession, delta_path: str, register: 
         assert set(Watch(lambda: register, KEYS, graph)._columns(delta_path, rows)) == expected
 
 
+def held(watched: Watched) -> set[int]:
+    return {key for (key,) in watched.sink.store.contents.rows}
+
+
+class TestLeftOut:
+    """As if the table had never held their rows."""
+
+    def test_the_others_go_on(self, watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+        watched.watch.on_return = "leave_out"
+        watched.pipeline.run()
+        watched.table.sql(f"insert into {{t}} values (8, 'q@example.org', 'n'), (9, ' {CANARY.upper()} ', 'n')")
+        assert watched.pipeline.run().position == 2
+        assert held(watched) == {0, 1, 2, 3, 4, 8}
+        [alarm] = [one for one in caplog.records if one.name == "deltarelay.erasure"]
+        assert (alarm.levelname, alarm.code, alarm.requests) == ("ERROR", "erased_person_returned", ["DSR-1"])  # type: ignore[attr-defined]
+        assert "canary" not in str(vars(alarm)).lower()
+        [standing] = watched.register.requests(["DSR-1"])
+        assert standing.returned_at
+        assert standing.returned_to == watched.table.path
+
+    def test_a_first_copy_is_made_without_them(self, watched: Watched) -> None:
+        watched.watch.on_return = "leave_out"
+        watched.table.sql(f"insert into {{t}} values (9, '{CANARY}', 'n')")
+        assert watched.pipeline.run().position == 2
+        assert held(watched) == {0, 1, 2, 3, 4}
+
+    def test_every_change(self, watched: Watched) -> None:
+        """An update into their rows is a delete, one out of them an insert; a delete has its key alone."""
+        watched.watch.on_return = "leave_out"
+        watched.pipeline.run()
+        watched.table.sql(
+            f"update {{t}} set email = '{CANARY}' where customer_id = 1",  # into
+            "update {t} set name = 'm' where customer_id = 1",  # within
+            "update {t} set email = 'p1@example.org' where customer_id = 1",  # out of
+            "update {t} set customer_id = 700 where customer_id = 2",  # into, by the key
+            "update {t} set customer_id = 2 where customer_id = 700",  # out of, by the key
+            f"insert into {{t}} values (9, '{CANARY}', 'n')",
+            "delete from {t} where customer_id = 9",
+            f"insert into {{t}} values (10, '{CANARY}', 'n')",  # who is still there
+        )
+        [window] = watched.pipeline.windows(Position(1), 9)
+        left = watched.pipeline.admitted(window)
+        rows = left.read().select("_commit_version", "_change_type", "customer_id", "email", "name").collect()
+        assert sorted(map(tuple, rows)) == [
+            (2, "delete", 1, "p1@example.org", "n"),
+            (4, "insert", 1, "p1@example.org", "m"),
+            (5, "update_preimage", 2, "p2@example.org", "n"),
+            (6, "delete", 700, None, None),
+            (6, "update_postimage", 2, "p2@example.org", "n"),
+            (8, "delete", 9, None, None),
+        ]
+        assert left.read().columns == window.read().columns
+        assert watched.pipeline.run().position == 9
+        assert held(watched) == {0, 1, 2, 3, 4}
+
+    def test_also_of_whoever_was_deleted_again(self, watched: Watched) -> None:
+        """Where pipelines stop: nothing stops them by then, and no sink of history gets the row on the way."""
+        watched.pipeline.run()
+        watched.table.sql(f"insert into {{t}} values (9, '{CANARY}', 'n')", "delete from {t} where customer_id = 9")
+        [window] = watched.pipeline.windows(Position(1), 3)
+        assert [tuple(row)[:4] for row in watched.pipeline.admitted(window).read().collect()] == [
+            (9, None, None, "delete")
+        ]
+
+    def test_what_erased_them_passes_as_it_is(self, watched: Watched) -> None:
+        """Sinks know what to do with such a commit."""
+        watched.pipeline.run()
+        watched.table.sql(f"insert into {{t}} values (9, '{CANARY}', 'n')")
+        with setting(
+            watched.table.spark, "spark.databricks.delta.commitInfo.userMetadata", erasing_metadata("er-1", [])
+        ):
+            watched.table.sql("delete from {t} where customer_id = 9")
+        with watched.register.held("er-1") as held:
+            held.done(watched.table.path, "delete", {"rows": 1, "versions": [3]})
+        [window] = watched.pipeline.windows(Position(1), 3)
+        [row] = watched.pipeline.admitted(window).read().collect()
+        assert (row["_commit_version"], row["email"]) == (3, CANARY)
+
+
 def test_a_register_that_is_not_there(watched: Watched, postgres_dsn: str) -> None:
     """No register: nobody was erased. One that cannot be asked: nothing is applied."""
     watched.pipeline.guard = Watch(lambda: Register(postgres_dsn, schema="nobody_made_it"), KEYS, watched.graph)

@@ -90,6 +90,14 @@ MADE_UP: dict[str, dict[str, Any]] = {
         "values": 2,
         "removed_at": "2026-01-01T00:00:00.000000Z",
     },
+    "erasure": {
+        "kind": "erasure",
+        "run": "er-1",
+        "state": "deleted",
+        "requests": ["R-1"],
+        "reached_at": "2026-01-01T00:00:00Z",
+        "noted_at": "2026-01-01T00:00:00.000000Z",
+    },
 }
 
 
@@ -101,7 +109,9 @@ def test_a_record_that_somebody_has_made_up(case: Case, kind: str) -> None:
         (last,) = rows.to_pylist()
         record = {**json.loads(last["record"]), **MADE_UP[kind]}
         del record["columns"]
-        copies = {"kind": kind, "version": record["version"] if kind == "commit" else None, "events": 0}
+        copies: dict[str, Any] = {"kind": kind, "version": record["version"] if kind == "commit" else None, "events": 0}
+        if kind == "erasure":
+            copies["committed_at"] = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
         made = {**last, **copies, "sequence": 1, "record": json.dumps(record), "chunk_roots": b""}
         return chained(pa.Table.from_pylist([last, made], schema=rows.schema))
 
@@ -118,7 +128,7 @@ def test_a_record_that_somebody_has_made_up(case: Case, kind: str) -> None:
 
     assert case.sink().trail.checkpoint(accept=True).records == 2
     case.opens()
-    assert (case.sealed(), case.tables.read(PAYLOAD).count()) == (2, 4 if kind == "commit" else 2)
+    assert (case.sealed(), case.tables.read(PAYLOAD).count()) == (2, 2 if kind == "removal" else 4)
 
 
 def test_a_position_that_the_log_alone_tells(case: Case) -> None:

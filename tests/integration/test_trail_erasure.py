@@ -12,10 +12,11 @@ from audit.erasure.commits import erasing_metadata
 from audit.erasure.delete import erase_table, erased_keys
 from audit.erasure.model import PersonalTable, Request, Subject
 from audit.erasure.needles import Needle, Needles
-from audit.erasure.places import Erasing
+from audit.erasure.places import Erasing, Reached
 from audit.erasure.resolve import Resolution
-from audit.queries import history
+from audit.queries import erasures, history
 from audit.reconcile import reconcile
+from audit.report import make_report
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import WindowOutOfOrder
 from connectors.delta_audit.sink import DeltaAuditSink
@@ -122,6 +123,28 @@ def test_who_comes_back_keeps_what_is_new(trailed: Trailed) -> None:
     assert trailed.sink.erase(erasing) == {"values removed": 4}
     assert [one[1:] for one in trailed.payload() if one[2] == 700] == [("insert", 700, "new@example.org")]
     assert trailed.intact()
+
+
+def test_steps_are_events(trailed: Trailed) -> None:
+    trailed.pipeline.run()
+    at = dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)
+    steps = [Reached("received", at, ("R-1", "R-2")), Reached("deleted", at, ("R-1",))]
+    for told in (steps[:1], steps, steps):
+        trailed.sink.note_erasure(trailed.table.path, ("customer_id",), "er-1", told)
+    trailed.sink.note_erasure(trailed.table.path, ("customer_id",), "er-2", steps[:1])
+    assert [tuple(row)[2:] for row in erasures(trailed.sink.trail).drop("reached_at").collect()] == [
+        ("er-1", "received", ["R-1", "R-2"]),
+        ("er-1", "deleted", ["R-1"]),
+        ("er-2", "received", ["R-1", "R-2"]),
+    ]
+    assert trailed.intact()
+    trailed.table.sql("delete from {t} where customer_id = 4")
+    trailed.pipeline.run()
+    assert trailed.intact()
+    assert reconcile(trailed.sink.trail, trailed.pipeline).equal
+    made = make_report(trailed.sink.trail, pipeline="p", source="s", keys=())
+    assert [(one.state, one.requests) for one in made.erasures] == [("received", 2), ("deleted", 1), ("received", 2)]
+    assert made.scope.unreadable == 0
 
 
 def test_emptied_rows(trailed: Trailed) -> None:

@@ -19,6 +19,7 @@ from audit.report.facts import (
     Anchored,
     Changes,
     Commit,
+    ErasureStep,
     Gap,
     Listed,
     Operation,
@@ -86,6 +87,7 @@ def made(text: str = "alice", **changes: object) -> Report:
         schema={text: "string"},
         schema_changes=(SchemaChange(9, AT, "type", text, "double", "decimal(12,2)"),),
         removals=(Removal(20, AT, 4, 2, {"ticket": text}),),
+        erasures=(ErasureStep(21, AT, text, "certified", 3),),
         gaps=(Gap("missing", 4, 6),),
         anchors=(
             Anchored(text, True, 26, 0, 413, "cm9vdA==", 412, AT),

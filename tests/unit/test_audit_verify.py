@@ -101,6 +101,25 @@ def test_what_is_no_record_of_a_removal(wrong: dict[str, Any]) -> None:
     assert _record(json.dumps(REMOVAL).encode()) is None  # right, but not in the one form that it has
 
 
+ERASURE = {
+    "kind": "erasure",
+    "noted_at": "2026-01-01T00:00:00.000000Z",
+    "previous": "00" * 32,
+    "reached_at": "2026-01-01T00:00:00Z",
+    "requests": ["R-1"],
+    "run": "er-1",
+    "sequence": 4,
+    "state": "deleted",
+    "table_id": "t",
+}
+
+
+def test_a_record_of_an_erasure() -> None:
+    assert _record(canonical_json(ERASURE)) == ERASURE
+    for wrong in ({"noted_at": "yesterday"}, {"requests": "R-1"}, {"state": None}, {"removed": {"x": 1}}):
+        assert _record(canonical_json({**ERASURE, **wrong})) is None
+
+
 def test_the_leaves_of_each_chunk() -> None:
     whole, faulty, later = leaves(0, 1, 2), leaves(0, 1, 2, 2, 5, wrong=(1,)), leaves(CHUNK, CHUNK + 1)
     batch = pa.RecordBatch.from_arrays(
