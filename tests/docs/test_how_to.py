@@ -31,7 +31,7 @@ def parts(page: str) -> tuple[dict[str, str], str]:
     return files, "\n".join(script)
 
 
-def run(page: str, folder: Path, **variables: str) -> str:
+def run(page: str, folder: Path, *, seconds: float = 500, **variables: str) -> str:
     """Run the page in the folder. → what its commands printed"""
     files, script = parts(page)
     for name, body in files.items():
@@ -48,7 +48,7 @@ def run(page: str, folder: Path, **variables: str) -> str:
         },
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=seconds,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
