@@ -124,9 +124,10 @@ def _rows(rows: Sequence[Mapping[str, Any]], none: str) -> Iterator[Block]:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """With a column for each name that any of them has, in the order in which they come."""
+    """With a column for each name that any of them has: words first, since the register keeps no order of names."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     numbers = [name for name in names if all(isinstance(row.get(name, 0), int) for row in rows)]
+    names.sort(key=lambda name: name in numbers)
     cells = [[_said(row.get(name)) for name in names] for row in rows]
     return Table([_title(name) for name in names], cells, frozenset(map(_title, numbers)))
 

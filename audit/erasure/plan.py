@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Copy", "Plan", "PlannedSink", "PlannedTable", "make_plan", "read_plan", "write_plan"]
 
-LEARNED_LIMIT = 10
-"""A request that leads to more further identifiers than one person has needs an approver."""
-
 
 @dataclass(frozen=True, slots=True)
 class Copy:
@@ -144,6 +141,7 @@ def make_plan(
                 f"{one.table}: files and log go on {max(told.files_on, told.log_on).date()}, after {_some(late)} is due; "
                 "delta.deletedFileRetentionDuration and delta.logRetentionDuration decide that"
             )
+    approved = {request.id for request in requests if request.approver is not None}
     declared = {one.table for one in graph.order}
     reached = {one.table for one in tables}
     for copy in copies:
@@ -164,31 +162,11 @@ def make_plan(
         requests=tuple(request.id for request in requests),
         tables=tuple(planned),
         sinks=sinks,
-        needs_approval=_needing_approval(requests, planned, resolution, approve_above),
+        needs_approval={id: why for id, why in resolution.fan_out(approve_above).items() if id not in approved},
         not_found=tuple(request.id for request in requests if not any(request.id in one.rows for one in planned)),
         warnings=tuple(warnings),
         problems=tuple(problems),
     )
-
-
-def _needing_approval(
-    requests: Sequence[Request], planned: Sequence[PlannedTable], resolution: Resolution, approve_above: int
-) -> dict[str, str]:
-    learned: dict[str, int] = {}
-    for id, _, _ in resolution.learned():
-        learned[id] = learned.get(id, 0) + 1
-    needed = {}
-    for request in requests:
-        many = [
-            f"{one.rows[request.id]} rows of {one.table}"
-            for one in planned
-            if one.rows.get(request.id, 0) > approve_above
-        ]
-        if learned.get(request.id, 0) > LEARNED_LIMIT:
-            many.append(f"{learned[request.id]} further identifiers")
-        if many and request.approver is None:
-            needed[request.id] = " and ".join(many)
-    return needed
 
 
 def _some(ids: Sequence[str], most: int = 5) -> str:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Caught", "Resolution", "column_in", "quoted"]
 
+LEARNED_LIMIT = 10
+"""More identifiers than this that a request does not say are hardly one person's."""
 _ROUNDS = 5
 _MOST_SHOWN = 500_000
 """In one table. The driver holds them all, and so many are not those of a few thousand people."""
@@ -123,6 +125,24 @@ class Resolution:
     def learned(self) -> list[tuple[str, str, str]]:
         """(request, identifier, value) of all that is known beside what the requests say. Values: only to be sealed."""
         return list(self._learned)
+
+    def fan_out(self, most_rows: int) -> Mapping[str, str]:
+        """The requests that may be about more than one person, and why: these need an approver."""
+        why: dict[str, list[str]] = {}
+        for (table, request), found in self.counts().items():
+            if found.rows > most_rows:
+                why.setdefault(request, []).append(f"{found.rows} rows of {table}")
+        # One person under two of them, or two people who share an e-mail: nobody but a person can tell
+        paths = {(one.subject, one.path) for one in self._tables.values()}
+        for (subject, name), values in self._values.items():
+            if (subject, name) in paths:
+                for request, count in Counter(request for request, _ in values).items():
+                    if count > 1:
+                        why.setdefault(request, []).append(f"{count} values of {name}")
+        for request, count in Counter(request for request, _, _ in self._learned).items():
+            if count > LEARNED_LIMIT:
+                why.setdefault(request, []).append(f"{count} further identifiers")
+        return {request: " and ".join(why[request]) for request in sorted(why)}
 
     # ── what is looked for ───────────────────────────────────────────────────────────────────────────────────────────
 

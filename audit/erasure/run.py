@@ -234,18 +234,12 @@ class ErasureRun:
 
     def _check_approved(self, resolution: Resolution) -> None:
         approved = {request.id for request in self.requests if request.approver is not None}
-        many = sorted(
-            {
-                request
-                for (_, request), found in resolution.counts().items()
-                if found.rows > self.approve_above and request not in approved
-            }
-        )
-        if many:
+        if many := {id: why for id, why in resolution.fan_out(self.approve_above).items() if id not in approved}:
+            told = [f"{id} ({why})" for id, why in many.items()]
             raise ConfigError(
-                f"{', '.join(many[:5])} would erase more than {self.approve_above} rows of a table and has no approver",
+                f"no approver has been named for {', '.join(told[:5])}",
                 hint="`deltarelay erase approve REQUEST --by NAME`, once somebody has looked at the plan",
-                requests=many,
+                requests=list(many),
             )
 
     # ── delete ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -191,7 +191,8 @@ class Erasure(Model):
     approve_above: _Rows = Field(
         default=10_000,
         title="Approve above",
-        description="A request that reaches more rows of one table than this is not run before it has an approver.",
+        description="A request that reaches more rows of one table than this is not run before it has an approver; nor is, "
+        "whatever this says, one that leads to several values of a `path` or to more than ten further identifiers.",
     )
     watch_days: _Rows = Field(
         default=365,

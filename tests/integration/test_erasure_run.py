@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from audit.erasure.certificate import check
 from audit.erasure.delete import erased_versions
 from audit.erasure.model import Hold, Link, PersonalTable, Request, Subject
 from audit.erasure.register import Held, Register
+from audit.erasure.resolve import LEARNED_LIMIT
 from audit.erasure.run import ErasureReport, ErasureRun
 from audit.erasure.sealing import Keys
 from audit.erasure.subjects import Graph
@@ -179,6 +181,29 @@ def test_more_rows_than_anybody_approved(office: Office) -> None:
     with pytest.raises(ConfigError, match="no approver"):
         office.go(approve_above=1)
     assert office.states() == {"R-1": "received"}
+    assert {90, 91} <= office.rows(office.orders)
+
+
+def test_two_who_may_be_one(office: Office) -> None:
+    """Whether they are one person or share an e-mail nobody but a person can tell."""
+    office.customers.sql(f"insert into {{t}} values (701, '{CANARY}')")
+    office.receive("R-1", customer_id="700")
+    with pytest.raises(ConfigError, match=r"no approver .*R-1 \(2 values of customer_id\)"):
+        office.go()
+    assert {700, 701} <= office.rows(office.customers)
+    office.register.approve("R-1", "the data protection officer")
+    office.requests = [replace(one, approver="the data protection officer") for one in office.requests]
+    office.go()
+    assert office.rows(office.customers) == set(range(5))
+
+
+def test_more_identifiers_than_one_person_has(office: Office) -> None:
+    office.customers.sql(
+        f"insert into {{t}} select 700, concat('alias', id, '@example.org') from range({LEARNED_LIMIT})"
+    )
+    office.receive("R-1", email=CANARY)
+    with pytest.raises(ConfigError, match=rf"no approver .*R-1 \({LEARNED_LIMIT + 1} further identifiers\)"):
+        office.go()
     assert {90, 91} <= office.rows(office.orders)
 
 
