@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
+from audit.database import Database, jsonb
 from audit.erasure.model import Request, State
 from audit.erasure.places import Reached
-from audit.erasure.register_connection import Database, jsonb
-from audit.erasure.register_held import Held, hold
+from audit.erasure.register_held import Held, hold, record
+from audit.erasure.register_sql import DEFINITIONS
 from audit.erasure.register_words import absent, listed
 from cdf.errors import ConfigError
 from cdf.result import Result
@@ -112,7 +113,9 @@ class Mark(Result):
 
 class Register:
     def __init__(self, dsn: str, *, schema: str = "erasure") -> None:
-        self._database = Database(dsn, schema)
+        self._database = Database(
+            dsn, schema, what="the erasure register", definitions=DEFINITIONS, made_by="deltarelay erase plan"
+        )
 
     def __repr__(self) -> str:
         return f"Register({self._database.name!r})"
@@ -151,7 +154,7 @@ class Register:
                     hint="nothing was taken in: give each request an id of its own",
                     requests=sorted(clashing),
                 )
-            work.record(sorted(new), "received", {})
+            record(work, sorted(new), "received", {})
         return Added(tuple(id for id in given if id in new), tuple(id for id in given if id not in new))
 
     def requests(self, ids: Iterable[str] | None = None) -> tuple[Standing, ...]:
@@ -173,7 +176,7 @@ class Register:
         with self._database.transaction() as work:
             found = work.rows("update {request} set approver = %s where id = %s returning state", [approver, id])
             absent([id], [id] if found else [])
-            work.record([id], found[0][0], {"approver": approver})
+            record(work, [id], found[0][0], {"approver": approver})
 
     # ── identifiers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -250,7 +253,7 @@ class Register:
                 " waits_until = null, waits_for = null, changed_at = clock_timestamp() where id = any(%s)",
                 [run, joined],
             )
-            work.record(joined, "received", {"run": run, "plan": plan_digest})
+            record(work, joined, "received", {"run": run, "plan": plan_digest})
 
     def run(self, run: str) -> Run:
         with self._database.transaction() as work:
@@ -311,7 +314,7 @@ class Register:
                 [sorted(set(ids)), jsonb(facts := {"returned": table, "version": version})],
             )
             for id, state in rows:
-                work.record([id], state, facts)
+                record(work, [id], state, facts)
 
     def release(self, ids: Iterable[str], who: str, reason: str) -> int:
         """Let these people come back: a decision that is recorded. → how many marks are in force no more"""
@@ -336,7 +339,7 @@ class Register:
             states = dict(work.rows("select id, state from {request} where id = any(%s)", [ids]))
             for id in ids:
                 count = sum(one == id for (one,) in released)
-                work.record([id], states[id], {"released": count, "by": who, "reason": reason})
+                record(work, [id], states[id], {"released": count, "by": who, "reason": reason})
         return len(released)
 
     def certificate(self, id: str) -> dict[str, Any] | None:

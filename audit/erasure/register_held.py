@@ -15,15 +15,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from audit.database import Database, Transaction, jsonb
 from audit.erasure.model import STATES, State
-from audit.erasure.register_connection import Database, Transaction, jsonb
 from audit.erasure.register_words import absent, listed
 from audit.record import canonical_json
 from cdf.errors import CdfError, ConfigError, Fenced, LeaseHeld, PositionError, VerificationError
 from cdf.result import plain
 from cdf.user import os_user
 
-__all__ = ["LEASE_SECONDS", "Held", "hold"]
+__all__ = ["LEASE_SECONDS", "Held", "hold", "record"]
 
 LEASE_SECONDS = 15.0
 RENEW_SECONDS = 4.0
@@ -100,6 +100,14 @@ def _give_back(database: Database, epoch: int) -> None:
         log.warning("lease not given back", extra={"code": error.code, "condition": error.condition})
 
 
+def record(work: Transaction, ids: Sequence[str], state: str, facts: Mapping[str, Any]) -> None:
+    """An event for each request."""
+    work.execute(
+        "insert into {event} (request, state, facts) select id, %s, %s from unnest(%s::text[]) as id",
+        [state, jsonb(facts), list(ids)],
+    )
+
+
 class Held:
     """What a run writes while it holds the register. Each call is one transaction; Fenced where the lease is lost.
 
@@ -152,7 +160,7 @@ class Held:
             " waits_until = null, waits_for = null, changed_at = clock_timestamp() where id = any(%s)",
             [state, state in STATES, state, reason, moving],
         )
-        work.record(moving, state, {"run": self.run, **_plain(facts)})
+        record(work, moving, state, {"run": self.run, **_plain(facts)})
 
     def wait(self, ids: Iterable[str], until: dt.datetime, for_what: str) -> None:
         """Nothing more can be done for these before ``until``."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["DEFINITIONS", "TABLES"]
+__all__ = ["DEFINITIONS"]
 
-# {schema} and {<table>} are identifiers that ``register_connection`` puts in
+# {schema} and {<table>} are identifiers that ``audit.database`` puts in
 DEFINITIONS = {
     "request": """\
 create table {request} (
@@ -101,4 +101,3 @@ create trigger never_changes before update or delete or truncate on {certificate
     for each statement execute function {schema}.never_changes()""",
 }
 """By table, in the order in which they are made."""
-TABLES = tuple(DEFINITIONS)

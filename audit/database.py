@@ -1,4 +1,4 @@
-"""One transaction at a time on the register's database, with whatever goes wrong told in our words.
+"""State in a schema of PostgreSQL: one transaction at a time, and whatever goes wrong told in our words.
 
 A server's messages quote rows, and those of a failed login users and addresses: of both only SQLSTATE and the name of the
 condition are kept. One transaction per connection, which is all that PgBouncer's transaction mode allows.
@@ -7,12 +7,11 @@ condition are kept. One transaction per connection, which is all that PgBouncer'
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from audit.anchors import raise_alone
-from audit.erasure.register_sql import DEFINITIONS, TABLES
 from cdf.errors import CdfError, ConfigError, SinkUnavailable
 
 if TYPE_CHECKING:
@@ -38,15 +37,15 @@ _REFUSED = re.compile(
 
 
 class Transaction:
-    """``{request}`` in a statement stands for that table of the register. Values are bound, never part of the text."""
+    """``{request}`` in a statement stands for that table of the schema. Values are bound, never part of the text."""
 
-    def __init__(self, connection: psycopg.Connection[Any], schema: str) -> None:
-        self._connection, self._schema = connection, schema
+    def __init__(self, connection: psycopg.Connection[Any], schema: str, tables: Iterable[str]) -> None:
+        self._connection, self._schema, self._tables = connection, schema, tables
 
     def execute(self, statement: str, values: Sequence[Any] | None = None) -> psycopg.Cursor[Any]:
         from psycopg import sql
 
-        names = {table: sql.Identifier(self._schema, table) for table in TABLES}
+        names = {table: sql.Identifier(self._schema, table) for table in self._tables}
         text = sql.SQL(statement).format(schema=sql.Identifier(self._schema), **names)
         return self._connection.execute(text, values)
 
@@ -55,13 +54,6 @@ class Transaction:
 
     def rows(self, statement: str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
         return self.execute(statement, values).fetchall()
-
-    def record(self, ids: Sequence[str], state: str, facts: Mapping[str, Any]) -> None:
-        """An event for each request."""
-        self.execute(
-            "insert into {event} (request, state, facts) select id, %s, %s from unnest(%s::text[]) as id",
-            [state, jsonb(facts), list(ids)],
-        )
 
     def count(self, statement: str, values: Sequence[Any] | None = None) -> int:
         return self.execute(statement, values).rowcount
@@ -75,9 +67,13 @@ def jsonb(value: Mapping[str, Any]) -> Any:
 
 
 class Database:
-    def __init__(self, dsn: str, schema: str) -> None:
+    """``what``: what the schema keeps, in words. ``definitions``: by table, in the order in which they are made, with
+    ``{schema}`` and ``{<table>}`` for the names. ``made_by``: the command that makes them."""
+
+    def __init__(self, dsn: str, schema: str, *, what: str, definitions: Mapping[str, str], made_by: str) -> None:
         self._dsn, self._schema = dsn, schema
-        self.name = f"the erasure register {schema}"
+        self._definitions, self._made_by = definitions, made_by
+        self.name = f"{what} {schema}"
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -94,7 +90,7 @@ class Database:
                     f"set local idle_in_transaction_session_timeout = '{IDLE_SECONDS}s';"
                     "set local synchronous_commit = on"
                 )
-                yield Transaction(connection, self._schema)
+                yield Transaction(connection, self._schema, self._definitions)
                 return
         except psycopg.Error as error:
             failure = self._in_words(error)
@@ -109,11 +105,11 @@ class Database:
             if work.row("select from pg_namespace where nspname = %s", [self._schema]) is None:
                 work.execute("create schema {schema}")
             for table in self._missing(work):  # still, now that nobody else is at it
-                work.execute(DEFINITIONS[table])
+                work.execute(self._definitions[table])
 
     def _missing(self, work: Transaction) -> list[str]:
         there = work.rows("select tablename from pg_tables where schemaname = %s", [self._schema])
-        return [table for table in TABLES if (table,) not in there]
+        return [table for table in self._definitions if (table,) not in there]
 
     def _conninfo(self) -> str:
         from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -140,13 +136,13 @@ class Database:
         if state is None or state.startswith(_PASSES):
             return SinkUnavailable(
                 f"{what} cannot be reached now" + (f" ({type(error).__name__})" if state else ""),
-                hint="run again when the database can be reached: the run goes on where it stood",
+                hint="run again when the database can be reached: it goes on where it stood",
                 condition=state,
             )
         if state in _ABSENT:
             return ConfigError(
                 f"{what} is not there, or not all of it",
-                hint="`deltarelay erase plan` makes it, under a role that may create the schema",
+                hint=f"`{self._made_by}` makes it, under a role that may create the schema",
                 condition=state,
             )
         return ConfigError(

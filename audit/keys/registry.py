@@ -1,0 +1,427 @@
+"""The keys of persons, in a PostgreSQL database of their own: one for each subject and class of columns.
+
+    root key ─▶ shard keys (256, for an epoch) ─▶ keys of persons       each wrapped by the one before
+    file, KMS   table ``shard``                   table ``key``
+
+A subject has a random token. Which identifiers are its own is known by keyed hashes, and the row that links the two is
+destroyed with the last of its keys: nobody can be led back to the token then, and whoever signs up again is somebody new.
+
+Losing this database is erasing everybody, and a backup of it from before an erasure brings that person's key back. So living
+keys are wrapped anew in every **epoch**, under shard keys under another root key. The old ones are destroyed, and from the
+day on which the old root key is, so is every backup from before.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import hmac
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from audit.database import Database
+from audit.keys.cipher import KEY_BYTES, NotOpened, Sealer, commitment, open_sealed
+from audit.keys.registry_sql import DEFINITIONS
+from cdf.errors import ConfigError, VerificationError
+from cdf.result import Result
+
+if TYPE_CHECKING:
+    from audit.database import Transaction
+    from audit.keys.roots import Root
+
+__all__ = ["Epoch", "KeyState", "Person", "PersonKey", "Registry", "RegistryStatus", "Shredded"]
+
+SHARDS = 256
+TOKEN_BYTES = KEY_ID_BYTES = 16
+BATCH = 5_000
+"""So many keys in one statement."""
+
+T = TypeVar("T")
+
+Person: TypeAlias = Sequence[tuple[str, str]]
+"""(identifier, value as ``audit.erasure.model.normalised`` gives it); the first is the one by which a row is somebody's."""
+
+
+@dataclass(frozen=True, slots=True)
+class PersonKey:
+    key_id: bytes
+    token: bytes
+    class_name: str
+    commitment: bytes
+    key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyState:
+    """What the registry knows of a key: living with ``key``, or shredded."""
+
+    key_id: bytes
+    class_name: str
+    key: bytes | None = field(repr=False)
+    shredded_at: dt.datetime | None = None
+    shredded_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shredded(Result):
+    keys: int
+    """Of which nothing is left."""
+    subjects: int
+    """That have no key any more: nobody can be led back to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch(Result):
+    epoch: int
+    root: str
+    began_at: dt.datetime
+    ended_at: dt.datetime | None
+    root_gone_on: dt.date | None
+    keys: int
+    """That live, and are wrapped in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryStatus(Result):
+    epochs: tuple[Epoch, ...]
+    """The newest first."""
+    subjects: int
+    living: int
+    shredded: int
+
+
+class Registry:
+    """``root``: the key that the newest epoch is under. Any method raises SinkUnavailable where the database or the root
+    key cannot be reached for now, and ConfigError where a right or a setting is missing."""
+
+    def __init__(self, dsn: str, root: Root, *, schema: str) -> None:
+        self._root = root
+        self._database = Database(
+            dsn, schema, what="the key registry", definitions=DEFINITIONS, made_by="deltarelay keys init"
+        )
+        self._shards: dict[tuple[int, int], bytes] = {}
+        self._lookup: bytes | None = None
+
+    def prepare(self) -> None:
+        """Make what is missing: the tables, and the first epoch."""
+        self._database.prepare()
+        with self._database.transaction() as work:
+            work.execute("lock table {epoch} in exclusive mode")
+            if work.row("select from {epoch}") is None:
+                self._begin(work, 1, self._root)
+                work.execute(
+                    "insert into {lookup_key} (epoch, wrapped) values (1, %s)",
+                    [self._root.wrap(os.urandom(KEY_BYTES), about=_about_lookup(1))],
+                )
+
+    # ── persons and their keys ───────────────────────────────────────────────────────────────────────────────────────
+
+    def tokens(self, subject: str, people: Sequence[Person], *, create: bool = False) -> list[bytes | None]:
+        """For each person the token that any of the identifiers leads to; None for whom there is none.
+
+        ``create``: the first identifier decides, and where it is new there is a new token; the others are kept where they
+        are new. An identifier stays whose it is: two people who share an e-mail are not made one."""
+        with self._database.transaction() as work:
+            _beside_others(work)
+            lookups = [[self._lookup_of(work, subject, name, value) for name, value in one] for one in people]
+            known = self._known(work, lookups)
+            if not create:
+                return [next((known[one] for one in own if one in known), None) for own in lookups]
+            new: dict[bytes, bytes] = {}
+            for own in filter(None, lookups):
+                token = known.get(own[0]) or new.setdefault(own[0], os.urandom(TOKEN_BYTES))
+                for one in own:
+                    if one not in known:
+                        new.setdefault(one, token)
+            for some in _batches(sorted(new.items())):  # in one order, or two could wait for each other
+                work.execute(
+                    "insert into {identifier} (lookup, token) select * from unnest(%s::bytea[], %s::bytea[])"
+                    " on conflict do nothing",
+                    [[lookup for lookup, _ in some], [token for _, token in some]],
+                )
+            known = self._known(work, lookups)  # somebody else may have been quicker
+            return [known[own[0]] if own else None for own in lookups]
+
+    def keys(self, wanted: Iterable[tuple[bytes, str]], *, create: bool = False) -> dict[tuple[bytes, str], PersonKey]:
+        """By (token, class) the living key, made where there is none and ``create`` says so: two who ask get the same one.
+
+        Raises VerificationError where a key is not the one that was made, which only a hand in the database can bring about.
+        """
+        found: dict[tuple[bytes, str], PersonKey] = {}
+        with self._database.transaction() as work:
+            _beside_others(work)
+            for some in _batches(sorted(set(wanted))):
+                there = self._living(work, some)
+                if create and (missing := [one for one in some if one not in there]):
+                    self._create(work, missing)
+                    there |= self._living(work, missing)
+                found |= there
+        return found
+
+    def states(self, key_ids: Iterable[bytes]) -> dict[bytes, KeyState]:
+        """What became of these keys; one that the registry has never had is not among them."""
+        found = {}
+        with self._database.transaction() as work:
+            for some in _batches(sorted(set(key_ids))):
+                rows = work.rows(
+                    "select key_id, token, class, epoch, wrapped, commitment, shredded_at, shredded_by from {key}"
+                    " where key_id = any(%s)",
+                    [list(some)],
+                )
+                for key_id, token, class_name, epoch, wrapped, committed, at, by in rows:
+                    key = None if wrapped is None else self._opened(work, key_id, token, epoch, wrapped, committed)
+                    found[key_id] = KeyState(key_id, class_name, key, at, by)
+        return found
+
+    def shreds(self) -> int:
+        """Grows with every call of ``shred``: whoever keeps keys for a while asks first."""
+        with self._database.transaction() as work:
+            row = work.row("select count from {shreds}")
+        assert row is not None
+        return int(row[0])
+
+    def shred(self, tokens: Iterable[bytes], classes: Iterable[str] | None, *, run: str) -> Shredded:
+        """Destroy the keys of these classes, of all of them with None. Again for the same it does nothing."""
+        keys = subjects = 0
+        with self._database.transaction() as work:
+            _alone(work)
+            for some in _batches(sorted(set(tokens))):
+                keys += work.count(
+                    "update {key} set wrapped = null, shredded_at = clock_timestamp(), shredded_by = %s"
+                    " where token = any(%s) and shredded_at is null and (%s::text[] is null or class = any(%s))",
+                    [run, list(some), *[None if classes is None else list(classes)] * 2],
+                )
+                gone = work.rows(
+                    "delete from {identifier} i where token = any(%s)"
+                    " and not exists (select from {key} k where k.token = i.token and k.shredded_at is null)"
+                    " returning token",
+                    [list(some)],
+                )
+                subjects += len(set(gone))
+            if keys:
+                work.execute("update {shreds} set count = count + 1")
+        return Shredded(keys, subjects)
+
+    # ── epochs ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def rotate(self, root: Root, *, progress: Callable[[int], None] = lambda _: None) -> Epoch:
+        """Begin an epoch under another root key, or take up one that was cut off: wrap every living key anew, then destroy
+        the shard keys from before. ``progress`` is told how many keys are done."""
+        if root.name == self._root.name:
+            raise ConfigError(
+                "an epoch is under a root key of its own: an older backup would open with the same one",
+                hint="make a new root key and name it",
+            )
+        with self._database.transaction() as work:
+            work.execute("lock table {epoch} in exclusive mode")
+            newest = self._newest(work)
+            if newest[1] != root.name:
+                if newest[1] != self._root.name:
+                    raise _another_root(newest[1], self._root.name)
+                self._begin(work, newest[0] + 1, root)
+            epoch = self._newest(work)[0]
+        moved = 0
+        while count := self._move(epoch, root):
+            moved += count
+            progress(moved)
+        with self._database.transaction() as work:
+            work.execute("lock table {epoch} in exclusive mode")
+            work.execute(
+                "update {lookup_key} set epoch = %s, wrapped = %s",
+                [epoch, root.wrap(self._lookup_key(work, root), about=_about_lookup(epoch))],
+            )
+            work.execute("delete from {shard} where epoch < %s", [epoch])
+            work.execute(
+                "update {epoch} set ended_at = clock_timestamp() where epoch < %s and ended_at is null", [epoch]
+            )
+        self._root, self._shards = root, {place: key for place, key in self._shards.items() if place[0] == epoch}
+        return self.status().epochs[0]
+
+    def root_gone(self, root: str, day: dt.date) -> None:
+        """Keep that this root key is destroyed on that day: backups that were made under it are unreadable from then on."""
+        with self._database.transaction() as work:
+            if not work.count(
+                "update {epoch} set root_gone_on = %s where root = %s and ended_at is not null", [day, root]
+            ):
+                raise ConfigError(
+                    f"no epoch that is over was under the root key {root}", hint="`deltarelay keys status` shows them"
+                )
+
+    def status(self) -> RegistryStatus:
+        with self._database.transaction() as work:
+            epochs = work.rows(
+                "select epoch, root, began_at, ended_at, root_gone_on,"
+                " (select count(*) from {key} k where k.epoch = e.epoch and k.shredded_at is null)"
+                " from {epoch} e order by epoch desc"
+            )
+            counts = work.row(
+                "select (select count(distinct token) from {identifier}),"
+                " (select count(*) from {key} where shredded_at is null),"
+                " (select count(*) from {key} where shredded_at is not null)"
+            )
+        assert counts is not None
+        return RegistryStatus(tuple(Epoch(*one) for one in epochs), *counts)
+
+    def _move(self, epoch: int, root: Root) -> int:
+        """One batch of keys into the epoch; → how many."""
+        with self._database.transaction() as work:
+            rows = work.rows(
+                "select key_id, token, epoch, wrapped, commitment from {key}"
+                " where shredded_at is null and epoch < %s order by key_id limit %s for update",
+                [epoch, BATCH],
+            )
+            if not rows:
+                return 0
+            sealer, wrapped = Sealer(), []
+            for key_id, token, old, sealed, committed in rows:
+                key = self._opened(work, key_id, token, old, sealed, committed)
+                shard = self._shard_key(work, epoch, _shard_of(token), root)
+                wrapped.append(sealer.seal(shard, key, about=key_id + token))
+            work.execute(
+                "update {key} k set epoch = %s, wrapped = n.wrapped"
+                " from unnest(%s::bytea[], %s::bytea[]) as n (key_id, wrapped) where k.key_id = n.key_id",
+                [epoch, [row[0] for row in rows], wrapped],
+            )
+        return len(rows)
+
+    def _begin(self, work: Transaction, epoch: int, root: Root) -> None:
+        work.execute("insert into {epoch} (epoch, root) values (%s, %s)", [epoch, root.name])
+        for shard in range(SHARDS):
+            work.execute(
+                "insert into {shard} (epoch, shard, wrapped) values (%s, %s, %s)",
+                [epoch, shard, root.wrap(os.urandom(KEY_BYTES), about=_about_shard(epoch, shard))],
+            )
+
+    def _newest(self, work: Transaction) -> tuple[int, str]:
+        row = work.row("select epoch, root from {epoch} order by epoch desc limit 1")
+        if row is None:
+            raise ConfigError("the key registry is empty", hint="`deltarelay keys init` begins it")
+        return int(row[0]), str(row[1])
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _lookup_of(self, work: Transaction, subject: str, name: str, value: str) -> bytes:
+        parts = [part.encode() for part in (subject, name, value)]
+        # with their lengths, or ("ab", "c") would be ("a", "bc")
+        message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+        return hmac.new(self._lookup_key(work, self._root), message, hashlib.sha256).digest()
+
+    def _lookup_key(self, work: Transaction, root: Root) -> bytes:
+        if self._lookup is None:
+            row = work.row("select epoch, wrapped, root from {lookup_key} join {epoch} using (epoch)")
+            if row is None:
+                raise ConfigError("the key registry is empty", hint="`deltarelay keys init` begins it")
+            epoch, wrapped, name = row
+            self._lookup = self._by_name(name, root).unwrap(wrapped, about=_about_lookup(epoch))
+        return self._lookup
+
+    def _known(self, work: Transaction, lookups: Sequence[Sequence[bytes]]) -> dict[bytes, bytes]:
+        known: dict[bytes, bytes] = {}
+        for some in _batches({one for own in lookups for one in own}):
+            known |= dict(
+                _pairs(work.rows("select lookup, token from {identifier} where lookup = any(%s)", [list(some)]))
+            )
+        return known
+
+    def _living(self, work: Transaction, wanted: Sequence[tuple[bytes, str]]) -> dict[tuple[bytes, str], PersonKey]:
+        rows = work.rows(
+            "select k.key_id, k.token, k.class, k.epoch, k.wrapped, k.commitment from {key} k"
+            " join unnest(%s::bytea[], %s::text[]) as w (token, class) using (token, class) where k.shredded_at is null",
+            [[token for token, _ in wanted], [class_name for _, class_name in wanted]],
+        )
+        return {
+            (token, class_name): PersonKey(
+                key_id, token, class_name, committed, self._opened(work, key_id, token, epoch, wrapped, committed)
+            )
+            for key_id, token, class_name, epoch, wrapped, committed in rows
+        }
+
+    def _create(self, work: Transaction, missing: Sequence[tuple[bytes, str]]) -> None:
+        epoch, root = self._newest(work)
+        sealer, rows = Sealer(), []
+        for token, class_name in missing:
+            key_id, key = os.urandom(KEY_ID_BYTES), os.urandom(KEY_BYTES)
+            shard = self._shard_key(work, epoch, _shard_of(token), self._by_name(root, self._root))
+            rows.append((key_id, token, class_name, sealer.seal(shard, key, about=key_id + token), commitment(key)))
+        work.execute(
+            "insert into {key} (key_id, token, class, epoch, wrapped, commitment) select n.key_id, n.token, n.class, %s,"
+            " n.wrapped, n.commitment from unnest(%s::bytea[], %s::bytea[], %s::text[], %s::bytea[], %s::bytea[])"
+            " as n (key_id, token, class, wrapped, commitment)"
+            " on conflict (token, class) where shredded_at is null do nothing",
+            [epoch, *map(list, zip(*rows, strict=True))],
+        )
+
+    def _opened(
+        self, work: Transaction, key_id: bytes, token: bytes, epoch: int, wrapped: bytes, committed: bytes
+    ) -> bytes:
+        shard = self._shard_key(work, epoch, _shard_of(token), self._root)
+        try:
+            key = open_sealed(shard, wrapped, about=key_id + token)
+        except NotOpened:
+            key = None
+        if key is None or commitment(key) != committed:
+            raise VerificationError(
+                f"the key {key_id.hex()} in the registry is not the one that was made",
+                hint="somebody has altered the registry: restore it, and check it with `deltarelay keys restore-check`",
+                key_id=key_id.hex(),
+            )
+        return key
+
+    def _shard_key(self, work: Transaction, epoch: int, shard: int, root: Root) -> bytes:
+        if (epoch, shard) not in self._shards:
+            row = work.row(
+                "select wrapped, root from {shard} join {epoch} using (epoch) where epoch = %s and shard = %s",
+                [epoch, shard],
+            )
+            if row is None:
+                raise VerificationError(
+                    f"the registry has keys of epoch {epoch}, and its shard keys are gone", hint="restore the registry"
+                )
+            self._shards[epoch, shard] = self._by_name(row[1], root).unwrap(row[0], about=_about_shard(epoch, shard))
+        return self._shards[epoch, shard]
+
+    def _by_name(self, name: str, root: Root) -> Root:
+        """Which of the two at hand it is: while a rotation is at work there are two."""
+        for one in (root, self._root):
+            if one.name == name:
+                return one
+        raise _another_root(name, self._root.name)
+
+
+def _another_root(is_under: str, configured: str) -> ConfigError:
+    return ConfigError(
+        f"the key registry is under the root key {is_under}, and {configured} is configured",
+        hint="configure the one that `deltarelay keys rotate` went to; where that was cut off, run it again",
+    )
+
+
+def _about_shard(epoch: int, shard: int) -> str:
+    return f"deltarelay shard key {epoch}/{shard}"
+
+
+def _about_lookup(epoch: int) -> str:
+    return f"deltarelay lookup key {epoch}"
+
+
+def _shard_of(token: bytes) -> int:
+    return token[0] % SHARDS
+
+
+def _batches(items: Collection[T]) -> Iterator[list[T]]:
+    listed = list(items)
+    return (listed[start : start + BATCH] for start in range(0, len(listed), BATCH))
+
+
+def _pairs(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    return ((bytes(one), bytes(other)) for one, other in rows)
+
+
+def _beside_others(work: Transaction) -> None:
+    """Until the end of the transaction nobody shreds: a key cannot be handed out that is being destroyed."""
+    work.execute("lock table {shreds} in row share mode")
+
+
+def _alone(work: Transaction) -> None:
+    work.execute("lock table {shreds} in exclusive mode")

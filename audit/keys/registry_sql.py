@@ -1,0 +1,58 @@
+"""The tables of the key registry. Keys are in ``wrapped`` alone, as ciphertext; who a subject is, nowhere."""
+
+from __future__ import annotations
+
+__all__ = ["DEFINITIONS"]
+
+# {schema} and {<table>} are identifiers that ``audit.database`` puts in
+DEFINITIONS = {
+    "epoch": """\
+create table {epoch} (
+    epoch        integer primary key,
+    root         text not null,  -- the name of the root key that its shard keys are wrapped by
+    began_at     timestamptz not null default clock_timestamp(),
+    ended_at     timestamptz,    -- its shard keys are destroyed
+    root_gone_on date            -- from this day on nobody has its root key, and no older backup opens
+)""",
+    "shard": """\
+create table {shard} (
+    epoch   integer not null references {epoch},
+    shard   smallint not null,
+    wrapped bytea not null,
+    primary key (epoch, shard)
+)""",
+    "lookup_key": """\
+create table {lookup_key} (
+    one     boolean primary key default true check (one),
+    epoch   integer not null references {epoch},
+    wrapped bytea not null
+)""",
+    "identifier": """\
+create table {identifier} (
+    lookup bytea primary key,  -- keyed hash of subject, name and value
+    token  bytea not null      -- random: whose it is
+);
+create index on {identifier} (token)""",
+    "key": """\
+create table {key} (
+    key_id      bytea primary key,
+    token       bytea not null,
+    class       text not null,
+    epoch       integer not null references {epoch},
+    wrapped     bytea,
+    commitment  bytea not null,
+    created_at  timestamptz not null default clock_timestamp(),
+    shredded_at timestamptz,
+    shredded_by text,            -- the run of the erasure
+    check ((wrapped is null) = (shredded_at is not null))
+);
+create unique index on {key} (token, class) where shredded_at is null;
+create index on {key} (epoch) where shredded_at is null""",
+    "shreds": """\
+create table {shreds} (
+    one   boolean primary key default true check (one),
+    count bigint not null default 0  -- of calls that shredded: whoever keeps keys for a while asks whether it has grown
+);
+insert into {shreds} default values""",
+}
+"""By table, in the order in which they are made."""

@@ -1,0 +1,304 @@
+"""The registry of persons' keys on a real PostgreSQL: one key for each, gone when it is shredded, also for old backups."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from audit.database import Transaction
+from audit.keys import registry as registries
+from audit.keys.cipher import commitment
+from audit.keys.registry import Registry
+from audit.keys.roots import FileRoot
+from cdf.errors import ConfigError, VerificationError
+from tests.fixtures.fix_postgres import Pg
+
+ANNA = [("customer_id", "7"), ("email", "anna@example.org")]
+BOB = [("customer_id", "8"), ("email", "bob@example.org")]
+
+
+class Safe:
+    def __init__(self, pg: Pg) -> None:
+        self.pg, self.root = pg, FileRoot.generate()
+        self.registry = self.opened(self.root)
+        self.registry.prepare()
+
+    def opened(self, root: FileRoot) -> Registry:
+        """As another process would."""
+        return Registry(self.pg.dsn, root, schema=self.pg.schema)
+
+    def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.pg.dsn, autocommit=True) as connection:
+            connection.execute(sql.SQL("set search_path to {}").format(sql.Identifier(self.pg.schema)))
+            cursor = connection.execute(statement, values)  # type: ignore[call-overload]
+            return cursor.fetchall() if cursor.description else []
+
+    def everything(self) -> str:
+        tables = ("epoch", "shard", "lookup_key", "identifier", "key", "shreds")
+        return "\n".join(str(row) for table in tables for row in self.rows(f"select one::text from {table} one"))
+
+    def backup(self) -> Callable[[], None]:
+        """→ puts all rows back as they are now."""
+        names = ("epoch", "shard", "lookup_key", "identifier", "key", "shreds")
+        for name in names:
+            self.rows(f"create table kept_{name} as table {name}")
+
+        def restore() -> None:
+            for name in reversed(names):
+                self.rows(f"delete from {name}")
+            for name in names:
+                self.rows(f"insert into {name} select * from kept_{name}")
+
+        return restore
+
+
+@pytest.fixture
+def safe(pg: Pg) -> Safe:
+    return Safe(pg)
+
+
+def test_one_key_for_a_person_and_a_class(safe: Safe) -> None:
+    anna, bob, blank = safe.registry.tokens("customer", [ANNA, BOB, []], create=True)
+    assert blank is None
+    assert anna is not None
+    assert bob is not None
+    assert anna != bob
+    made = safe.registry.keys([(anna, "contact"), (anna, "billing"), (bob, "contact")], create=True)
+    assert len({one.key for one in made.values()}) == len({one.key_id for one in made.values()}) == 3
+    assert {one.commitment for one in made.values()} == {commitment(one.key) for one in made.values()}
+
+    # By any of the identifiers, in another process, and made once
+    again = safe.opened(safe.root)
+    assert again.tokens("customer", [ANNA[1:], BOB, [("email", "nobody")]]) == [anna, bob, None]
+    assert again.tokens("employee", [ANNA]) == [None]
+    assert again.keys([(anna, "contact"), (bob, "contact"), (bob, "billing")]) == {
+        place: made[place] for place in ((anna, "contact"), (bob, "contact"))
+    }
+    assert again.keys([(anna, "contact")], create=True)[anna, "contact"] == made[anna, "contact"]
+    assert again.status().living == 3
+    assert (
+        again.states([made[bob, "contact"].key_id, b"never"])[made[bob, "contact"].key_id].key
+        == made[bob, "contact"].key
+    )
+
+    # Neither identifiers nor keys are in the database, or shown
+    text = safe.everything()
+    for secret in (ANNA[1][1], BOB[1][1], safe.root.secret(), *(one.key.hex() for one in made.values())):
+        assert secret not in text
+    assert made[anna, "contact"].key_id.hex() in text  # the control
+    assert made[anna, "contact"].key.hex() not in repr(made)
+    assert repr(made[anna, "contact"].key) not in repr(made)
+
+
+def test_two_people_with_one_email_are_two(safe: Safe) -> None:
+    both = (
+        [("customer_id", "1"), ("email", "family@example.org")],
+        [("customer_id", "2"), ("email", "family@example.org")],
+    )
+    one, two = safe.registry.tokens("customer", both, create=True)
+    assert one != two
+    assert safe.registry.tokens("customer", [both[0][1:]]) == [one]
+
+
+@pytest.mark.parametrize("batch", [1, 7, 5_000])
+def test_many_who_ask_at_once_get_one_key(safe: Safe, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
+    monkeypatch.setattr(registries, "BATCH", batch)
+    people = [[("customer_id", str(n)), ("email", f"{n}@example.org")] for n in range(20)]
+
+    def ask(turn: int) -> list[Any]:
+        mine = safe.opened(safe.root)
+        order = people if turn % 2 else people[::-1]
+        tokens = mine.tokens("customer", order, create=True)
+        keys = mine.keys([(token, "contact") for token in tokens if token], create=True)
+        found = {
+            str(one): (token, keys[token, "contact"].key) for one, token in zip(order, tokens, strict=True) if token
+        }
+        return sorted(found.items())
+
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(ask, range(6)))
+    assert all(answer == answers[0] for answer in answers)
+    assert len(answers[0]) == 20
+    assert safe.registry.status().living == 20
+    assert safe.registry.status().subjects == 20
+
+
+class TestShred:
+    def test_the_key_is_gone_and_so_is_the_person(self, safe: Safe) -> None:
+        anna, bob = self.two(safe)
+        made = safe.registry.keys([(anna, "contact"), (anna, "billing"), (bob, "contact")], create=True)
+        before = safe.registry.shreds()
+        # A class under a hold keeps its key, and the person can still be found by it
+        assert safe.registry.shred([anna], ["contact"], run="er-1").to_dict() == {"keys": 1, "subjects": 0}
+        assert safe.registry.shreds() > before
+        assert safe.registry.tokens("customer", [ANNA]) == [anna]
+        assert safe.registry.shred([anna], None, run="er-2").to_dict() == {"keys": 1, "subjects": 1}
+        assert safe.registry.shred([anna], None, run="er-2").to_dict() == {"keys": 0, "subjects": 0}
+        assert safe.registry.tokens("customer", [ANNA, ANNA[1:]]) == [None, None]
+        states = safe.registry.states([one.key_id for one in made.values()])
+        told = {made[place].key_id: place for place in made}
+        assert {told[id]: (one.key is None, one.shredded_by) for id, one in states.items()} == {
+            (anna, "contact"): (True, "er-1"),
+            (anna, "billing"): (True, "er-2"),
+            (bob, "contact"): (False, None),
+        }
+        assert safe.registry.keys([(anna, "contact"), (bob, "contact")]).keys() == {(bob, "contact")}
+
+    def test_who_signs_up_again_is_somebody_new(self, safe: Safe) -> None:
+        anna, _ = self.two(safe)
+        old = safe.registry.keys([(anna, "contact")], create=True)[anna, "contact"]
+        safe.registry.shred([anna], None, run="er-1")
+        [new] = safe.registry.tokens("customer", [ANNA], create=True)
+        assert new is not None
+        assert new != anna
+        made = safe.registry.keys([(new, "contact")], create=True)[new, "contact"]
+        assert made.key != old.key
+        assert made.key_id != old.key_id
+        # Also where a class was left, and the token with it
+        safe.registry.keys([(new, "billing")], create=True)
+        safe.registry.shred([new], ["contact"], run="er-2")
+        again = safe.registry.keys([(new, "contact")], create=True)[new, "contact"]
+        assert again.key not in (old.key, made.key)
+
+    def test_nobody_gets_a_key_that_is_being_destroyed(self, safe: Safe) -> None:
+        anna, _ = self.two(safe)
+        safe.registry.keys([(anna, "contact")], create=True)
+        with ThreadPoolExecutor(4) as pool:
+            asked = [pool.submit(safe.opened(safe.root).keys, [(anna, "contact")]) for _ in range(8)]
+            safe.registry.shred([anna], None, run="er-1")
+            [one.result() for one in asked]  # before or after, never in between
+        assert safe.opened(safe.root).keys([(anna, "contact")]) == {}
+
+    def two(self, safe: Safe) -> list[bytes]:
+        return [token for token in safe.registry.tokens("customer", [ANNA, BOB], create=True) if token]
+
+
+class TestAltered:
+    """Hands in the database."""
+
+    def test_another_key_in_its_place(self, safe: Safe) -> None:
+        anna, bob = TestShred().two(safe)
+        made = safe.registry.keys([(anna, "contact"), (bob, "contact")], create=True)
+        mine, other = (made[one, "contact"].key_id for one in (anna, bob))
+        safe.rows("update key set wrapped = (select wrapped from key where key_id = %s) where key_id = %s", other, mine)
+        with pytest.raises(VerificationError, match="not the one that was made"):
+            safe.registry.keys([(anna, "contact")])
+        # With its commitment, and its whole row but for the id: the wrap is bound to both
+        safe.rows(
+            "update key set commitment = (select commitment from key where key_id = %s) where key_id = %s", other, mine
+        )
+        with pytest.raises(VerificationError, match="not the one that was made"):
+            safe.registry.states([mine])
+        assert safe.registry.keys([(bob, "contact")])[bob, "contact"] == made[bob, "contact"]
+
+    def test_another_commitment(self, safe: Safe) -> None:
+        anna, _ = TestShred().two(safe)
+        safe.registry.keys([(anna, "contact")], create=True)
+        safe.rows("update key set commitment = decode(repeat('00', 32), 'hex')")
+        with pytest.raises(VerificationError, match="not the one that was made"):
+            safe.registry.keys([(anna, "contact")])
+
+    def test_another_root_key(self, safe: Safe) -> None:
+        other = safe.opened(FileRoot.generate())
+        with pytest.raises(ConfigError, match=r"is under the root key file:.* and file:.* is configured"):
+            other.tokens("customer", [ANNA])
+
+    def test_an_empty_one(self, pg: Pg) -> None:
+        with pytest.raises(ConfigError, match="is not there") as refused:
+            Registry(pg.dsn, FileRoot.generate(), schema=pg.schema).tokens("customer", [ANNA])
+        assert "keys init" in str(refused.value.hint)
+
+
+class TestEpochs:
+    def test_living_keys_move_and_old_ones_open_nothing(self, safe: Safe, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(registries, "BATCH", 3)
+        people = [[("customer_id", str(n))] for n in range(10)]
+        tokens = [one for one in safe.registry.tokens("customer", people, create=True) if one]
+        made = safe.registry.keys([(one, "contact") for one in tokens], create=True)
+        gone = made[tokens[0], "contact"]
+        restore = safe.backup()
+        safe.registry.shred([tokens[0]], None, run="er-1")
+
+        # Yesterday's backup brings the person back, as long as its root key is there
+        restore()
+        assert safe.opened(safe.root).keys([(tokens[0], "contact")])[tokens[0], "contact"].key == gone.key
+        safe.registry.shred([tokens[0]], None, run="er-1")
+        told: list[int] = []
+        new = FileRoot.generate()
+        epoch = safe.registry.rotate(new, progress=told.append)
+        assert (epoch.epoch, epoch.root, epoch.keys) == (2, new.name, 9)
+        assert told == [3, 6, 9]
+        for registry in (safe.registry, safe.opened(new)):
+            assert registry.tokens("customer", people)[1:] == tokens[1:]
+            assert registry.keys([(one, "contact") for one in tokens]) == {
+                place: one for place, one in made.items() if place[0] != tokens[0]
+            }
+        with pytest.raises(ConfigError, match="is configured"):
+            safe.opened(safe.root).keys([(tokens[1], "contact")])
+        assert safe.rows("select distinct epoch from shard") == [(2,)]
+
+        # After the epoch the backup opens with the old root key alone, and not with today's
+        day = dt.date(2026, 12, 1)
+        safe.registry.root_gone(safe.root.name, day)
+        assert [(one.epoch, one.root_gone_on) for one in safe.registry.status().epochs] == [(2, None), (1, day)]
+        with pytest.raises(ConfigError, match="no epoch that is over"):
+            safe.registry.root_gone(new.name, day)
+        restore()
+        with pytest.raises(ConfigError, match="is configured"):
+            safe.opened(new).keys([(tokens[0], "contact")])
+
+    def test_it_is_taken_up_wherever_it_was_cut_off(self, safe: Safe, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(registries, "BATCH", 2)
+        people = [[("customer_id", str(n))] for n in range(6)]
+        tokens = [one for one in safe.registry.tokens("customer", people, create=True) if one]
+        made = safe.registry.keys([(one, "contact") for one in tokens], create=True)
+        new = FileRoot.generate()
+        tries = 0
+        for writes in self.dying(monkeypatch):
+            tries += 1
+            mine = safe.opened(safe.root)
+            try:
+                mine.rotate(new)
+            except ConnectionError:
+                writes.clear()
+                with pytest.raises(ConfigError, match="is configured"):  # a third root key is not taken up with
+                    safe.opened(FileRoot.generate()).rotate(new)
+                continue
+            break
+        assert tries == 6  # the epoch, three batches, the end
+        assert safe.opened(new).keys([(one, "contact") for one in tokens]) == made
+        assert [(one.epoch, one.keys) for one in safe.opened(new).status().epochs] == [(2, 6), (1, 0)]
+
+    def dying(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+        """The first turn dies before it has written anything, each further one after one thing."""
+        committed: list[int] = []
+        real = Transaction.execute
+        for most in [0, *[1] * 20]:
+
+            def execute(self: Transaction, statement: str, *more: Any, most: int = most) -> Any:
+                if statement.startswith(("insert into {epoch}", "update {key} k", "delete from {shard}")):
+                    committed.append(1)
+                    if len(committed) > most:
+                        raise ConnectionError
+                return real(self, statement, *more)
+
+            monkeypatch.setattr(Transaction, "execute", execute)
+            yield committed
+
+    def test_the_same_root_key_is_no_epoch(self, safe: Safe) -> None:
+        with pytest.raises(ConfigError, match="a root key of its own"):
+            safe.registry.rotate(safe.root)
+        assert len(safe.registry.status().epochs) == 1
+
+    def test_who_has_the_former_root_key_meanwhile_is_told(self, safe: Safe) -> None:
+        other = safe.opened(safe.root)
+        anna, _ = TestShred().two(safe)
+        safe.registry.rotate(FileRoot.generate())
+        with pytest.raises(ConfigError, match=r"keys rotate|is configured"):
+            other.keys([(anna, "contact")], create=True)
