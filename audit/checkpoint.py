@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from audit.files import reason, write_new
+from audit.files import reason, write_key
 from audit.proof import Checkpoint, VerifierKey, base64_text, read_checkpoint
 from cdf.errors import ConfigError
 
@@ -65,14 +65,7 @@ class Signer:
 
     def write(self, path: Path) -> None:
         """Into a new file that only its owner can read. A key that is there is never overwritten."""
-        try:
-            write_new(path, self.secret() + "\n", mode=0o600)
-        except FileExistsError as error:
-            raise ConfigError(
-                f"there is a file at {path} already", hint="choose another name: a lost key cannot be had back"
-            ) from error
-        except OSError as error:
-            raise ConfigError(f"the signing key cannot be written to {path}: {reason(error)}") from error
+        write_key(path, self.secret(), what="signing key")
 
     @property
     def verifier(self) -> VerifierKey:

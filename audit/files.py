@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["durable", "reason", "write_new"]
+from cdf.errors import ConfigError
+
+__all__ = ["durable", "reason", "write_key", "write_new"]
 
 
 def write_new(path: Path, text: str, *, mode: int) -> None:
@@ -17,6 +19,18 @@ def write_new(path: Path, text: str, *, mode: int) -> None:
         file.flush()
         os.fsync(file.fileno())
     durable(path.parent)
+
+
+def write_key(path: Path, secret: str, *, what: str) -> None:
+    """Into a new file that only its owner can read. A key that is there is never overwritten."""
+    try:
+        write_new(path, secret + "\n", mode=0o600)
+    except FileExistsError as error:
+        raise ConfigError(
+            f"there is a file at {path} already", hint="choose another name: a lost key cannot be had back"
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"the {what} cannot be written to {path}: {reason(error)}") from error
 
 
 def durable(directory: Path) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from audit.anchors import raise_alone
-from audit.files import reason, write_new
+from audit.files import write_key
 from audit.keys.cipher import KEY_BYTES, NotOpened, Sealer, open_sealed
 from cdf.errors import CdfError, ConfigError, SinkUnavailable
 
@@ -90,14 +90,7 @@ class FileRoot:
 
     def write(self, path: Path) -> None:
         """Into a new file that only its owner can read. A key that is there is never overwritten."""
-        try:
-            write_new(path, self.secret() + "\n", mode=0o600)
-        except FileExistsError as error:
-            raise ConfigError(
-                f"there is a file at {path} already", hint="choose another name: a lost key cannot be had back"
-            ) from error
-        except OSError as error:
-            raise ConfigError(f"the root key cannot be written to {path}: {reason(error)}") from error
+        write_key(path, self.secret(), what="root key")
 
     @property
     def name(self) -> str:
