@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from audit.erasure.cells import Counts, in_column, in_json, in_name, without_views
 from audit.erasure.finds import Gathered, masked
 from audit.erasure.packed import BROKEN, PARQUET, begins_with, not_decoded, unpacked
-from audit.erasure.places import Checked, Scanned, Unseen
+from audit.erasure.places import Checked, Scanned, Unseen, not_seen
 from audit.erasure.table_log import CHANGES, TableLog, kind_of, parsed, read_log
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class _Scan:
         try:
             files = self._listed()
         except OSError as error:
-            return Scanned(unseen=(Unseen(self.files.address, error.strerror or "cannot be listed"),))
+            return Scanned(unseen=(not_seen(self.files.address, error),))
         self.unseen += [Unseen(self._place(one.place), one.why) for one in self.files.unseen()]
         for name in sorted({*self.files.folders(), *(one.name for one in files), *_parents(files)}):
             if hits := in_name(PurePosixPath(name).name, self.needles):
@@ -79,7 +79,7 @@ class _Scan:
             except FileNotFoundError:  # VACUUM and the log's clean-up go on meanwhile
                 pass
             except OSError as error:
-                self.unseen.append(Unseen(self._place(one.name), error.strerror or "cannot be read"))
+                self.unseen.append(not_seen(self._place(one.name), error))
             done += one.size
             if progress is not None:
                 progress(done, total)
@@ -153,6 +153,8 @@ class _Scan:
             except FileNotFoundError:
                 raise
             except BROKEN as error:
+                if isinstance(error, OSError):
+                    not_seen(place, error)
                 self.unseen.append(Unseen(place, f"could not be unpacked or read ({type(error).__name__})"))
             else:
                 return

@@ -11,11 +11,13 @@ and dates.
 from __future__ import annotations
 
 import datetime as dt
+import errno
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from audit.erasure.model import OnErase, State
+from cdf.errors import SourceUnavailable
 from cdf.result import Result
 
 if TYPE_CHECKING:
@@ -23,7 +25,18 @@ if TYPE_CHECKING:
 
     from audit.erasure.needles import Needles
 
-__all__ = ["Checked", "Erasable", "Erasing", "Find", "Noting", "Purged", "Reached", "Scanned", "Unseen"]
+__all__ = ["Checked", "Erasable", "Erasing", "Find", "Noting", "Purged", "Reached", "Scanned", "Unseen", "not_seen"]
+
+_PASSES = (
+    errno.EIO,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+    errno.ECONNRESET,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.EBUSY,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +109,17 @@ class Unseen(Result):
 
     place: str
     why: str
+
+
+def not_seen(place: str, error: OSError) -> Unseen:
+    """Raises SourceUnavailable where another try may well see it: an outage is nothing to put into a certificate."""
+    why = error.strerror or str(error) or type(error).__name__
+    if error.errno in _PASSES:
+        raise SourceUnavailable(
+            f"{place} cannot be read now: {why}",
+            hint="run again when it can: what was not looked through is not certified",
+        ) from error
+    return Unseen(place, why)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from audit.erasure.delta_files import scan_table
 from audit.erasure.files import Files, LocalFiles
 from audit.erasure.model import STATES, Link
 from audit.erasure.needles import Needle, Needles
-from audit.erasure.places import Erasable, Erasing, Find, Noting, Purged, Scanned, Unseen
+from audit.erasure.places import Erasable, Erasing, Find, Noting, Purged, Scanned, Unseen, not_seen
 from audit.erasure.plan import Copy
 from audit.erasure.purge import SinkBehind, purge_table
 from audit.erasure.resolve import Resolution
@@ -46,6 +46,7 @@ __all__ = ["ErasureReport", "ErasureRun", "needles_of", "scan_everything"]
 
 log = logging.getLogger("deltarelay.erasure")
 
+_NOT_THERE = "the plan reached it, and it is configured no more: what its target holds was neither erased nor looked at"
 ALL = ""
 """In the register the place of a step that is not about one table or sink."""
 
@@ -93,7 +94,7 @@ def scan_everything(
         try:
             found += scan_table(files(table), needles, now=now).at(table)
         except OSError as error:
-            found += Scanned(unseen=(Unseen(table, error.strerror or str(error)),))
+            found += Scanned(unseen=(not_seen(table, error),))
     for copy in copies:
         if isinstance(copy.sink, Erasable):
             progress(f"scanning what {copy.pipeline} has written")
@@ -124,6 +125,8 @@ class ErasureRun:
     """Purge what only time would purge: see ``audit.erasure.purge.purge_now``."""
     files: Callable[[str], Files] = LocalFiles
     """What is below the address of a table."""
+    planned: tuple[str, ...] = ()
+    """The pipelines that the plan has reached."""
     progress: Callable[[str], None] = lambda _: None
     _resolution: Resolution | None = None
 
@@ -404,6 +407,7 @@ class ErasureRun:
             scanned = scan_everything(
                 tables, copies, self.needles(), files=self.files, now=self.now, progress=self.progress
             )
+            scanned += Scanned(unseen=tuple(Unseen(f"pipeline {name}", _NOT_THERE) for name in self.not_there()))
             if scanned.finds:
                 log.warning("something is left", extra={"run": self.run, "finds": len(scanned.finds)})
                 return scanned.finds
@@ -411,6 +415,10 @@ class ErasureRun:
             self.held.done(ALL, "scan", facts)
         self._reached("verified")
         return ()
+
+    def not_there(self) -> list[str]:
+        """Pipelines of the plan that are configured no more: nobody has told their targets to forget anything."""
+        return sorted(set(self.planned) - {copy.pipeline for copy in self.copies})
 
     # ── certify ──────────────────────────────────────────────────────────────────────────────────────────────────
 

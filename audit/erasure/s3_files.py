@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -117,7 +118,7 @@ class S3Files:
                         Bucket=self._bucket, Prefix=self._prefix + "/"
                     )
                 )
-        except OSError:
+        except PermissionError:
             self._unseen.append(Unseen("", "uploads that nobody finished may not be listed"))
             return
         for page in pages:
@@ -172,11 +173,13 @@ def _in_words() -> Iterator[None]:
     except ClientError as error:
         code = str(error.response.get("Error", {}).get("Code", ""))
         if code in ("NoSuchKey", "NoSuchVersion", "404"):
-            failure: OSError = FileNotFoundError(2, "is gone")
+            failure: OSError = FileNotFoundError(errno.ENOENT, "is gone")
+        elif code == "NoSuchBucket":
+            failure = OSError(errno.ENODEV, "there is no such bucket")
         elif code in _NOT_ALLOWED or code in _NOT_KNOWN:
-            failure = PermissionError(13, f"the bucket refuses it ({code})")
+            failure = PermissionError(errno.EACCES, f"the bucket refuses it ({code})")
         else:
-            failure = OSError(5, f"the bucket answers {code}")
+            failure = OSError(errno.EIO, f"the bucket answers {code}")
     except BotoCoreError as error:
-        failure = OSError(5, f"the bucket cannot be asked ({type(error).__name__})")
+        failure = OSError(errno.EIO, f"the bucket cannot be asked ({type(error).__name__})")
     raise failure

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import ArrayType, DataType, MapType, NumericType, StructType
 
 from audit.columns import from_json
-from audit.erasure.places import Purged, Reached, Scanned, Unseen
+from audit.erasure.places import Purged, Reached, Scanned, not_seen
 from audit.tables import EVENTS, LEDGER, PAYLOAD, TrailTables, about_of
 from audit.view import records
 from cdf.change import UPDATE_POSTIMAGE
@@ -219,5 +219,5 @@ def scan(path: str, files: Callable[[str], Files], needles: Needles) -> Scanned:
         try:
             found += scan_table(files(f"{path}/{name}"), needles, now=now).at(f"{path}/{name}")
         except OSError as error:
-            found += Scanned(unseen=(Unseen(f"{path}/{name}", error.strerror or str(error)),))
+            found += Scanned(unseen=(not_seen(f"{path}/{name}", error),))
     return found

@@ -208,7 +208,7 @@ def run(
             raise ConfigError(f"the run of {plan} has ended", hint="`deltarelay erase status` shows how")
         requests = office.requests(register, document["requests"])
         with spark_session(output, office.project) as spark, ctrl_c_counts():
-            report = ErasureRun(
+            erasing = ErasureRun(
                 spark=spark,
                 graph=office.erasure.graph(),
                 copies=office.copies(),
@@ -223,9 +223,15 @@ def run(
                 now=now(),
                 watch_days=office.erasure.watch_days,
                 files=office.files,
+                planned=tuple(sink["pipeline"] for sink in document["sinks"]),
                 immediate=purge_immediately,
                 progress=output.note,
-            ).go()
+            )
+            for name in erasing.not_there():
+                output.note(
+                    f"warning: pipeline {name} is configured no more: the certificate will call it not verified"
+                )
+            report = erasing.go()
     code = DIFFERENCE if report.finds else DONE
     _show_report(output, report, plan)
     output.result(report, exit_code=code)

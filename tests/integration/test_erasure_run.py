@@ -176,6 +176,14 @@ def test_a_hold_on_one_table(office: Office) -> None:
     assert (document["outcome"], [one["basis"] for one in document["holds"]]) == ("partial", ["tax law"])
 
 
+def test_a_pipeline_that_is_configured_no_more(office: Office) -> None:
+    office.receive("R-1", email=CANARY)
+    office.go(planned=("crm",))
+    document = office.register.certificate("R-1")
+    assert document is not None
+    assert [one["place"] for one in document["unverified"]] == ["pipeline crm"]
+
+
 def test_more_rows_than_anybody_approved(office: Office) -> None:
     office.receive("R-1", email=CANARY)
     with pytest.raises(ConfigError, match="no approver"):

@@ -13,6 +13,7 @@ from audit.erasure.files import LocalFiles
 from audit.erasure.needles import Needle, Needles
 from audit.erasure.places import Scanned
 from audit.erasure.s3_files import S3Files, files_at
+from cdf.errors import SourceUnavailable
 from tests.fixtures.fix_aws import KEY_ID, SECRET, Aws
 
 CANARY = "canary.person@example.org"
@@ -112,7 +113,15 @@ def test_a_key_that_is_a_value(bucket: Bucket) -> None:
 def test_a_bucket_that_is_not_there(bucket: Bucket) -> None:
     files = S3Files("no-such-bucket-at-all", "lake", bucket.aws.s3)
     [unseen] = scan_table(files, NEEDLES, now=NOW).unseen
-    assert "NoSuchBucket" in unseen.why
+    assert "no such bucket" in unseen.why
+
+
+def test_an_outage_is_told_and_not_certified(bucket: Bucket) -> None:
+    """What cannot be read for now is another thing than what nobody may read: the scan ends, and is done again."""
+    bucket.write("a@example.org")
+    nowhere = bucket.aws.client("s3", endpoint_url="http://127.0.0.1:1")
+    with pytest.raises(SourceUnavailable, match=r"cannot be read now: the bucket cannot be asked"):
+        scan_table(S3Files(bucket.aws.bucket, "lake/customers", nowhere), NEEDLES, now=NOW)
 
 
 def test_other_stores(tmp_path: object) -> None:
