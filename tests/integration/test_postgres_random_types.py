@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -71,6 +72,8 @@ def wrong(pg: Pg, columns: list[Column], zone: str) -> list[str]:
     return bad
 
 
+# How Hypothesis prints a strategy that it draws from once more, which takes a deep one
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")
 @settings(
     max_examples=EXAMPLES,
     deadline=None,

@@ -501,7 +501,8 @@ class Executions:
 def test_a_record_is_found_without_reading_the_others_and_its_key_is_in_no_plan(asked: Asked) -> None:
     spark = asked.source.spark
     watched = Executions(spark)
-    events = history(asked.trail, {"id": CYD}).collect()
+    with setting(spark, "spark.sql.maxMetadataStringLength", "10000"):  # or the path of a table may be cut short
+        events = history(asked.trail, {"id": CYD}).collect()
     versions = {row["version"] for row in events}
     payload, there = asked.trail.tables.read(PAYLOAD), {}
     for name in (PAYLOAD, EVENTS):
@@ -509,7 +510,7 @@ def test_a_record_is_found_without_reading_the_others_and_its_key_is_in_no_plan(
         there[name] = (read, present)
     holding = payload.where(f"row.id = {CYD}").inputFiles()
     assert len(versions) == 4
-    assert there[PAYLOAD][0] <= 2 * len(holding), "looked for, and then read"
+    assert 0 < there[PAYLOAD][0] <= 2 * len(holding), "looked for, and then read"
     assert there[EVENTS][0] == len(versions) < there[EVENTS][1]
 
     watched = Executions(spark)
