@@ -19,8 +19,9 @@ from audit.erasure.purge import schedule_of
 from audit.erasure.resolve import Resolution
 from audit.files import reason, write_new
 from audit.record import canonical_json
-from cdf.errors import ConfigError
+from cdf.errors import ConfigError, SourceError
 from cdf.result import Result
+from cdf.source import ChangeFeed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -144,8 +145,16 @@ def make_plan(
     approved = {request.id for request in requests if request.approver is not None}
     declared = {one.table for one in graph.order}
     reached = {one.table for one in tables}
+    ids: dict[str | None, str] = {ChangeFeed(spark, one.table).log.metadata().table_id: one.table for one in tables}
     for copy in copies:
-        if copy.table not in declared:
+        if copy.table in declared:
+            continue
+        if (same := ids.get(_id_of(spark, copy.table))) is not None:
+            problems.append(
+                f"pipeline {copy.pipeline} carries {same} under another address, {copy.table}: give it the same one, or "
+                "what the pipeline has written is not found"
+            )
+        else:
             warnings.append(
                 f"pipeline {copy.pipeline} carries {copy.table}, which `erasure.tables` does not have: "
                 "nothing is looked for in it"
@@ -167,6 +176,13 @@ def make_plan(
         warnings=tuple(warnings),
         problems=tuple(problems),
     )
+
+
+def _id_of(spark: SparkSession, table: str) -> str | None:
+    try:
+        return ChangeFeed(spark, table).log.metadata().table_id
+    except (SourceError, ConfigError):
+        return None  # not there yet, or its pipeline cannot read it either
 
 
 def _some(ids: Sequence[str], most: int = 5) -> str:

@@ -223,15 +223,17 @@ class Register:
 
     # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def begin(self, run: str, ids: Iterable[str], plan_digest: str) -> None:
-        """Put the requests under a run, once: again with the same plan it changes nothing.
+    def begin(self, run: str, ids: Iterable[str], plan_digest: str, plan: Mapping[str, Any] | None = None) -> None:
+        """Put the requests under a run, once: again with the same plan it changes nothing. ``plan``: kept for whoever loses
+        its file.
 
         A request from another run begins anew, unless that run has begun to delete, or has certified it.
         """
         asked = sorted(set(ids))
         with self._database.transaction() as work:
             work.execute(
-                "insert into {run} (id, plan_digest) values (%s, %s) on conflict do nothing", [run, plan_digest]
+                "insert into {run} (id, plan_digest, plan) values (%s, %s, %s) on conflict do nothing",
+                [run, plan_digest, None if plan is None else jsonb(plan)],
             )
             if work.row("select plan_digest from {run} where id = %s for update", [run]) != (plan_digest,):
                 raise ConfigError(
@@ -244,7 +246,7 @@ class Register:
                 said = listed([f"{id} is {state} in run {other}" for id, state, other in taken])
                 raise ConfigError(
                     f"run {run} cannot have requests of another run: {said}",
-                    hint="go on with that run, or leave what is certified out of the plan",
+                    hint=f"`deltarelay erase run {taken[0][2]}` goes on with it; what is certified needs no plan",
                     requests=[id for id, _, _ in taken],
                 )
             joined = [id for id, _, _ in joining]
@@ -254,6 +256,15 @@ class Register:
                 [run, joined],
             )
             record(work, joined, "received", {"run": run, "plan": plan_digest})
+
+    def plan(self, run: str) -> Mapping[str, Any]:
+        """As it was made. Raises ConfigError where there is no such run."""
+        with self._database.transaction() as work:
+            found = work.row("select plan from {run} where id = %s", [run])
+        if found is None or found[0] is None:
+            raise ConfigError(f"there is no run {run}", hint="`deltarelay erase status --json` names the runs")
+        kept: Mapping[str, Any] = found[0]
+        return kept
 
     def run(self, run: str) -> Run:
         with self._database.transaction() as work:

@@ -39,6 +39,7 @@ create index on {event} (request, number)""",
 create table {run} (
     id          text primary key,
     plan_digest text not null,
+    plan        jsonb,          -- as its file has it: it names nobody
     created_at  timestamptz not null default clock_timestamp(),
     finished_at timestamptz
 )""",

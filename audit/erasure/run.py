@@ -215,6 +215,11 @@ class ErasureRun:
             for (table, request), found in resolution.counts().items():
                 rows.setdefault(table, {})[request] = found.rows
             self.held.done(ALL, "resolve", {"versions": dict(resolution.versions), "rows": rows})
+        elif changed := sorted(facts["versions"].keys() ^ {one.table for one in self.tables()}):
+            raise ConfigError(
+                f"`erasure.tables` is not what it was when the run began: {', '.join(changed)}",
+                hint="put it back until the run is over, then plan again for what has changed",
+            )
         self._reached("resolved")
         self._reached("approved")
 

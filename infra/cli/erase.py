@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ __all__ = ["app"]
 
 app = typer.Typer(help="Delete people everywhere, and show what is left of them.", no_args_is_help=True)
 
+RUN = re.compile(r"er-[0-9]{8}-[0-9a-f]{8}")
 Requests = Annotated[
     Path, typer.Argument(metavar="REQUESTS", help="A CSV or JSON file: id, identifiers, received, due, requester …")
 ]
@@ -106,7 +108,11 @@ def plan(
             now=now(),
         )
     write_plan(made, out)
-    register.begin(run, made.requests, made.digest)
+    try:
+        register.begin(run, made.requests, made.digest, made.to_dict())
+    except BaseException:
+        out.unlink()  # or it would be taken for a plan that can be run
+        raise
     output.note(f"{counted(len(added.new), 'request')} new, {len(added.known)} known")
     _show_plan(output, made, out)
     output.result(made)
@@ -175,7 +181,7 @@ def approve(
 
 @app.command()
 def run(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="What `erase plan` wrote.")],
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="What `erase plan` wrote; or the name of its run, er-…")],
     purge_immediately: Annotated[
         bool,
         typer.Option(
@@ -197,12 +203,15 @@ def run(
 
     output = Output("erase run", as_json, debug)
     office = Office(config)
-    document = read_plan(plan)
+    named = not plan.exists() and RUN.fullmatch(str(plan))
+    document = {} if named else read_plan(plan)
+    register = office.register()
+    if named:
+        document = dict(register.plan(str(plan)))
     if document["problems"]:
         raise ConfigError(
             "the plan has problems: " + "; ".join(document["problems"]), hint="mend them, then plan again"
         )
-    register = office.register()
     with register.held(document["run"]) as held:
         if register.run(document["run"]).finished_at is not None:
             raise ConfigError(f"the run of {plan} has ended", hint="`deltarelay erase status` shows how")

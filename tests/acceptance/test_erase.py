@@ -106,8 +106,16 @@ def test_the_whole_way(shop: Shop, here: Command) -> None:
     assert shop.spark.read.format("delta").load(shop.customers).count() == 20
     assert shop.spark.read.format("delta").load(shop.orders).count() == 60
 
+    # Nobody plans it again meanwhile, and a plan that is lost can be gone on with
+    run = planned.document["result"]["run"]
+    twice = here("erase", "plan", "requests.csv", "--out", "other.json")
+    assert twice.code == 2
+    assert f"`deltarelay erase run {run}`" in twice.err, twice.err
+    assert not (shop.project.folder / "other.json").exists()
+    (shop.project.folder / "erasure-plan.json").unlink()
+
     assert here("run").code == 0
-    waiting = here("erase", "run", "erasure-plan.json", "--json")
+    waiting = here("erase", "run", run, "--json")
     assert waiting.code == 0, waiting.err
     report = waiting.document["result"]
     assert report["state"] == "propagated"
@@ -165,7 +173,7 @@ def test_the_whole_way(shop: Shop, here: Command) -> None:
         ("DSR-1", False),
         ("DSR-2", True),
     ]
-    for done in (planned, first, waiting, found, refused, again, over, shown):
+    for done in (planned, first, twice, waiting, found, refused, again, over, shown):
         assert "canary" not in (done.out + done.err).lower()
     for file in shop.project.folder.rglob("*"):
         if file.is_file() and file.suffix in (".json", ".html", ".err", ".out", ".log", ".yaml"):

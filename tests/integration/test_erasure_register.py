@@ -259,7 +259,10 @@ def test_a_run_begins_once_and_takes_no_request_that_another_works_on(register: 
         register.begin("run-2", ["a", "b", "c"], "new")
     with pytest.raises(ConfigError, match="there is no run run-2"):
         register.run("run-2")
-    register.begin("run-2", ["b", "c"], "new")
+    register.begin("run-2", ["b", "c"], "new", {"run": "run-2", "tables": []})
+    assert register.plan("run-2") == {"run": "run-2", "tables": []}
+    with pytest.raises(ConfigError, match="there is no run run-3"):
+        register.plan("run-3")
     assert states(register) == {"a": "deleted", "b": "received", "c": "received"}
     with register.held("run-1") as held:
         with pytest.raises(ConfigError, match="not in run run-1: b, c"):

@@ -16,12 +16,14 @@ from audit.checkpoint import Signer
 from audit.erasure.certificate import check
 from audit.erasure.delete import erased_versions
 from audit.erasure.model import Hold, Link, PersonalTable, Request, Subject
+from audit.erasure.plan import Copy, make_plan
 from audit.erasure.register import Held, Register
 from audit.erasure.resolve import LEARNED_LIMIT
 from audit.erasure.run import ErasureReport, ErasureRun
 from audit.erasure.sealing import Keys
 from audit.erasure.subjects import Graph
 from cdf.errors import ConfigError
+from cdf.testing.memory import MemorySink
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 
@@ -87,16 +89,20 @@ class Office:
         self.register.begin("er-1", ids, "digest")
         self.requests = requests
 
-    def go(self, *, mortal: bool = False, immediate: bool = True, **more: Any) -> ErasureReport:
+    def graph(self, tables: int = 2) -> Graph:
+        """Of the first tables of two."""
         path = self.customers.path
-        tables = [
+        every = [
             PersonalTable(path, "customer", "customer_id"),
             PersonalTable(self.orders.path, "customer", Link("customer_id", path, "customer_id")),
         ]
+        return Graph.of(SUBJECTS, every[:tables], self.holds)
+
+    def go(self, *, mortal: bool = False, immediate: bool = True, tables: int = 2, **more: Any) -> ErasureReport:
         with self._held(mortal) as held:
             run = ErasureRun(
                 spark=self.spark,
-                graph=Graph.of(SUBJECTS, tables, self.holds),
+                graph=self.graph(tables),
                 copies=(),
                 register=self.register,
                 held=held,
@@ -182,6 +188,33 @@ def test_a_pipeline_that_is_configured_no_more(office: Office) -> None:
     document = office.register.certificate("R-1")
     assert document is not None
     assert [one["place"] for one in document["unverified"]] == ["pipeline crm"]
+
+
+def test_tables_that_are_other_ones_meanwhile(office: Office) -> None:
+    """What was erased in a table is purged and looked through there too: a run does not lose sight of one."""
+    office.receive("R-1", email=CANARY)
+    with pytest.raises(Died):
+        office.go(mortal=True)  # right after the rows were found
+    with pytest.raises(ConfigError, match=rf"is not what it was when the run began: {office.orders.path}$"):
+        office.go(tables=1)
+    office.go()
+    assert office.states() == {"R-1": "certified"}
+
+
+def test_a_pipeline_with_another_address_of_the_table(office: Office, tmp_path: Path) -> None:
+    office.receive("R-1", email=CANARY)
+    other = tmp_path / "elsewhere"
+    other.symlink_to(office.customers.path)
+    copies = [
+        Copy(name, str(address), ("customer_id",), MemorySink())
+        for name, address in (("crm", other), ("gone", tmp_path / "nothing"), ("shop", office.customers.path))
+    ]
+    planned = make_plan(
+        office.spark, office.graph(), copies, office.requests, (), run="er-1", approve_above=100, now=NOW
+    )
+    assert [f"crm carries {office.customers.path} under another address" in one for one in planned.problems] == [True]
+    assert any("pipeline gone carries" in one for one in planned.warnings)
+    assert [one.pipeline for one in planned.sinks] == ["shop"]
 
 
 def test_more_rows_than_anybody_approved(office: Office) -> None:
