@@ -64,6 +64,10 @@ class Subject:
     identifiers: Mapping[str, Spelling]
     """By the name that requests use. A column of that name in a table with a ``path`` of its own holds its values."""
 
+    def has(self, column: str) -> bool:
+        """Whether a column of that name is an identifier; Spark's names have no case."""
+        return column.lower() in {name.lower() for name in self.identifiers}
+
 
 @dataclass(frozen=True, slots=True)
 class Link:

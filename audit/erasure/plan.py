@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from audit.erasure.delete import inspect_table
+from audit.erasure.model import Link
 from audit.erasure.places import Erasable
 from audit.erasure.purge import schedule_of
 from audit.erasure.resolve import Resolution
@@ -136,6 +137,11 @@ def make_plan(
         )
         if not holds:
             problems += inspect_table(spark, one)
+            if isinstance(one.path, Link) and not graph.subjects[one.subject].has(one.path.other):
+                warnings.append(
+                    f"{one.table} has no identifier in `{one.path.column}`: rows that are put back into it alone are not "
+                    "noticed"
+                )
         late = sorted(request.id for request in requests if request.due < max(told.files_on, told.log_on).date())
         if late and not holds:
             warnings.append(

@@ -55,9 +55,11 @@ def purge_table(
     now: dt.datetime,
     immediately: bool = False,
     personal: Collection[str] | None = None,
+    once_more: bool = False,
 ) -> Purged:
     """As far as ``now`` allows. ``versions``: the erasing commits. ``positions``: of the sinks of this table, by pipeline.
-    ``personal``: the columns whose values may name somebody; None: any of them.
+    ``personal``: the columns whose values may name somebody; None: any of them. ``once_more``: after all of it
+    something was found.
 
     ``immediately``: without waiting for any retention. Whoever still reads an older version of the table (a running query,
     a feed that lags behind, time travel, a shallow clone) fails from then on. Raises SinkBehind where a sink has not read
@@ -71,7 +73,7 @@ def purge_table(
             hint="let the pipelines run (`deltarelay run`), then go on",
             behind=behind,
         )
-    last = _rewritten(spark, feed, versions)
+    last = _rewritten(spark, feed, versions, once_more)
     base = _based(spark, feed, last)
     times, properties = feed.log.times(), feed.log.metadata().properties
     # Of an entry that is cleaned already the oldest one that is there came later
@@ -100,8 +102,12 @@ def purge_table(
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _rewritten(spark: SparkSession, feed: ChangeFeed, versions: Sequence[int]) -> int:
-    """Let no file of the table hide a row; → the last commit that took files out for that, or that erased."""
+def _rewritten(spark: SparkSession, feed: ChangeFeed, versions: Sequence[int], once_more: bool) -> int:
+    """Let no file of the table hide a row; → the last commit that took files out for that, or that erased.
+
+    Once is enough: what later commits hide is nobody's who is erased here, and each further commit of ours would put off the
+    day on which former files go.
+    """
     mark = f"{_PURGE} {max(versions)}"
 
     def found() -> int:
@@ -110,6 +116,8 @@ def _rewritten(spark: SparkSession, feed: ChangeFeed, versions: Sequence[int]) -
         ours = [one.version for one in commits if mark in (one.user_metadata or "")]
         return max([*versions, *ours])
 
+    if (last := found()) > max(versions) and not once_more:
+        return last
     session = spark.newSession()
     session.conf.set(_METADATA, json.dumps({"purpose": mark}))
     session.sql(f"reorg table {_sql(feed.location)} apply (purge)").collect()

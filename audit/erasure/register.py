@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from audit.database import Database, jsonb
 from audit.erasure.model import Request, State
 from audit.erasure.places import Reached
-from audit.erasure.register_held import Held, hold, record
+from audit.erasure.register_held import DELETING, Held, hold, record
 from audit.erasure.register_sql import DEFINITIONS
 from audit.erasure.register_words import absent, listed
 from cdf.errors import ConfigError
@@ -242,7 +242,12 @@ class Register:
             rows = work.rows("select id, state, run from {request} where id = any(%s) order by id for update", [asked])
             absent(asked, [id for id, _, _ in rows])
             joining = [(id, state, other) for id, state, other in rows if other != run]
-            if taken := [(id, state, other) for id, state, other in joining if state in _AT_WORK]:
+            deleting = work.rows(
+                "select s.run from {step} s join {run} r on r.id = s.run"
+                " where s.step = %s and r.finished_at is null and s.run = any(%s)",
+                [DELETING, [other for _, _, other in joining if other is not None]],
+            )
+            if taken := [one for one in joining if one[1] in _AT_WORK or (one[2],) in deleting]:
                 said = listed([f"{id} is {state} in run {other}" for id, state, other in taken])
                 raise ConfigError(
                     f"run {run} cannot have requests of another run: {said}",

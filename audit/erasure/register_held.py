@@ -23,9 +23,11 @@ from cdf.errors import CdfError, ConfigError, Fenced, LeaseHeld, PositionError, 
 from cdf.result import plain
 from cdf.user import os_user
 
-__all__ = ["LEASE_SECONDS", "Held", "hold", "record"]
+__all__ = ["DELETING", "LEASE_SECONDS", "Held", "hold", "record"]
 
 LEASE_SECONDS = 15.0
+DELETING = "deleting"
+"""The step that stands in the register before the first row goes: a run that died in the midst of it keeps its requests."""
 RENEW_SECONDS = 4.0
 _POLL_SECONDS = 0.5
 _ENDS = ("held", "partial", "failed")
@@ -266,6 +268,15 @@ class Held:
                     f"the step {step} of {table} was recorded before, with other facts",
                     hint="what is done is looked up first, by `step`, and not done again",
                 )
+
+    def begin_deleting(self, ids: Iterable[str]) -> None:
+        """Before the first row goes: from now on no other run may have these requests."""
+        with self._writing() as work:
+            self._locked(work, sorted(set(ids)), "state")
+            work.execute(
+                "insert into {step} (run, table_name, step, facts) values (%s, '', %s, '{{}}') on conflict do nothing",
+                [self.run, DELETING],
+            )
 
     def finish(self) -> None:
         """Nothing is left to do in this run; who is certified in it is forgotten with that."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from audit.erasure.certificate import evidence, make_certificate, refuse_identifiers, sign
 from audit.erasure.commits import erasing_metadata
-from audit.erasure.delete import erase_table, erased_keys
+from audit.erasure.delete import erase_table, erased_keys, inspect_table
 from audit.erasure.delta_files import scan_table
 from audit.erasure.files import Files, LocalFiles
 from audit.erasure.model import STATES, Link
@@ -255,6 +255,10 @@ class ErasureRun:
     def delete(self) -> dict[str, int]:
         """In the source tables; → rows by table. Linked tables first: what leads to their rows must still be there."""
         rows = {}
+        left = [one for one in self.free() if self.held.step(one.table, "delete") is None]
+        if left:
+            self._check_erasable(left)
+            self.held.begin_deleting(self.ids)
         for one in reversed(self.free()):
             facts = self.held.step(one.table, "delete")
             if facts is None:
@@ -273,6 +277,13 @@ class ErasureRun:
         self._watch_for()
         self._reached("deleted")
         return rows
+
+    def _check_erasable(self, tables: Sequence[PersonalTable]) -> None:
+        """All of them, before the first is touched: a run that has begun is gone on with, and not planned again."""
+        if problems := [problem for one in tables for problem in inspect_table(self.spark, one)]:
+            raise ConfigError(
+                "; ".join(problems), hint="`deltarelay erase plan` names all of them beforehand", problems=problems
+            )
 
     def _watch_for(self) -> None:
         """From now on pipelines know them again."""
@@ -370,6 +381,7 @@ class ErasureRun:
                 now=self.now,
                 immediately=self.immediate,
                 personal=self._personal(one),
+                once_more=once_more,
             )
             waits += self._purged(one.table, work, once_more)
         if not waits:
@@ -446,7 +458,8 @@ class ErasureRun:
         facts = {(one.table, one.step): one.facts for one in steps}
         rows = facts[ALL, "resolve"]["rows"]
         free = self.free()
-        kept = [one for one in self.tables() if one not in free and rows.get(one.table, {}).get(request.id)]
+        # Also where it has no row of theirs now: its history and its copies were not looked through
+        kept = [one for one in self.tables() if one not in free and one.subject == request.subject]
         holds = [
             {"table": one.table, "until": hold.until, "basis": hold.basis}
             for one in kept

@@ -39,7 +39,7 @@ class Graph:
             *(fault for table in tables for fault in _of_table(table, subjects, tables)),
             *_of_addresses(tables),
             *_of_circles(tables),
-            *_of_holds(holds, tables),
+            *_of_holds(holds, tables, subjects),
         ]
         if faults:
             lines = [f"{'.'.join(map(str, fault.place))}: {fault.message}" for fault in faults]
@@ -137,13 +137,27 @@ def _of_circles(tables: Sequence[PersonalTable]) -> Iterator[Fault]:
         told.update(walked)
 
 
-def _of_holds(holds: Sequence[Hold], tables: Sequence[PersonalTable]) -> Iterator[Fault]:
+def _of_holds(
+    holds: Sequence[Hold], tables: Sequence[PersonalTable], subjects: Mapping[str, Subject]
+) -> Iterator[Fault]:
     known = [table.table for table in tables]
+    by_name = {table.table: table for table in tables}
     for index, hold in enumerate(holds):
         if hold.table not in known:
             yield Fault(("holds", index, "table"), "is no entry under `tables`" + _near(hold.table, known))
         if not hold.basis.strip():
             yield Fault(("holds", index, "basis"), "is empty; say why the rows have to stay")
+        held = by_name.get(hold.table)
+        if held is None or not isinstance(held.path, Link) or (above := by_name.get(held.path.table)) is None:
+            continue
+        subject = subjects.get(held.subject)
+        if subject is None or (not isinstance(above.path, Link) and subject.has(held.path.other)):
+            continue  # the identifier is known without the rows that it leads to
+        if not any(other.table == above.table and other.until >= hold.until for other in holds):
+            message = (
+                f"is found through {above.table} alone: hold that one as long, or its rows cannot be found any more"
+            )
+            yield Fault(("holds", index, "table"), message)
 
 
 def _near(word: str, known: Mapping[str, object] | Sequence[str]) -> str:

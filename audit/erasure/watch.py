@@ -172,6 +172,7 @@ class Watch:
             return {}  # what a hold keeps is there by right
         identifiers = {name.lower(): (name, how) for name, how in self.graph.subjects[one.subject].identifiers.items()}
         there = {column.lower(): column for column in rows.columns}
+        emptied = {name.lower() for name in one.personal}
         if isinstance(one.path, Link):
             # The column of a link holds what the other table calls by an identifier's name
             named = {one.path.column: one.path.other.lower()}
@@ -180,7 +181,9 @@ class Watch:
         return {
             column: (f"{one.subject}.{identifiers[lower][0]}", identifiers[lower][1])
             for column, lower in named.items()
-            if lower in identifiers and column.lower() in there and (one.on_erase == "delete" or column in one.personal)
+            if lower in identifiers
+            and column.lower() in there
+            and (one.on_erase == "delete" or column.lower() in emptied)
         }
 
     def _asked(self) -> Register:

@@ -272,6 +272,23 @@ def test_a_run_begins_once_and_takes_no_request_that_another_works_on(register: 
     assert (register.run("run-2").requests, register.run("run-2").finished_at) == (("b", "c"), None)
 
 
+def test_a_run_that_has_begun_to_delete_keeps_its_requests(register: Register) -> None:
+    """Also one that died before it could say what it had deleted."""
+    begun(register, "a", "b")
+    with register.held("run-1") as held:
+        through(held, "approved", "a", "b")
+        held.begin_deleting(["a", "b"])
+        held.begin_deleting(["a", "b"])
+    with pytest.raises(ConfigError, match=r"a is approved in run run-1"):
+        register.begin("run-2", ["a"], "new")
+    with register.held("run-1") as held:
+        held.move(["b"], "partial")
+        held.finish()
+    register.begin("run-3", ["b"], "new")  # when the hold is over
+    with register.held("run-1") as held, pytest.raises(ConfigError, match="not in run run-1"):
+        held.begin_deleting(["b"])
+
+
 def test_steps_are_done_once(register: Register) -> None:
     at = dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)
     with register.held(begun(register, "a")) as held:

@@ -64,6 +64,22 @@ def test_a_hold_ends_on_its_day() -> None:
     assert graph.held("b", dt.date(2026, 1, 1)) == ()
 
 
+def test_a_held_table_keeps_what_leads_to_its_rows() -> None:
+    """Else nobody could find them when the hold is over. An identifier is known without the rows that it stands in."""
+    tables = [
+        table("customers"),
+        table("orders", Link("customer", "customers", "email")),
+        table("lines", Link("order_id", "orders", "order_id")),
+    ]
+    day, later = dt.date(2030, 1, 1), dt.date(2030, 1, 2)
+    lines, orders = Hold("lines", day, "tax"), Hold("orders", later, "tax")
+    for holds in [(orders,), (lines, orders)]:
+        assert Graph.of(SUBJECTS, tables, holds).holds == holds
+    why = "is found through orders alone: hold that one as long, or its rows cannot be found any more"
+    assert problems(*tables, holds=(lines,)) == [("holds.0.table", why)]
+    assert problems(*tables, holds=(Hold("lines", dt.date(2030, 1, 3), "tax"), orders)) == [("holds.0.table", why)]
+
+
 def test_all_faults_are_told_at_once() -> None:
     assert problems(
         table("a", subject="custmer"),
