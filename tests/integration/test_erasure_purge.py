@@ -188,6 +188,22 @@ def test_rows_that_a_deletion_vector_hides(spark: SparkSession, delta_path: str)
     assert len(others(spark, table)) == 20
 
 
+def test_what_others_delete_later_puts_nothing_off(spark: SparkSession, delta_path: str) -> None:
+    """Each commit of ours that takes files out would begin the retention anew."""
+    table = Table(spark, delta_path, "customer_id long, email string", enableDeletionVectors="true")
+    rows = [(n, f"p{n}@example.org") for n in range(20)] + [(4711, CANARY)]
+    frame = spark.createDataFrame(rows, "customer_id long, email string").coalesce(1)
+    frame.write.format("delta").mode("append").save(table.path)
+    version = erase(spark, table)
+    first = purge(spark, table, version)
+    assert first.waits_until is not None
+    latest = ChangeFeed(spark, table.path).log.latest()
+    table.sql("delete from {t} where customer_id = 3")
+    assert purge(spark, table, version).waits_until == first.waits_until
+    assert ChangeFeed(spark, table.path).log.latest() == latest + 1  # the delete alone
+    assert "deletion vector" not in reasons(scan(table))
+
+
 def test_a_column_that_was_dropped(spark: SparkSession, delta_path: str) -> None:
     table = Table(spark, delta_path, "customer_id long, email string", **{"columnMapping.mode": "name"})
     frame = spark.createDataFrame([(1, CANARY), (2, "b@example.org")], "customer_id long, email string").coalesce(1)
