@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 import errno
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -24,8 +24,21 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from audit.erasure.needles import Needles
+    from cdf.source import ChangeFeed
 
-__all__ = ["Checked", "Erasable", "Erasing", "Find", "Noting", "Purged", "Reached", "Scanned", "Unseen", "not_seen"]
+__all__ = [
+    "Checked",
+    "Erasable",
+    "Erasing",
+    "Find",
+    "Keeping",
+    "Noting",
+    "Purged",
+    "Reached",
+    "Scanned",
+    "Unseen",
+    "not_seen",
+]
 
 _PASSES = (
     errno.EIO,
@@ -151,6 +164,16 @@ class Noting(Protocol):
 
     def note_erasure(self, table: str, key: tuple[str, ...], run: str, steps: Sequence[Reached]) -> None:
         """Of ``steps`` those that the history has not got yet are taken into it. ``table`` and ``key``: of its source."""
+        ...
+
+
+@runtime_checkable
+class Keeping(Protocol):
+    """A sink that keeps rows after its source has lost them: what they tell of a person the source tells no more."""
+
+    def kept(self, source: ChangeFeed, columns: Collection[str]) -> Iterator[DataFrame]:
+        """Such rows, and maybe others besides, with those of the columns that it has, named as in the source. Part by
+        part, none where it keeps none. Needs no ``open``; reads only."""
         ...
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from audit.erasure.delete import inspect_table
+from audit.erasure.kept import kept_by
 from audit.erasure.model import Link
 from audit.erasure.places import Erasable
 from audit.erasure.purge import schedule_of
@@ -115,7 +116,7 @@ def make_plan(
         raise ConfigError(
             f"{', '.join(gone)}: no Delta table is there", hint="name the tables of `erasure.tables` as they are"
         )
-    resolution = Resolution.of(spark, tables, graph.subjects, requests, known)
+    resolution = Resolution.of(spark, tables, graph.subjects, requests, known, kept=kept_by(copies))
     counts = resolution.counts()
     warnings, problems, planned = [], [], []
     for one in tables:

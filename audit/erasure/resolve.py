@@ -3,14 +3,15 @@
     request ─▶ e-mail ─▶ a row of customers ─▶ shows customer_id ─▶ further rows of customers ─▶ …   until nothing is new
                                                customer_id ─▶ orders.customer_id ─▶ order_id ─▶ lines.order_id
 
-Every table is read at one version, so that counts and keys fit together however others write meanwhile. Values go into
+Every table is read at one version, so that counts and keys fit together however others write meanwhile; and what copies keep
+of rows that it has lost is looked through for what these tell (``audit.erasure.kept``). Values go into
 Spark as rows of a frame whose plan does not show them: plans end up in event logs and in the user interface.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -22,7 +23,9 @@ from cdf.source import ChangeFeed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
+
+    from audit.erasure.kept import KeptRows
 
 __all__ = ["Caught", "Resolution", "column_in", "quoted"]
 
@@ -62,6 +65,10 @@ class Resolution:
     _feeds: Mapping[str, ChangeFeed] = field(repr=False)
     _values: _Values = field(repr=False, default_factory=dict)
     _learned: list[tuple[str, str, str]] = field(repr=False, default_factory=list)
+    _kept: KeptRows = field(repr=False, default=lambda _feed, _version, _columns: iter(()))
+    _by_kept: set[tuple[str, str]] = field(repr=False, default_factory=set)
+    """(request, identifier): learned from rows alone that the source has lost."""
+    _led_by_kept: dict[Link, list[tuple[str, str]]] = field(repr=False, default_factory=dict)
     _counts: dict[tuple[str, str], Caught] | None = field(repr=False, default=None)
 
     @classmethod
@@ -74,8 +81,10 @@ class Resolution:
         known: Iterable[tuple[str, str, str]] = (),
         *,
         versions: Mapping[str, int] | None = None,
+        kept: KeptRows | None = None,
     ) -> Resolution:
         """``tables``: a linked one after the one that it leads to. ``known``: (request, identifier, value) from before.
+        ``kept``: rows that copies keep.
 
         With the ``versions`` of an earlier resolution and all that it had learned as ``known`` it is that one again:
         nothing further is learned. Raises ConfigError for columns that are not there or cannot be compared, and where
@@ -84,6 +93,8 @@ class Resolution:
         feeds = {one.table: ChangeFeed(spark, one.table) for one in tables}
         at = {one.table: feeds[one.table].log.latest() if versions is None else versions[one.table] for one in tables}
         resolution = cls(at, spark, {one.table: one for one in tables}, subjects, feeds)
+        if kept is not None:
+            resolution._kept = kept
         for one in tables:
             resolution._check(one)
         frontier = resolution._told(requests, known)
@@ -139,6 +150,12 @@ class Resolution:
                 for request, count in Counter(request for request, _ in values).items():
                     if count > 1:
                         why.setdefault(request, []).append(f"{count} values of {name}")
+            else:
+                # What a row said before it went may be of somebody who had its number before
+                counts = Counter(request for request, _ in values if (request, name) in self._by_kept)
+                for request, count in counts.items():
+                    if count > 1:
+                        why.setdefault(request, []).append(f"{count} values of {name}, one of rows that are gone")
         for request, count in Counter(request for request, _, _ in self._learned).items():
             if count > LEARNED_LIMIT:
                 why.setdefault(request, []).append(f"{count} further identifiers")
@@ -189,9 +206,14 @@ class Resolution:
         """Look for what is new, and for what the rows found by it show, until they show nothing new."""
         subject_of = {request: subject for (subject, _), values in frontier.items() for request, _ in values}
         for _ in range(_ROUNDS):
-            found = sorted({row for one in self._tables.values() for row in self._shown(one, frontier)})
+            tables = [one for one in self._tables.values() if self._tells(one)]
+            now = {told for one in tables for told in self._shown(one, self._read(one.table), frontier)}
+            before = {told for one in tables for rows in self._lost(one) for told in self._shown(one, rows, frontier)}
             frontier = {}
-            new = self._add(frontier, subject_of, found)
+            new = self._add(frontier, subject_of, sorted(now))
+            new_before = self._add(frontier, subject_of, sorted(before))
+            self._by_kept |= {(request, name) for request, name, _ in new_before}
+            new += new_before
             self._learned += new
             if not new:
                 return
@@ -202,15 +224,17 @@ class Resolution:
             requests=led,
         )
 
-    def _shown(self, one: PersonalTable, values: _Values) -> list[tuple[str, str, str]]:
-        """The identifiers in the rows that these values catch."""
+    def _tells(self, one: PersonalTable) -> bool:
+        """Whether its rows lead to further identifiers: one with a single one shows what it was found by."""
+        return not isinstance(one.path, Link) and len(self._match_columns(one.table, self._schema(one.table).names)) > 1
+
+    def _shown(self, one: PersonalTable, rows: DataFrame, values: _Values) -> list[tuple[str, str, str]]:
+        """The identifiers in those of the rows that these values catch."""
         from pyspark.sql import functions as F
 
-        rows = self._read(one.table)
-        columns = self._identifiers_in(one, rows.columns)
-        # A row with one identifier shows what it was found by
-        if isinstance(one.path, Link) or len(columns) < 2 or not any(subject == one.subject for subject, _ in values):
+        if not any(subject == one.subject for subject, _ in values):
             return []
+        columns = self._identifiers_in(one, rows.columns)
         shown = [
             F.struct(F.lit(name).alias("name"), F.col(quoted(column)).cast("string").alias("value"))
             for column, name in columns
@@ -232,6 +256,15 @@ class Resolution:
 
     def _read(self, table: str) -> DataFrame:
         return self._feeds[table].snapshot(self.versions[table])
+
+    def _lost(self, one: PersonalTable) -> Iterator[DataFrame]:
+        """Rows of the table that copies keep, with the columns that tell whose they are and what they lead to."""
+        links = (other.path for other in self._tables.values() if isinstance(other.path, Link))
+        wanted = {link.other for link in links if link.table == one.table}
+        wanted |= {one.path.column} if isinstance(one.path, Link) else set(self._subjects[one.subject].identifiers)
+        names = self._schema(one.table).names
+        columns = {column for name in wanted if (column := column_in(names, name)) is not None}
+        return self._kept(self._feeds[one.table], self.versions[one.table], columns)
 
     def _matched(self, table: str) -> DataFrame:
         return self._match(self._tables[table], self._read(table), self._values)
@@ -282,21 +315,45 @@ class Resolution:
         if not alike:  # a text that is no number would end the comparison with numbers
             mine, their = mine.cast("string"), their.cast("string")
         led = rows.select(their.alias("value"), F.explode(_REQUESTS).alias("request")).where("value is not null")
+        if lost := self._led_by_lost(link):
+            led = led.unionByName(self._told_as(lost, led.schema["value"].dataType))
         return [(mine, led.groupBy("value").agg(F.collect_set("request")))]
+
+    def _led_by_lost(self, link: Link) -> list[tuple[str, str]]:
+        """(request, value) of ``link.other`` in caught rows that copies keep: kept here, since a copy may forget its own."""
+        from pyspark.sql import functions as F
+
+        if link not in self._led_by_kept:
+            told = set()
+            to = self._tables[link.table]
+            for rows in self._lost(to):
+                other = column_in(rows.columns, link.other)
+                if other is not None and self._match_columns(to.table, rows.columns):
+                    value = F.col(quoted(other)).cast("string").alias("value")
+                    caught = self._match(to, rows, self._values).select(F.explode(_REQUESTS).alias("request"), value)
+                    told |= {(row[0], row[1]) for row in caught.where("value is not null").distinct().collect()}
+            self._led_by_kept[link] = sorted(told)
+        return self._led_by_kept[link]
 
     def _known(self, told: Sequence[tuple[str, str]], spelling: Spelling) -> DataFrame:
         """Value, in its spelling, and the requests that it is of. Spark spells both sides: its small letters are not
         Python's everywhere."""
+        from pyspark.sql import functions as F
+
+        spelt = self._told_as(told, None).select(_spelled(F.col("value"), spelling).alias("value"), "request")
+        # Spark cannot tell that it is small, and would sort the whole table to join it
+        return F.broadcast(spelt.groupBy("value").agg(F.collect_set("request")))
+
+    def _told_as(self, told: Sequence[tuple[str, str]], kind: DataType | None) -> DataFrame:
+        """(request, value) as a frame whose plan shows no value."""
         import pyarrow as pa
         from pyspark.sql import functions as F
 
         rows = pa.table({"request": [request for request, _ in told], "value": [value for _, value in told]})
         # Else the rows would be written into the plan itself
         with setting(self._spark, _LOCAL, "0"):
-            frame = self._spark.createDataFrame(rows, "request string, value string")
-        spelt = frame.coalesce(1).select(_spelled(F.col("value"), spelling).alias("value"), "request")
-        # Spark cannot tell that it is small, and would sort the whole table to join it
-        return F.broadcast(spelt.groupBy("value").agg(F.collect_set("request")))
+            frame = self._spark.createDataFrame(rows, "request string, value string").coalesce(1)
+        return frame if kind is None else frame.select("request", F.col("value").try_cast(kind).alias("value"))
 
     # ── columns ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -312,18 +369,18 @@ class Resolution:
             return [] if column is None else [column]
         return [column for column, _ in self._identifiers_in(one, columns)]
 
+    def _schema(self, table: str) -> StructType:
+        return self._feeds[table].log.metadata(self.versions[table]).schema
+
     def _check(self, one: PersonalTable) -> None:
         from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
         def check(table: str, name: str) -> None:
-            if column_in(schema_of(table).names, name) is None:
+            if column_in(self._schema(table).names, name) is None:
                 raise ConfigError(
                     f"{table} has no column {name}, by which rows of {one.table} are to be found",
                     hint=f"write the `path` of {one.table} in `erasure.tables` as the tables name their columns",
                 )
-
-        def schema_of(table: str) -> StructType:
-            return self._feeds[table].log.metadata(self.versions[table]).schema
 
         if isinstance(one.path, Link):
             if one.path.table not in self._tables:
@@ -337,7 +394,7 @@ class Resolution:
                     f"{one.path}, the path of {one.table}, is no identifier of {one.subject}",
                     hint=f"name it among `erasure.subjects.{one.subject}.identifiers`",
                 )
-        schema = schema_of(one.table)
+        schema = self._schema(one.table)
         for column in self._match_columns(one.table, schema.names):
             if isinstance(schema[column].dataType, ArrayType | MapType | StructType | VariantType):
                 raise ConfigError(

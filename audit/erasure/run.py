@@ -23,6 +23,7 @@ from audit.erasure.commits import erasing_metadata
 from audit.erasure.delete import erase_table, erased_keys, inspect_table
 from audit.erasure.delta_files import scan_table
 from audit.erasure.files import Files, LocalFiles
+from audit.erasure.kept import kept_by
 from audit.erasure.model import STATES, Link
 from audit.erasure.needles import Needle, Needles
 from audit.erasure.places import Erasable, Erasing, Find, Noting, Purged, Scanned, Unseen, not_seen
@@ -225,7 +226,15 @@ class ErasureRun:
 
     def _resolved(self, versions: Mapping[str, int] | None) -> Resolution:
         known = self.register.known(self.ids, self.keys)
-        return Resolution.of(self.spark, self.tables(), self.graph.subjects, self.requests, known, versions=versions)
+        return Resolution.of(
+            self.spark,
+            self.tables(),
+            self.graph.subjects,
+            self.requests,
+            known,
+            versions=versions,
+            kept=kept_by(self.copies),
+        )
 
     @property
     def resolution(self) -> Resolution:
@@ -304,8 +313,8 @@ class ErasureRun:
     # ── propagate ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _copies(self) -> list[tuple[PersonalTable, Copy]]:
-        free = {one.table: one for one in self.free()}
-        return [(free[copy.table], copy) for copy in self.copies if copy.table in free]
+        """Those of linked tables first, like the deletes: a copy, too, has rows that lead to others."""
+        return [(one, copy) for one in reversed(self.free()) for copy in self.copies if copy.table == one.table]
 
     def propagate(self) -> dict[str, dict[str, int]]:
         """Every sink has passed the erasing commits, and forgets what it had before; → counts by pipeline.
@@ -370,6 +379,7 @@ class ErasureRun:
             if isinstance(copy.sink, Erasable) and copy.version() is not None:
                 work = partial(copy.sink.purge, self.erasing(one, copy.key), now=self.now)
                 waits += self._purged(f"pipeline {copy.pipeline}", work, once_more)
+        behind: list[SinkBehind] = []
         for one in self.free():
             work = partial(
                 purge_table,
@@ -383,7 +393,16 @@ class ErasureRun:
                 personal=self._personal(one),
                 once_more=once_more,
             )
-            waits += self._purged(one.table, work, once_more)
+            try:
+                waits += self._purged(one.table, work, once_more)
+            except SinkBehind as error:  # one run of the pipelines is to do for all tables
+                behind.append(error)
+        if behind:
+            raise SinkBehind(
+                "; ".join(one.message for one in behind),
+                hint=behind[0].hint,
+                behind=sorted({name for one in behind for name in one.fields["behind"]}),
+            )
         if not waits:
             self._reached("purged")
         return waits

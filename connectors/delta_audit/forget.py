@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from audit.trail import Trail
     from connectors.delta_audit.sink import DeltaAuditSink
 
-__all__ = ["forget", "note", "purge", "scan"]
+__all__ = ["forget", "kept_values", "note", "purge", "scan"]
 
 
 def forget(sink: DeltaAuditSink, erasing: Erasing) -> Mapping[str, int]:
@@ -54,6 +54,12 @@ def forget(sink: DeltaAuditSink, erasing: Erasing) -> Mapping[str, int]:
             ticket = ", ".join(erasing.requests)
             sink.remove(places, {"ticket": ticket, "purpose": "erasure", "run": erasing.run})
     return {"values removed": count}
+
+
+def kept_values(sink: DeltaAuditSink, columns: Collection[str]) -> Iterator[DataFrame]:
+    """Every value that the payload has: of rows that are gone, and of former versions of those that are not."""
+    values = [value.alias(name) for name, value in _values(sink.trail).items() if name in columns]
+    yield TrailTables(sink.trail.tables.spark, sink.path).now(PAYLOAD).select(*values)
 
 
 def _places(sink: DeltaAuditSink, tables: TrailTables, erasing: Erasing) -> DataFrame:

@@ -50,7 +50,7 @@ from cdf.sink import Applied, Bounds, Capabilities, Inspection, Position, Source
 from cdf.timed import timed
 from cdf.window import Commit
 from cdf.writers import require_writer
-from connectors.delta_audit.forget import forget, note, purge, scan
+from connectors.delta_audit.forget import forget, kept_values, note, purge, scan
 from connectors.delta_audit.image import TrailImage
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from audit.proof import VerifierKey
     from audit.trail import NamedAnchor
     from cdf.schema import SchemaChange
+    from cdf.source import ChangeFeed
     from cdf.window import Snapshot, Window
 
 __all__ = ["DeltaAuditSink"]
@@ -474,6 +475,9 @@ class DeltaAuditSink:
 
     def note_erasure(self, table: str, key: tuple[str, ...], run: str, steps: Sequence[Reached]) -> None:
         note(self, table, key, run, steps)
+
+    def kept(self, source: ChangeFeed, columns: Collection[str]) -> Iterator[DataFrame]:  # noqa: ARG002 - it knows its own
+        return kept_values(self, columns)
 
     def erase(self, erasing: Erasing) -> Mapping[str, int]:
         return forget(self, erasing)

@@ -16,7 +16,7 @@ Live rows are never touched, since the feed has made them right. It is all done 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from connectors.postgres.modes import Deletes
     from connectors.postgres.session import Session
 
-__all__ = ["forget"]
+__all__ = ["forget", "kept"]
 
 log = logging.getLogger("deltarelay.postgres")
 
@@ -198,23 +198,41 @@ def _caught(
     may_go = _may_go(deletes, found)
     if may_go is None:
         return []
-    target = session.target
     with session.errors("looking for rows that are kept"):
         connection = session.main()
-        where = sql.SQL("exists (select from {} t where {})").format(target.identifier, may_go)
-        if connection.execute(sql.SQL("select {}").format(where)).fetchone() == (False,):
+        if not _has(connection, session.target, may_go):
             return []
     spark = erasing.keys().sparkSession
     schema = ChangeFeed(spark, erasing.table).snapshot().schema
     caught = []
     with session.errors("reading the rows that are kept"), connection.transaction():
         connection.execute("set local row_security = off")
-        for rows in kept_rows(connection, target, columns, found, schema, spark, where=may_go):
+        for rows in kept_rows(connection, session.target, columns, found, schema, spark, where=may_go):
             held = erasing.catch(rows).select(*(f"`{name}`" for name in erasing.key)).collect()
             kinds = rows.select(*(f"`{name}`" for name in erasing.key)).schema
             if held:
                 caught.append(spark.createDataFrame(spark.sparkContext.parallelize(held), kinds))
     return caught
+
+
+def kept(
+    session: Session, columns: Columns, deletes: Deletes, source: ChangeFeed, wanted: Collection[str]
+) -> Iterator[DataFrame]:
+    """The wanted columns of the rows among which those are that the source has lost."""
+    from pyspark.sql.types import StructType
+
+    schema = StructType([field for field in source.snapshot().schema if field.name in wanted])
+    with session.errors("reading the rows that are kept"), session.connect() as connection, connection.transaction():
+        connection.execute("set local row_security = off")
+        found = column_types(connection, session.target)
+        may_go = _may_go(deletes, found)
+        if may_go is not None and found and _has(connection, session.target, may_go):
+            yield from kept_rows(connection, session.target, columns, found, schema, source.spark, where=may_go)
+
+
+def _has(connection: Connection, target: TargetName, which: sql.Composable) -> bool:
+    query = sql.SQL("select exists (select from {} t where {})").format(target.identifier, which)
+    return connection.execute(query).fetchone() == (True,)
 
 
 def _may_go(deletes: Deletes, found: Mapping[str, Found]) -> sql.Composable | None:

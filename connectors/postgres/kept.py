@@ -50,6 +50,8 @@ def kept_rows(
         and isinstance(field.dataType, T.AtomicType)
         and not isinstance(field.dataType, T.BinaryType)
     }
+    if not taken:
+        return
     numbers = {name: f"c{number}" for number, name in enumerate(taken)}
     texts = T.StructType([T.StructField(number, T.StringType()) for number in numbers.values()])
     typed = [

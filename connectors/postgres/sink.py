@@ -40,7 +40,7 @@ from connectors.postgres.compare import PostgresImage
 from connectors.postgres.config import split_table
 from connectors.postgres.errors import raise_alone
 from connectors.postgres.evolve import why_not
-from connectors.postgres.forget import forget
+from connectors.postgres.forget import forget, kept
 from connectors.postgres.inspection import inspected
 from connectors.postgres.large import Way, way_of
 from connectors.postgres.left import scan
@@ -62,9 +62,12 @@ from connectors.postgres.session import Session
 from connectors.postgres.staging import Staged
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from audit.erasure.needles import Needles
     from audit.erasure.places import Erasing, Purged, Scanned
     from cdf.schema import SchemaChange
+    from cdf.source import ChangeFeed
     from cdf.window import Snapshot, Window
 
 __all__ = ["PostgresSink"]
@@ -561,6 +564,9 @@ class PostgresSink:
         )
 
     # ── forgetting a person ──────────────────────────────────────────────────────────────────────────────────────
+
+    def kept(self, source: ChangeFeed, columns: Collection[str]) -> Iterator[DataFrame]:
+        return kept(self._session, self._columns, self._modes.deletes, source, columns)
 
     def erase(self, erasing: Erasing) -> Mapping[str, int]:
         self.close()

@@ -1,0 +1,190 @@
+"""Somebody whom the source deleted in the ordinary way before they asked: what copies keep of them leads to the rest."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from audit.checkpoint import Signer
+from audit.erasure.kept import kept_by
+from audit.erasure.model import Link, PersonalTable, Request, Subject
+from audit.erasure.plan import Copy, make_plan
+from audit.erasure.purge import SinkBehind
+from audit.erasure.register import Register
+from audit.erasure.resolve import Resolution
+from audit.erasure.run import ErasureReport, ErasureRun
+from audit.erasure.sealing import Keys
+from audit.erasure.subjects import Graph
+from cdf import ChangeFeed, Pipeline
+from connectors.delta_audit.sink import DeltaAuditSink
+from connectors.postgres.modes import Modes
+from tests.fixtures.fix_postgres import Pg
+from tests.integration.delta_table import Table
+from tests.integration.erasures import Knows
+from tests.integration.postgres_case import sink_of
+
+pytestmark = pytest.mark.usefixtures("interpreted")
+
+SUBJECTS = {"customer": Subject("customer", {"email": "email", "customer_id": "exact"})}
+CANARY = "canary.person@example.org"
+SIGNER = Signer.generate("example.org/erasure")
+NOW = dt.datetime.now(dt.UTC)
+KEYS = {"customers": "customer_id", "orders": "order_id", "lines": "line_id"}
+
+
+class Shop:
+    """Three tables and their copies. 700 has asked; 1 was deleted like them, and has not."""
+
+    def __init__(self, spark: SparkSession, folder: Path, pg: Pg, trails: Sequence[str] = ()) -> None:
+        self.spark, self.pg = spark, pg
+        self.tables = {
+            "customers": Table(spark, f"{folder}/customers", "customer_id long, email string"),
+            "orders": Table(spark, f"{folder}/orders", "order_id long, customer_id long"),
+            "lines": Table(spark, f"{folder}/lines", "line_id long, order_id long"),
+        }
+        self.sinks: dict[str, Any] = {
+            name: DeltaAuditSink(f"{folder}/trail-{name}", spark=spark)
+            if name in trails
+            else sink_of(pg, table=name, modes=Modes(deletes="soft"))
+            for name in self.tables
+        }
+        self.pipelines = {
+            name: Pipeline(
+                ChangeFeed(spark, table.path),
+                self.sinks[name],
+                key=KEYS[name],
+                name=name,
+                start="earliest",
+                guard=Knows(),
+            )
+            for name, table in self.tables.items()
+        }
+        self.sql(
+            "customers", f"insert into {{t}} values (1, 'p1@example.org'), (2, 'p2@example.org'), (700, '{CANARY}')"
+        )
+        self.sql("orders", "insert into {t} values (10, 1), (20, 2), (90, 700), (91, 700)")
+        self.sql("lines", "insert into {t} values (100, 10), (200, 20), (900, 90), (910, 91)")
+
+    def sql(self, table: str, statement: str) -> None:
+        self.tables[table].sql(statement)
+
+    def run(self) -> None:
+        for pipeline in self.pipelines.values():
+            pipeline.run()
+
+    def copies(self, *names: str) -> tuple[Copy, ...]:
+        return tuple(
+            Copy(name, self.tables[name].path, (KEYS[name],), self.sinks[name]) for name in names or self.tables
+        )
+
+    def graph(self) -> Graph:
+        customers, orders, lines = (table.path for table in self.tables.values())
+        return Graph.of(
+            SUBJECTS,
+            [
+                PersonalTable(customers, "customer", "customer_id"),
+                PersonalTable(orders, "customer", Link("customer_id", customers, "customer_id")),
+                PersonalTable(lines, "customer", Link("order_id", orders, "order_id")),
+            ],
+            [],
+        )
+
+    def of(self, name: str) -> set[int]:
+        """The keys that the copy has."""
+        if isinstance(sink := self.sinks[name], DeltaAuditSink):
+            payload = self.spark.read.format("delta").load(f"{sink.path}/payload").select("row").collect()
+            return {next(iter(row["row"].asDict().values())) for row in payload}
+        return {row[0] for row in self.pg.query(f"select {KEYS[name]} from {{schema}}.{name}")}
+
+
+def asked(id: str = "r1", email: str = CANARY) -> Request:
+    return Request(id, "customer", {"email": email}, NOW.date(), NOW.date() + dt.timedelta(30), "GDPR Art. 17", "desk")
+
+
+@pytest.mark.long
+def test_rows_that_the_source_has_lost_lead_to_the_rest(spark: SparkSession, tmp_path: Path, pg: Pg) -> None:
+    shop = Shop(spark, tmp_path, pg, ["orders"])
+    shop.run()
+    shop.sql("lines", "delete from {t} where line_id in (100, 900)")
+    shop.sql("orders", "delete from {t} where order_id in (10, 90)")  # 91 and its line are still there
+    shop.sql("customers", "delete from {t} where customer_id in (1, 700)")
+    shop.run()
+    register, keys = Register(pg.dsn, schema=pg.schema), Keys(SIGNER)
+    register.prepare()
+    register.add([asked()], keys)
+
+    plan = make_plan(spark, shop.graph(), shop.copies(), [asked()], (), run="er-1", approve_above=10, now=NOW)
+    found = {Path(one.table).name: dict(one.rows) for one in plan.tables}
+    assert found == {"customers": {}, "orders": {"r1": 1}, "lines": {"r1": 1}}
+    assert plan.needs_approval == {}
+    register.begin("er-1", ["r1"], plan.digest)
+
+    def go() -> ErasureReport:
+        with register.held("er-1") as held:
+            return ErasureRun(
+                spark=spark,
+                graph=shop.graph(),
+                copies=shop.copies(),
+                register=register,
+                held=held,
+                keys=keys,
+                signer=SIGNER,
+                run="er-1",
+                requests=[asked()],
+                approve_above=10,
+                out_of_reach=(),
+                now=NOW,
+                immediate=True,
+            ).go()
+
+    for _ in range(2):  # for the deletes, and for the commits of the purge
+        with pytest.raises(SinkBehind):
+            go()
+        shop.run()
+    report = go()
+    assert report.state == "certified"
+    for name, others in {"customers": {1, 2}, "orders": {10, 20}, "lines": {100, 200}}.items():
+        assert shop.of(name) == others
+    for name, others in {"customers": {2}, "orders": {20}, "lines": {200}}.items():
+        assert {row[0] for row in spark.read.format("delta").load(shop.tables[name].path).collect()} == others
+
+
+def test_what_a_copy_has_not_got_yet_counts(spark: SparkSession, tmp_path: Path, pg: Pg) -> None:
+    shop = Shop(spark, tmp_path, pg)
+    shop.run()
+    shop.sql("customers", "delete from {t} where customer_id = 700")
+    graph, kept = shop.graph(), kept_by(shop.copies())
+    alone = Resolution.of(spark, graph.order, SUBJECTS, [asked()])
+    assert alone.learned() == []
+    assert {table for table, _ in alone.counts()} == set()
+    behind = Resolution.of(spark, graph.order, SUBJECTS, [asked()], kept=kept)
+    assert behind.learned() == [("r1", "customer_id", "700")]
+    assert {Path(table).name: caught.rows for (table, _), caught in behind.counts().items()} == {
+        "orders": 2,
+        "lines": 2,
+    }
+    # Taken up, it is the same one
+    again = Resolution.of(
+        spark, graph.order, SUBJECTS, [asked()], behind.learned(), versions=behind.versions, kept=kept
+    )
+    assert again.counts() == behind.counts()
+
+
+def test_an_identifier_of_a_row_that_is_gone_needs_somebody_who_looks(
+    spark: SparkSession, tmp_path: Path, pg: Pg
+) -> None:
+    """It may be the person's own of old, or of somebody who had the number before."""
+    shop = Shop(spark, tmp_path, pg, ["customers"])
+    shop.sql("customers", "update {t} set email = 'canary@new.example.org' where customer_id = 700")
+    shop.run()
+    graph, kept = shop.graph(), kept_by(shop.copies())
+    found = Resolution.of(spark, graph.order, SUBJECTS, [asked(email="canary@new.example.org")], kept=kept)
+    assert found.learned() == [("r1", "customer_id", "700"), ("r1", "email", CANARY)]
+    assert found.fan_out(10) == {"r1": "2 values of email, one of rows that are gone"}
+    known = Resolution.of(spark, graph.order, SUBJECTS, [asked(email="p2@example.org")], kept=kept)
+    assert known.fan_out(10) == {}
