@@ -48,6 +48,7 @@ __all__ = ["ErasureReport", "ErasureRun", "needles_of", "scan_everything"]
 log = logging.getLogger("deltarelay.erasure")
 
 _NOT_THERE = "the plan reached it, and it is configured no more: what its target holds was neither erased nor looked at"
+_LAST_TRY = "by the last of several tries: what one before it had removed is not among them"
 ALL = ""
 """In the register the place of a step that is not about one table or sink."""
 
@@ -339,7 +340,11 @@ class ErasureRun:
             facts = self.held.step(place, "forget")
             if facts is None and isinstance(copy.sink, Erasable) and copy.version() is not None:
                 self.progress(f"what {copy.pipeline} has written")
-                facts = {"counts": dict(copy.sink.erase(self.erasing(one, copy.key)))}
+                again = self.held.step(place, "forgetting") is not None
+                if not again:
+                    self.held.done(place, "forgetting", {})
+                counts = dict(copy.sink.erase(self.erasing(one, copy.key)))
+                facts = {"counts": counts} | ({"counted": _LAST_TRY} if again else {})
                 self.held.done(place, "forget", facts)
             if facts is not None:
                 forgotten[copy.pipeline] = dict(facts["counts"])
@@ -502,9 +507,11 @@ class ErasureRun:
                 {
                     "pipeline": copy.pipeline,
                     "table": one.table,
-                    **facts.get((f"pipeline {copy.pipeline}", "forget"), {"counts": {}})["counts"],
+                    **told.get("counts", {}),
+                    **({"counted": told["counted"]} if "counted" in told else {}),
                 }
                 for one, copy in self._copies()
+                for told in [facts.get((f"pipeline {copy.pipeline}", "forget"), {})]
             ],
             purges=[{"place": place, **told["done"]} for place, told in purges],
             scan={"finds": facts[ALL, "scan"]["finds"], "checked": facts[ALL, "scan"]["checked"]},
