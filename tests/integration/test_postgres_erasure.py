@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 from audit.erasure.needles import Needle, Needles
 from audit.erasure.places import Erasable, Erasing, Scanned
 from cdf import ChangeFeed, Pipeline
-from cdf.errors import LeaseHeld, WindowOutOfOrder
+from cdf.errors import LeaseHeld, RowRejected, WindowOutOfOrder
 from connectors.postgres import purge
 from connectors.postgres.columns import Columns
-from connectors.postgres.modes import Modes
+from connectors.postgres.modes import Deletes, Modes
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.postgres_case import left_of, names, opened, people, sink_of, tells
@@ -189,6 +189,63 @@ def test_letters_of_the_person_go_and_later_ones_stay(spark: SparkSession, pg: P
     assert {int(json.loads(letter.key)["id"]) for letter in sink.dead_letters()} == {2, 4}
     assert sink.erase(replica.erasing([1, 2, 4], first, last))["dead letters"] == 2
     assert names(pg) == {3: "c"}
+
+
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+def test_a_row_whose_erasing_delete_was_refused_goes_with_its_letter(
+    spark: SparkSession, pg: Pg, delta_path: str, deletes: Deletes
+) -> None:
+    replica = Replica(spark, pg, delta_path, modes=Modes(deletes=deletes, rejects="dead_letter", reject_rows=True))
+    sink = replica.sink
+    replica.run(f"insert into {{t}} values (1, '{WHO}'), (2, '{WHO}'), (3, '{WHO}'), (4, 'other')")
+    pg.query(
+        "create function {schema}.keep() returns trigger language plpgsql as $$ begin raise exception 'kept'; end $$"
+    )
+    pg.query(
+        "create trigger keep before update or delete on target for each row when (old.id = 1) execute function keep()"
+    )
+    erased = replica.run("delete from {t} where id < 4")
+    replica.run("insert into {t} values (3, 'came back')")
+    erasing = replica.erasing([1, 2, 3], erased)
+    for body in "raise exception 'kept'", "return null":
+        pg.query(f"create or replace function keep() returns trigger language plpgsql as $$ begin {body}; end $$")
+        with pytest.raises(RowRejected) as refused:
+            sink.erase(erasing)
+        assert "nothing was changed" in (refused.value.hint or "")
+        assert WHO not in tells(refused.value)
+        assert rows(pg) == {1: WHO, 3: "came back", 4: "other"} | ({2: WHO} if deletes == "soft" else {})
+        assert [letter.change for letter in sink.dead_letters()] == ["delete"]
+    pg.query("drop trigger keep on target")
+    assert sink.erase(erasing) == {"rows": 2 if deletes == "soft" else 1, "dead letters": 1, "staging tables": 0}
+    assert (rows(pg), sink.dead_letters()) == ({3: "came back", 4: "other"}, [])
+
+    # Whether the row is from before the erasure, only whoever mends the letter finds out
+    pg.query("alter table target add check (name <> 'of late')")
+    replica.run("update {t} set name = 'of late' where id = 3")
+    with pytest.raises(RowRejected, match="1 row"):
+        sink.erase(erasing)
+    assert rows(pg) == {3: "came back", 4: "other"}
+    assert len(sink.dead_letters()) == 1
+
+
+def test_a_row_that_refused_to_be_emptied_is_emptied_under_its_letter(
+    spark: SparkSession, pg: Pg, delta_path: str
+) -> None:
+    pg.query("create table target (id bigint primary key, name text not null)")
+    replica = Replica(spark, pg, delta_path, modes=Modes(rejects="dead_letter", reject_rows=True))
+    sink = replica.sink
+    first = f"insert into {{t}} values (1, '{WHO}'), (2, '{WHO}'), (3, 'other')"
+    erased = replica.run(first, "update {t} set name = null where id < 3")
+    replica.run("update {t} set name = 'came back' where id = 2")
+    erasing = replica.erasing([1, 2], erased, on_erase="nullify")
+    with pytest.raises(RowRejected, match="'name'"):
+        sink.erase(erasing)
+    assert rows(pg) == {1: WHO, 2: "came back", 3: "other"}
+    assert [letter.row is None for letter in sink.dead_letters()] == [False]
+    pg.query("alter table target alter name drop not null")
+    assert sink.erase(erasing) == {"rows": 1, "dead letters": 1, "staging tables": 0}
+    assert rows(pg) == {1: None, 2: "came back", 3: "other"}
+    assert [letter.row is None for letter in sink.dead_letters()] == [True]
 
 
 def test_plain_vacuum_leaves_what_purge_removes(
