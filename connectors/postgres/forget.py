@@ -30,7 +30,7 @@ import psycopg
 from psycopg import sql
 
 from cdf.canonical import key_digest, plain_decimals
-from cdf.change import CHANGE_TYPE, DELETE
+from cdf.change import CHANGE_TYPE, COMMIT_VERSION, DELETE
 from cdf.errors import RowRejected, SinkUnavailable, WindowOutOfOrder
 from cdf.net import quoted
 from cdf.sink import Position
@@ -63,6 +63,8 @@ Connection = psycopg.Connection[Any]
 
 _DIGEST, _GONE = "digest", "gone"
 """Of a staged key: as its letter has it; whether the source has nothing of the person under it any more."""
+_MARK = COMMIT_VERSION
+"""``_GONE`` in a frame: no column of a source or target can have that name."""
 _REFUSED = (
     "nothing was changed: mend what refuses it (a trigger, a foreign key or another constraint of the target; "
     "`deltarelay deadletter list` shows what it has refused before), then erase again"
@@ -162,15 +164,15 @@ def _staged_keys(
     keys = reduce(
         lambda all_keys, more: all_keys.unionByName(more), _caught(session, columns, deletes, erasing, found), keys
     )
-    gone = _with_gone(keys, columns, erasing, found, version).distinct()
-    schema = gone.drop(_GONE).schema
+    keys = _with_gone(keys, columns, erasing, found, version).distinct()
+    schema = keys.drop(_MARK).schema
     name = session.own_name("stage")
     with session.errors("creating the table for keys"):
         kinds = [(f"c{number}", str(staging_type(field.dataType))) for number, field in enumerate(schema.fields)]
         session.main().execute(
             create_staging(session.own_table("stage"), [*kinds, (_DIGEST, "text"), (_GONE, "boolean")])
         )
-    table = _wired(gone, schema).toArrow()
+    table = _wired(keys, schema).toArrow()
     batches = table.combine_chunks().to_batches(staging.COPY_ROWS)
     if not batches:
         return schema
@@ -198,10 +200,9 @@ def _with_gone(
     personal = [name for name in _personal(columns, erasing, found) if name in there.columns]
     if erasing.on_erase == "nullify" and personal:
         there = there.where(reduce(operator.or_, (quoted(name).isNotNull() for name in personal)))
-    is_there = CHANGE_TYPE  # a name that no column of a source has
-    there = there.select(*map(quoted, erasing.key), F.lit(True).alias(is_there))
+    there = there.select(*map(quoted, erasing.key), F.lit(True).alias(_MARK))
     return keys.join(there, list(erasing.key), "left").select(
-        *(quoted(name).alias(columns.name(name)) for name in erasing.key), F.col(is_there).isNull().alias(_GONE)
+        *(quoted(name).alias(columns.name(name)) for name in erasing.key), F.col(_MARK).isNull().alias(_MARK)
     )
 
 
@@ -216,7 +217,7 @@ def _wired(keys: DataFrame, schema: StructType) -> DataFrame:
         return marked.select(
             *(F.when(storable, wire(f.name, f.dataType)).alias(f"c{n}") for n, f in enumerate(schema.fields)),
             key_digest(schema, names).alias(_DIGEST),
-            _GONE,
+            F.col(_MARK).alias(_GONE),
         )
 
 

@@ -570,4 +570,4 @@ class PostgresSink:
         return purge(self._session, erasing.needles)
 
     def scan(self, needles: Needles) -> Scanned:
-        return scan(self._session, self._modes.deletes, needles)
+        return scan(self._session, self._columns, self._modes.deletes, needles)

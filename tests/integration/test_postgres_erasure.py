@@ -248,6 +248,34 @@ def test_a_row_that_refused_to_be_emptied_is_emptied_under_its_letter(
     assert [letter.row is None for letter in sink.dead_letters()] == [True]
 
 
+def test_short_identifiers_are_found_under_the_names_of_the_target(
+    spark: SparkSession, pg: Pg, delta_path: str
+) -> None:
+    pg.query("create table target (title text check (title not like 'xanadu%'), nummer bigint primary key)")
+    renamed = Columns(rename={"name": "title", "id": "nummer"})
+    replica = Replica(spark, pg, delta_path, modes=Modes(rejects="dead_letter", reject_rows=True), columns=renamed)
+    sink, needles = replica.sink, Needles([Needle("r1", "4711", "id")])
+    replica.run("insert into {t} values (1, '4711'), (2, 'b')")
+    assert finds(sink.scan(needles)) == set()
+    replica.run("insert into {t} values (4711, 'xanadu')")
+    assert finds(sink.scan(needles)) == {("dead_letter", "dead letter")}
+    replica.run("update {t} set name = 'c' where id = 4711")
+    assert finds(sink.scan(needles)) == {("target", "current row")}
+    replica.run("delete from {t} where id = 4711")
+
+    loading, on_its_way = (f"deltarelay.{kind}_{sink._session._tag}_0" for kind in ("load", "stage"))
+    pg.query(f"create table {loading} as select 'x' as title, 4711 as nummer")
+    pg.query(f"create table {on_its_way} as select 4711 as c0, null as _reject_key")
+    scanned = sink.scan(needles)
+    assert {find.place for find in scanned.finds} == {loading}
+    assert [one.place for one in scanned.unseen if "on its way" in one.why] == [on_its_way]
+    pg.query(f"""update {on_its_way} set c0 = 4712, _reject_key = '{{"nummer":4711}}'""")
+    scanned = sink.scan(needles)
+    assert {find.place for find in scanned.finds} == {loading, on_its_way}
+    assert not [one for one in scanned.unseen if "on its way" in one.why]
+    pg.query(f"drop table {loading}, {on_its_way}")
+
+
 def test_plain_vacuum_leaves_what_purge_removes(
     spark: SparkSession, pg: Pg, delta_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
