@@ -44,6 +44,7 @@ from connectors.postgres.kept import kept_rows
 from connectors.postgres.schema import TargetName, column_types, create_staging
 from connectors.postgres.sql import Layout, Name, faithful_of, staged_value
 from connectors.postgres.types import staging_type, wire
+from connectors.postgres.written_anew import forget_written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -84,6 +85,7 @@ def forget(session: Session, columns: Columns, deletes: Deletes, erasing: Erasin
         _check_passed(session, position, erasing)
         with session.errors("looking at the target"):
             found = column_types(session.main(), session.target)
+            forget_written(session.main(), erasing.requests)
         if found and position.version is not None:
             keys = _staged_keys(session, columns, deletes, erasing, found, position.version)
             rows, letters = _unrefused(

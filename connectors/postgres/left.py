@@ -17,6 +17,7 @@ from connectors.postgres.columns import DELETED_AT
 from connectors.postgres.pages import pages_of, relations_of
 from connectors.postgres.schema import TargetName, column_types
 from connectors.postgres.staging import SCHEMA
+from connectors.postgres.written_anew import written_of
 
 if TYPE_CHECKING:
     from audit.erasure.needles import Needles
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from connectors.postgres.pages import Pages
     from connectors.postgres.session import Session
 
-__all__ = ["LETTERS", "STATISTICS", "scan", "found_in_pages", "found_in_statistics"]
+__all__ = ["LETTERS", "STATISTICS", "scan", "living", "found_in_pages", "found_in_statistics"]
 
 Connection = psycopg.Connection[Any]
 
@@ -84,6 +85,14 @@ def scan(session: Session, columns: Columns, deletes: Deletes, needles: Needles)
             stated = _scan_statistics(connection, made, target)
         _scan_pages(connection, made, target, live, stated)
     return made.result()
+
+
+def living(
+    connection: Connection, target: TargetName, columns: Columns, deletes: Deletes, needles: Needles
+) -> set[str]:
+    """The requests that the target or a dead letter still has something of."""
+    made, cells = _Scan(needles), Cells(needles, columns)
+    return _scan_rows(connection, made, target, deletes, cells) | _scan_letters(connection, made, target, cells)
 
 
 def _scan_rows(connection: Connection, made: _Scan, target: TargetName, deletes: Deletes, cells: Cells) -> set[str]:
@@ -212,5 +221,8 @@ def _scan_pages(connection: Connection, made: _Scan, target: TargetName, live: s
             made.unseen.append(Unseen(f"dead tuples of {table}", f"the server refuses its pages ({error.sqlstate})"))
             continue
         made.checked.append(Checked(f"pages of {table}", len(relations), sum(sizes)))
+        if made.needles.short_requests - written_of(connection, table):
+            why = "short or numeric identifiers are not looked for in pages, and it was not written anew since the erasure"
+            made.unseen.append(Unseen(f"dead tuples of {table}", why))
         if any(relation.toast and any(pages(relation)) for relation in relations) and table not in STATISTICS:
             made.unseen.append(Unseen(f"dead tuples of {table}", "PostgreSQL compresses its large values"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
 import logging
@@ -329,6 +330,48 @@ def test_plain_vacuum_leaves_what_purge_removes(
     assert ("target", "planner statistics") in finds(sink.scan(NEEDLES))  # ANALYZE keeps those of an empty table
     sink.purge(replica.erasing([], emptied), now=NOW)
     assert finds(sink.scan(NEEDLES)) == set()
+
+
+def test_pages_are_written_anew_for_a_number_that_nobody_would_find_there(
+    spark: SparkSession, pg: Pg, delta_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(purge, "LOCK_TIMEOUT", "500ms")
+    replica = Replica(spark, pg, delta_path)
+    sink, number = replica.sink, Needles([Needle("r1", "4711", "id")])
+    replica.run(f"insert into {{t}} select id, '{WHO}' from range(4700, 4800)")
+    erased = replica.run("delete from {t}", "insert into {t} values (1, 'other')")
+    erasing = dataclasses.replace(replica.erasing([4711], erased), needles=number)
+    sink.erase(erasing)
+
+    def anew() -> int:
+        return sink.purge(erasing, now=NOW).done["tables written anew"]
+
+    def is_unseen() -> bool:
+        why = [one.why for one in sink.scan(number).unseen if one.place == f"dead tuples of {pg.schema}.target"]
+        return any("short or numeric" in one for one in why)
+
+    pg.query("vacuum target")
+    assert ("target", "dead tuple") in finds(sink.scan(NEEDLES))
+    assert is_unseen()
+    with psycopg.connect(pg.dsn) as reader:
+        reader.execute(f"lock table {pg.schema}.target in access share mode")
+        assert sink.purge(erasing, now=NOW).waits_for is not None
+    assert is_unseen()
+    assert anew() > 0
+    assert finds(sink.scan(NEEDLES)) == set()
+    assert not sink.scan(number).unseen
+    assert anew() == 0
+
+    # As long as there is a row it may die yet
+    sink.erase(erasing)
+    pg.query("insert into target values (4711, 'by hand')")
+    assert is_unseen()
+    assert anew() > 0
+    assert is_unseen()
+    pg.query("delete from target where id = 4711")
+    assert anew() > 0
+    assert not sink.scan(number).unseen
+    assert anew() == 0
 
 
 def test_pages_that_the_role_may_not_read_are_unseen(pg: Pg) -> None:
