@@ -74,6 +74,11 @@ class Needles:
         """Names, in lower case, of columns in which a whole cell counts."""
         return frozenset(self._short)
 
+    @property
+    def short_requests(self) -> frozenset[str]:
+        """Those with a value that counts as a whole cell only: bytes that have no columns cannot tell of them."""
+        return frozenset(one for by_value in self._short.values() for those in by_value.values() for one in those)
+
     # ── anywhere in bytes and texts ──────────────────────────────────────────────────────────────────────────────
 
     def find(self, data: bytes) -> Iterator[Pair]:

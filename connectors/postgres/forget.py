@@ -3,21 +3,26 @@
 Two kinds of keys count: those that the source has erased, and those of rows that the target keeps though the source lost
 them earlier, and that are the person's by what they hold (``Erasing.catch``). Under these keys go
 
+    any deletes       the rows whose key the source does not have at the target's position: the source itself is asked.
+                      ``ignore`` keeps them, and so does a target that has refused the delete (``rejects: dead_letter``)
     deletes: soft     the rows that are marked as deleted. One that came back since has lost its mark, and stays
-    deletes: ignore   the rows whose key the source does not have at the target's position: the source itself is asked
-    deletes: hard     nothing: the feed has deleted them, and a row that is there has come back
-    dead letters      those not later than the erasure. A later one is of a key that came back
-    nullify           the same rows lose their personal values, and letters the row that they keep: a letter without which
-                      nobody knew that the target lacks a row stays
+    dead letters      those not later than the erasure, and of keys that the source does not have. Another one is of a key
+                      that came back
+    nullify           rows lose their personal values: the same, and those that have none in the source, where the target
+                      may have refused the update. Letters lose the row that they keep: a letter without which nobody knew
+                      that the target lacks a row stays
 
-Live rows are never touched, since the feed has made them right. It is all done under the target's lease, in one transaction.
+Other rows are live, and the feed has made them right. Only where one has a letter nobody can tell whether it is from before
+the erasure: then nothing is done until somebody has mended it. It is all done under the target's lease, in one transaction.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+import operator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +30,9 @@ import psycopg
 from psycopg import sql
 
 from cdf.canonical import key_digest, plain_decimals
-from cdf.change import CHANGE_TYPE, DELETE
-from cdf.errors import SinkUnavailable, WindowOutOfOrder
+from cdf.change import CHANGE_TYPE, COMMIT_VERSION, DELETE
+from cdf.errors import RowRejected, SinkUnavailable, WindowOutOfOrder
+from cdf.net import quoted
 from cdf.sink import Position
 from cdf.source import ChangeFeed
 from connectors.postgres import dead_letters, marking, staging
@@ -38,6 +44,7 @@ from connectors.postgres.kept import kept_rows
 from connectors.postgres.schema import TargetName, column_types, create_staging
 from connectors.postgres.sql import Layout, Name, faithful_of, staged_value
 from connectors.postgres.types import staging_type, wire
+from connectors.postgres.written_anew import forget_written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,7 +62,14 @@ log = logging.getLogger("deltarelay.postgres")
 
 Connection = psycopg.Connection[Any]
 
-_DIGEST = "digest"
+_DIGEST, _GONE = "digest", "gone"
+"""Of a staged key: as its letter has it; whether the source has nothing of the person under it any more."""
+_MARK = COMMIT_VERSION
+"""``_GONE`` in a frame: no column of a source or target can have that name."""
+_REFUSED = (
+    "nothing was changed: mend what refuses it (a trigger, a foreign key or another constraint of the target; "
+    "`deltarelay deadletter list` shows what it has refused before), then erase again"
+)
 
 
 def forget(session: Session, columns: Columns, deletes: Deletes, erasing: Erasing) -> Mapping[str, int]:
@@ -71,10 +85,12 @@ def forget(session: Session, columns: Columns, deletes: Deletes, erasing: Erasin
         _check_passed(session, position, erasing)
         with session.errors("looking at the target"):
             found = column_types(session.main(), session.target)
+            forget_written(session.main(), erasing.requests)
         if found and position.version is not None:
             keys = _staged_keys(session, columns, deletes, erasing, found, position.version)
-            with session.errors("erasing"):
-                rows, letters = _forgotten(session, columns, deletes, erasing, found, keys, position)
+            rows, letters = _unrefused(
+                session, lambda: _forgotten(session, columns, deletes, erasing, found, keys, position)
+            )
             counts |= {"rows": rows, "dead letters": letters}
     counts["staging tables"] = swept
     log.info("erased", extra={"target": str(session.target), "run": erasing.run, **_named(counts)})
@@ -150,15 +166,14 @@ def _staged_keys(
     keys = reduce(
         lambda all_keys, more: all_keys.unionByName(more), _caught(session, columns, deletes, erasing, found), keys
     )
-    if deletes == "ignore":
-        there = ChangeFeed(keys.sparkSession, erasing.table).snapshot(version)
-        keys = keys.join(there, list(erasing.key), "left_anti")
-    keys = keys.select(*(keys[f"`{name}`"].alias(columns.name(name)) for name in erasing.key)).distinct()
-    schema = keys.schema
+    keys = _with_gone(keys, columns, erasing, found, version).distinct()
+    schema = keys.drop(_MARK).schema
     name = session.own_name("stage")
     with session.errors("creating the table for keys"):
         kinds = [(f"c{number}", str(staging_type(field.dataType))) for number, field in enumerate(schema.fields)]
-        session.main().execute(create_staging(session.own_table("stage"), [*kinds, (_DIGEST, "text")]))
+        session.main().execute(
+            create_staging(session.own_table("stage"), [*kinds, (_DIGEST, "text"), (_GONE, "boolean")])
+        )
     table = _wired(keys, schema).toArrow()
     batches = table.combine_chunks().to_batches(staging.COPY_ROWS)
     if not batches:
@@ -177,6 +192,22 @@ def _staged_keys(
     return schema
 
 
+def _with_gone(
+    keys: DataFrame, columns: Columns, erasing: Erasing, found: Mapping[str, Found], version: int
+) -> DataFrame:
+    """The keys with the target's names, and whether the source has lost them, or all that is personal in their rows."""
+    from pyspark.sql import functions as F
+
+    there = ChangeFeed(keys.sparkSession, erasing.table).snapshot(version)
+    personal = [name for name in _personal(columns, erasing, found) if name in there.columns]
+    if erasing.on_erase == "nullify" and personal:
+        there = there.where(reduce(operator.or_, (quoted(name).isNotNull() for name in personal)))
+    there = there.select(*map(quoted, erasing.key), F.lit(True).alias(_MARK))
+    return keys.join(there, list(erasing.key), "left").select(
+        *(quoted(name).alias(columns.name(name)) for name in erasing.key), F.col(_MARK).isNull().alias(_MARK)
+    )
+
+
 def _wired(keys: DataFrame, schema: StructType) -> DataFrame:
     """What PostgreSQL cannot hold is in no row of the target: of such a key only the digest goes there, for its letter."""
     from pyspark.sql import functions as F
@@ -188,6 +219,7 @@ def _wired(keys: DataFrame, schema: StructType) -> DataFrame:
         return marked.select(
             *(F.when(storable, wire(f.name, f.dataType)).alias(f"c{n}") for n, f in enumerate(schema.fields)),
             key_digest(schema, names).alias(_DIGEST),
+            F.col(_MARK).alias(_GONE),
         )
 
 
@@ -236,13 +268,23 @@ def _has(connection: Connection, target: TargetName, which: sql.Composable) -> b
 
 
 def _may_go(deletes: Deletes, found: Mapping[str, Found]) -> sql.Composable | None:
-    """The rows (``t``) among which those are that the source has lost; None: there is none."""
+    """The rows (``t``) that the target keeps on purpose, the source's lost ones among them; None: it keeps none."""
     if deletes == "soft" and DELETED_AT in found:
         return sql.SQL("t.{} is not null").format(sql.Identifier(DELETED_AT))
     return sql.SQL("true") if deletes == "ignore" else None
 
 
 # ── the transaction ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _unrefused(session: Session, work: Callable[[], tuple[int, int]]) -> tuple[int, int]:
+    """Rejected rows have to do with the feed in the usual words: here it is the erasing that the target refuses."""
+    try:
+        with session.errors("erasing"):
+            return work()
+    except RowRejected as error:
+        refused = RowRejected(error.message, hint=_REFUSED, condition=error.condition)
+    return raise_alone(refused)
 
 
 def _forgotten(
@@ -256,7 +298,6 @@ def _forgotten(
 ) -> tuple[int, int]:
     """→ rows, dead letters"""
     connection, lease = session.main(), session.held()
-    may_go = _may_go(deletes, found)
     staged = session.own_table("stage")
     names = {"target": str(session.target), "last": max(erasing.versions, default=position.version)}
     rows = letters = 0
@@ -264,48 +305,92 @@ def _forgotten(
         connection.execute("set local row_security = off")  # better an error than rows that a policy hides from us
         positions.lock_position(connection, lease, expected=position.version, first=None)
         connection.execute(sql.SQL("analyze {}").format(staged))
-        if may_go is not None:
-            matches = sql.SQL("{} and {}").format(_matches(session.target, keys, found), may_go)
-            statement = _rows_statement(session.target, columns, erasing, found, staged, matches)
-            rows = 0 if statement is None else connection.execute(statement, names).rowcount
-        if dead_letters.digests_of(connection, str(session.target)):
-            of_letters = _NULLIFY_LETTERS if erasing.on_erase == "nullify" else _DELETE_LETTERS
+        has_letters = bool(dead_letters.digests_of(connection, str(session.target)))
+        emptied = _personal(columns, erasing, found) if erasing.on_erase == "nullify" else None
+        if emptied != []:
+            told = _Rows(
+                session.target, staged, _matches(session.target, keys, found), [*map(columns.name, emptied or ())]
+            )
+            rows = _removed(
+                connection, told, _may_go(deletes, found) if deletes == "soft" else None, has_letters, names
+            )
+        if has_letters:
+            of_letters = _DELETE_LETTERS if emptied is None else _NULLIFY_LETTERS
             letters = connection.execute(of_letters.format(staged), names).rowcount
     return rows, letters
 
 
-_OLD_LETTERS = "d.target = %(target)s and d.key_digest = s.digest and coalesce(d.version, 0) <= %(last)s"
+_OLD_LETTERS = "d.target = %(target)s and d.key_digest = s.digest and (s.gone or coalesce(d.version, 0) <= %(last)s)"
 _DELETE_LETTERS = sql.SQL("delete from deltarelay.dead_letter d using {} s where " + _OLD_LETTERS)
 _NULLIFY_LETTERS = sql.SQL(
     "update deltarelay.dead_letter d set row = null from {} s where d.row is not null and " + _OLD_LETTERS
 )
+_HAS_LETTER = sql.SQL(
+    "exists (select from deltarelay.dead_letter d where d.target = %(target)s and d.key_digest = s.digest)"
+)
 
 
-def _rows_statement(
-    target: TargetName,
-    columns: Columns,
-    erasing: Erasing,
-    found: Mapping[str, Found],
-    staged: sql.Identifier,
-    matches: sql.Composable,
-) -> sql.Composed | None:
-    into = Name(target.schema, target.table)
-    if erasing.on_erase == "delete":
-        return sql.SQL("delete from {} t using {} s where {}").format(into, staged, matches)
-    personal = [
-        Name(columns.name(name))
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The target's rows (``t``) under staged keys (``s``), with anything left to remove."""
+
+    target: TargetName
+    staged: sql.Identifier
+    matches: sql.Composable
+    emptied: Sequence[str]
+    """The target's columns that lose their values; none where rows go as a whole."""
+
+    def removal(self, where: sql.Composable) -> sql.Composed:
+        into = Name(self.target.schema, self.target.table)
+        if not self.emptied:
+            return sql.SQL("delete from {} t using {} s where {}").format(into, self.staged, self._filled(where))
+        empty = sql.SQL(", ").join(sql.SQL("{} = null").format(Name(name)) for name in self.emptied)
+        return sql.SQL("update {} t set {} from {} s where {}").format(into, empty, self.staged, self._filled(where))
+
+    def count(self, where: sql.Composable) -> sql.Composed:
+        into = Name(self.target.schema, self.target.table)
+        return sql.SQL("select count(*) from {} t, {} s where {}").format(into, self.staged, self._filled(where))
+
+    def _filled(self, where: sql.Composable) -> sql.Composed:
+        found = sql.SQL("{} and {}").format(self.matches, where)
+        if not self.emptied:
+            return found
+        values = sql.SQL(", ").join(sql.SQL("t.{}").format(Name(name)) for name in self.emptied)
+        return sql.SQL("{} and num_nonnulls({}) > 0").format(found, values)
+
+
+def _personal(columns: Columns, erasing: Erasing, found: Mapping[str, Found]) -> list[str]:
+    """Those that the target has, by the source's names."""
+    return [
+        name
         for name in erasing.personal
         if name not in erasing.key and columns.takes(name) and columns.name(name) in found
     ]
-    if not personal:
-        return None
-    return sql.SQL("update {} t set {} from {} s where {} and num_nonnulls({}) > 0").format(
-        into,
-        sql.SQL(", ").join(sql.SQL("{} = null").format(name) for name in personal),
-        staged,
-        matches,
-        sql.SQL(", ").join(sql.SQL("t.{}").format(name) for name in personal),
-    )
+
+
+def _removed(
+    connection: Connection, told: _Rows, marked: sql.Composable | None, has_letters: bool, names: Mapping[str, Any]
+) -> int:
+    """→ rows. ``marked``: those that go though the source may have the key again."""
+    gone: sql.Composable = sql.SQL("s.{}").format(sql.Identifier(_GONE))
+    if marked is not None:
+        gone = sql.SQL("({} or {})").format(gone, marked)
+    unsure = sql.SQL("not {} and {}").format(gone, _HAS_LETTER)
+    if has_letters and (count := _number(connection, told.count(unsure), names)):
+        raise RowRejected(
+            f"{count} rows of {told.target} whose keys were erased and came back are dead letters: what the target holds "
+            "under them may be from before the erasure"
+        )
+    rows = connection.execute(told.removal(gone), names).rowcount
+    if count := _number(connection, told.count(gone), names):
+        raise RowRejected(f"{told.target} keeps {count} rows that are to be erased: a trigger or rule of its own")
+    return rows
+
+
+def _number(connection: Connection, statement: sql.Composed, names: Mapping[str, Any]) -> int:
+    row = connection.execute(statement, names).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def _matches(target: TargetName, keys: StructType, found: Mapping[str, Found]) -> sql.Composed:

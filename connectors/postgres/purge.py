@@ -1,8 +1,9 @@
 """What PostgreSQL's storage still has of erased rows, removed for good.
 
 Plain VACUUM makes room and leaves the bytes on their pages, and old statistics are rows of a catalog that die like others.
-So a table is written anew (VACUUM FULL) where its pages still hold somebody, or where nobody can look at them; it needs the
-table for itself, and gives up soon when others are using it. VACUUM takes no rows away that an older transaction still sees:
+So a table is written anew (VACUUM FULL) where its pages still hold somebody, or where nobody can look at them; once also for
+each request with a short or numeric identifier, which nobody would find there. It needs the table for itself, and gives up
+soon when others are using it. VACUUM takes no rows away that an older transaction still sees:
 it is waited for, and not for long either.
 """
 
@@ -18,12 +19,15 @@ import psycopg
 from psycopg import sql
 
 from audit.erasure.places import Purged
-from connectors.postgres.left import LETTERS, STATISTICS, found_in_pages
+from connectors.postgres.left import LETTERS, STATISTICS, found_in_pages, living
 from connectors.postgres.pages import pages_of, relations_of
 from connectors.postgres.schema import column_types
+from connectors.postgres.written_anew import note_written, written_of
 
 if TYPE_CHECKING:
     from audit.erasure.needles import Needles
+    from connectors.postgres.columns import Columns
+    from connectors.postgres.modes import Deletes
     from connectors.postgres.schema import TargetName
     from connectors.postgres.session import Session
 
@@ -44,10 +48,11 @@ OUT_OF_REACH = (
 )
 
 
-def purge(session: Session, needles: Needles) -> Purged:
+def purge(session: Session, columns: Columns, deletes: Deletes, needles: Needles) -> Purged:
     """Takes no lease: beside a runner VACUUM does no harm."""
     waits: list[str] = []
     out: list[str] = []
+    written: list[TargetName] = []
     vacuumed = anew = 0
     with session.errors("purging the target"), session.connect() as connection:
         tables = [table for table in (session.target, LETTERS) if column_types(connection, table)]
@@ -59,13 +64,19 @@ def purge(session: Session, needles: Needles) -> Purged:
             vacuumed += 1
             if _holds(connection, table, needles) and _anew(connection, table, waits):
                 anew += 1
+                written.append(table)
             _refresh_statistics(connection, table)
         for table in STATISTICS:
             if _holds(connection, table, needles):
-                if _superuser(connection):
-                    anew += _anew(connection, table, waits)
-                else:
+                if not _superuser(connection):
                     out.append(f"dead rows of {table} (old statistics): a superuser has to VACUUM FULL it")
+                elif _anew(connection, table, waits):
+                    anew += 1
+                    written.append(table)
+        if written and needles.short_requests:
+            gone = needles.short_requests - living(connection, session.target, columns, deletes, needles)
+            for table in written:
+                note_written(connection, table, gone)
     waits_for = "; ".join(dict.fromkeys(waits)) or None
     log.info("purged", extra={"target": str(session.target), "tables_anew": anew, "waits_for": waits_for})
     return Purged(
@@ -140,7 +151,10 @@ def _anew(connection: Connection, table: TargetName, waits: list[str]) -> bool:
 
 
 def _holds(connection: Connection, table: TargetName, needles: Needles) -> bool:
-    """Whether its pages still hold somebody, as far as anyone can tell: large values are compressed there."""
+    """Whether its pages still hold somebody, as far as anyone can tell: large values are compressed there, and short
+    identifiers could be anything."""
+    if needles.short_requests - written_of(connection, table):
+        return True
     pages = pages_of(connection)
     if isinstance(pages, str) or any(True for _ in found_in_pages(connection, pages, table, needles)):
         return True

@@ -573,7 +573,7 @@ class PostgresSink:
         return forget(self._session, self._columns, self._modes.deletes, erasing)
 
     def purge(self, erasing: Erasing, *, now: dt.datetime) -> Purged:  # noqa: ARG002 - nothing here waits for a date
-        return purge(self._session, erasing.needles)
+        return purge(self._session, self._columns, self._modes.deletes, erasing.needles)
 
     def scan(self, needles: Needles) -> Scanned:
-        return scan(self._session, self._modes.deletes, needles)
+        return scan(self._session, self._columns, self._modes.deletes, needles)

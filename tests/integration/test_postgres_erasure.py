@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
 import logging
@@ -16,10 +17,10 @@ from pyspark.sql import functions as F
 from audit.erasure.needles import Needle, Needles
 from audit.erasure.places import Erasable, Erasing, Scanned
 from cdf import ChangeFeed, Pipeline
-from cdf.errors import LeaseHeld, WindowOutOfOrder
+from cdf.errors import LeaseHeld, RowRejected, WindowOutOfOrder
 from connectors.postgres import purge
 from connectors.postgres.columns import Columns
-from connectors.postgres.modes import Modes
+from connectors.postgres.modes import Deletes, Modes
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.postgres_case import left_of, names, opened, people, sink_of, tells
@@ -191,6 +192,91 @@ def test_letters_of_the_person_go_and_later_ones_stay(spark: SparkSession, pg: P
     assert names(pg) == {3: "c"}
 
 
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+def test_a_row_whose_erasing_delete_was_refused_goes_with_its_letter(
+    spark: SparkSession, pg: Pg, delta_path: str, deletes: Deletes
+) -> None:
+    replica = Replica(spark, pg, delta_path, modes=Modes(deletes=deletes, rejects="dead_letter", reject_rows=True))
+    sink = replica.sink
+    replica.run(f"insert into {{t}} values (1, '{WHO}'), (2, '{WHO}'), (3, '{WHO}'), (4, 'other')")
+    pg.query(
+        "create function {schema}.keep() returns trigger language plpgsql as $$ begin raise exception 'kept'; end $$"
+    )
+    pg.query(
+        "create trigger keep before update or delete on target for each row when (old.id = 1) execute function keep()"
+    )
+    erased = replica.run("delete from {t} where id < 4")
+    replica.run("insert into {t} values (3, 'came back')")
+    erasing = replica.erasing([1, 2, 3], erased)
+    for body in "raise exception 'kept'", "return null":
+        pg.query(f"create or replace function keep() returns trigger language plpgsql as $$ begin {body}; end $$")
+        with pytest.raises(RowRejected) as refused:
+            sink.erase(erasing)
+        assert "nothing was changed" in (refused.value.hint or "")
+        assert WHO not in tells(refused.value)
+        assert rows(pg) == {1: WHO, 3: "came back", 4: "other"} | ({2: WHO} if deletes == "soft" else {})
+        assert [letter.change for letter in sink.dead_letters()] == ["delete"]
+    pg.query("drop trigger keep on target")
+    assert sink.erase(erasing) == {"rows": 2 if deletes == "soft" else 1, "dead letters": 1, "staging tables": 0}
+    assert (rows(pg), sink.dead_letters()) == ({3: "came back", 4: "other"}, [])
+
+    # Whether the row is from before the erasure, only whoever mends the letter finds out
+    pg.query("alter table target add check (name <> 'of late')")
+    replica.run("update {t} set name = 'of late' where id = 3")
+    with pytest.raises(RowRejected, match="1 row"):
+        sink.erase(erasing)
+    assert rows(pg) == {3: "came back", 4: "other"}
+    assert len(sink.dead_letters()) == 1
+
+
+def test_a_row_that_refused_to_be_emptied_is_emptied_under_its_letter(
+    spark: SparkSession, pg: Pg, delta_path: str
+) -> None:
+    pg.query("create table target (id bigint primary key, name text not null)")
+    replica = Replica(spark, pg, delta_path, modes=Modes(rejects="dead_letter", reject_rows=True))
+    sink = replica.sink
+    first = f"insert into {{t}} values (1, '{WHO}'), (2, '{WHO}'), (3, 'other')"
+    erased = replica.run(first, "update {t} set name = null where id < 3")
+    replica.run("update {t} set name = 'came back' where id = 2")
+    erasing = replica.erasing([1, 2], erased, on_erase="nullify")
+    with pytest.raises(RowRejected, match="'name'"):
+        sink.erase(erasing)
+    assert rows(pg) == {1: WHO, 2: "came back", 3: "other"}
+    assert [letter.row is None for letter in sink.dead_letters()] == [False]
+    pg.query("alter table target alter name drop not null")
+    assert sink.erase(erasing) == {"rows": 1, "dead letters": 1, "staging tables": 0}
+    assert rows(pg) == {1: None, 2: "came back", 3: "other"}
+    assert [letter.row is None for letter in sink.dead_letters()] == [True]
+
+
+def test_short_identifiers_are_found_under_the_names_of_the_target(
+    spark: SparkSession, pg: Pg, delta_path: str
+) -> None:
+    pg.query("create table target (title text check (title not like 'xanadu%'), nummer bigint primary key)")
+    renamed = Columns(rename={"name": "title", "id": "nummer"})
+    replica = Replica(spark, pg, delta_path, modes=Modes(rejects="dead_letter", reject_rows=True), columns=renamed)
+    sink, needles = replica.sink, Needles([Needle("r1", "4711", "id")])
+    replica.run("insert into {t} values (1, '4711'), (2, 'b')")
+    assert finds(sink.scan(needles)) == set()
+    replica.run("insert into {t} values (4711, 'xanadu')")
+    assert finds(sink.scan(needles)) == {("dead_letter", "dead letter")}
+    replica.run("update {t} set name = 'c' where id = 4711")
+    assert finds(sink.scan(needles)) == {("target", "current row")}
+    replica.run("delete from {t} where id = 4711")
+
+    loading, on_its_way = (f"deltarelay.{kind}_{sink._session._tag}_0" for kind in ("load", "stage"))
+    pg.query(f"create table {loading} as select 'x' as title, 4711 as nummer")
+    pg.query(f"create table {on_its_way} as select 4711 as c0, null as _reject_key")
+    scanned = sink.scan(needles)
+    assert {find.place for find in scanned.finds} == {loading}
+    assert [one.place for one in scanned.unseen if "on its way" in one.why] == [on_its_way]
+    pg.query(f"""update {on_its_way} set c0 = 4712, _reject_key = '{{"nummer":4711}}'""")
+    scanned = sink.scan(needles)
+    assert {find.place for find in scanned.finds} == {loading, on_its_way}
+    assert not [one for one in scanned.unseen if "on its way" in one.why]
+    pg.query(f"drop table {loading}, {on_its_way}")
+
+
 def test_plain_vacuum_leaves_what_purge_removes(
     spark: SparkSession, pg: Pg, delta_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +330,48 @@ def test_plain_vacuum_leaves_what_purge_removes(
     assert ("target", "planner statistics") in finds(sink.scan(NEEDLES))  # ANALYZE keeps those of an empty table
     sink.purge(replica.erasing([], emptied), now=NOW)
     assert finds(sink.scan(NEEDLES)) == set()
+
+
+def test_pages_are_written_anew_for_a_number_that_nobody_would_find_there(
+    spark: SparkSession, pg: Pg, delta_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(purge, "LOCK_TIMEOUT", "500ms")
+    replica = Replica(spark, pg, delta_path)
+    sink, number = replica.sink, Needles([Needle("r1", "4711", "id")])
+    replica.run(f"insert into {{t}} select id, '{WHO}' from range(4700, 4800)")
+    erased = replica.run("delete from {t}", "insert into {t} values (1, 'other')")
+    erasing = dataclasses.replace(replica.erasing([4711], erased), needles=number)
+    sink.erase(erasing)
+
+    def anew() -> int:
+        return sink.purge(erasing, now=NOW).done["tables written anew"]
+
+    def is_unseen() -> bool:
+        why = [one.why for one in sink.scan(number).unseen if one.place == f"dead tuples of {pg.schema}.target"]
+        return any("short or numeric" in one for one in why)
+
+    pg.query("vacuum target")
+    assert ("target", "dead tuple") in finds(sink.scan(NEEDLES))
+    assert is_unseen()
+    with psycopg.connect(pg.dsn) as reader:
+        reader.execute(f"lock table {pg.schema}.target in access share mode")
+        assert sink.purge(erasing, now=NOW).waits_for is not None
+    assert is_unseen()
+    assert anew() > 0
+    assert finds(sink.scan(NEEDLES)) == set()
+    assert not sink.scan(number).unseen
+    assert anew() == 0
+
+    # As long as there is a row it may die yet
+    sink.erase(erasing)
+    pg.query("insert into target values (4711, 'by hand')")
+    assert is_unseen()
+    assert anew() > 0
+    assert is_unseen()
+    pg.query("delete from target where id = 4711")
+    assert anew() > 0
+    assert not sink.scan(number).unseen
+    assert anew() == 0
 
 
 def test_pages_that_the_role_may_not_read_are_unseen(pg: Pg) -> None:
