@@ -55,6 +55,10 @@ class Cells:
             [(at, names, kind) for at, (name, kind) in enumerate(found.items()) if _NUMBERED.match(name)]
         )
 
+    def of_value(self, column: str, value: str) -> set[tuple[str, str]]:
+        """``column``: the target's name."""
+        return self._in(self._source(column), value)
+
     def _short(self, asked: Iterable[tuple[int, list[str], Found]]) -> Short:
         nested = ("json", "jsonb")
         asked = [

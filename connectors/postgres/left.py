@@ -82,7 +82,7 @@ def scan(session: Session, columns: Columns, deletes: Deletes, needles: Needles)
             live |= _scan_letters(connection, made, target, cells)
             for name in session.staging_tables(connection):
                 _scan_staging(connection, made, TargetName(SCHEMA, name), cells)
-            stated = _scan_statistics(connection, made, target)
+            stated = _scan_statistics(connection, made, target, cells)
         _scan_pages(connection, made, target, live, stated)
     return made.result()
 
@@ -177,11 +177,22 @@ def found_in_statistics(
             yield table, request, spelling
 
 
-def _scan_statistics(connection: Connection, made: _Scan, target: TargetName) -> set[str]:
+_VALUES = """
+select distinct format('%%I.%%I', schemaname, tablename), attname, value
+  from pg_stats, unnest(most_common_vals::text::text[] || histogram_bounds::text::text[]
+                        || most_common_elems::text::text[]) value
+ where format('%%I.%%I', schemaname, tablename) = any(%(tables)s) and value is not null
+"""
+
+
+def _scan_statistics(connection: Connection, made: _Scan, target: TargetName, cells: Cells) -> set[str]:
     """→ requests whose values are in the statistics of any table: in their pages they tell nothing."""
     mine = [one.name for name in (target, LETTERS) for one in relations_of(connection, name.schema, name.table)]
     for table, request, spelling in found_in_statistics(connection, made.needles, mine):
         made.found[request, table, "planner statistics", spelling] += 1
+    for table, column, value in connection.execute(_VALUES, {"tables": mine}) if made.needles.short_columns else ():
+        for request, spelling in cells.of_value(column, value):
+            made.found[request, table, "planner statistics", spelling] += 1
     made.checked.append(Checked(f"planner statistics of {target}", len(mine)))
     return {request for _, request, _ in found_in_statistics(connection, made.needles, None)}
 
