@@ -127,6 +127,11 @@ def _read(cluster: Cluster, topic: str, partition: int, end: int) -> Iterator[pa
 
 
 def _record(message: Message) -> tuple[bytes | None, bytes | None, int, int | None]:
+    return message.key(), message.value(), int(message.offset() or 0), commit_version(message)
+
+
+def commit_version(message: Message) -> int | None:
+    """Of the source; None for a record that is not ours."""
     headers: Any = message.headers() or ()
     version = dict(headers).get("deltarelay.commit_version")
-    return message.key(), message.value(), int(message.offset() or 0), None if version is None else int(version)
+    return None if version is None else int(version)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from audit.erasure.finds import Gathered
@@ -13,13 +14,14 @@ from audit.erasure.places import Checked, Scanned
 from connectors.kafka import topics
 from connectors.kafka.client import ANSWER_SECONDS, Cluster, bounds, faults
 from connectors.kafka.errors import KafkaFault
+from connectors.kafka.image import commit_version
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from audit.erasure.needles import Needles
 
-__all__ = ["NEVER", "goes_after", "scan_topics"]
+__all__ = ["NEVER", "days_of_going", "goes_after", "scan_topics"]
 
 NEVER = dt.timedelta.max
 _WEEK = 7 * 24 * 3600 * 1000
@@ -57,28 +59,69 @@ def _tombstone_goes_after(topic: topics.Topic) -> dt.timedelta:
 def scan_topics(cluster: Cluster, names: tuple[str, ...], needles: Needles) -> Scanned:
     """Up to the ends as they are now. Raises KafkaFault."""
     found = Gathered()
-    checked = []
-    for topic in topics.described(cluster, *names).values():
-        count = size = 0
-        record, tombstone = goes_after(topic), _tombstone_goes_after(topic)
+    counts: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    described = topics.described(cluster, *names)
+    for topic, partition, message in _walk(cluster, described):
+        parts = _parts(message)
+        counts[topic.name] += 1
+        sizes[topic.name] += sum(map(len, parts))
+        if hits := _hits(needles, message, parts):
+            found.add(
+                f"{topic.name}/{partition}",
+                "tombstone key" if message.value() is None else "record",
+                Counter(hits),
+                clears_on=_day(topic, message),
+            )
+    checked = (Checked(f"records of {name}", counts[name], sizes[name]) for name in described)
+    return Scanned(found.finds(), tuple(checked))
+
+
+def days_of_going(
+    cluster: Cluster, names: tuple[str, ...], needles: Needles, versions: Collection[int]
+) -> set[dt.date | None]:
+    """Of the records that hold somebody, and of those that say what a row was before ``versions`` erased it: one without any
+    identifier is the person's as well. None: no setting puts a date to it. Raises KafkaFault.
+
+    The topic itself tells which keys were erased, also when the source has forgotten them: by its records of these versions.
+    Where brokers have removed one, they have removed what stood before it.
+    """
+    described = topics.described(cluster, *names)
+    erased: dict[bytes, int] = {}
+    for _, _, message in _walk(cluster, described) if versions else ():
+        if (version := commit_version(message)) in versions and version is not None:
+            erased[_digest(message)] = version
+    days = set()
+    for topic, _, message in _walk(cluster, described):
+        version = commit_version(message)
+        former = message.value() is not None and version is not None and version < erased.get(_digest(message), 0)
+        if former or _hits(needles, message, _parts(message)):
+            days.add(_day(topic, message))
+    return days
+
+
+def _walk(cluster: Cluster, described: Mapping[str, topics.Topic]) -> Iterator[tuple[topics.Topic, int, Message]]:
+    for topic in described.values():
         for partition in range(topic.partitions):
             for message in _records(cluster, topic.name, partition):
-                parts = [message.key(), message.value()]
-                headers: Any = message.headers() or ()
-                parts += [value if isinstance(value, bytes) else str(value or "").encode() for _, value in headers]
-                count, size = count + 1, size + sum(len(part) for part in parts if part)
-                hits = set(needles.find(b"\n".join(part for part in parts if part)))
-                hits |= _cells(needles, message)
-                if hits:
-                    deleted = message.value() is None
-                    found.add(
-                        f"{topic.name}/{partition}",
-                        "tombstone key" if deleted else "record",
-                        Counter(hits),
-                        clears_on=_day(message, tombstone if deleted else record),
-                    )
-        checked.append(Checked(f"records of {topic.name}", count, size))
-    return Scanned(found.finds(), tuple(checked))
+                yield topic, partition, message
+
+
+def _digest(message: Message) -> bytes:
+    """Of the key: short, for all keys of a run are held at once."""
+    key = message.key()
+    return hashlib.blake2b(key if isinstance(key, bytes) else b"", digest_size=16).digest()
+
+
+def _parts(message: Message) -> list[bytes]:
+    parts = [message.key(), message.value()]
+    headers: Any = message.headers() or ()
+    parts += [value if isinstance(value, bytes) else str(value or "").encode() for _, value in headers]
+    return [part for part in parts if part]
+
+
+def _hits(needles: Needles, message: Message, parts: list[bytes]) -> set[tuple[str, str]]:
+    return set(needles.find(b"\n".join(parts))) | _cells(needles, message)
 
 
 def _cells(needles: Needles, message: Message) -> set[tuple[str, str]]:
@@ -100,7 +143,8 @@ def _fields(needles: Needles, value: Mapping[str, Any]) -> set[tuple[str, str]]:
     return hits
 
 
-def _day(message: Message, after: dt.timedelta) -> dt.date | None:
+def _day(topic: topics.Topic, message: Message) -> dt.date | None:
+    after = _tombstone_goes_after(topic) if message.value() is None else goes_after(topic)
     _, milliseconds = message.timestamp()
     if after == NEVER or not milliseconds or milliseconds < 0:
         return None

@@ -50,7 +50,7 @@ from connectors.kafka.lanes import (
     events_of,
     write_lane,
 )
-from connectors.kafka.left import scan_topics
+from connectors.kafka.left import days_of_going, scan_topics
 from connectors.kafka.position import Begun, LaneDone, Ledger, Runner, State, fenced
 
 if TYPE_CHECKING:
@@ -483,18 +483,17 @@ class KafkaSink:
     def purge(self, erasing: Erasing, *, now: dt.datetime) -> Purged:
         """Brokers compact and drop records by themselves, by the topic's settings; here it is seen that they did."""
         with self._errors("reading the topic"):
-            found = scan_topics(self._cluster, self._written_to_by_now(), erasing.needles).finds
-        dates = [one.clears_on for one in found]
-        if not found:
+            days = days_of_going(self._cluster, self._written_to_by_now(), erasing.needles, erasing.versions)
+        if not days:
             return Purged()
-        if None in dates:
+        if None in days:
             return Purged(
                 out_of_reach=(
                     f"records of {self.topic}: its settings put no date to their compaction; set max.compaction.lag.ms "
                     "and segment.ms, or retention.ms",
                 )
             )
-        last = max(date for date in dates if date is not None)
+        last = max(day for day in days if day is not None)
         until = max(dt.datetime.combine(last, dt.time(), dt.UTC), now + dt.timedelta(hours=1))
         return Purged(waits_until=until, waits_for="the brokers' compaction or retention")
 

@@ -9,6 +9,7 @@ it is waited for, and not for long either.
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import time
 from collections.abc import Iterator
@@ -39,6 +40,7 @@ Connection = psycopg.Connection[Any]
 
 LOCK_TIMEOUT = "5s"
 PATIENCE_SECONDS = 5.0
+_TRY_AGAIN = dt.timedelta(hours=1)
 _TRANSACTION = "the end of a transaction that is older than the erasure (pg_stat_activity shows it)"
 OUT_OF_REACH = (
     "write-ahead log and its archive: until they are recycled",
@@ -48,8 +50,8 @@ OUT_OF_REACH = (
 )
 
 
-def purge(session: Session, columns: Columns, deletes: Deletes, needles: Needles) -> Purged:
-    """Takes no lease: beside a runner VACUUM does no harm."""
+def purge(session: Session, columns: Columns, deletes: Deletes, needles: Needles, *, now: dt.datetime) -> Purged:
+    """Takes no lease: beside a runner VACUUM does no harm. What others hold up is for the next call."""
     waits: list[str] = []
     out: list[str] = []
     written: list[TargetName] = []
@@ -73,7 +75,7 @@ def purge(session: Session, columns: Columns, deletes: Deletes, needles: Needles
                 elif _anew(connection, table, waits):
                     anew += 1
                     written.append(table)
-        if written and needles.short_requests:
+        if written and needles.short_requests and _TRANSACTION not in waits:  # VACUUM FULL takes along what that sees
             gone = needles.short_requests - living(connection, session.target, columns, deletes, needles)
             for table in written:
                 note_written(connection, table, gone)
@@ -81,6 +83,7 @@ def purge(session: Session, columns: Columns, deletes: Deletes, needles: Needles
     log.info("purged", extra={"target": str(session.target), "tables_anew": anew, "waits_for": waits_for})
     return Purged(
         done={"tables vacuumed": vacuumed, "tables written anew": anew},
+        waits_until=now + _TRY_AGAIN if waits else None,
         waits_for=waits_for,
         out_of_reach=(*out, *OUT_OF_REACH),
     )

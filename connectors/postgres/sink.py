@@ -572,8 +572,8 @@ class PostgresSink:
         self.close()
         return forget(self._session, self._columns, self._modes.deletes, erasing)
 
-    def purge(self, erasing: Erasing, *, now: dt.datetime) -> Purged:  # noqa: ARG002 - nothing here waits for a date
-        return purge(self._session, self._columns, self._modes.deletes, erasing.needles)
+    def purge(self, erasing: Erasing, *, now: dt.datetime) -> Purged:
+        return purge(self._session, self._columns, self._modes.deletes, erasing.needles, now=now)
 
     def scan(self, needles: Needles) -> Scanned:
         return scan(self._session, self._columns, self._modes.deletes, needles)

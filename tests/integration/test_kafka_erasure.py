@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from audit.erasure.needles import Needle, Needles
 from audit.erasure.places import Erasing
 from cdf import Pipeline
 from cdf.errors import WindowOutOfOrder
+from connectors.kafka.envelope import EventFormat
 from tests.fixtures.fix_kafka import Kafka
 from tests.integration.delta_table import Table, setting
 from tests.integration.erasures import Knows
@@ -99,6 +101,32 @@ def test_a_topic_that_never_forgets(spark: SparkSession, kafka: Kafka, delta_pat
     came = topic.sink().purge(erasing(table, version), now=dt.datetime.now(dt.UTC))
     assert came.waits_until is None
     assert "max.compaction.lag.ms" in came.out_of_reach[0]
+
+
+@pytest.mark.parametrize("envelope", ["debezium", "row"])
+def test_records_without_any_identifier(spark: SparkSession, kafka: Kafka, delta_path: str, envelope: Any) -> None:
+    """An order shows nobody: its records are known by their keys. What a key is used for later is somebody else's."""
+    table = person(spark, delta_path)
+    config = {"cleanup.policy": "compact", "max.compaction.lag.ms": DAY, "segment.ms": DAY}
+    topic = Topic(kafka, table, config=config, format=EventFormat(envelope=envelope))
+    guarded(topic).run()
+    erased = erase(table, 3)
+    guarded(topic).run()
+    table.sql("insert into {t} values (3, 'again')", "insert into {t} values (9, 'other')")
+    guarded(topic).run()
+    nobody = Needles([Needle("R-1", "nobody@nowhere.example", "v")])
+    now = dt.datetime.now(dt.UTC)
+
+    def purged(version: int) -> dt.datetime | None:
+        return topic.sink().purge(replace(erasing(table, version), needles=nobody), now=now).waits_until
+
+    assert topic.sink().scan(nobody).finds == ()
+    until = purged(erased)
+    assert until is not None
+    assert until > now + dt.timedelta(days=1)
+    # The control: had the last commit erased, nothing would be older than its records
+    assert purged(erased + 2) is None
+    assert purged(2) is None  # and what came after the first is not waited for
 
 
 def test_a_key_that_is_an_identifier(spark: SparkSession, kafka: Kafka, delta_path: str) -> None:

@@ -298,6 +298,7 @@ def test_plain_vacuum_leaves_what_purge_removes(
     waiting = sink.purge(replica.erasing([], erased), now=NOW)
     assert waiting.waits_for is not None
     assert "older than the erasure" in waiting.waits_for
+    assert waiting.waits_until == NOW + dt.timedelta(hours=1)
     older.close()
     pg.query("vacuum target")
     left = finds(sink.scan(NEEDLES))
