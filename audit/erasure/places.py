@@ -75,6 +75,9 @@ class Erasing:
     needles: Needles = field(repr=False)
     immediately: bool = False
     """Purge without waiting for retentions of the target's own."""
+    link: str | None = None
+    """The column that says whose a row is, in a table linked to the person's; None where the rows hold the person's
+    identifiers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -369,6 +369,7 @@ class ErasureRun:
             catch=lambda frame: self.resolution.catch(one.table, frame),
             needles=self.needles(),
             immediately=self.immediate,
+            link=one.path.column if isinstance(one.path, Link) else None,
         )
 
     # ── purge ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -19,7 +19,7 @@ from audit.columns import from_json
 from audit.erasure.places import Purged, Reached, Scanned, not_seen
 from audit.tables import EVENTS, LEDGER, PAYLOAD, TrailTables, about_of
 from audit.view import records
-from cdf.change import UPDATE_POSTIMAGE
+from cdf.change import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from cdf.errors import WindowOutOfOrder
 from cdf.result import plain
 from cdf.sink import Source
@@ -68,17 +68,42 @@ def _places(sink: DeltaAuditSink, tables: TrailTables, erasing: Erasing) -> Data
 
     values = [value.alias(name) for name, value in _values(sink.trail).items()]
     rows = tables.now(PAYLOAD)
-    if erasing.versions:  # what came later is of somebody who came back, and an emptied row stays as it is now
-        emptied = F.col("version").isin(*erasing.versions) & (F.col("change_type") == UPDATE_POSTIMAGE)
-        rows = rows.where((F.col("version") <= max(erasing.versions)) & ~emptied)
-    rows = rows.select(F.col("id").alias("__id"), *values)
-    keys = erasing.keys()
-    same = reduce(
-        lambda one, other: one & other, (rows[_sql(name)].eqNullSafe(keys[_sql(name)]) for name in erasing.key)
-    )
-    caught = erasing.catch(rows).select("__id").unionByName(rows.join(keys, same, "left_semi").select("__id"))
+    if erasing.versions:  # what came later is of somebody who came back
+        rows = rows.where(F.col("version") <= max(erasing.versions))
+    told = (F.col("id").alias("__id"), F.col("version").alias("__version"), F.col("change_type").alias("__kind"))
+    rows = rows.select(*told, *values)
+    caught = erasing.catch(rows).select("__id", "__version", "__kind")
+    if erasing.versions:
+        caught = caught.unionByName(_of_erased_lives(rows, erasing))
+        # An emptied row stays as it is now
+        caught = caught.where(~F.col("__version").isin(*erasing.versions) | (F.col("__kind") != UPDATE_POSTIMAGE))
     events = tables.now(EVENTS).select("version", "index", "id")
     return events.join(caught.distinct(), F.col("id") == F.col("__id"), "left_semi").select("version", "index")
+
+
+def _of_erased_lives(rows: DataFrame, erasing: Erasing) -> DataFrame:
+    """The rows under an erased key since it was last somebody else's.
+
+    A commit ends a life of the key where it removes the key and does not put it back: one that rewrites a row as delete and
+    insert goes on with it. Of linked rows a life says little, for they are passed on: those that name somebody stay.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    keys, names = erasing.keys(), [_sql(name) for name in erasing.key]
+    same = reduce(lambda one, other: one & other, (rows[name].eqNullSafe(keys[name]) for name in names))
+    rows = rows.join(keys, same, "left_semi")
+    removes = F.col("__kind").isin(DELETE, UPDATE_PREIMAGE)
+    commit = Window.partitionBy(*names, "__version")
+    earlier = Window.partitionBy(*names).orderBy("__version").rangeBetween(Window.unboundedPreceding, -1)
+    rows = rows.withColumn("__ends", F.every(removes).over(commit).cast("int"))
+    rows = rows.withColumn("__life", F.coalesce(F.sum("__ends").over(earlier), F.lit(0)))
+    erased = F.when(removes & F.col("__version").isin(*erasing.versions), F.col("__version"))
+    rows = rows.withColumn("__until", F.max(erased).over(Window.partitionBy(*names, "__life")))
+    rows = rows.where(F.col("__version") <= F.col("__until"))
+    if erasing.link is not None:
+        rows = rows.where(F.col(_sql(erasing.link)).isNull())
+    return rows.select("__id", "__version", "__kind")
 
 
 def _values(trail: Trail) -> Mapping[str, SparkColumn]:
