@@ -89,7 +89,9 @@ def days_of_going(
     described = topics.described(cluster, *names)
     erased: dict[bytes, int] = {}
     for _, _, message in _walk(cluster, described) if versions else ():
-        if (version := commit_version(message)) in versions and version is not None:
+        version = commit_version(message)
+        # A copy of the table has all keys but the erased ones
+        if version in versions and version is not None and _header(message, "deltarelay.change_type") != b"snapshot":
             erased[_digest(message)] = version
     days = set()
     for topic, _, message in _walk(cluster, described):
@@ -105,6 +107,11 @@ def _walk(cluster: Cluster, described: Mapping[str, topics.Topic]) -> Iterator[t
         for partition in range(topic.partitions):
             for message in _records(cluster, topic.name, partition):
                 yield topic, partition, message
+
+
+def _header(message: Message, name: str) -> Any:
+    headers: Any = message.headers() or ()
+    return dict(headers).get(name)
 
 
 def _digest(message: Message) -> bytes:

@@ -207,7 +207,15 @@ def test_killed_within_every_step(office: Office) -> None:
     assert over.document["result"]["state"] == "certified"
 
     # Each step was written down once
-    assert office.steps() == {"resolve": 1, "deleting": 1, "delete": 2, "forget": 3, "purge": 5, "scan": 1}
+    assert office.steps() == {
+        "resolve": 1,
+        "deleting": 1,
+        "delete": 2,
+        "forgetting": 3,
+        "forget": 3,
+        "purge": 5,
+        "scan": 1,
+    }
     assert project.run("audit", "verify").code == 0
     assert project.run("run").code == 0
     assert project.run("erase", "certificate", "DSR-1", "--out", "DSR-1.json", "--html", "DSR-1.html").code == 0
