@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from audit.erasure.kept import KeptRows
 
-__all__ = ["Caught", "Resolution", "column_in", "quoted"]
+__all__ = ["Caught", "Resolution", "column_in", "identifiers_in", "quoted"]
 
 LEARNED_LIMIT = 10
 """More identifiers than this that a request does not say are hardly one person's."""
@@ -39,6 +39,7 @@ _LOCAL = "spark.sql.execution.arrow.localRelationThreshold"
 _BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001))))
 """What Python's ``strip`` takes away; Spark's ``trim`` by itself takes spaces only."""
 _OURS = "__deltarelay_"
+_LED = "-> "
 _REQUESTS, _VALUE, _FILE = f"{_OURS}requests", f"{_OURS}value", f"{_OURS}file"
 
 _Values: TypeAlias = dict[tuple[str, str], list[tuple[str, str]]]
@@ -66,9 +67,10 @@ class Resolution:
     _values: _Values = field(repr=False, default_factory=dict)
     _learned: list[tuple[str, str, str]] = field(repr=False, default_factory=list)
     _kept: KeptRows = field(repr=False, default=lambda _feed, _version, _columns: iter(()))
-    _by_kept: set[tuple[str, str]] = field(repr=False, default_factory=set)
-    """(request, identifier): learned from rows alone that the source has lost."""
-    _led_by_kept: dict[Link, list[tuple[str, str]]] = field(repr=False, default_factory=dict)
+    _by_kept: set[tuple[str, str, str]] = field(repr=False, default_factory=set)
+    """Those of the learned that only rows tell which the source has lost, or rows found by what these tell."""
+    _led_by_lost: dict[str, list[tuple[str, str]]] = field(repr=False, default_factory=dict)
+    """(request, value) by the name of a link: of caught rows that the source has lost."""
     _counts: dict[tuple[str, str], Caught] | None = field(repr=False, default=None)
 
     @classmethod
@@ -97,9 +99,15 @@ class Resolution:
             resolution._kept = kept
         for one in tables:
             resolution._check(one)
+        known = list(known)
         frontier = resolution._told(requests, known)
         if versions is None:
             resolution._learn(frontier)
+            resolution._look_for_lost()
+        else:
+            for request, name, value in known:
+                if name.startswith(_LED):
+                    resolution._led_by_lost.setdefault(name, []).append((request, value))
         return resolution
 
     # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -134,8 +142,10 @@ class Resolution:
         return self._counts
 
     def learned(self) -> list[tuple[str, str, str]]:
-        """(request, identifier, value) of all that is known beside what the requests say. Values: only to be sealed."""
-        return list(self._learned)
+        """(request, identifier, value) of all that is known beside what the requests say; and by the names of links what
+        rows lead to that the source has lost (``identifiers_in`` leaves these out). Values: only to be sealed."""
+        led = [(request, name, value) for name, told in self._led_by_lost.items() for request, value in told]
+        return [*self._learned, *led]
 
     def fan_out(self, most_rows: int) -> Mapping[str, str]:
         """The requests that may be about more than one person, and why: these need an approver."""
@@ -152,14 +162,38 @@ class Resolution:
                         why.setdefault(request, []).append(f"{count} values of {name}")
             else:
                 # What a row said before it went may be of somebody who had its number before
-                counts = Counter(request for request, _ in values if (request, name) in self._by_kept)
-                for request, count in counts.items():
+                told = {request for request, value in values if (request, name, value) in self._by_kept}
+                for request, count in Counter(request for request, _ in values if request in told).items():
                     if count > 1:
                         why.setdefault(request, []).append(f"{count} values of {name}, one of rows that are gone")
+        for table, request in self._found_by_kept():
+            why.setdefault(request, []).append(f"rows of {table} that only rows lead to which are gone")
         for request, count in Counter(request for request, _, _ in self._learned).items():
             if count > LEARNED_LIMIT:
                 why.setdefault(request, []).append(f"{count} further identifiers")
         return {request: " and ".join(why[request]) for request in sorted(why)}
+
+    def _found_by_kept(self) -> list[tuple[str, str]]:
+        """(table, request): rows of persons that are there, and that nothing leads to but what rows said which are gone."""
+        from pyspark.sql import functions as F
+
+        if not self._by_kept:
+            return []
+        requests = {request for request, _, _ in self._by_kept}
+        own = {
+            (subject, name): [(id, value) for id, value in values if (id, name, value) not in self._by_kept]
+            for (subject, name), values in self._values.items()
+        }
+        found = []
+        for one in self._tables.values():
+            if not isinstance(one.path, Link):
+                by_own = self._match(one, self._read(one.table), own).select(F.explode(_REQUESTS).alias("request"))
+                rows = {row[0]: row[1] for row in by_own.groupBy("request").count().collect()}
+                for request in sorted(requests):
+                    caught = self.counts().get((one.table, request))
+                    if caught is not None and caught.rows > rows.get(request, 0):
+                        found.append((one.table, request))
+        return found
 
     # ── what is looked for ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -212,7 +246,8 @@ class Resolution:
             frontier = {}
             new = self._add(frontier, subject_of, sorted(now))
             new_before = self._add(frontier, subject_of, sorted(before))
-            self._by_kept |= {(request, name) for request, name, _ in new_before}
+            before_that = {request for request, _, _ in self._by_kept}  # what is gone has led to whatever comes later
+            self._by_kept |= {one for one in new if one[0] in before_that} | set(new_before)
             new += new_before
             self._learned += new
             if not new:
@@ -297,11 +332,11 @@ class Resolution:
 
     def _linked(self, link: Link, column: str, kind: DataType, values: _Values) -> list[tuple[Column, DataFrame]]:
         from pyspark.sql import functions as F
-        from pyspark.sql.types import IntegralType, NumericType, StringType
+        from pyspark.sql.types import NumericType
 
         to = self._tables[link.table]
         name = None if isinstance(to.path, Link) else column_in(self._subjects[to.subject].identifiers, link.other)
-        if name is not None and isinstance(kind, StringType | IntegralType):
+        if name is not None and _by_identifier(kind):
             # Every row that is caught there has shown its identifiers: their values are known, also of rows long gone
             spelling = self._subjects[to.subject].identifiers[name]
             told = values.get((to.subject, name))
@@ -315,25 +350,47 @@ class Resolution:
         if not alike:  # a text that is no number would end the comparison with numbers
             mine, their = mine.cast("string"), their.cast("string")
         led = rows.select(their.alias("value"), F.explode(_REQUESTS).alias("request")).where("value is not null")
-        if lost := self._led_by_lost(link):
+        if lost := self._led_by_lost.get(_name(link, self.versions[link.table])):
             led = led.unionByName(self._told_as(lost, led.schema["value"].dataType))
         return [(mine, led.groupBy("value").agg(F.collect_set("request")))]
 
-    def _led_by_lost(self, link: Link) -> list[tuple[str, str]]:
-        """(request, value) of ``link.other`` in caught rows that copies keep: kept here, since a copy may forget its own."""
+    def _look_for_lost(self) -> None:
+        """What caught rows lead to that the source has lost. Once: copies forget theirs, and take what they had yet to."""
+        for one in self._tables.values():  # a linked table after the one that it leads to
+            if isinstance(one.path, Link):
+                name = _name(one.path, self.versions[one.path.table])
+                column = column_in(self._schema(one.table).names, one.path.column)
+                assert column is not None  # _check has looked
+                to = self._tables[one.path.table]
+                told = (
+                    isinstance(to.path, Link)
+                    or column_in(self._subjects[to.subject].identifiers, one.path.other) is None
+                )
+                if told or not _by_identifier(self._schema(one.table)[column].dataType):
+                    self._led_by_lost[name] = self._told_by_lost(one.path)
+
+    def _told_by_lost(self, link: Link) -> list[tuple[str, str]]:
         from pyspark.sql import functions as F
 
-        if link not in self._led_by_kept:
-            told = set()
-            to = self._tables[link.table]
-            for rows in self._lost(to):
-                other = column_in(rows.columns, link.other)
-                if other is not None and self._match_columns(to.table, rows.columns):
-                    value = F.col(quoted(other)).cast("string").alias("value")
-                    caught = self._match(to, rows, self._values).select(F.explode(_REQUESTS).alias("request"), value)
-                    told |= {(row[0], row[1]) for row in caught.where("value is not null").distinct().collect()}
-            self._led_by_kept[link] = sorted(told)
-        return self._led_by_kept[link]
+        to = self._tables[link.table]
+
+        def led(rows: DataFrame) -> DataFrame:
+            value = F.col(quoted(column_in(rows.columns, link.other) or "")).cast("string").alias("value")
+            caught = self._match(to, rows, self._values).select(F.explode(_REQUESTS).alias("request"), value)
+            return caught.where("value is not null").distinct()
+
+        told = set()
+        for rows in self._lost(to):
+            if column_in(rows.columns, link.other) is not None and self._match_columns(to.table, rows.columns):
+                told |= {(row[0], row[1]) for row in led(rows).collect()}
+        if told:
+            # A row that is somebody else's by now leads to nobody
+            there = self._read(to.table)
+            value = F.col(quoted(column_in(there.columns, link.other) or "")).cast("string").alias("value")
+            asked = self._told_as(sorted(told), None)
+            others = there.select(value).join(F.broadcast(asked), "value").select("request", "value").distinct()
+            told -= {(row[0], row[1]) for row in others.subtract(led(there)).collect()}
+        return sorted(told)
 
     def _known(self, told: Sequence[tuple[str, str]], spelling: Spelling) -> DataFrame:
         """Value, in its spelling, and the requests that it is of. Spark spells both sides: its small letters are not
@@ -401,6 +458,23 @@ class Resolution:
                     f"{one.table}.{column} is no single value: no identifier can be compared with it",
                     hint="rename the column, or call the identifier otherwise",
                 )
+
+
+def identifiers_in(known: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """Of what was learned that by which persons are known, without what rows lead to."""
+    return [one for one in known if not one[1].startswith(_LED)]
+
+
+def _name(link: Link, version: int) -> str:
+    """Under which the register keeps what the rows of that version lead to: no identifier can be called so."""
+    return f"{_LED}{link.table}@{version} {link.other}"
+
+
+def _by_identifier(kind: DataType) -> bool:
+    """Whether values of such a column can be told by the text of an identifier."""
+    from pyspark.sql.types import IntegralType, StringType
+
+    return isinstance(kind, StringType | IntegralType)
 
 
 def quoted(name: str) -> str:

@@ -29,7 +29,7 @@ from audit.erasure.needles import Needle, Needles
 from audit.erasure.places import Erasable, Erasing, Find, Noting, Purged, Scanned, Unseen, not_seen
 from audit.erasure.plan import Copy
 from audit.erasure.purge import SinkBehind, purge_table
-from audit.erasure.resolve import Resolution
+from audit.erasure.resolve import Resolution, identifiers_in
 from audit.erasure.watch import marks_of
 from cdf.errors import ConfigError
 from cdf.result import Result, plain
@@ -299,7 +299,7 @@ class ErasureRun:
         """From now on pipelines know them again."""
         until = (self.now + dt.timedelta(days=self.watch_days)).date()
         known: dict[str, list[tuple[str, str]]] = {}
-        for id, name, value in self.register.known(self.ids, self.keys):
+        for id, name, value in identifiers_in(self.register.known(self.ids, self.keys)):
             known.setdefault(id, []).append((name, value))
         marks = set()
         for request in self.requests:
@@ -439,7 +439,7 @@ class ErasureRun:
 
     def needles(self) -> Needles:
         given = [(request.id, name, value) for request in self.requests for name, value in request.identifiers.items()]
-        return needles_of(sorted({*given, *self.register.known(self.ids, self.keys)}), self.graph)
+        return needles_of(sorted({*given, *identifiers_in(self.register.known(self.ids, self.keys))}), self.graph)
 
     def scan(self) -> tuple[Find, ...]:
         """→ what is left; nothing where the scan is recorded, which it only is when it found nothing."""

@@ -92,7 +92,7 @@ def days_of_going(
         version = commit_version(message)
         # A copy of the table has all keys but the erased ones
         if version in versions and version is not None and _header(message, "deltarelay.change_type") != b"snapshot":
-            erased[_digest(message)] = version
+            erased[_digest(message)] = max(version, erased.get(_digest(message), 0))
     days = set()
     for topic, _, message in _walk(cluster, described):
         version = commit_version(message)

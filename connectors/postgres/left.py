@@ -11,7 +11,6 @@ import psycopg
 from psycopg import sql
 
 from audit.erasure.places import Checked, Find, Scanned, Unseen
-from connectors.postgres import dead_letters
 from connectors.postgres.cells import Cells
 from connectors.postgres.columns import DELETED_AT
 from connectors.postgres.pages import pages_of, relations_of
@@ -110,9 +109,9 @@ def _scan_rows(connection: Connection, made: _Scan, target: TargetName, deletes:
 
 
 def _scan_letters(connection: Connection, made: _Scan, target: TargetName, cells: Cells) -> set[str]:
-    if not dead_letters.digests_of(connection, str(target)):
-        return set()
     found = column_types(connection, LETTERS)
+    if not found:
+        return set()
     short = cells.of_letters(found)
     name = sql.Literal(str(target))
     mine, others = sql.SQL("where target = {}").format(name), sql.SQL("where target <> {}").format(name)
@@ -185,6 +184,12 @@ select distinct format('%%I.%%I', schemaname, tablename), attname, value
 """
 
 
+_EXTENDED = """
+select count(*) from pg_stats_ext
+ where format('%%I.%%I', schemaname, tablename) = any(%(tables)s) and most_common_vals is not null
+"""
+
+
 def _scan_statistics(connection: Connection, made: _Scan, target: TargetName, cells: Cells) -> set[str]:
     """→ requests whose values are in the statistics of any table: in their pages they tell nothing."""
     mine = [one.name for name in (target, LETTERS) for one in relations_of(connection, name.schema, name.table)]
@@ -193,6 +198,9 @@ def _scan_statistics(connection: Connection, made: _Scan, target: TargetName, ce
     for table, column, value in connection.execute(_VALUES, {"tables": mine}) if made.needles.short_columns else ():
         for request, spelling in cells.of_value(column, value):
             made.found[request, table, "planner statistics", spelling] += 1
+    if made.needles.short_requests and connection.execute(_EXTENDED, {"tables": mine}).fetchone() != (0,):
+        why = "short or numeric identifiers are not looked for in extended statistics"
+        made.unseen.append(Unseen(f"planner statistics of {target}", why))
     made.checked.append(Checked(f"planner statistics of {target}", len(mine)))
     return {request for _, request, _ in found_in_statistics(connection, made.needles, None)}
 

@@ -39,9 +39,13 @@ log = logging.getLogger("deltarelay.postgres")
 Connection = psycopg.Connection[Any]
 
 LOCK_TIMEOUT = "5s"
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 15.0
+"""Longer than the ten seconds after which a standby tells what it sees."""
 _TRY_AGAIN = dt.timedelta(hours=1)
-_TRANSACTION = "the end of a transaction that is older than the erasure (pg_stat_activity shows it)"
+_TRANSACTION = (
+    "the end of a transaction that is older than the erasure (pg_stat_activity, pg_replication_slots or pg_prepared_xacts "
+    "shows it)"
+)
 OUT_OF_REACH = (
     "write-ahead log and its archive: until they are recycled",
     "base backups and dumps: until they are rotated",
@@ -59,6 +63,8 @@ def purge(session: Session, columns: Columns, deletes: Deletes, needles: Needles
     with session.errors("purging the target"), session.connect() as connection:
         tables = [table for table in (session.target, LETTERS) if column_types(connection, table)]
         _await_older(connection, waits)
+        # A row that goes while the table is written anew may be in it still
+        left = living(connection, session.target, columns, deletes, needles) if needles.short_requests else set()
         for table in tables:
             if not _vacuumed(connection, sql.SQL("vacuum (analyze, index_cleanup on) {}").format(table.identifier)):
                 out.append(f"dead rows of {table}: its owner has to VACUUM FULL it")
@@ -76,7 +82,7 @@ def purge(session: Session, columns: Columns, deletes: Deletes, needles: Needles
                     anew += 1
                     written.append(table)
         if written and needles.short_requests and _TRANSACTION not in waits:  # VACUUM FULL takes along what that sees
-            gone = needles.short_requests - living(connection, session.target, columns, deletes, needles)
+            gone = needles.short_requests - left - living(connection, session.target, columns, deletes, needles)
             for table in written:
                 note_written(connection, table, gone)
     waits_for = "; ".join(dict.fromkeys(waits)) or None

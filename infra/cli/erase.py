@@ -342,6 +342,7 @@ def scan(
 ) -> None:
     """Look for what is left of people in every file, log, topic, table and trail; 3 where something is. Changes nothing."""
     from audit.erasure.requests import read_requests
+    from audit.erasure.resolve import identifiers_in
     from audit.erasure.run import needles_of, scan_everything
 
     output = Output("erase scan", as_json, debug)
@@ -353,7 +354,7 @@ def scan(
     else:
         register = office.register()
         wanted = office.requests(register)
-        known = register.known([one.id for one in wanted], office.keys)
+        known = identifiers_in(register.known([one.id for one in wanted], office.keys))
     if not wanted:
         raise ConfigError("nobody to look for", hint="name a file with --requests")
     given = [(one.id, name, value) for one in wanted for name, value in one.identifiers.items()]

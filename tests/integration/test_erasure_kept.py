@@ -16,7 +16,7 @@ from audit.erasure.model import Link, PersonalTable, Request, Subject
 from audit.erasure.plan import Copy, make_plan
 from audit.erasure.purge import SinkBehind
 from audit.erasure.register import Register
-from audit.erasure.resolve import Resolution
+from audit.erasure.resolve import Resolution, identifiers_in
 from audit.erasure.run import ErasureReport, ErasureRun
 from audit.erasure.sealing import Keys
 from audit.erasure.subjects import Graph
@@ -40,7 +40,9 @@ KEYS = {"customers": "customer_id", "orders": "order_id", "lines": "line_id"}
 class Shop:
     """Three tables and their copies. 700 has asked; 1 was deleted like them, and has not."""
 
-    def __init__(self, spark: SparkSession, folder: Path, pg: Pg, trails: Sequence[str] = ()) -> None:
+    def __init__(
+        self, spark: SparkSession, folder: Path, pg: Pg, trails: Sequence[str] = (), *, deletes: Any = "soft"
+    ) -> None:
         self.spark, self.pg = spark, pg
         self.tables = {
             "customers": Table(spark, f"{folder}/customers", "customer_id long, email string"),
@@ -50,7 +52,7 @@ class Shop:
         self.sinks: dict[str, Any] = {
             name: DeltaAuditSink(f"{folder}/trail-{name}", spark=spark)
             if name in trails
-            else sink_of(pg, table=name, modes=Modes(deletes="soft"))
+            else sink_of(pg, table=name, modes=Modes(deletes=deletes))
             for name in self.tables
         }
         self.pipelines = {
@@ -164,24 +166,40 @@ def test_rows_that_the_source_has_lost_lead_to_the_rest(spark: SparkSession, tmp
 
 
 def test_what_a_copy_has_not_got_yet_counts(spark: SparkSession, tmp_path: Path, pg: Pg) -> None:
-    shop = Shop(spark, tmp_path, pg)
+    shop = Shop(spark, tmp_path, pg, deletes="hard")
     shop.run()
+    shop.sql("orders", "delete from {t} where order_id = 90")
     shop.sql("customers", "delete from {t} where customer_id = 700")
     graph, kept = shop.graph(), kept_by(shop.copies())
     alone = Resolution.of(spark, graph.order, SUBJECTS, [asked()])
     assert alone.learned() == []
     assert {table for table, _ in alone.counts()} == set()
     behind = Resolution.of(spark, graph.order, SUBJECTS, [asked()], kept=kept)
-    assert behind.learned() == [("r1", "customer_id", "700")]
-    assert {Path(table).name: caught.rows for (table, _), caught in behind.counts().items()} == {
-        "orders": 2,
-        "lines": 2,
-    }
-    # Taken up, it is the same one
+    assert identifiers_in(behind.learned()) == [("r1", "customer_id", "700")]
+    expected = {"orders": 1, "lines": 2}
+    assert {Path(table).name: caught.rows for (table, _), caught in behind.counts().items()} == expected
+    assert behind.fan_out(10) == {}
+    shop.run()  # taken up it is the same one, though nothing tells of the rows any more
     again = Resolution.of(
         spark, graph.order, SUBJECTS, [asked()], behind.learned(), versions=behind.versions, kept=kept
     )
     assert again.counts() == behind.counts()
+
+
+def test_what_is_somebody_elses_by_now(spark: SparkSession, tmp_path: Path, pg: Pg) -> None:
+    """An order that was passed on leads to no lines; a number that was given away needs somebody who looks."""
+    shop = Shop(spark, tmp_path, pg, ["customers", "orders"])
+    shop.sql("orders", "update {t} set customer_id = 2 where order_id = 90")
+    shop.sql("customers", "update {t} set email = 'p700@example.org' where customer_id = 700")
+    shop.run()
+    graph = shop.graph()
+    found = Resolution.of(spark, graph.order, SUBJECTS, [asked()], kept=kept_by(shop.copies()))
+    caught = {Path(table).name: caught.rows for (table, _), caught in found.counts().items()}
+    assert caught == {"customers": 1, "orders": 1, "lines": 1}  # 91 and its line
+    assert found.fan_out(10) == {
+        "r1": "2 values of email, one of rows that are gone and rows of "
+        f"{shop.tables['customers'].path} that only rows lead to which are gone"
+    }
 
 
 def test_an_identifier_of_a_row_that_is_gone_needs_somebody_who_looks(
