@@ -11,6 +11,7 @@ import psycopg
 from psycopg import sql
 
 from audit.erasure.places import Checked, Find, Scanned, Unseen
+from connectors.postgres import dead_letters
 from connectors.postgres.cells import Cells
 from connectors.postgres.columns import DELETED_AT
 from connectors.postgres.pages import pages_of, relations_of
@@ -109,9 +110,9 @@ def _scan_rows(connection: Connection, made: _Scan, target: TargetName, deletes:
 
 
 def _scan_letters(connection: Connection, made: _Scan, target: TargetName, cells: Cells) -> set[str]:
-    found = column_types(connection, LETTERS)
-    if not found:
+    if not dead_letters.digests_of(connection, str(target)):
         return set()
+    found = column_types(connection, LETTERS)
     short = cells.of_letters(found)
     name = sql.Literal(str(target))
     mine, others = sql.SQL("where target = {}").format(name), sql.SQL("where target <> {}").format(name)
