@@ -4,7 +4,8 @@ Two kinds of keys count: those that the source has erased, and those of rows tha
 them earlier, and that are the person's by what they hold (``Erasing.catch``). Under these keys go
 
     any deletes       the rows whose key the source does not have at the target's position: the source itself is asked.
-                      ``ignore`` keeps them, and so does a target that has refused the delete (``rejects: dead_letter``)
+                      ``ignore`` keeps them, and so does a target that has refused the delete (``rejects: dead_letter``),
+                      whether that erased or was an ordinary one before
     deletes: soft     the rows that are marked as deleted. One that came back since has lost its mark, and stays
     dead letters      those not later than the erasure, and of keys that the source does not have. Another one is of a key
                       that came back
@@ -227,19 +228,17 @@ def _caught(
     session: Session, columns: Columns, deletes: Deletes, erasing: Erasing, found: Mapping[str, Found]
 ) -> list[DataFrame]:
     """The keys of kept rows that are the subjects' by what they hold: the source may have lost them long ago."""
-    may_go = _may_go(deletes, found)
-    if may_go is None:
-        return []
     with session.errors("looking for rows that are kept"):
         connection = session.main()
-        if not _has(connection, session.target, may_go):
-            return []
+        may_be_left = _may_be_left(connection, session.target, deletes, found)
+    if may_be_left is None:
+        return []
     spark = erasing.keys().sparkSession
     schema = ChangeFeed(spark, erasing.table).snapshot().schema
     caught = []
     with session.errors("reading the rows that are kept"), connection.transaction():
         connection.execute("set local row_security = off")
-        for rows in kept_rows(connection, session.target, columns, found, schema, spark, where=may_go):
+        for rows in kept_rows(connection, session.target, columns, found, schema, spark, where=may_be_left):
             held = erasing.catch(rows).select(*(f"`{name}`" for name in erasing.key)).collect()
             kinds = rows.select(*(f"`{name}`" for name in erasing.key)).schema
             if held:
@@ -257,14 +256,21 @@ def kept(
     with session.errors("reading the rows that are kept"), session.connect() as connection, connection.transaction():
         connection.execute("set local row_security = off")
         found = column_types(connection, session.target)
-        may_go = _may_go(deletes, found)
-        if may_go is not None and found and _has(connection, session.target, may_go):
-            yield from kept_rows(connection, session.target, columns, found, schema, source.spark, where=may_go)
+        where = _may_be_left(connection, session.target, deletes, found) if found else None
+        if where is not None:
+            yield from kept_rows(connection, session.target, columns, found, schema, source.spark, where=where)
 
 
-def _has(connection: Connection, target: TargetName, which: sql.Composable) -> bool:
+def _may_be_left(
+    connection: Connection, target: TargetName, deletes: Deletes, found: Mapping[str, Found]
+) -> sql.Composable | None:
+    """The rows (``t``) among which those are that the source has lost; None: there is none. Where the target has refused
+    something any row may be one."""
+    which = sql.SQL("true") if dead_letters.digests_of(connection, str(target)) else _may_go(deletes, found)
+    if which is None:
+        return None
     query = sql.SQL("select exists (select from {} t where {})").format(target.identifier, which)
-    return connection.execute(query).fetchone() == (True,)
+    return which if connection.execute(query).fetchone() == (True,) else None
 
 
 def _may_go(deletes: Deletes, found: Mapping[str, Found]) -> sql.Composable | None:
