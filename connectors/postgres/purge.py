@@ -190,4 +190,10 @@ def _refresh_statistics(connection: Connection, table: TargetName) -> None:
             )
         elif _superuser(connection):
             connection.execute("delete from pg_catalog.pg_statistic where starelid = any(%s)", [oids])
+        if _superuser(connection):
+            connection.execute(
+                "delete from pg_catalog.pg_statistic_ext_data d using pg_catalog.pg_statistic_ext e "
+                "where e.oid = d.stxoid and e.stxrelid = any(%s)",
+                [oids],
+            )
         connection.execute(sql.SQL("analyze {}").format(table.identifier))

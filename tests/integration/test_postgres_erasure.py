@@ -328,14 +328,23 @@ def test_plain_vacuum_leaves_what_purge_removes(
     assert sink.purge(replica.erasing([], erased), now=NOW).done["tables written anew"] == 0
     assert rows(pg) == {1000: "other"}
 
-    replica.run(f"insert into {{t}} values (1, '{WHO}')")
+    replica.run(f"insert into {{t}} select id, '{WHO}' from range(20)")
+    pg.query("create statistics both_of (mcv) on id, name from target")
     pg.query("analyze target")
+    assert pg.query(
+        "select count(*) from pg_stats_ext where statistics_name = 'both_of' and most_common_vals is not null"
+    ) != [(0,)]
     emptied = replica.run("delete from {t}")
-    sink.erase(replica.erasing([1, 1000], emptied))
+    sink.erase(replica.erasing([*range(20), 1000], emptied))
     pg.query("vacuum analyze target")
     assert ("target", "planner statistics") in finds(sink.scan(NEEDLES))  # ANALYZE keeps those of an empty table
+    scanned = sink.scan(Needles([Needle("r1", "7", "id")]))
+    assert any("extended statistics" in unseen.why for unseen in scanned.unseen)
     sink.purge(replica.erasing([], emptied), now=NOW)
     assert finds(sink.scan(NEEDLES)) == set()
+    # Nothing of it is in a catalog, and nothing unseen: no more is left to look at
+    scanned = sink.scan(Needles([Needle("r1", "7", "id")]))
+    assert not any("extended statistics" in unseen.why for unseen in scanned.unseen)
 
 
 def test_pages_are_written_anew_for_a_number_that_nobody_would_find_there(
