@@ -343,7 +343,7 @@ class Pipeline:
         if position.pending is not None:
             pending = position.pending
             begins = position.version is None
-            yield from self._cut(pending.first, pending.last, Limits(2**62, 2**62), begins=begins)
+            yield from self._cut(pending.first, pending.last, None, begins=begins)
             first = pending.last + 1
             position = replace(position, version=pending.last)  # what comes next begins no history
         else:
@@ -351,7 +351,8 @@ class Pipeline:
         if first <= last:
             yield from self._cut(first, last, self.limits, begins=position.version is None)
 
-    def _cut(self, first: int, last: int, limits: Limits, *, begins: bool = False) -> Iterator[Window]:
+    def _cut(self, first: int, last: int, limits: Limits | None, *, begins: bool = False) -> Iterator[Window]:
+        """``limits``: None where the bounds are those of one window already."""
         checked, self._checked = self._checked, None
         with self.feed.log.glance():
             if checked is not None and checked[:2] == (first, last):
@@ -368,8 +369,11 @@ class Pipeline:
             older, schema = schema, commit.metadata.schema
             return bool(compare(older, schema)) or not same_names_in_files(older, schema)
 
-        in_force = schema
-        for commits in cut(ahead, limits, starts_segment=starts_segment):
+        def ends_segment(commit: Commit) -> bool:
+            return limits is not None and bool(self._erased((commit,)))
+
+        in_force, most = schema, limits or Limits(2**62, 2**62)
+        for commits in cut(ahead, most, starts_segment=starts_segment, ends_segment=ends_segment):
             previous = in_force
             for commit in commits:
                 if commit.metadata is not None:
@@ -450,7 +454,7 @@ class Pipeline:
         self, commits: tuple[Commit, ...], schema: StructType, table_id: str, *, drift: tuple[SchemaChange, ...]
     ) -> Window:
         first, last = commits[0].version, commits[-1].version
-        if self.guard is not None and (erased := self.guard.erased(commits, table=self.feed.table)):
+        if erased := self._erased(commits):
             commits = tuple(replace(commit, erasing=commit.version in erased) for commit in commits)
         columns = [*(field.name for field in schema.fields), *METADATA_COLUMNS]
 
@@ -472,6 +476,9 @@ class Pipeline:
             table_bytes=lambda: self.feed.log.size_bytes(last),
         )
         return counted(window)
+
+    def _erased(self, commits: tuple[Commit, ...]) -> frozenset[int]:
+        return frozenset() if self.guard is None else self.guard.erased(commits, table=self.feed.table)
 
     def _confirm(self, first: int, last: int, table_id: str) -> None:
         check_commits(self.feed, first, last)

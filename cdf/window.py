@@ -70,12 +70,17 @@ class Limits:
 
 
 def cut(
-    commits: Iterable[Commit], limits: Limits, *, starts_segment: Callable[[Commit], bool]
+    commits: Iterable[Commit],
+    limits: Limits,
+    *,
+    starts_segment: Callable[[Commit], bool],
+    ends_segment: Callable[[Commit], bool] = lambda _: False,
 ) -> Iterator[tuple[Commit, ...]]:
     """Group consecutive commits into windows.
 
     A new window starts at a commit for which ``starts_segment`` is true (a schema change: that commit's rows already have
-    the new schema), and wherever a limit would be passed. Commits are consumed lazily, one beyond the window at most.
+    the new schema), after one for which ``ends_segment`` is (it erased somebody: the target is to show what came of it),
+    and wherever a limit would be passed. Commits are consumed lazily, one beyond the window at most.
     """
     group: list[Commit] = []
     size = 0
@@ -83,7 +88,7 @@ def cut(
         full = len(group) >= limits.max_commits or size + commit.change_bytes > limits.max_bytes
         # starts_segment is asked for every commit, in order: it may keep the schema in force as its state
         border = starts_segment(commit)
-        if group and (full or border):
+        if group and (full or border or ends_segment(group[-1])):
             yield tuple(group)
             group, size = [], 0
         group.append(commit)

@@ -14,24 +14,33 @@ from audit.record import object_in
 if TYPE_CHECKING:
     from cdf.window import Commit
 
-__all__ = ["erasing_metadata", "erasing_run", "erasing_versions"]
+__all__ = ["erased_person", "erasing_metadata", "erasing_run", "erasing_versions"]
 
 _RUN = "deltarelay_erasure"
+_PERSON = "deltarelay_person"
 _MOST_IDS = 20
 
 
-def erasing_metadata(run: str, requests: Sequence[str]) -> str:
-    """For the erasing commit. ``ticket`` is among what a trail keeps (``audit.record.told_in``)."""
+def erasing_metadata(run: str, requests: Sequence[str], person: int = 0) -> str:
+    """For the erasing commit. ``ticket`` is among what a trail keeps (``audit.record.told_in``). ``person``: for whom, of
+    the ``people`` of a table."""
     shown = ", ".join(requests[:_MOST_IDS]) + (
         f" and {len(requests) - _MOST_IDS} more" if len(requests) > _MOST_IDS else ""
     )
-    return json.dumps({_RUN: run, "run": run, "ticket": shown, "purpose": "erasure"})
+    told = {_RUN: run, "run": run, "ticket": shown, "purpose": "erasure"}
+    return json.dumps({**told, _PERSON: person} if person else told)
 
 
 def erasing_run(user_metadata: str | None) -> str | None:
     """The run that a commit says to be of, in order to erase; None for any other commit."""
     run = object_in(user_metadata).get(_RUN)
     return run if isinstance(run, str) and run else None
+
+
+def erased_person(user_metadata: str | None) -> int:
+    """For whom of the ``people`` of its table a commit of a run erased."""
+    person = object_in(user_metadata).get(_PERSON, 0)
+    return person if isinstance(person, int) else 0
 
 
 def erasing_versions(commits: Iterable[Commit]) -> frozenset[int]:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from audit.erasure.commits import erasing_run
-from audit.erasure.model import Link, PersonalTable
+from audit.erasure.commits import erased_person, erasing_metadata, erasing_run
+from audit.erasure.model import PersonalTable
 from audit.erasure.resolve import column_in, quoted
 from cdf.change import CHANGE_TYPE, DELETE, UPDATE_PREIMAGE
 from cdf.errors import CdfError, ConfigError, SourceError, SourceUnavailable, condition_of
@@ -62,13 +62,17 @@ def inspect_table(spark: SparkSession, table: PersonalTable) -> list[str]:
         problems.append(
             f"{table.table} has a backquote in a column's name ({', '.join(odd)}): Delta's MERGE fails on it"
         )
-    named = [table.path.column if isinstance(table.path, Link) else table.path]
-    if table.on_erase == "nullify":
-        named += table.personal
-        if not table.personal:
-            problems.append(f"{table.table} is to be emptied (on_erase: nullify), and `personal` names no column")
-        fixed = [one for name in table.personal if (one := column_in(schema.names, name)) and not schema[one].nullable]
-        problems += [f"{table.table}.{one} is NOT NULL and cannot be emptied" for one in fixed]
+    emptied: list[str] = []
+    for person in table.people:
+        if person.on_erase == "nullify":
+            emptied += person.personal
+            if not person.personal:
+                problems.append(f"{table.table} is to be emptied (on_erase: nullify), and `personal` names no column")
+    fixed = [
+        one for name in dict.fromkeys(emptied) if (one := column_in(schema.names, name)) and not schema[one].nullable
+    ]
+    problems += [f"{table.table}.{one} is NOT NULL and cannot be emptied" for one in fixed]
+    named = dict.fromkeys([*(person.column for person in table.people), *emptied])
     problems += [f"{table.table} has no column {name}" for name in named if column_in(schema.names, name) is None]
     try:
         require_writer(spark, feed.location)
@@ -78,10 +82,17 @@ def inspect_table(spark: SparkSession, table: PersonalTable) -> list[str]:
 
 
 def erase_table(
-    spark: SparkSession, table: PersonalTable, caught: DataFrame, *, run: str, metadata: str, since: int
+    spark: SparkSession,
+    table: PersonalTable,
+    caught: DataFrame,
+    *,
+    run: str,
+    requests: Sequence[str],
+    since: int,
+    person: int = 0,
 ) -> Deleted:
     """Delete or empty the rows of ``caught`` (``Resolution.caught``: after ``request`` the columns that tell a row), in one
-    commit with that ``userMetadata``.
+    commit. ``person``: the place among the ``people`` of the table.
 
     ``since``: the version at which they were caught. Commits of the run after it count as this call's own: it may be called
     again after a crash. Raises ConfigError with all ``problems`` before anything is written; SourceUnavailable where other
@@ -95,23 +106,26 @@ def erase_table(
     names = caught.columns[1:]
     keys = caught.toDF("request", *map(_key, range(len(names)))).drop("request").distinct().persist()
     try:
-        if not _doomed(feed, table, names, keys).isEmpty():
-            _retried(feed, lambda: _merge(feed, table, names, keys, metadata))
-            if not erased_versions(spark, table.table, run, since=since):
+        one = table.people[person]
+        if not _doomed(feed, one, names, keys).isEmpty():
+            _retried(feed, lambda: _merge(feed, one, names, keys, erasing_metadata(run, requests, person)))
+            if not erased_versions(spark, table.table, run, since=since, person=person):
                 raise SourceError(
                     f"the commit that erased from {table.table} is not in its log",
                     hint="another writer has put its own in its place; see `storage.commits`, then run again",
                 )
     finally:
         keys.unpersist()
-    versions = erased_versions(spark, table.table, run, since=since)
-    return _told(feed, versions)
+    return _told(feed, erased_versions(spark, table.table, run, since=since, person=person))
 
 
-def erased_versions(spark: SparkSession, table: str, run: str, *, since: int) -> tuple[int, ...]:
-    """The commits after ``since`` by which the run erased."""
+def erased_versions(spark: SparkSession, table: str, run: str, *, since: int, person: int = 0) -> tuple[int, ...]:
+    """The commits after ``since`` by which the run erased for one of the ``people`` of the table."""
     log = ChangeFeed(spark, table).log
-    return tuple(one.version for one in log.commits(since + 1, log.latest()) if erasing_run(one.user_metadata) == run)
+    told = ((one.version, one.user_metadata) for one in log.commits(since + 1, log.latest()))
+    return tuple(
+        version for version, metadata in told if erasing_run(metadata) == run and erased_person(metadata) == person
+    )
 
 
 def erased_keys(spark: SparkSession, table: str, versions: Sequence[int], key: Sequence[str]) -> DataFrame:

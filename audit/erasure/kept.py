@@ -59,6 +59,8 @@ def _yet_to_take(feed: ChangeFeed, behind: int, version: int, pipeline: str) -> 
     try:
         return feed.read(start_version=behind + 1, end_version=version)
     except CdfError as error:
+        if error.transient:
+            raise
         raise ConfigError(
             f"{pipeline} stands at {behind}, and what it has yet to take of {feed.table} cannot be read: {error.message}",
             hint="let it run, reload it (`deltarelay run --reload`), or take the pipeline out of the configuration",

@@ -7,8 +7,8 @@ Request   names one person by identifiers            Hold            keeps a tab
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 __all__ = [
@@ -80,7 +80,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class PersonalTable:
-    """A Delta table with rows of a subject."""
+    """A Delta table with rows of a subject. Of rows that name several people: what they say of one of them."""
 
     table: str
     subject: str
@@ -89,6 +89,28 @@ class PersonalTable:
     personal: tuple[str, ...] = ()
     """Columns with personal data; ``nullify`` empties these."""
     on_erase: OnErase = "delete"
+    others: tuple[PersonalTable, ...] = ()
+    """The same table for further people whom its rows name, each without others. Links to the table do not lead to them."""
+
+    @property
+    def people(self) -> tuple[PersonalTable, ...]:
+        """Itself and ``others``: the table once for each person whom its rows name."""
+        return (self, *self.others)
+
+    @property
+    def what_happens(self) -> str:
+        """``delete``, ``nullify``, or both where it differs between the people."""
+        return ", ".join(dict.fromkeys(one.on_erase for one in self.people))
+
+    @property
+    def column(self) -> str:
+        """That says whose a row is."""
+        return self.path.column if isinstance(self.path, Link) else self.path
+
+    def of(self, subjects: Collection[str]) -> PersonalTable | None:
+        """For these subjects alone; None where its rows name none of them."""
+        people = [replace(one, others=()) for one in self.people if one.subject in subjects]
+        return replace(people[0], others=tuple(people[1:])) if people else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ everywhere: it is looked for as a whole cell, in the columns that hold that iden
 
 from __future__ import annotations
 
+import copy
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -40,28 +41,40 @@ class Needle:
     value: str = field(repr=False)
     name: str = ""
     """Of the identifier."""
+    subject: str = ""
+    """Whose identifier it is: a customer's number is not an employee's."""
 
 
 class Needles:
     """All needles of a scan. Picklable: tasks look for them too."""
 
-    def __init__(self, needles: Iterable[Needle], columns: Mapping[str, Iterable[str]] | None = None) -> None:
-        """``columns``: those that hold an identifier, by its name; its own name is always one of them."""
+    def __init__(self, needles: Iterable[Needle]) -> None:
+        """An identifier is in columns of its own name; ``at`` says otherwise."""
         self.needles = tuple(needles)
-        held = {name: {column.lower() for column in those} for name, those in (columns or {}).items()}
         self._plain, self._encoded = Patterns(), Patterns()
+        for needle in self.needles:
+            for spelling, pattern in () if _is_short(needle.value) else spellings(needle.value):
+                (self._encoded if spelling in ENCODED else self._plain).add(needle.request, spelling, pattern)
+        self._look_in((needle, {needle.name.lower()}) for needle in self.needles)
+
+    def at(self, columns: Mapping[tuple[str, str], Collection[str]]) -> Needles:
+        """The same in a table with these columns for identifiers, by subject and name: elsewhere in it a short value is
+        something else, such as a number of the table's own."""
+        held = {whose: {column.lower() for column in those} for whose, those in columns.items()}
+        made = copy.copy(self)
+        made._look_in((needle, held.get((needle.subject, needle.name), set())) for needle in self.needles)
+        return made
+
+    def _look_in(self, columns: Iterable[tuple[Needle, Collection[str]]]) -> None:
         self._short: dict[str, dict[str, set[str]]] = {}
         """By column and value: requests."""
         self._any: dict[str, dict[str, set[str]]] = {}
         """The same of all needles, for columns that are no text: dates, numbers with a sign."""
         self._typed: dict[tuple[str, str], tuple[Any, list[set[str]]]] = {}
-        for needle in self.needles:
-            short = _is_short(needle.value)
-            for column in {needle.name.lower(), *held.get(needle.name, ())}:
-                for by_column in (self._any, self._short) if short else (self._any,):
+        for needle, those in columns:
+            for by_column in (self._any, self._short) if _is_short(needle.value) else (self._any,):
+                for column in those:
                     by_column.setdefault(column, {}).setdefault(_shape(needle.value), set()).add(needle.request)
-            for spelling, pattern in () if short else spellings(needle.value):
-                (self._encoded if spelling in ENCODED else self._plain).add(needle.request, spelling, pattern)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_typed": {}}
@@ -77,7 +90,7 @@ class Needles:
     @property
     def short_requests(self) -> frozenset[str]:
         """Those with a value that counts as a whole cell only: bytes that have no columns cannot tell of them."""
-        return frozenset(one for by_value in self._short.values() for those in by_value.values() for one in those)
+        return frozenset(needle.request for needle in self.needles if _is_short(needle.value))
 
     # ── anywhere in bytes and texts ──────────────────────────────────────────────────────────────────────────────
 

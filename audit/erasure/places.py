@@ -78,6 +78,8 @@ class Erasing:
     link: str | None = None
     """The column that says whose a row is, in a table linked to the person's; None where the rows hold the person's
     identifiers."""
+    others: tuple[str, ...] = ()
+    """The columns that say which other people a row names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ def make_plan(
     """Reads only. ``known``: (request, identifier, value) that were learned about the persons before."""
     from delta.tables import DeltaTable
 
-    tables = [one for one in graph.order if any(request.subject == one.subject for request in requests)]
+    tables = graph.tables_of(*(request.subject for request in requests))
     gone = [one.table for one in tables if not DeltaTable.isDeltaTable(spark, one.table)]
     if gone:
         raise ConfigError(
@@ -129,7 +129,7 @@ def make_plan(
                 version=resolution.versions[one.table],
                 rows=rows,
                 files=max((found.files for (table, _), found in counts.items() if table == one.table), default=0),
-                on_erase=one.on_erase,
+                on_erase=one.what_happens,
                 held_until=max((hold.until for hold in holds), default=None),
                 held_for="; ".join(hold.basis for hold in holds) or None,
                 files_gone_on=told.files_on.date(),
@@ -138,11 +138,15 @@ def make_plan(
         )
         if not holds:
             problems += inspect_table(spark, one)
-            if isinstance(one.path, Link) and not graph.subjects[one.subject].has(one.path.other):
+            if one.others and "delete" in one.what_happens and (several := resolution.naming_several(one.table)):
                 warnings.append(
-                    f"{one.table} has no identifier in `{one.path.column}`: rows that are put back into it alone are not "
-                    "noticed"
+                    f"{one.table}: {several} rows go as a whole (on_erase: delete), with what they say of others"
                 )
+            warnings += [
+                f"{one.table} has no identifier in `{person.column}`: rows that are put back into it alone are not noticed"
+                for person in one.people
+                if isinstance(person.path, Link) and not graph.subjects[person.subject].has(person.path.other)
+            ]
         late = sorted(request.id for request in requests if request.due < max(told.files_on, told.log_on).date())
         if late and not holds:
             warnings.append(

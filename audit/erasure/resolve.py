@@ -10,6 +10,8 @@ Spark as rows of a frame whose plan does not show them: plans end up in event lo
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -97,7 +99,7 @@ class Resolution:
         resolution = cls(at, spark, {one.table: one for one in tables}, subjects, feeds)
         if kept is not None:
             resolution._kept = kept
-        for one in tables:
+        for one in resolution._people():
             resolution._check(one)
         known = list(known)
         frontier = resolution._told(requests, known)
@@ -112,19 +114,29 @@ class Resolution:
 
     # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def caught(self, table: str) -> DataFrame:
+    def caught(self, table: str, person: int = 0) -> DataFrame:
         """``request``, then the columns by which a row of the table is caught, as they are: one row for each row of the
-        table and request."""
+        table and request. ``person``: the place among the ``people`` of the table."""
         from pyspark.sql import functions as F
 
-        rows = self._matched(table)
-        columns = [F.col(quoted(name)) for name in self._match_columns(table, rows.columns)]
+        one = self._tables[table].people[person]
+        rows = self._matched(one)
+        columns = [F.col(quoted(name)) for name in self._match_columns(one, rows.columns)]
         return rows.select(F.explode(_REQUESTS).alias("request"), *columns)
 
-    def catch(self, table: str, frame: DataFrame) -> DataFrame:
+    def catch(self, table: str, frame: DataFrame, person: int = 0) -> DataFrame:
         """The rows of the frame that are the subjects': any frame with the columns by which the table's rows are caught,
         or some of them."""
-        return self._match(self._tables[table], frame, self._values).drop(_REQUESTS)
+        return self._match([self._tables[table].people[person]], frame, self._values).drop(_REQUESTS)
+
+    def naming_several(self, table: str) -> int:
+        """The rows that are to go as a whole, and name more than one of the ``people`` of the table."""
+        from pyspark.sql import functions as F
+
+        people, rows = self._tables[table].people, self._read(table)
+        named = [F.col(quoted(column_in(rows.columns, one.column) or "")).isNotNull().cast("int") for one in people]
+        caught = self._match([one for one in people if one.on_erase == "delete"], rows, self._values)
+        return caught.where(functools.reduce(operator.add, named) > 1).count()
 
     def counts(self) -> Mapping[tuple[str, str], Caught]:
         """By table and request; those that catch nothing are left out."""
@@ -135,7 +147,7 @@ class Resolution:
             for table in self._tables:
                 rows = self._read(table)
                 rows = rows.withColumn(_FILE, rows.metadataColumn("_metadata")["file_path"])
-                caught = self._match(self._tables[table], rows, self._values)
+                caught = self._match(self._tables[table].people, rows, self._values)
                 by_request = caught.select(F.explode(_REQUESTS).alias("request"), _FILE).groupBy("request")
                 for row in by_request.agg(F.count("*"), F.countDistinct(_FILE)).collect():
                     self._counts[table, row[0]] = Caught(row[1], row[2])
@@ -154,7 +166,7 @@ class Resolution:
             if found.rows > most_rows:
                 why.setdefault(request, []).append(f"{found.rows} rows of {table}")
         # One person under two of them, or two people who share an e-mail: nobody but a person can tell
-        paths = {(one.subject, one.path) for one in self._tables.values()}
+        paths = {(one.subject, one.path) for one in self._people()}
         for (subject, name), values in self._values.items():
             if (subject, name) in paths:
                 for request, count in Counter(request for request, _ in values).items():
@@ -185,15 +197,27 @@ class Resolution:
             for (subject, name), values in self._values.items()
         }
         found = []
-        for one in self._tables.values():
+        for one in self._people():
             if not isinstance(one.path, Link):
-                by_own = self._match(one, self._read(one.table), own).select(F.explode(_REQUESTS).alias("request"))
-                rows = {row[0]: row[1] for row in by_own.groupBy("request").count().collect()}
-                for request in sorted(requests):
-                    caught = self.counts().get((one.table, request))
-                    if caught is not None and caught.rows > rows.get(request, 0):
-                        found.append((one.table, request))
+                rows, by_own = (
+                    {
+                        row[0]: row[1]
+                        for row in self._match([one], self._read(one.table), values)
+                        .select(F.explode(_REQUESTS).alias("request"))
+                        .groupBy("request")
+                        .count()
+                        .collect()
+                    }
+                    for values in (self._values, own)
+                )
+                found += [(one.table, id) for id in sorted(requests) if rows.get(id, 0) > by_own.get(id, 0)]
         return found
+
+    def _people(self) -> Iterator[PersonalTable]:
+        """Whoever links lead to before the others."""
+        yield from self._tables.values()
+        for one in self._tables.values():
+            yield from one.others
 
     # ── what is looked for ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -240,7 +264,7 @@ class Resolution:
         """Look for what is new, and for what the rows found by it show, until they show nothing new."""
         subject_of = {request: subject for (subject, _), values in frontier.items() for request, _ in values}
         for _ in range(_ROUNDS):
-            tables = [one for one in self._tables.values() if self._tells(one)]
+            tables = [one for one in self._people() if self._tells(one)]
             now = {told for one in tables for told in self._shown(one, self._read(one.table), frontier)}
             before = {told for one in tables for rows in self._lost(one) for told in self._shown(one, rows, frontier)}
             frontier = {}
@@ -261,7 +285,7 @@ class Resolution:
 
     def _tells(self, one: PersonalTable) -> bool:
         """Whether its rows lead to further identifiers: one with a single one shows what it was found by."""
-        return not isinstance(one.path, Link) and len(self._match_columns(one.table, self._schema(one.table).names)) > 1
+        return not isinstance(one.path, Link) and len(self._match_columns(one, self._schema(one.table).names)) > 1
 
     def _shown(self, one: PersonalTable, rows: DataFrame, values: _Values) -> list[tuple[str, str, str]]:
         """The identifiers in those of the rows that these values catch."""
@@ -274,7 +298,7 @@ class Resolution:
             F.struct(F.lit(name).alias("name"), F.col(quoted(column)).cast("string").alias("value"))
             for column, name in columns
         ]
-        found = self._match(one, rows, values).select(F.array(*shown).alias("shown"), F.col(_REQUESTS).alias("by"))
+        found = self._match([one], rows, values).select(F.array(*shown).alias("shown"), F.col(_REQUESTS).alias("by"))
         found = found.select("by", F.explode("shown").alias("shown")).where("shown.value is not null")
         found = found.select(F.explode("by"), "shown.name", "shown.value").distinct()
         shown_by = [(row[0], row[1], row[2]) for row in found.limit(_MOST_SHOWN + 1).collect()]
@@ -294,32 +318,33 @@ class Resolution:
 
     def _lost(self, one: PersonalTable) -> Iterator[DataFrame]:
         """Rows of the table that copies keep, with the columns that tell whose they are and what they lead to."""
-        links = (other.path for other in self._tables.values() if isinstance(other.path, Link))
+        links = (other.path for other in self._people() if isinstance(other.path, Link))
         wanted = {link.other for link in links if link.table == one.table}
         wanted |= {one.path.column} if isinstance(one.path, Link) else set(self._subjects[one.subject].identifiers)
         names = self._schema(one.table).names
         columns = {column for name in wanted if (column := column_in(names, name)) is not None}
         return self._kept(self._feeds[one.table], self.versions[one.table], columns)
 
-    def _matched(self, table: str) -> DataFrame:
-        return self._match(self._tables[table], self._read(table), self._values)
+    def _matched(self, one: PersonalTable) -> DataFrame:
+        return self._match([one], self._read(one.table), self._values)
 
-    def _match(self, one: PersonalTable, frame: DataFrame, values: _Values) -> DataFrame:
-        """The rows of the frame that are caught, with the requests that catch each."""
+    def _match(self, people: Sequence[PersonalTable], frame: DataFrame, values: _Values) -> DataFrame:
+        """The rows of the frame that are caught for one of the ``people`` of a table, with the requests that catch each."""
         from pyspark.sql import functions as F
 
         columns = frame.columns
-        match = self._match_columns(one.table, columns)
-        if not match:
-            raise ConfigError(f"rows without any of the columns by which those of {one.table} are caught")
+        by_columns = {one: match for one in people if (match := self._match_columns(one, columns))}
+        if not by_columns:
+            raise ConfigError(f"rows without any of the columns by which those of {people[0].table} are caught")
         pairs: list[tuple[Column, DataFrame]] = []
-        if not isinstance(one.path, Link):
-            for column, name in self._identifiers_in(one, columns):
-                if told := values.get((one.subject, name)):
-                    spelling = self._subjects[one.subject].identifiers[name]
-                    pairs.append((_spelled(F.col(quoted(column)), spelling), self._known(told, spelling)))
-        else:
-            pairs += self._linked(one.path, match[0], frame.schema[match[0]].dataType, values)
+        for one, match in by_columns.items():
+            if not isinstance(one.path, Link):
+                for column, name in self._identifiers_in(one, columns):
+                    if told := values.get((one.subject, name)):
+                        spelling = self._subjects[one.subject].identifiers[name]
+                        pairs.append((_spelled(F.col(quoted(column)), spelling), self._known(told, spelling)))
+            else:
+                pairs += self._linked(one.path, match[0], frame.schema[match[0]].dataType, values)
         by = []
         for place, (spelt, known) in enumerate(pairs):
             value, requests = f"{_VALUE}_{place}", f"{_REQUESTS}_{place}"
@@ -341,7 +366,7 @@ class Resolution:
             spelling = self._subjects[to.subject].identifiers[name]
             told = values.get((to.subject, name))
             return [(_spelled(F.col(quoted(column)), spelling), self._known(told, spelling))] if told else []
-        rows = self._matched(link.table)
+        rows = self._matched(to)
         other = column_in(rows.columns, link.other)
         assert other is not None  # _check has looked
         theirs = rows.schema[other].dataType
@@ -356,7 +381,7 @@ class Resolution:
 
     def _look_for_lost(self) -> None:
         """What caught rows lead to that the source has lost. Once: copies forget theirs, and take what they had yet to."""
-        for one in self._tables.values():  # a linked table after the one that it leads to
+        for one in self._people():  # a linked table after the one that it leads to
             if isinstance(one.path, Link):
                 name = _name(one.path, self.versions[one.path.table])
                 column = column_in(self._schema(one.table).names, one.path.column)
@@ -366,7 +391,9 @@ class Resolution:
                     isinstance(to.path, Link)
                     or column_in(self._subjects[to.subject].identifiers, one.path.other) is None
                 )
-                if told or not _by_identifier(self._schema(one.table)[column].dataType):
+                if name not in self._led_by_lost and (
+                    told or not _by_identifier(self._schema(one.table)[column].dataType)
+                ):
                     self._led_by_lost[name] = self._told_by_lost(one.path)
 
     def _told_by_lost(self, link: Link) -> list[tuple[str, str]]:
@@ -376,12 +403,12 @@ class Resolution:
 
         def led(rows: DataFrame) -> DataFrame:
             value = F.col(quoted(column_in(rows.columns, link.other) or "")).cast("string").alias("value")
-            caught = self._match(to, rows, self._values).select(F.explode(_REQUESTS).alias("request"), value)
+            caught = self._match([to], rows, self._values).select(F.explode(_REQUESTS).alias("request"), value)
             return caught.where("value is not null").distinct()
 
         told = set()
         for rows in self._lost(to):
-            if column_in(rows.columns, link.other) is not None and self._match_columns(to.table, rows.columns):
+            if column_in(rows.columns, link.other) is not None and self._match_columns(to, rows.columns):
                 told |= {(row[0], row[1]) for row in led(rows).collect()}
         if told:
             # A row that is somebody else's by now leads to nobody
@@ -419,8 +446,7 @@ class Resolution:
         found = ((column_in(columns, name), name) for name in self._subjects[one.subject].identifiers)
         return [(column, name) for column, name in found if column is not None]
 
-    def _match_columns(self, table: str, columns: Sequence[str]) -> list[str]:
-        one = self._tables[table]
+    def _match_columns(self, one: PersonalTable, columns: Sequence[str]) -> list[str]:
         if isinstance(one.path, Link):
             column = column_in(columns, one.path.column)
             return [] if column is None else [column]
@@ -452,7 +478,7 @@ class Resolution:
                     hint=f"name it among `erasure.subjects.{one.subject}.identifiers`",
                 )
         schema = self._schema(one.table)
-        for column in self._match_columns(one.table, schema.names):
+        for column in self._match_columns(one, schema.names):
             if isinstance(schema[column].dataType, ArrayType | MapType | StructType | VariantType):
                 raise ConfigError(
                     f"{one.table}.{column} is no single value: no identifier can be compared with it",

@@ -12,14 +12,15 @@ has to wait for something says for what, and until when: the next `erase run` go
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from audit.erasure.certificate import evidence, make_certificate, refuse_identifiers, sign
-from audit.erasure.commits import erasing_metadata
 from audit.erasure.delete import erase_table, erased_keys, inspect_table
 from audit.erasure.delta_files import scan_table
 from audit.erasure.files import Files, LocalFiles
@@ -71,16 +72,15 @@ class ErasureReport(Result):
     certificates: tuple[str, ...] = ()
 
 
-def needles_of(known: Sequence[tuple[str, str, str]], graph: Graph) -> Needles:
-    """``known``: (request, identifier, value). A short value counts in the columns that hold that identifier."""
-    columns: dict[str, set[str]] = {}
-    for one in graph.order:
-        if isinstance(one.path, Link):
-            columns.setdefault(one.path.other, set()).add(one.path.column)
-    return Needles((Needle(request, value, name) for request, name, value in known), columns)
+def needles_of(requests: Sequence[Request], known: Sequence[tuple[str, str, str]]) -> Needles:
+    """``known``: (request, identifier, value) of what was learned besides."""
+    subject = {request.id: request.subject for request in requests}
+    given = [(request.id, name, value) for request in requests for name, value in request.identifiers.items()]
+    return Needles(Needle(id, value, name, subject[id]) for id, name, value in sorted({*given, *identifiers_in(known)}))
 
 
 def scan_everything(
+    graph: Graph,
     tables: Sequence[str],
     copies: Sequence[Copy],
     needles: Needles,
@@ -94,13 +94,13 @@ def scan_everything(
     for table in tables:
         progress(f"scanning {table}")
         try:
-            found += scan_table(files(table), needles, now=now).at(table)
+            found += scan_table(files(table), needles.at(graph.holding(table)), now=now).at(table)
         except OSError as error:
             found += Scanned(unseen=(not_seen(table, error),))
     for copy in copies:
         if isinstance(copy.sink, Erasable):
             progress(f"scanning what {copy.pipeline} has written")
-            found += copy.sink.scan(needles)
+            found += copy.sink.scan(needles.at(graph.holding(copy.table)))
         else:
             found += Scanned(unseen=(Unseen(copy.pipeline, "this kind of sink cannot be looked through"),))
     return found
@@ -199,7 +199,7 @@ class ErasureRun:
 
     def tables(self) -> list[PersonalTable]:
         """Those of the requests' subjects, a linked one after the one that it leads to."""
-        return [one for one in self.graph.order if any(one.subject == request.subject for request in self.requests)]
+        return list(self.graph.tables_of(*(request.subject for request in self.requests)))
 
     def free(self) -> list[PersonalTable]:
         """Without those that a hold keeps."""
@@ -273,20 +273,30 @@ class ErasureRun:
             facts = self.held.step(one.table, "delete")
             if facts is None:
                 self.progress(f"erasing in {one.table}")
-                deleted = erase_table(
-                    self.spark,
-                    one,
-                    self.resolution.caught(one.table),
-                    run=self.run,
-                    metadata=erasing_metadata(self.run, self.ids),
-                    since=self.resolution.versions[one.table],
-                )
-                facts = {"rows": deleted.rows, "versions": list(deleted.versions)}
+                facts = self._erased(one)
                 self.held.done(one.table, "delete", facts)
             rows[one.table] = int(facts["rows"])
         self._watch_for()
         self._reached("deleted")
         return rows
+
+    def _erased(self, one: PersonalTable) -> dict[str, Any]:
+        """One commit for each person whom the rows name; those first by which they go as a whole."""
+        done = {
+            person: erase_table(
+                self.spark,
+                one,
+                self.resolution.caught(one.table, person),
+                run=self.run,
+                requests=self.ids,
+                since=self.resolution.versions[one.table],
+                person=person,
+            )
+            for person in sorted(range(len(one.people)), key=lambda at: one.people[at].on_erase != "delete")
+        }
+        versions = [list(done[person].versions) for person in range(len(one.people))]
+        facts = {"rows": sum(each.rows for each in done.values()), "versions": sorted(itertools.chain(*versions))}
+        return {**facts, "by_person": versions} if one.others else facts
 
     def _check_erasable(self, tables: Sequence[PersonalTable]) -> None:
         """All of them, before the first is touched: a run that has begun is gone on with, and not planned again."""
@@ -307,9 +317,12 @@ class ErasureRun:
             marks |= {(request.id, *mark) for mark in marks_of(self.keys, self.graph, request.subject, values)}
         self.held.suppress(self.ids, marks, until)
 
-    def _versions(self, table: str) -> tuple[int, ...]:
+    def _versions(self, table: str, person: int | None = None) -> tuple[int, ...]:
+        """The commits that erased, for all people in the table's rows or for one of them."""
         facts = self.held.step(table, "delete")
-        return tuple(facts["versions"]) if facts else ()
+        if facts is None:
+            return ()
+        return tuple(facts["versions"] if person is None else facts.get("by_person", [facts["versions"]])[person])
 
     # ── propagate ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -343,16 +356,19 @@ class ErasureRun:
                 again = self.held.step(place, "forgetting") is not None
                 if not again:
                     self.held.done(place, "forgetting", {})
-                counts = dict(copy.sink.erase(self.erasing(one, copy.key)))
-                facts = {"counts": counts} | ({"counted": _LAST_TRY} if again else {})
+                counts: Counter[str] = Counter()
+                for person in range(len(one.people)):
+                    counts.update(copy.sink.erase(self.erasing(one, copy.key, person)))
+                facts = {"counts": dict(counts)} | ({"counted": _LAST_TRY} if again else {})
                 self.held.done(place, "forget", facts)
             if facts is not None:
                 forgotten[copy.pipeline] = dict(facts["counts"])
         self._reached("propagated")
         return forgotten
 
-    def erasing(self, one: PersonalTable, key: tuple[str, ...]) -> Erasing:
-        versions = self._versions(one.table)
+    def erasing(self, one: PersonalTable, key: tuple[str, ...], at: int = 0) -> Erasing:
+        """``at``: for whom of the people in the table's rows."""
+        versions, person = self._versions(one.table, at), one.people[at]
 
         def keys() -> DataFrame:
             return erased_keys(self.spark, one.table, versions, key)
@@ -363,13 +379,14 @@ class ErasureRun:
             table=one.table,
             versions=versions,
             key=key,
-            on_erase=one.on_erase,
-            personal=one.personal,
+            on_erase=person.on_erase,
+            personal=person.personal,
             keys=keys,
-            catch=lambda frame: self.resolution.catch(one.table, frame),
-            needles=self.needles(),
+            catch=lambda frame: self.resolution.catch(one.table, frame, at),
+            needles=self.needles().at(self.graph.holding(one.table)),
             immediately=self.immediate,
-            link=one.path.column if isinstance(one.path, Link) else None,
+            link=person.column if at or isinstance(person.path, Link) else None,
+            others=tuple(other.column for other in one.people if other is not person),
         )
 
     # ── purge ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -383,7 +400,8 @@ class ErasureRun:
         waits = []
         for one, copy in self._copies():
             if isinstance(copy.sink, Erasable) and copy.version() is not None:
-                work = partial(copy.sink.purge, self.erasing(one, copy.key), now=self.now)
+                erasing = replace(self.erasing(one, copy.key), versions=self._versions(one.table))
+                work = partial(copy.sink.purge, erasing, now=self.now)
                 waits += self._purged(f"pipeline {copy.pipeline}", work, once_more)
         behind: list[SinkBehind] = []
         for one in self.free():
@@ -415,8 +433,11 @@ class ErasureRun:
 
     def _personal(self, one: PersonalTable) -> set[str]:
         """Columns by which a folder could name somebody."""
-        own = {one.path.column} if isinstance(one.path, Link) else set()
-        return {*one.personal, *self.graph.subjects[one.subject].identifiers, *own}
+        return {
+            name
+            for person in one.people
+            for name in (*person.personal, *self.graph.subjects[person.subject].identifiers, person.column)
+        }
 
     def _positions(self, table: str) -> dict[str, int]:
         """Of the sinks that have begun; one that holds nothing begins with what the table is then."""
@@ -438,8 +459,7 @@ class ErasureRun:
     # ── scan ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def needles(self) -> Needles:
-        given = [(request.id, name, value) for request in self.requests for name, value in request.identifiers.items()]
-        return needles_of(sorted({*given, *identifiers_in(self.register.known(self.ids, self.keys))}), self.graph)
+        return needles_of(self.requests, self.register.known(self.ids, self.keys))
 
     def scan(self) -> tuple[Find, ...]:
         """→ what is left; nothing where the scan is recorded, which it only is when it found nothing."""
@@ -447,7 +467,7 @@ class ErasureRun:
             copies = [copy for _, copy in self._copies()]
             tables = [one.table for one in self.free()]
             scanned = scan_everything(
-                tables, copies, self.needles(), files=self.files, now=self.now, progress=self.progress
+                self.graph, tables, copies, self.needles(), files=self.files, now=self.now, progress=self.progress
             )
             scanned += Scanned(unseen=tuple(Unseen(f"pipeline {name}", _NOT_THERE) for name in self.not_there()))
             if scanned.finds:
@@ -484,7 +504,7 @@ class ErasureRun:
         rows = facts[ALL, "resolve"]["rows"]
         free = self.free()
         # Also where it has no row of theirs now: its history and its copies were not looked through
-        kept = [one for one in self.tables() if one not in free and one.subject == request.subject]
+        kept = [one for one in self.graph.tables_of(request.subject) if one.table not in {each.table for each in free}]
         holds = [
             {"table": one.table, "until": hold.until, "basis": hold.basis}
             for one in kept
@@ -499,7 +519,7 @@ class ErasureRun:
                 {
                     "table": one.table,
                     "rows": rows.get(one.table, {}).get(request.id, 0),
-                    "on_erase": one.on_erase,
+                    "on_erase": one.what_happens,
                     "versions": list(self._versions(one.table)),
                 }
                 for one in free

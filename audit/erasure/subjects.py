@@ -53,12 +53,23 @@ class Graph:
         )
         return cls(dict(subjects), tuple(by_name[name] for name in sorter.static_order()), tuple(holds))
 
-    def tables_of(self, subject: str) -> tuple[PersonalTable, ...]:
-        """In ``order``."""
-        return tuple(table for table in self.order if table.subject == subject)
+    def tables_of(self, *subjects: str) -> tuple[PersonalTable, ...]:
+        """Those whose rows name such people, in ``order``, without what they say of others."""
+        return tuple(found for table in self.order if (found := table.of(subjects)) is not None)
 
     def table(self, name: str) -> PersonalTable | None:
         return next((table for table in self.order if table.table == name), None)
+
+    def holding(self, table: str) -> dict[tuple[str, str], set[str]]:
+        """The columns of a table that hold an identifier, by subject and identifier."""
+        columns: dict[tuple[str, str], set[str]] = {}
+        one = self.table(table)
+        for person in one.people if one is not None else ():
+            link = person.path if isinstance(person.path, Link) else None
+            for name in self.subjects[person.subject].identifiers:
+                if link is None or link.other.lower() == name.lower():
+                    columns.setdefault((person.subject, name), set()).add(name if link is None else link.column)
+        return columns
 
     def held(self, table: str, today: dt.date) -> tuple[Hold, ...]:
         """The holds that still keep the table's rows. On the day ``until`` itself they may go."""
@@ -90,7 +101,35 @@ def _of_subjects(subjects: Mapping[str, Subject]) -> Iterator[Fault]:
 def _of_table(
     table: PersonalTable, subjects: Mapping[str, Subject], tables: Sequence[PersonalTable]
 ) -> Iterator[Fault]:
-    place = ("tables", table.table)
+    place: tuple[str | int, ...] = ("tables", table.table)
+    yield from _of_person(table, place, subjects, tables)
+    for at, other in enumerate(table.others):
+        yield from _of_person(other, (*place, "others", at), subjects, tables)
+        for one in table.people[: at + 1]:
+            if both := sorted(_told_by(one, subjects) & _told_by(other, subjects)):
+                yield Fault((*place, "others", at, "path"), f"takes `{both[0]}`, which tells who somebody else is")
+    for one in table.people:
+        tell = {column: other for other in table.people if other is not one for column in _told_by(other, subjects)}
+        if one.on_erase == "nullify" and (both := sorted(tell.keys() & {name.lower() for name in one.personal})):
+            at = table.people.index(one)
+            where = (*place, "personal") if at == 0 else (*place, "others", at - 1, "personal")
+            yield Fault(where, f"has `{both[0]}`, which tells who somebody else in the row is")
+
+
+def _told_by(one: PersonalTable, subjects: Mapping[str, Subject]) -> set[str]:
+    """The columns that tell who the person is, in lower case: a table with identifiers may have any of them."""
+    if isinstance(one.path, Link):
+        return {one.path.column.lower()}
+    subject = subjects.get(one.subject)
+    return {name.lower() for name in (one.path, *(subject.identifiers if subject else ()))}
+
+
+def _of_person(
+    table: PersonalTable,
+    place: tuple[str | int, ...],
+    subjects: Mapping[str, Subject],
+    tables: Sequence[PersonalTable],
+) -> Iterator[Fault]:
     subject = subjects.get(table.subject)
     if subject is None:
         message = "is no entry under `subjects`" + _near(table.subject, subjects)
@@ -108,10 +147,8 @@ def _of_table(
         yield Fault((*place, "path"), message + _near(table.path, subject.identifiers))
     if table.on_erase == "nullify" and not table.personal:
         yield Fault((*place, "on_erase"), "`nullify` empties the columns of `personal`, and none is named")
-    elif table.on_erase == "nullify":
-        column = table.path.column if isinstance(table.path, Link) else table.path
-        if column.lower() not in [name.lower() for name in table.personal]:
-            yield Fault((*place, "personal"), f"lacks `{column}`, which would still say whose row it is")
+    elif table.on_erase == "nullify" and table.column.lower() not in [name.lower() for name in table.personal]:
+        yield Fault((*place, "personal"), f"lacks `{table.column}`, which would still say whose row it is")
 
 
 def _of_addresses(tables: Sequence[PersonalTable]) -> Iterator[Fault]:
@@ -148,16 +185,17 @@ def _of_holds(
         if not hold.basis.strip():
             yield Fault(("holds", index, "basis"), "is empty; say why the rows have to stay")
         held = by_name.get(hold.table)
-        if held is None or not isinstance(held.path, Link) or (above := by_name.get(held.path.table)) is None:
-            continue
-        subject = subjects.get(held.subject)
-        if subject is None or (not isinstance(above.path, Link) and subject.has(held.path.other)):
-            continue  # the identifier is known without the rows that it leads to
-        if not any(other.table == above.table and other.until >= hold.until for other in holds):
-            message = (
-                f"is found through {above.table} alone: hold that one as long, or its rows cannot be found any more"
-            )
-            yield Fault(("holds", index, "table"), message)
+        for one in held.people if held is not None else ():
+            if not isinstance(one.path, Link) or (above := by_name.get(one.path.table)) is None:
+                continue
+            subject = subjects.get(one.subject)
+            if subject is None or (not isinstance(above.path, Link) and subject.has(one.path.other)):
+                continue  # the identifier is known without the rows that it leads to
+            if not any(other.table == above.table and other.until >= hold.until for other in holds):
+                message = (
+                    f"is found through {above.table} alone: hold that one as long, or its rows cannot be found any more"
+                )
+                yield Fault(("holds", index, "table"), message)
 
 
 def _near(word: str, known: Mapping[str, object] | Sequence[str]) -> str:

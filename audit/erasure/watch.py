@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from audit.erasure.commits import erasing_run
-from audit.erasure.model import Link, OnReturn, Spelling, normalised
+from audit.erasure.model import Link, OnReturn, PersonalTable, Spelling, normalised
 from cdf.change import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -167,23 +167,24 @@ class Watch:
 
     def _columns(self, table: str, rows: DataFrame) -> dict[str, tuple[str, Spelling]]:
         """Columns of the rows that hold an identifier: what it is called in marks, and how it is spelled."""
-        one = next((one for one in self.graph.order if one.table == table), None)
+        one = self.graph.table(table)
         if one is None or self.graph.held(table, dt.datetime.now(dt.UTC).date()):
             return {}  # what a hold keeps is there by right
+        return {column: told for person in one.people for column, told in self._columns_of(person, rows).items()}
+
+    def _columns_of(self, one: PersonalTable, rows: DataFrame) -> dict[str, tuple[str, Spelling]]:
         identifiers = {name.lower(): (name, how) for name, how in self.graph.subjects[one.subject].identifiers.items()}
         there = {column.lower(): column for column in rows.columns}
         emptied = {name.lower() for name in one.personal}
         if isinstance(one.path, Link):
             # The column of a link holds what the other table calls by an identifier's name
-            named = {one.path.column: one.path.other.lower()}
+            named = {column: one.path.other.lower() for lower, column in there.items() if lower == one.column.lower()}
         else:
             named = {column: lower for lower, column in there.items() if lower in identifiers}
         return {
             column: (f"{one.subject}.{identifiers[lower][0]}", identifiers[lower][1])
             for column, lower in named.items()
-            if lower in identifiers
-            and column.lower() in there
-            and (one.on_erase == "delete" or column.lower() in emptied)
+            if lower in identifiers and (one.on_erase == "delete" or column.lower() in emptied)
         }
 
     def _asked(self) -> Register:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, DataType, MapType, NumericType, StructType
@@ -85,7 +86,8 @@ def _of_erased_lives(rows: DataFrame, erasing: Erasing) -> DataFrame:
     """The rows under an erased key since it was last somebody else's.
 
     A commit ends a life of the key where it removes the key and does not put it back: one that rewrites a row as delete and
-    insert goes on with it. Of linked rows a life says little, for they are passed on: those that name somebody stay.
+    insert goes on with it. Of linked rows a life says little, for they are passed on: those that name somebody stay. Where
+    rows name several people, one that names others alone stays, unless something personal of the erased person is in it.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -102,7 +104,12 @@ def _of_erased_lives(rows: DataFrame, erasing: Erasing) -> DataFrame:
     rows = rows.withColumn("__until", F.max(erased).over(Window.partitionBy(*names, "__life")))
     rows = rows.where(F.col("__version") <= F.col("__until"))
     if erasing.link is not None:
-        rows = rows.where(F.col(_sql(erasing.link)).isNull())
+        named, personal = (
+            [F.col(_sql(name)).isNotNull() for name in rows.columns if name.lower() in {one.lower() for one in those}]
+            for those in (erasing.others, erasing.personal)
+        )
+        of_theirs = reduce(or_, personal, F.lit(False)) | ~reduce(or_, named, F.lit(False))
+        rows = rows.where(F.col(_sql(erasing.link)).isNull() & of_theirs)
     return rows.select("__id", "__version", "__kind")
 
 

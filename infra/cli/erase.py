@@ -342,7 +342,6 @@ def scan(
 ) -> None:
     """Look for what is left of people in every file, log, topic, table and trail; 3 where something is. Changes nothing."""
     from audit.erasure.requests import read_requests
-    from audit.erasure.resolve import identifiers_in
     from audit.erasure.run import needles_of, scan_everything
 
     output = Output("erase scan", as_json, debug)
@@ -354,15 +353,14 @@ def scan(
     else:
         register = office.register()
         wanted = office.requests(register)
-        known = identifiers_in(register.known([one.id for one in wanted], office.keys))
+        known = register.known([one.id for one in wanted], office.keys)
     if not wanted:
         raise ConfigError("nobody to look for", hint="name a file with --requests")
-    given = [(one.id, name, value) for one in wanted for name, value in one.identifiers.items()]
-    needles = needles_of(sorted({*given, *known}), graph)
+    needles = needles_of(wanted, known)
     tables = [one.table for one in graph.order]
     with spark_session(output, office.project), ctrl_c_counts():
         copies = [copy for copy in office.copies() if copy.table in tables]
-        found = scan_everything(tables, copies, needles, files=office.files, now=now(), progress=output.note)
+        found = scan_everything(graph, tables, copies, needles, files=office.files, now=now(), progress=output.note)
     _show_scan(output, found)
     code = DIFFERENCE if found.finds else DONE
     output.result(found, exit_code=code)

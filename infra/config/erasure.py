@@ -157,6 +157,30 @@ class ErasureTable(Model):
         title="On erase",
         description="`delete` the rows, or `nullify` their personal columns where others need the rest of the row.",
     )
+    others: tuple[ErasureOther, ...] = Field(
+        default=(),
+        title="Others",
+        description="Further people whom a row names, such as the recipient beside the sender. No link leads to them.",
+    )
+
+
+class ErasureOther(Model):
+    """What the rows of a table say of one more person."""
+
+    subject: str | None = Field(
+        default=None, title="Subject", description="The name of an entry under `subjects`; else that of the table."
+    )
+    path: Annotated[str, AfterValidator(_path)] = Field(
+        title="Path", description="Whose it is, as in `path` of the table: by columns of this person alone."
+    )
+    personal: Annotated[tuple[str, ...], AfterValidator(_columns)] = Field(
+        default=(), title="Personal columns", description="Columns with data of this person; `nullify` empties these."
+    )
+    on_erase: OnErase = Field(
+        default="nullify",
+        title="On erase",
+        description="`nullify` the personal columns, or `delete` the rows with all that they say of others.",
+    )
 
 
 class ErasureHold(Model):
@@ -235,7 +259,19 @@ class Erasure(Model):
     def graph(self) -> Graph:
         subjects = {name: Subject(name, dict(one.identifiers)) for name, one in self.subjects.items()}
         tables = [
-            PersonalTable(address, one.subject, parse_path(one.path), one.personal, one.on_erase)
+            PersonalTable(
+                address,
+                one.subject,
+                parse_path(one.path),
+                one.personal,
+                one.on_erase,
+                tuple(
+                    PersonalTable(
+                        address, other.subject or one.subject, parse_path(other.path), other.personal, other.on_erase
+                    )
+                    for other in one.others
+                ),
+            )
             for address, one in self.tables.items()
         ]
         return Graph.of(subjects, tables, [Hold(one.table, one.until, one.basis) for one in self.holds])

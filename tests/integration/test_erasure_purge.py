@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.erasure.commits import erasing_metadata
 from audit.erasure.delete import erase_table
 from audit.erasure.delta_files import scan_table
 from audit.erasure.files import LocalFiles
@@ -53,7 +52,7 @@ def erase(spark: SparkSession, table: Table) -> int:
         one,
         found.caught(table.path),
         run="er-1",
-        metadata=erasing_metadata("er-1", ["R-1"]),
+        requests=["R-1"],
         since=found.versions[table.path],
     )
     assert done.rows == 1

@@ -12,7 +12,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from audit.erasure import delete, resolve
-from audit.erasure.commits import erasing_metadata
 from audit.erasure.delete import Deleted, erase_table, erased_keys, erased_versions, inspect_table
 from audit.erasure.model import Link, PersonalTable, Request, Subject
 from audit.erasure.resolve import Caught, Resolution
@@ -55,7 +54,7 @@ def erase(spark: SparkSession, one: PersonalTable, resolution: Resolution, **kep
         one,
         resolution.caught(one.table),
         run=RUN,
-        metadata=erasing_metadata(RUN, ["r1"]),
+        requests=["r1"],
         since=kept.get("since", resolution.versions[one.table]),
     )
 

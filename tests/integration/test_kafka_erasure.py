@@ -144,6 +144,24 @@ def test_rows_that_hold_no_identifier(spark: SparkSession, kafka: Kafka, delta_p
     assert topic.sink().purge(erasing(table, version), now=now).waits_until is None
 
 
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_key_that_comes_back_at_once(spark: SparkSession, kafka: Kafka, delta_path: str, *, knows: bool) -> None:
+    """Of several changes of a key in one window a topic of net changes has the last alone: the erasing commit ends it."""
+    table = Table(spark, delta_path)
+    table.sql("insert into {t} select id, concat('a', id) from range(5)")
+    config = {"cleanup.policy": "compact", "max.compaction.lag.ms": DAY, "segment.ms": DAY}
+    topic = Topic(kafka, table, config=config, changes="net", format=EventFormat("row"))
+    topic.pipeline().run()
+    table.sql("update {t} set v = 'b' where id = 3", "insert into {t} values (9, 'c')")
+    metadata = erasing_metadata("er-1", ["R-1"])
+    with setting(table.spark, "spark.databricks.delta.commitInfo.userMetadata", metadata):
+        table.sql("delete from {t} where id = 3")  # 4
+    table.sql("insert into {t} values (3, 'new')")
+    (guarded(topic) if knows else topic.pipeline()).run()
+    came = topic.sink().purge(erasing(table, 4), now=dt.datetime.now(dt.UTC))
+    assert (came.waits_until is not None) is knows
+
+
 def test_rows_without_identifiers_where_nothing_is_compacted(
     spark: SparkSession, kafka: Kafka, delta_path: str
 ) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.erasure.commits import erasing_metadata
 from audit.erasure.delete import erase_table, erased_keys
 from audit.erasure.model import PersonalTable, Request, Subject
 from audit.erasure.needles import Needle, Needles
@@ -50,8 +49,7 @@ class Trailed:
         asked = Request("R-1", "customer", {"email": CANARY}, day, day, "GDPR Art. 17", "desk")
         found = Resolution.of(self.spark, [one], SUBJECTS, [asked])
         since = found.versions[one.table]
-        about = erasing_metadata("er-1", ["R-1"])
-        done = erase_table(self.spark, one, found.caught(one.table), run="er-1", metadata=about, since=since)
+        done = erase_table(self.spark, one, found.caught(one.table), run="er-1", requests=["R-1"], since=since)
         assert done.rows == 1
         return Erasing(
             run="er-1",

@@ -12,7 +12,6 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from audit.erasure.commits import erasing_metadata
 from audit.erasure.delete import erase_table, erased_keys
 from audit.erasure.model import OnErase, PersonalTable, Request, Subject
 from audit.erasure.needles import Needle, Needles
@@ -65,8 +64,8 @@ class Changed:
         day = dt.date(2026, 11, 1)
         asked = Request("R-1", "customer", {"email": CANARY}, day, day, "GDPR Art. 17", "desk")
         found = Resolution.of(self.spark, [one], SUBJECTS, [asked])
-        about, since = erasing_metadata("er-1", ["R-1"]), found.versions[one.table]
-        done = erase_table(self.spark, one, found.caught(one.table), run="er-1", metadata=about, since=since)
+        since = found.versions[one.table]
+        done = erase_table(self.spark, one, found.caught(one.table), run="er-1", requests=["R-1"], since=since)
         assert done.rows == 1
         return Erasing(
             run="er-1",

@@ -43,8 +43,7 @@ class Trail:
         day = dt.date(2026, 11, 1)
         asked = Request("R-1", "customer", identifiers, day, day, "GDPR Art. 17", "desk")
         found = Resolution.of(spark, tables, SUBJECTS, [asked])
-        about = erasing_metadata("er-1", ["R-1"])
-        done = erase_table(spark, one, found.caught(path), run="er-1", metadata=about, since=found.versions[path])
+        done = erase_table(spark, one, found.caught(path), run="er-1", requests=["R-1"], since=found.versions[path])
         self.pipeline.run()
         return Erasing(
             run="er-1",

@@ -71,6 +71,23 @@ def test_the_whole_block(tmp_path: Path) -> None:
     assert erasure.keys().signer == Signer.parse(KEY)
 
 
+def test_several_people_in_a_row(tmp_path: Path) -> None:
+    others = """\
+on_erase: delete, others: [
+      {path: "to -> lake/customers.customer_id", personal: [to]}, {subject: clerk, path: no, on_erase: delete}]}"""
+    block = BLOCK.replace("on_erase: delete}", others).replace(
+        "exact}}}", "exact}}, clerk: {identifiers: {no: exact}}}"
+    )
+    erasure = loaded(tmp_path, block).erasure
+    assert erasure is not None
+    orders = erasure.graph().table(f"{tmp_path}/lake/orders")
+    assert orders is not None
+    to, clerk = orders.others
+    assert (to.table, to.subject, to.personal, to.on_erase) == (orders.table, "customer", ("to",), "nullify")
+    assert to.path == Link("to", f"{tmp_path}/lake/customers", "customer_id")
+    assert (clerk.subject, clerk.path, clerk.on_erase) == ("clerk", "no", "delete")
+
+
 def test_the_addresses_are_those_of_the_pipelines(tmp_path: Path) -> None:
     project = loaded(tmp_path, BLOCK)
     assert project.erasure is not None
@@ -139,6 +156,16 @@ def test_what_is_shown_has_no_key(tmp_path: Path) -> None:
             "on_erase `nullify` empties the columns of `personal`, and none is",
         ),
         ("on_erase: delete", "on_erase: remove", "./lake/orders/.on_erase must be 'delete' or 'nullify'"),
+        (
+            "on_erase: delete}",
+            'others: [{path: "to -> lake/customers.customer_id"}]}',
+            "./lake/orders/.others[0].on_erase `nullify` empties the columns of `personal`, and none is named",
+        ),
+        (
+            "on_erase: delete}",
+            "others: [{path: no, on_erase: delete}]}",
+            ".others[0].path the column `no` is no identifier of the subject",
+        ),
         ("personal: [email, name]", "personal: [name, Name]", "./lake/customers.personal names a column twice"),
         ("s3://bucket/t:", "lake/orders:", "erasure.tables names one table twice, in two spellings: "),
         (

@@ -131,3 +131,9 @@ def test_a_failure_while_reading_commits_arrives_after_the_windows_before_it() -
 def test_a_limit_below_one_is_refused(values: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match="window limits must be at least 1"):
         Limits(**values)
+
+
+def test_a_window_ends_after_a_commit_that_ends_a_segment() -> None:
+    four = [commit(version) for version in range(4)]
+    ends = cut(four, WIDE, starts_segment=lambda _: False, ends_segment=lambda one: one.version in {1, 3})
+    assert [[one.version for one in window] for window in ends] == [[0, 1], [2, 3]]

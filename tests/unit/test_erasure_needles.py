@@ -18,6 +18,7 @@ from audit.erasure.finds import masked
 from audit.erasure.needles import Needle, Needles
 
 ADDRESS = "Jörg.Müller+shop@example.org"
+BUYER = {("customer", "customer_id"): ["customer_id", "buyer"]}
 LONG = "a.person.with.a.rather.long.address@mail.example.org"
 
 
@@ -115,7 +116,7 @@ def test_columns_of_texts() -> None:
 
 
 def test_a_number_counts_as_a_whole_cell_of_its_column_only() -> None:
-    needles = Needles([Needle("R-1", "17", "customer_id")], {"customer_id": ["buyer"]})
+    needles = Needles([Needle("R-1", "17", "customer_id", "customer")]).at(BUYER)
     assert found(needles, "17 and 17") == set()
     for column in ("customer_id", "CUSTOMER_ID", "buyer"):
         for kind in (pa.int64(), pa.int32(), pa.string(), pa.float64()):
@@ -146,8 +147,21 @@ def test_cells_in_the_type_of_their_column(value: str, cell: object) -> None:
         needles = pickle.loads(pickle.dumps(needles))
 
 
+def test_a_number_is_looked_for_where_its_table_holds_it() -> None:
+    """Many a table has an `id` of its own, and an employee's number is no customer's."""
+    everywhere = Needles([Needle("R-1", "17", "id", "customer"), Needle("R-2", "18", "id", "employee")])
+    orders = everywhere.at({("customer", "id"): ["Buyer"], ("employee", "id"): ["clerk"]})
+    both = pa.array([17, 18])
+    assert everywhere.cells("id", both) == Counter({("R-1", "value"): 1, ("R-2", "value"): 1})
+    assert orders.cells("buyer", both) == Counter({("R-1", "value"): 1})
+    assert orders.cells("clerk", both) == Counter({("R-2", "value"): 1})
+    assert orders.cells("id", both) == Counter()
+    assert orders.words("id = 17") == orders.at({}).words("buyer = 17") == set()
+    assert orders.short_requests == orders.at({}).short_requests == {"R-1", "R-2"}
+
+
 def test_numbers_in_expressions() -> None:
-    needles = Needles([Needle("R-1", "17", "customer_id")], {"customer_id": ["buyer"]})
+    needles = Needles([Needle("R-1", "17", "customer_id", "customer")]).at(BUYER)
     for text in ("(customer_id#12L = 17)", "t.`CUSTOMER_ID` IN (1,17,3)", "buyer = '17'", "customer_id=17"):
         assert needles.words(text) == {("R-1", "value")}, text
     for text in ("(customer_id#17L = 12)", "quantity = 17", "customer_id = 170", "customer_ids = 17"):

@@ -56,6 +56,57 @@ def test_a_linked_table_comes_after_the_one_it_leads_to() -> None:
     assert graph.table("nowhere") is None
 
 
+SENT = Link("sender", "customers", "customer_id")
+RECEIVED = table(
+    "transfers", Link("recipient", "customers", "customer_id"), personal=("recipient",), on_erase="nullify"
+)
+CLERK = table("transfers", "staff_no", subject="employee", personal=("staff_no",), on_erase="nullify")
+
+
+def test_several_people_in_a_row() -> None:
+    transfers = table("transfers", SENT, others=(RECEIVED, CLERK))
+    lines = table("lines", Link("transfer", "transfers", "id"))
+    graph = Graph.of(SUBJECTS, [lines, transfers, table("customers"), table("staff", "staff_no", subject="employee")])
+    assert [one.table for one in graph.tables_of("customer")] == ["customers", "transfers", "lines"]
+    assert graph.tables_of("customer", "employee")[-2:] == (transfers, lines)
+    of_customers = graph.tables_of("customer")[1]
+    assert (of_customers.path, of_customers.others) == (SENT, (RECEIVED,))
+    assert CLERK in graph.tables_of("employee")
+    assert transfers.what_happens == "delete, nullify"
+    assert graph.holding("transfers") == {
+        ("customer", "customer_id"): {"sender", "recipient"},
+        ("employee", "staff_no"): {"staff_no"},
+    }
+    assert graph.holding("lines") == graph.holding("nowhere") == {}
+    assert graph.holding("customers") == {("customer", name): {name} for name in ("email", "customer_id")}
+
+
+def test_whom_a_row_names_is_told_by_columns_of_their_own() -> None:
+    twice = table("transfers", SENT, others=(RECEIVED, table("transfers", Link("SENDER", "customers", "email"))))
+    assert problems(twice, table("customers")) == [
+        ("tables.transfers.others.1.path", "takes `sender`, which tells who somebody else is")
+    ]
+    own = table("customers", others=(table("customers", Link("email", "customers", "customer_id")),))
+    assert problems(own) == [("tables.customers.others.0.path", "takes `email`, which tells who somebody else is")]
+    mixed = table("transfers", SENT, personal=("sender", "RECIPIENT"), on_erase="nullify", others=(RECEIVED,))
+    assert problems(mixed, table("customers")) == [
+        ("tables.transfers.personal", "has `recipient`, which tells who somebody else in the row is")
+    ]
+    lacks = table("transfers", Link("recipient", "customers", "customer_id"), on_erase="nullify", personal=("iban",))
+    odd = table("transfers", SENT, others=(lacks, table("transfers", "staff", subject="employe")))
+    assert problems(odd, table("customers")) == [
+        ("tables.transfers.others.0.personal", "lacks `recipient`, which would still say whose row it is"),
+        ("tables.transfers.others.1.subject", "is no entry under `subjects`; did you mean `employee`?"),
+    ]
+
+
+def test_somebody_may_be_named_in_a_row_of_their_own_table() -> None:
+    """The manager of an employee: no circle, for nothing is led to by it."""
+    manager = PersonalTable("staff", "employee", Link("manager", "staff", "staff_no"), ("manager",), "nullify")
+    staff = table("staff", "staff_no", subject="employee", others=(manager,))
+    assert Graph.of(SUBJECTS, [staff]).order == (staff,)
+
+
 def test_a_hold_ends_on_its_day() -> None:
     hold = Hold("a", dt.date(2031, 12, 31), "tax law")
     graph = Graph.of(SUBJECTS, [table("a"), table("b")], [hold])

@@ -30,6 +30,16 @@ CUSTOMERS = PersonalTable("customers", "customer", "customer_id")
             {"owner": "customer_id"},
         ),
         (PersonalTable("t", "customer", Link("order_id", "customers", "order_id")), ["order_id", "email"], {}),
+        (
+            PersonalTable(
+                "t",
+                "customer",
+                Link("sender", "customers", "customer_id"),
+                others=(PersonalTable("t", "customer", Link("to", "customers", "email"), ("to",), "nullify"),),
+            ),
+            ["TO", "sender", "email"],
+            {"TO": "email", "sender": "customer_id"},
+        ),
     ],
 )
 def test_columns(table: PersonalTable, columns: list[str], known: dict[str, str]) -> None:
