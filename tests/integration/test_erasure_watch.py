@@ -16,7 +16,7 @@ from audit.erasure.subjects import Graph
 from audit.erasure.watch import ErasedPersonReturned, ErasureAtWork, Watch, marks_of
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import SinkUnavailable
-from cdf.sink import Position
+from cdf.sink import Bounds, Position
 from cdf.testing import MemorySink
 from cdf.window import Commit
 from tests.fixtures.fix_postgres import Pg
@@ -242,5 +242,7 @@ def test_the_pipeline_tells_its_sink(watched: Watched) -> None:
         watched.table.sql("delete from {t} where customer_id = 1", "delete from {t} where customer_id = 2")
     with watched.register.held("er-1") as held:
         held.done(watched.table.path, "delete", {"rows": 1, "versions": [2]})
-    [window] = watched.pipeline.windows(Position(1), 3)
-    assert [(one.version, one.erasing) for one in window.commits] == [(2, True), (3, False)]
+    windows = list(watched.pipeline.windows(Position(1), 3))  # one ends where somebody was erased
+    assert [[(one.version, one.erasing) for one in window.commits] for window in windows] == [[(2, True)], [(3, False)]]
+    [pending] = watched.pipeline.windows(Position(1, pending=Bounds(2, 3)), 3)  # begun by a runner that died
+    assert [(one.version, one.erasing) for one in pending.commits] == [(2, True), (3, False)]
