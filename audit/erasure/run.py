@@ -216,14 +216,19 @@ class ErasureRun:
             rows: dict[str, dict[str, int]] = {}
             for (table, request), found in resolution.counts().items():
                 rows.setdefault(table, {})[request] = found.rows
-            self.held.done(ALL, "resolve", {"versions": dict(resolution.versions), "rows": rows})
-        elif changed := sorted(facts["versions"].keys() ^ {one.table for one in self.tables()}):
+            facts = {"versions": dict(resolution.versions), "rows": rows, "people": self._people()}
+            self.held.done(ALL, "resolve", facts)
+        elif changed := sorted({table for table, _ in facts["people"].items() ^ self._people().items()}):
             raise ConfigError(
                 f"`erasure.tables` is not what it was when the run began: {', '.join(changed)}",
                 hint="put it back until the run is over, then plan again for what has changed",
             )
         self._reached("resolved")
         self._reached("approved")
+
+    def _people(self) -> dict[str, str]:
+        """By table the columns that tell whom its rows name."""
+        return {one.table: ", ".join(person.column for person in one.people) for one in self.tables()}
 
     def _resolved(self, versions: Mapping[str, int] | None) -> Resolution:
         known = self.register.known(self.ids, self.keys)
@@ -369,6 +374,8 @@ class ErasureRun:
     def erasing(self, one: PersonalTable, key: tuple[str, ...], at: int = 0) -> Erasing:
         """``at``: for whom of the people in the table's rows."""
         versions, person = self._versions(one.table, at), one.people[at]
+        every = self.graph.table(one.table) or one  # also whom nobody asks about: what is said of them stays
+        own = person.path == every.path and not isinstance(person.path, Link)
 
         def keys() -> DataFrame:
             return erased_keys(self.spark, one.table, versions, key)
@@ -385,8 +392,8 @@ class ErasureRun:
             catch=lambda frame: self.resolution.catch(one.table, frame, at),
             needles=self.needles().at(self.graph.holding(one.table)),
             immediately=self.immediate,
-            link=person.column if at or isinstance(person.path, Link) else None,
-            others=tuple(other.column for other in one.people if other is not person),
+            link=None if own else person.column,
+            others=tuple(other.column for other in every.people if other.column != person.column),
         )
 
     # ── purge ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -21,6 +21,7 @@ from audit.erasure.run import ErasureReport, ErasureRun
 from audit.erasure.sealing import Keys
 from audit.erasure.subjects import Graph
 from cdf import ChangeFeed, Pipeline
+from cdf.errors import ConfigError
 from connectors.delta_audit.sink import DeltaAuditSink
 from connectors.postgres.modes import Modes
 from tests.fixtures.fix_postgres import Pg
@@ -106,31 +107,35 @@ def bank(spark: SparkSession, tmp_path: Path, pg: Pg) -> Bank:
     return Bank(spark, tmp_path, pg)
 
 
+def _run(bank: Bank, graph: Graph, register: Register, held: Any, asked: Request) -> ErasureRun:
+    return ErasureRun(
+        spark=bank.spark,
+        graph=graph,
+        copies=bank.copies(),
+        register=register,
+        held=held,
+        keys=Keys(SIGNER),
+        signer=SIGNER,
+        run="er-1",
+        requests=[asked],
+        approve_above=10,
+        out_of_reach=(),
+        now=NOW,
+        immediate=True,
+    )
+
+
 @pytest.mark.long
 def test_one_of_several_people_goes(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     bank.run()
-    register, keys = Register(bank.pg.dsn, schema=bank.pg.schema), Keys(SIGNER)
+    register = Register(bank.pg.dsn, schema=bank.pg.schema)
     register.prepare()
-    register.add([ASKED], keys)
+    register.add([ASKED], Keys(SIGNER))
     register.begin("er-1", ["r1"], "digest")
 
     def go() -> ErasureReport:
         with register.held("er-1") as held:
-            return ErasureRun(
-                spark=bank.spark,
-                graph=bank.graph(),
-                copies=bank.copies(),
-                register=register,
-                held=held,
-                keys=keys,
-                signer=SIGNER,
-                run="er-1",
-                requests=[ASKED],
-                approve_above=10,
-                out_of_reach=(),
-                now=NOW,
-                immediate=True,
-            ).go()
+            return _run(bank, bank.graph(), register, held, ASKED).go()
 
     whole, died = erasure_run.erase_table, []
 
@@ -219,3 +224,19 @@ def test_nobody_is_asked_about_the_rows_of_others(bank: Bank) -> None:
     assert [(Path(one.table).name, dict(one.rows), one.on_erase) for one in plan.tables] == [
         ("transfers", {"r1": 1}, "nullify")
     ]
+
+    # A copy is told of the others all the same: a transfer is not the clerk's, nor what it was before
+    register = Register(bank.pg.dsn, schema=bank.pg.schema)
+    register.prepare()
+    register.add([asked], Keys(SIGNER))
+    register.begin("er-1", ["r1"], "digest")
+    with register.held("er-1") as held:
+        run = _run(bank, of_all, register, held, asked)
+        run.resolve()
+        run.delete()
+        erasing = run.erasing(run.tables()[0], ("id",))
+        assert (erasing.link, erasing.others) == ("staff_no", ("sender", "recipient"))
+        with pytest.raises(ConfigError, match="is not what it was when the run began"):
+            _run(
+                bank, Graph.of({**SUBJECTS, "clerk": clerk}, [replace(named, table="elsewhere")]), register, held, asked
+            ).go()
