@@ -59,6 +59,11 @@ class Cells:
         """``column``: the target's name."""
         return self._in(self._source(column), value)
 
+    def of_letter(self, column: str, value: str) -> set[tuple[str, str]]:
+        """A value of the dead letters' own column: one that is called ``id`` numbers the letters."""
+        members = self._members(value) if column in _LETTERS else ()
+        return {hit for name, one in members for hit in self._in(name, one)}
+
     def _short(self, asked: Iterable[tuple[int, list[str], Found]]) -> Short:
         nested = ("json", "jsonb")
         asked = [

@@ -49,6 +49,7 @@ __all__ = [
     "CLASHES",
     "FOREIGN_KEY",
     "missing",
+    "readable",
     "rejectable",
     "clash",
     "divide",
@@ -98,6 +99,11 @@ Connection = psycopg.Connection[Any]
 
 def missing(connection: Connection) -> tuple[str, ...]:
     return () if _there(connection) is not None else (CREATE,)
+
+
+def readable(connection: Connection) -> bool:
+    """Also false where there never was a letter."""
+    return bool(_there(connection))
 
 
 def _there(connection: Connection) -> bool | None:

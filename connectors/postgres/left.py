@@ -79,11 +79,11 @@ def scan(session: Session, columns: Columns, deletes: Deletes, needles: Needles)
             connection.execute("set local row_security = off")  # better an error than rows that a policy hides from us
             connection.execute("set local bytea_output = 'escape'")
             live = _scan_rows(connection, made, target, deletes, cells)
-            live |= _scan_letters(connection, made, target, cells)
+            letters, of_others = _scan_letters(connection, made, target, cells)
             for name in session.staging_tables(connection):
                 _scan_staging(connection, made, TargetName(SCHEMA, name), cells)
-            stated = _scan_statistics(connection, made, target, cells)
-        _scan_pages(connection, made, target, live, stated)
+            stated = _scan_statistics(connection, made, target, cells, of_others)
+        _scan_pages(connection, made, target, live, letters | of_others, stated)
     return made.result()
 
 
@@ -92,7 +92,8 @@ def living(
 ) -> set[str]:
     """The requests that the target or a dead letter still has something of."""
     made, cells = _Scan(needles), Cells(needles, columns)
-    return _scan_rows(connection, made, target, deletes, cells) | _scan_letters(connection, made, target, cells)
+    letters, of_others = _scan_letters(connection, made, target, cells)
+    return _scan_rows(connection, made, target, deletes, cells) | letters | of_others
 
 
 def _scan_rows(connection: Connection, made: _Scan, target: TargetName, deletes: Deletes, cells: Cells) -> set[str]:
@@ -109,16 +110,17 @@ def _scan_rows(connection: Connection, made: _Scan, target: TargetName, deletes:
     )
 
 
-def _scan_letters(connection: Connection, made: _Scan, target: TargetName, cells: Cells) -> set[str]:
-    if not dead_letters.digests_of(connection, str(target)):
-        return set()
+def _scan_letters(connection: Connection, made: _Scan, target: TargetName, cells: Cells) -> tuple[set[str], set[str]]:
+    """→ the requests that this target's letters have something of, and those that the letters of others have."""
+    if not dead_letters.readable(connection):
+        return set(), set()
     found = column_types(connection, LETTERS)
     short = cells.of_letters(found)
     name = sql.Literal(str(target))
     mine, others = sql.SQL("where target = {}").format(name), sql.SQL("where target <> {}").format(name)
     requests = made.rows(_copied(connection, LETTERS, found, mine), str(LETTERS), "dead letter", short)
-    # Those of other targets are not this one's to tell, but stand on the same pages
-    return requests | _Scan(made.needles).rows(_copied(connection, LETTERS, found, others), str(LETTERS), "", short)
+    # Those of other targets are not this one's to tell, but stand on the same pages, and in the same statistics
+    return requests, _Scan(made.needles).rows(_copied(connection, LETTERS, found, others), str(LETTERS), "", short)
 
 
 def _scan_staging(connection: Connection, made: _Scan, table: TargetName, cells: Cells) -> None:
@@ -191,14 +193,22 @@ select count(*) from pg_stats_ext
 """
 
 
-def _scan_statistics(connection: Connection, made: _Scan, target: TargetName, cells: Cells) -> set[str]:
-    """→ requests whose values are in the statistics of any table: in their pages they tell nothing."""
+def _scan_statistics(
+    connection: Connection, made: _Scan, target: TargetName, cells: Cells, of_others: set[str]
+) -> set[str]:
+    """``of_others``: of ``_scan_letters``. → requests whose values are in the statistics of any table: in their pages they
+    tell nothing."""
+
+    def add(table: str, request: str, spelling: str) -> None:
+        if table != str(LETTERS) or request not in of_others:
+            made.found[request, table, "planner statistics", spelling] += 1
+
     mine = [one.name for name in (target, LETTERS) for one in relations_of(connection, name.schema, name.table)]
     for table, request, spelling in found_in_statistics(connection, made.needles, mine):
-        made.found[request, table, "planner statistics", spelling] += 1
+        add(table, request, spelling)
     for table, column, value in connection.execute(_VALUES, {"tables": mine}) if made.needles.short_columns else ():
-        for request, spelling in cells.of_value(column, value):
-            made.found[request, table, "planner statistics", spelling] += 1
+        for request, spelling in (cells.of_letter if table == str(LETTERS) else cells.of_value)(column, value):
+            add(table, request, spelling)
     if made.needles.short_requests and connection.execute(_EXTENDED, {"tables": mine}).fetchone() != (0,):
         why = "short or numeric identifiers are not looked for in extended statistics"
         made.unseen.append(Unseen(f"planner statistics of {target}", why))
@@ -220,10 +230,12 @@ def found_in_pages(
             yield from needles.find(part)
 
 
-def _scan_pages(connection: Connection, made: _Scan, target: TargetName, live: set[str], stated: set[str]) -> None:
+def _scan_pages(
+    connection: Connection, made: _Scan, target: TargetName, live: set[str], letters: set[str], stated: set[str]
+) -> None:
     """Dead rows of requests that have no live one: the two look the same in a page."""
     pages = pages_of(connection)
-    looked = [(target, "dead tuple", live), (LETTERS, "dead tuple", live)]
+    looked = [(target, "dead tuple", live), (LETTERS, "dead tuple", letters)]
     looked += [(table, "planner statistics", stated) for table in STATISTICS]
     for table, reason, others in looked:
         relations = relations_of(connection, table.schema, table.table)

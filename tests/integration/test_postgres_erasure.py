@@ -18,7 +18,7 @@ from audit.erasure.needles import Needle, Needles
 from audit.erasure.places import Erasable, Erasing, Scanned
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import LeaseHeld, RowRejected, WindowOutOfOrder
-from connectors.postgres import purge
+from connectors.postgres import dead_letters, purge
 from connectors.postgres.columns import Columns
 from connectors.postgres.modes import Deletes, Modes
 from tests.fixtures.fix_postgres import Pg
@@ -280,6 +280,42 @@ def test_short_identifiers_are_found_under_the_names_of_the_target(
     assert {find.place for find in scanned.finds} == {loading, on_its_way}
     assert not [one for one in scanned.unseen if "on its way" in one.why]
     pg.query(f"drop table {loading}, {on_its_way}")
+
+
+def test_letters_of_other_targets_are_not_told_of_and_their_numbers_are_nobodys(
+    spark: SparkSession, pg: Pg, delta_path: str
+) -> None:
+    """The table of dead letters is everybody's, and numbers them in a column that is called ``id``."""
+    named = PlainNeedles([Needle("r1", other := "zaphod@example.org", "email")])  # no other test looks for it
+    replica = Replica(spark, pg, delta_path, modes=Modes(rejects="dead_letter", reject_rows=True))
+    sink = replica.sink
+    replica.run("insert into {t} values (1, 'a')")
+    pg.query(dead_letters.CREATE)
+    for number in range(40):
+        said = f'{{"id": {number}, "name": "{other}"}}' if number % 2 else '{"id": 0}'
+        pg.query(
+            "insert into deltarelay.dead_letter (target, pipeline, source, change, reason, key_digest, key, row) "
+            "values ('{schema}.other', 'p', 's', 'insert', 'r', %s, '{}', %s)",
+            str(number),
+            said,
+        )
+    [(last,)] = pg.query("select max(id) from deltarelay.dead_letter")
+    numbered = Needles([Needle("r1", str(last), "id")])
+    pg.query("analyze deltarelay.dead_letter")
+    try:
+        assert found_in_letters(pg, other)
+        for needles in (named, numbered):
+            assert finds(sink.scan(needles)) == set()
+    finally:
+        pg.query("delete from deltarelay.dead_letter where target = '{schema}.other'")
+
+
+def found_in_letters(pg: Pg, value: str) -> bool:
+    """The statistics have it, or nothing would be shown here."""
+    rows = pg.query(
+        "select most_common_vals::text, histogram_bounds::text from pg_stats where tablename = 'dead_letter'"
+    )
+    return any(value in str(text) for texts in rows for text in texts)
 
 
 def test_plain_vacuum_leaves_what_purge_removes(
