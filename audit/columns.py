@@ -11,9 +11,26 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructField, StructType
 
-__all__ = ["Column", "from_json", "kept", "row_type", "to_json", "unwritable"]
+__all__ = ["GROUPS", "SEALED", "Column", "from_json", "kept", "row_type", "to_json", "unwritable"]
+
+SEALED = "deltarelay_sealed"
+"""A column of ours beside those of the source: what of the row is sealed (``audit.keys``). No source may have such a one."""
+GROUPS = ArrayType(
+    StructType(
+        [
+            StructField("class", StringType()),
+            StructField("columns", ArrayType(StringType())),
+            StructField("token", BinaryType()),
+            StructField("key_id", BinaryType()),
+            StructField("commitment", BinaryType()),
+            StructField("digest", BinaryType()),
+        ]
+    )
+)
+"""Its type. A group is the columns of one class, sealed as one under a person's key. ``token``: whose it is, 16 random
+bytes. ``commitment``: of the key. ``digest``: SHA-256 of what is sealed, which stands beside the row and can be removed."""
 
 
 @dataclass(frozen=True, slots=True)

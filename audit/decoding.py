@@ -19,7 +19,7 @@ from cdf.errors import RowRejected
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["NotCanonical", "decode", "decoded_column"]
+__all__ = ["NotCanonical", "arrow_values", "decode", "decoded_column"]
 
 _LONG, _COUNT, _SCALE, _DOUBLE = Struct(">q"), Struct(">I"), Struct(">i"), Struct(">d")
 _DIGITS = Context(prec=38)
@@ -46,9 +46,13 @@ def decode(data: bytes, type: T.DataType) -> Any:
 
 def decoded_column(values: Sequence[bytes | None], type: T.DataType) -> pa.Array:
     """Many values in Arrow's form of the type; None is NULL."""
+    return arrow_values([None if value is None else decode(value, type) for value in values], type)
+
+
+def arrow_values(decoded: Sequence[Any], type: T.DataType) -> pa.Array:
+    """What ``decode`` gave, in Arrow's form of the type."""
     import pyarrow as pa
 
-    decoded = [None if value is None else decode(value, type) for value in values]
     return pa.array(decoded, _arrow(type, pa.binary())).view(_arrow(type, pa.string()))
 
 

@@ -7,31 +7,45 @@ the source's feed has for these versions, and the events exactly those that foll
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from audit.columns import Column, row_type
+from pyspark.sql.types import StructType
+
+from audit.columns import SEALED, Column
 from audit.digest import Sums, digests, sums_of
+from audit.keys.groups import ERASED
+from audit.keys.opening import has_groups, opened
 from audit.rows import event_rows
+from audit.verify.values import hashes
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from audit.keys.sealing import Sealing
+
 __all__ = ["as_written"]
 
 
 def as_written(
-    events: DataFrame, payload: DataFrame, anew: DataFrame, columns: Sequence[Column], table_id: str
+    events: DataFrame,
+    payload: DataFrame,
+    anew: DataFrame,
+    columns: Sequence[Column],
+    table_id: str,
+    sealing: Sealing | None = None,
 ) -> bool:
     """Whether these ``events`` and this ``payload`` are what a runner has written for some versions.
 
-    ``anew``: the payload of the same versions, made out of the source; only ids, salts and hashes are its own.
+    ``anew``: the payload of the same versions, made out of the source and sealed nowhere; only ids, salts and hashes are its
+    own. Of what has been erased meanwhile the values are not compared.
     """
     key = os.urandom(32)
-    if _sums(payload, key) != _sums(anew, key):
+    if not _same(payload, anew, columns, sealing, key):
         return False
-    hashed = payload.select("row", "salt", "row_hash").mapInArrow(_agreeing(columns), "agrees boolean")
+    copies = [name for name in ("row", "sealed", "salt", "row_hash") if name in payload.columns]
+    hashed = payload.select(*copies).mapInArrow(_agreeing(columns), "agrees boolean")
     expected = event_rows(payload, table_id)
     return (
         hashed.where("not agrees").isEmpty()
@@ -40,29 +54,42 @@ def as_written(
     )
 
 
-def _sums(payload: DataFrame, key: bytes) -> Mapping[int, Sums]:
+def _same(payload: DataFrame, anew: DataFrame, columns: Sequence[Column], sealing: Sealing | None, key: bytes) -> bool:
+    from pyspark.sql import functions as F
+
+    if sealing is None or not has_groups(payload):
+        return _sums(payload, key) == _sums(anew, key)
+    payload = opened(payload, [(-1, columns)], sealing.registry().states)
+    why = {row[0] for row in payload.select(F.explode(F.map_values("unreadable"))).distinct().collect()}
+    if not all(one.startswith(ERASED) for one in why):
+        return False
+    gone = sealing.columns if why else frozenset()
+    left_out = {SEALED, *(column.stored for column in columns if column.name.casefold() in gone)}
+    return _sums(payload, key, left_out) == _sums(anew, key, left_out)
+
+
+def _sums(payload: DataFrame, key: bytes, left_out: Collection[str] = ()) -> Mapping[int, Sums]:
     """With all that an event tells of a row, and with the whole of it: where a column has gone there is to be nothing."""
-    told = payload.select("committed_at", "baseline", "changed_columns", "row")
-    return sums_of(digests(payload.select(*told.columns, "change_type", "version"), told.schema, key))["rows"]
+    from pyspark.sql import functions as F
+
+    row = payload.schema["row"].dataType
+    assert isinstance(row, StructType)
+    kept = [F.col("row").getField(name).alias(name) for name in row.names if name not in left_out]
+    told = payload.select(
+        "committed_at", "baseline", "changed_columns", F.struct(*kept).alias("row"), "change_type", "version"
+    )
+    return sums_of(digests(told, StructType(told.schema.fields[:4]), key))["rows"]
 
 
 def _agreeing(columns: Sequence[Column]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Whether the hash beside a row is that of its values."""
-    live = [column for column in columns if column.live]
 
     def agreeing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        from audit.encoding import encode_rows, row_hash
-
-        schema = row_type(live, stored=False)
         for batch in batches:
-            row = batch.column("row")
-            places = dict(zip((field.name for field in row.type), row.flatten(), strict=True))
-            values = [places[column.stored] for column in live]
-            encoded = encode_rows(pa.RecordBatch.from_arrays(values, names=schema.names), schema)
-            beside = zip(batch.column("salt").to_pylist(), batch.column("row_hash").to_pylist(), encoded, strict=True)
-            agrees = [len(salt or b"") == 16 and row_hash(salt, one) == kept for salt, kept, one in beside]
+            beside = zip(hashes(batch, columns), batch.column("row_hash").to_pylist(), strict=True)
+            agrees = [one is not None and one == kept for one, kept in beside]
             yield pa.RecordBatch.from_arrays([pa.array(agrees, pa.bool_())], names=["agrees"])
 
     return agreeing

@@ -13,13 +13,14 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
-from audit.columns import Column, row_type
+from audit.columns import GROUPS, SEALED, Column, row_type
+from audit.keys.groups import Held, SealedPerson, keys_of, seal_rows
 from audit.tables import EVENT, STORED_EVENT, payload_of
 from cdf.change import (
     CHANGE_TYPE,
@@ -60,6 +61,8 @@ class Payload:
     baseline: bool
     withheld: frozenset[int] = frozenset()
     """Versions that erased somebody: of their rows before the change only the key is kept, for the feed has them whole."""
+    people: tuple[SealedPerson, ...] = ()
+    """Whose columns are sealed: the feed has a column with the keys of each besides (``audit.keys.sealing``)."""
 
     def rows(self, partitions: int) -> DataFrame:
         """By the tasks."""
@@ -80,9 +83,10 @@ class Payload:
         from cdf.net import quoted
 
         # By place: PySpark itself cannot name a column with a dot or a backtick
-        names = [column.name for column in self.columns if column.live]
+        names = [column.name for column in self._of_the_source()]
         values = {name: quoted(name).alias(f"value_{at}") for at, name in enumerate(names)}
-        rows = self.feed.select(*values.values(), CHANGE_TYPE, COMMIT_VERSION)
+        keys = [keys_of(at) for at in range(len(self.people))]
+        rows = self.feed.select(*values.values(), CHANGE_TYPE, COMMIT_VERSION, *keys)
         if not self.paired and partitions == 1:
             return rows
         placed = [F.col(COMMIT_VERSION), *(F.col(f"value_{names.index(name)}") for name in self.key)]
@@ -90,9 +94,14 @@ class Payload:
         # The image before comes first: of the two names it is the later one
         return rows.sortWithinPartitions(*placed, F.col(CHANGE_TYPE).desc())
 
+    def _of_the_source(self) -> list[Column]:
+        return [column for column in self.columns if column.live and column.name != SEALED]
+
     def _work(self) -> _PayloadWork:
-        schema = row_type([column for column in self.columns if column.live], stored=False)
-        return _PayloadWork(self.columns, schema, self.key, self.times, self.paired, self.baseline, self.withheld)
+        schema = row_type(self._of_the_source(), stored=False)
+        return _PayloadWork(
+            self.columns, schema, self.key, self.times, self.paired, self.baseline, self.withheld, self.people
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +115,11 @@ class _PayloadWork:
     paired: bool
     baseline: bool
     withheld: frozenset[int]
+    people: tuple[SealedPerson, ...]
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        named = (batch.rename_columns([*self.schema.names, CHANGE_TYPE, COMMIT_VERSION]) for batch in batches)
+        keys = [keys_of(at) for at in range(len(self.people))]
+        named = (batch.rename_columns([*self.schema.names, CHANGE_TYPE, COMMIT_VERSION, *keys]) for batch in batches)
         if self.paired:
             yield from self._in_groups(named)
             return
@@ -174,13 +185,21 @@ class _PayloadWork:
         from audit.encoding import encode_rows, row_hash
 
         count, width = batch.num_rows, len(self.schema)
-        if self.withheld:
-            batch = self._without_images(batch)
-        salts = os.urandom(_SALT_BYTES * count)
-        encoded = encode_rows(batch.select(range(width)), self.schema)
+        gone = self._withheld(batch) if self.withheld else []
+        if gone:
+            batch = self._without_images(batch, gone)
+        ids, salts = os.urandom(_ID_BYTES * count), os.urandom(_SALT_BYTES * count)
+        rows, schema, texts = batch.select(range(width)), self.schema, pa.nulls(count, pa.list_(pa.binary()))
+        if self.people:
+            held = [_held(batch.column(width + 2 + at)) for at in range(len(self.people))]
+            each = [ids[at * _ID_BYTES : (at + 1) * _ID_BYTES] for at in range(count)]
+            rows, groups, texts = seal_rows(rows, schema, self.people, held, each, gone)
+            rows = rows.append_column(SEALED, groups)
+            schema = StructType([*schema.fields, StructField(SEALED, GROUPS)])
+        encoded = encode_rows(rows, schema)
         hashes = [row_hash(salts[at * _SALT_BYTES : (at + 1) * _SALT_BYTES], encoded[at]) for at in range(count)]
         versions = batch.column(width + 1)
-        values = {name: batch.column(at) for at, name in enumerate(self.schema.names)}
+        values = dict(zip(schema.names, rows.columns, strict=True))
         # In the plain type: what is not nullable in the source is no other type here, nor is the session's time zone
         types = [to_arrow_type(column.type, timezone="UTC") for column in self.columns]
         arrays = [
@@ -190,7 +209,7 @@ class _PayloadWork:
         fields = [pa.field(column.stored, type) for column, type in zip(self.columns, types, strict=True)]
         return pa.RecordBatch.from_arrays(
             [
-                _fixed(os.urandom(_ID_BYTES * count), _ID_BYTES),
+                _fixed(ids, _ID_BYTES),
                 versions,
                 pa.array([self.times[version] for version in versions.to_pylist()], pa.timestamp("us", tz="UTC")),
                 batch.column(width),
@@ -199,35 +218,39 @@ class _PayloadWork:
                 pa.array(hashes, pa.binary()),
                 _fixed(salts, _SALT_BYTES),
                 pa.StructArray.from_arrays(arrays, fields=fields),
+                *([texts] if any(column.name == SEALED for column in self.columns) else []),
             ],
-            names=[
-                "id",
-                "version",
-                "committed_at",
-                "change_type",
-                "baseline",
-                "changed_columns",
-                "row_hash",
-                "salt",
-                "row",
-            ],
+            names=payload_of(row_type(self.columns, stored=True)).names,
         )
 
-    def _without_images(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        import pyarrow as pa
-
+    def _withheld(self, batch: pa.RecordBatch) -> list[int]:
+        """The places of rows before a change that erased somebody."""
         width = len(self.schema)
         told = zip(batch.column(width).to_pylist(), batch.column(width + 1).to_pylist(), strict=True)
-        gone = [kind in (DELETE, UPDATE_PREIMAGE) and version in self.withheld for kind, version in told]
-        if not any(gone):
-            return batch
+        return [
+            at
+            for at, (kind, version) in enumerate(told)
+            if kind in (DELETE, UPDATE_PREIMAGE) and version in self.withheld
+        ]
+
+    def _without_images(self, batch: pa.RecordBatch, gone: Collection[int]) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        width, left_out = len(self.schema), set(gone)
         # Taken from nowhere a value is null, whatever its type
-        kept = pa.array([None if one else at for at, one in enumerate(gone)], pa.int64())
+        kept = pa.array([None if at in left_out else at for at in range(batch.num_rows)], pa.int64())
         columns = [
             column if at >= width or self.schema.names[at] in self.key else column.take(kept)
             for at, column in enumerate(batch.columns)
         ]
         return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _held(column: pa.Array) -> list[Held | None]:
+    return [
+        None if one is None else Held(one["token"], tuple((key["key_id"], key["key"]) for key in one["keys"]))
+        for one in column.to_pylist()
+    ]
 
 
 def _fixed(joined: bytes, width: int) -> pa.Array:

@@ -31,6 +31,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from audit.columns import SEALED
 from audit.record import object_in
 from audit.standing import NO_RECORDS
 from cdf.errors import Fenced, TableNotFound, TargetNotReady, condition_of
@@ -102,6 +103,8 @@ _DELTA = "spark.databricks.delta"
 
 
 def payload_of(row: StructType) -> StructType:
+    """``sealed``: what the groups in the row's ``SEALED`` have sealed, in their order. Only where the row has that."""
+    sealed = [StructField("sealed", ArrayType(BinaryType()))] if SEALED in row.names else []
     return StructType(
         [
             StructField("id", BinaryType(), False),
@@ -113,6 +116,7 @@ def payload_of(row: StructType) -> StructType:
             StructField("row_hash", BinaryType(), False),
             StructField("salt", BinaryType(), False),
             StructField("row", row, False),
+            *sealed,
         ]
     )
 

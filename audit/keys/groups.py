@@ -1,44 +1,59 @@
 """The columns of one class in a row, sealed as one under a person's key: a group; and what a reader is shown of it.
 
-What is sealed is the group's canonical encoding (``audit.encoding``). It is bound to the row's random id and to the class,
-and opens nowhere else. The hash of a row covers the SHA-256 of what is sealed, and not what is in it: it stays what it was
-when the key is gone.
+What is sealed is the canonical encoding (``audit.encoding``) of the group's columns. It is bound to the row's random id and
+to the class, and opens nowhere else. The row says of each group which columns it has, whose key it is under, and the SHA-256
+of what is sealed (``audit.columns.GROUPS``): that is what the row's hash covers, so that it stays what it was when the key
+is gone, and the sealed bytes too.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from audit.keys.cipher import NotOpened, commitment, open_sealed
+from pyspark.sql.types import StructType
+
+from audit.columns import GROUPS
+from audit.keys.cipher import NotOpened, Sealer, commitment, open_sealed
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
-    from audit.keys.cipher import Sealer
+    from audit.erasure.model import Spelling
     from audit.keys.registry import KeyState
 
-__all__ = ["Group", "Unreadable", "read_group", "seal_groups", "sealed_row_hash"]
+__all__ = ["ERASED", "Held", "SealedPerson", "Unreadable", "is_whole", "keys_of", "read_group", "seal_rows"]
 
-Why: TypeAlias = Literal["erased", "key missing", "wrong key", "tampered"]
+Why: TypeAlias = Literal["sealed", "erased", "removed", "key missing", "wrong key", "tampered"]
 
+ERASED = "[erased "
+"""So begins what stands in the place of an erased value."""
 _ABOUT = b"deltarelay sealed group v1"
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    class_name: str
-    key_id: bytes
-    """16 bytes: the key in the registry."""
-    sealed: bytes = field(repr=False)
+class SealedPerson:
+    """A person whom the rows of a table name, and the columns that are sealed under that person's keys."""
 
-    @property
-    def digest(self) -> bytes:
-        return hashlib.sha256(self.sealed).digest()
+    subject: str
+    identifier: str
+    """By which the registry knows the person; ``column`` has its values."""
+    column: str
+    spelling: Spelling
+    classes: tuple[tuple[str, tuple[str, ...]], ...]
+    """Name and columns of each. A column is in one class of one person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A person's keys in the order of their classes, while a row is sealed. They are shown nowhere."""
+
+    token: bytes
+    keys: tuple[tuple[bytes, bytes], ...] = field(repr=False)
+    """Key id and key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,63 +66,117 @@ class Unreadable:
 
     def __str__(self) -> str:
         if self.why == "erased":
-            return f"[erased {self.erased_on}, {self.erased_by}]"
+            return f"{ERASED}{self.erased_on}, {self.erased_by}]"
         return f"[{self.why}]"
 
 
-def seal_groups(
+# ── sealing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def keys_of(person: int) -> str:
+    """The column beside those of the source that has the keys for the person at this place."""
+    return f"deltarelay_keys_{person}"
+
+
+def seal_rows(
     rows: pa.RecordBatch,
     schema: StructType,
-    class_name: str,
-    keys: Sequence[tuple[bytes, bytes] | None],
+    people: Sequence[SealedPerson],
+    held: Sequence[Sequence[Held | None]],
     ids: Sequence[bytes],
-    sealer: Sealer,
-) -> list[Group | None]:
-    """One for each row. ``schema``: the columns of the class, as the row's commit has them. ``keys``: (key id, key) of the
-    person whose row it is; None where it is nobody's, and nothing is sealed. ``ids``: those of the rows."""
+    withheld: Collection[int] = (),
+) -> tuple[pa.RecordBatch, pa.Array, pa.Array]:
+    """→ the rows without what was sealed, their groups (``GROUPS``), and the sealed bytes of these, list by list.
+
+    ``held``: for each person and row the keys; None where the row names nobody there, and stays readable. ``ids``: 16 random
+    bytes for each row. ``withheld``: places of rows that keep their values nowhere; they lose what would be sealed.
+    """
+    import pyarrow as pa
+
+    groups: list[list[dict[str, Any]]] = [[] for _ in ids]
+    texts: list[list[bytes]] = [[] for _ in ids]
+    columns, sealer = dict(zip(schema.names, rows.columns, strict=True)), Sealer()
+    for person, of_rows in zip(people, held, strict=True):
+        sealed = [at for at, keys in enumerate(of_rows) if keys is not None and at not in withheld]
+        gone = {*sealed, *withheld}
+        kept = pa.array([None if at in gone else at for at in range(len(ids))], pa.int64())
+        for place, (class_name, named) in enumerate(person.classes):
+            own = StructType(
+                [one for one in schema.fields if one.name.casefold() in {name.casefold() for name in named}]
+            )
+            if not own.fields or not gone:
+                continue
+            for at, text in zip(sealed, _encoded(rows, own, sealed), strict=True):
+                keys = of_rows[at]
+                assert keys is not None
+                key_id, key = keys.keys[place]
+                text = sealer.seal(key, text, about=_about(ids[at], class_name))
+                digest = hashlib.sha256(text).digest()
+                told = (class_name, own.names, keys.token, key_id, commitment(key), digest)
+                groups[at].append(dict(zip(_NAMES, told, strict=True)))
+                texts[at].append(text)
+            for name in own.names:  # taken from nowhere a value is null, whatever its type
+                columns[name] = columns[name].take(kept)
+    return (
+        pa.RecordBatch.from_arrays(list(columns.values()), names=schema.names),
+        pa.array([one or None for one in groups], _arrow()),
+        pa.array([one or None for one in texts], pa.list_(pa.binary())),
+    )
+
+
+_NAMES = GROUPS.elementType.names  # type: ignore[attr-defined]
+
+
+def _encoded(rows: pa.RecordBatch, schema: StructType, places: Sequence[int]) -> list[bytes]:
+    import pyarrow as pa
+
     from audit.encoding import encode_rows
 
-    encoded = encode_rows(rows, schema)
-    return [
-        None if key is None else Group(class_name, key[0], sealer.seal(key[1], text, about=_about(id, class_name)))
-        for text, key, id in zip(encoded, keys, ids, strict=True)
-    ]
+    return encode_rows(rows.select(schema.names).take(pa.array(places, pa.int64())), schema)
+
+
+def _arrow() -> pa.DataType:
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    return to_arrow_type(GROUPS, timezone="UTC")
+
+
+# ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_whole(groups: Sequence[dict[str, Any]] | None, texts: Sequence[bytes | None] | None) -> bool:
+    """Whether the sealed bytes beside a row are those that its groups tell of, one for each."""
+    groups, texts = groups or (), texts or ()
+    return len(groups) == len(texts) and all(
+        text is not None and hashlib.sha256(text).digest() == group["digest"]
+        for group, text in zip(groups, texts, strict=True)
+    )
 
 
 def read_group(
-    group: Group, id: bytes, state: KeyState | None, committed: bytes | None, *, intact: bool
+    group: dict[str, Any], text: bytes | None, id: bytes, state: KeyState | None, *, intact: bool
 ) -> bytes | Unreadable:
-    """The group's canonical encoding, for ``audit.decoding``.
+    """The canonical encoding of the group's columns, for ``audit.decoding``.
 
-    ``state``: what the registry knows of the key, None where it has never had it. ``committed``: the key's commitment in the
-    ledger. ``intact``: the row's hash is that of its event. A changed byte is tampering, also where the key is gone; a key
-    that the ledger does not know is another key, also where it opens what is sealed.
+    ``group``: as a row has it. ``text``: what is sealed. ``state``: what the registry knows of the key, None where it has
+    never had it. ``intact``: the row's hash is that of its event. A changed byte is tampering, also where the key is gone;
+    a key that is not the one that the row was sealed under is another key, also where it opens what is sealed.
     """
-    if not intact:
+    if not intact or (text is not None and hashlib.sha256(text).digest() != group["digest"]):
         return Unreadable("tampered")
     if state is None:
         return Unreadable("key missing")
     if state.key is None:
         assert state.shredded_at is not None
         return Unreadable("erased", state.shredded_at.date(), state.shredded_by)
-    if committed is None or commitment(state.key) != committed:
+    if text is None:
+        return Unreadable("removed")
+    if commitment(state.key) != group["commitment"]:
         return Unreadable("wrong key")
     try:
-        return open_sealed(state.key, group.sealed, about=_about(id, group.class_name))
+        return open_sealed(state.key, text, about=_about(id, group["class"]))
     except NotOpened:
         return Unreadable("tampered")
-
-
-def sealed_row_hash(salt: bytes, encoded: bytes, groups: Sequence[Group]) -> bytes:
-    """SHA-256 of a row with groups, 32 bytes. ``encoded``: its other columns. The form is another one than that of a row
-    without any (``audit.encoding.row_hash``), and no part of it can be taken for the next."""
-    if len(salt) != 16:
-        raise ValueError("the salt of a row has 16 bytes")
-    found = hashlib.sha256(b"CRE1 sealed" + salt + len(encoded).to_bytes(8, "big") + encoded)
-    for group in sorted(groups, key=lambda one: one.class_name.encode()):
-        name = group.class_name.encode()
-        found.update(len(name).to_bytes(4, "big") + name + group.key_id + group.digest)
-    return found.digest()
 
 
 def _about(id: bytes, class_name: str) -> bytes:

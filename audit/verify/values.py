@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from audit.columns import SEALED, row_type
 from audit.columns import Column as StoredColumn
-from audit.columns import row_type
+from audit.keys.groups import is_whole
 from audit.tables import EVENTS, PAYLOAD
 from audit.verify.events import WORDS, encoded
 from audit.verify.findings import MOST_FINDINGS, Findings
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["removed_by", "verify_values"]
+__all__ = ["hashes", "removed_by", "verify_values"]
 
 _COPIES = ("committed_at", "change_type", "baseline", "changed_columns", "row_hash")
 """What a payload row repeats of its event."""
@@ -39,7 +40,7 @@ def verify_values(
 
     copies = F.struct(*_COPIES).alias("copies")
     by_id = (
-        _hashed(payload.select("id", "version", "salt", "row", copies), walk)
+        _hashed(payload.select("id", "version", "salt", "row", *_sealed(payload), copies), walk)
         .groupBy("id")
         .agg(
             F.count("*").alias("count"),
@@ -104,6 +105,10 @@ def _marked(of_events: DataFrame, removed: DataFrame) -> DataFrame:
     return marked.withColumn("removed", F.coalesce(F.exists("removed", named), F.lit(False)))
 
 
+def _sealed(payload: DataFrame) -> list[str]:
+    return ["sealed"] if "sealed" in payload.columns else []
+
+
 def _hashed(payload: DataFrame, walk: Walk) -> DataFrame:
     """``id``, ``version``, ``hash`` of the values as they are now, ``copies``. A row of no commit has no hash."""
     copies = payload.schema["copies"].dataType.simpleString()
@@ -129,21 +134,21 @@ def _hasher(
         for batch in batches:
             versions = batch.column("version").fill_null(-1).to_numpy()
             era = np.searchsorted(starts, versions, side="right") - 1
-            hashes = np.full(batch.num_rows, None, dtype=object)
+            found = np.full(batch.num_rows, None, dtype=object)
             for one in np.unique(era[era >= 0]):
                 places = np.flatnonzero(era == one)
                 rows = batch if len(places) == batch.num_rows else batch.take(pa.array(places))
-                hashes[places] = _hashes(rows, columns[one])
+                found[places] = hashes(rows, columns[one])
             yield pa.RecordBatch.from_arrays(
-                [batch.column("id"), batch.column("version"), pa.array(hashes, pa.binary()), batch.column("copies")],
+                [batch.column("id"), batch.column("version"), pa.array(found, pa.binary()), batch.column("copies")],
                 names=["id", "version", "hash", "copies"],
             )
 
     return hashed
 
 
-def _hashes(rows: pa.RecordBatch, columns: Sequence[StoredColumn]) -> Sequence[bytes | None]:
-    """Of rows that were written with these columns; None for what cannot have been."""
+def hashes(rows: pa.RecordBatch, columns: Sequence[StoredColumn]) -> Sequence[bytes | None]:
+    """Of payload rows that were written with these columns; None for what cannot have been."""
     import pyarrow as pa
 
     from audit.encoding import row_hash
@@ -156,11 +161,21 @@ def _hashes(rows: pa.RecordBatch, columns: Sequence[StoredColumn]) -> Sequence[b
         return [None] * rows.num_rows
     own = [places[column.stored] for column in live]
     written = encoded(pa.RecordBatch.from_arrays(own, names=schema.names), schema)
+    whole = _whole(rows, places)
     foreign = _any_valid([values for name, values in places.items() if name not in stored], rows.num_rows)
     return [
-        None if one is None or salt is None or len(salt) != 16 or planted else row_hash(salt, one)
-        for salt, one, planted in zip(rows.column("salt").to_pylist(), written, foreign, strict=True)
+        None if one is None or salt is None or len(salt) != 16 or planted or not right else row_hash(salt, one)
+        for salt, one, planted, right in zip(rows.column("salt").to_pylist(), written, foreign, whole, strict=True)
     ]
+
+
+def _whole(rows: pa.RecordBatch, places: Mapping[str, pa.Array]) -> list[bool]:
+    """Of each row: whether the sealed bytes beside it are those that it tells of."""
+    if SEALED not in places:
+        return [True] * rows.num_rows
+    groups = places[SEALED].to_pylist()
+    texts = rows.column("sealed").to_pylist() if "sealed" in rows.schema.names else [None] * rows.num_rows
+    return [is_whole(*both) for both in zip(groups, texts, strict=True)]
 
 
 def _any_valid(arrays: Sequence[pa.Array], count: int) -> list[bool]:

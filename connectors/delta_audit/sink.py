@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from audit.erasure.files import Files
     from audit.erasure.needles import Needles
     from audit.erasure.places import Erasing, Purged, Reached, Scanned
+    from audit.keys.sealing import Sealing
     from audit.proof import VerifierKey
     from audit.trail import NamedAnchor
     from cdf.schema import SchemaChange
@@ -105,9 +106,11 @@ class DeltaAuditSink:
         small_window_bytes: int = SMALL_WINDOW_BYTES,
         storage_options: Callable[[], Mapping[str, str] | None] = lambda: None,
         files: Callable[[str], Files] = LocalFiles,
+        sealing: Sealing | None = None,
     ) -> None:
         """``storage_options``: those of delta-rs for the ledger, which tells the position without Spark. ``files``: what is
-        below an address, for ``scan``."""
+        below an address, for ``scan``. ``sealing``: the columns of people that are written under a key of their own."""
+        self._sealing = sealing
         self._files = files
         self.path = path.rstrip("/")
         self._storage_options = storage_options
@@ -212,11 +215,15 @@ class DeltaAuditSink:
             f"column {path} has no canonical form that could be hashed: leave it out of the source"
             for path in unsupported(source.schema)
         ]
+        problems += self._sealing.problems(source.schema) if self._sealing is not None else []
         problems += [
             f"the field {path} has a name that files cannot have without column mapping, which a trail has not"
             for path in unwritable(source.schema)
         ]
         return problems
+
+    def _with_ours(self, schema: StructType) -> StructType:
+        return schema if self._sealing is None else self._sealing.schema(schema)
 
     def _unproven(self) -> tuple[str, ...]:
         """Why this trail proves less than it could."""
@@ -244,7 +251,7 @@ class DeltaAuditSink:
             with self._errors("opening the trail"):
                 self._lease = Lease(self._spark, f"{self.path}/_lease", target=self.path)
                 tables = self._tables = TrailTables(self._spark, self.path)
-                columns = kept((), source.schema)
+                columns = kept((), self._with_ours(source.schema))
                 key = [column.stored for column in columns if column.name in source.key]
                 tables.take_over(row_type(columns, stored=True), key)
                 self._state = self._pin = None
@@ -364,7 +371,7 @@ class DeltaAuditSink:
         pending = state.pending
         if pending is not None and (job.bounds.last > pending.last or job.baseline != state.pending_baseline):
             raise self._unfinished(pending, state)
-        columns = kept(state.columns, job.rows.schema, self._row)
+        columns = kept(state.columns, self._with_ours(job.rows.schema), self._row)
         self._state = None  # until it is known to be durable: what a failure leaves, the tables tell
         self._admit(columns)
         commits = self._timed(job.commits, state)
@@ -583,9 +590,8 @@ class DeltaAuditSink:
         events, payload = (tables.now(name).where(_within(job)) for name in (EVENTS, PAYLOAD))
         with timed(seconds, "events"):
             try:
-                right = as_written(
-                    events, payload, self._payload(job, columns).rows(_partitions(job)), columns, job.table_id
-                )
+                anew = self._payload(job, columns, sealed=False).rows(_partitions(job))
+                right = as_written(events, payload, anew, columns, job.table_id, self._sealing)
             except CdfError:
                 raise
             except Exception as error:
@@ -595,7 +601,7 @@ class DeltaAuditSink:
         with self._errors("reading the events"), timed(seconds, "roots"):
             return commit_roots(events)
 
-    def _payload(self, job: _Job, columns: tuple[Column, ...]) -> Payload:
+    def _payload(self, job: _Job, columns: tuple[Column, ...], *, sealed: bool = True) -> Payload:
         from cdf.window import Window
 
         rows = job.rows
@@ -604,6 +610,9 @@ class DeltaAuditSink:
             rows.confirm()  # the files that are read are settled by now
         else:
             feed = _as_feed(rows)
+        withheld = erasing_versions(job.commits)
+        if self._sealing is not None:
+            feed = self._sealing.keyed(feed, withheld) if sealed else self._sealing.unkeyed(feed)
         return Payload(
             feed,
             columns,
@@ -611,7 +620,8 @@ class DeltaAuditSink:
             {commit.version: None if commit.timestamp is _UNKNOWN else commit.timestamp for commit in job.commits},
             paired=isinstance(rows, Window) and not _without_updates(rows),
             baseline=job.baseline,
-            withheld=erasing_versions(job.commits),
+            withheld=withheld,
+            people=() if self._sealing is None else self._sealing.people,
         )
 
     def _settled(self, feed: DataFrame, window: Window) -> DataFrame:

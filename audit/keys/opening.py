@@ -1,0 +1,137 @@
+"""Sealed rows of a trail as readers get them: with what can be opened in its columns, and why the rest cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pyspark.sql.types import MapType, StringType, StructField, StructType
+
+from audit.columns import SEALED, Column
+from audit.keys.groups import Unreadable, read_group
+from audit.keys.registry import KeyState
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+__all__ = ["Eras", "has_groups", "opened", "shut"]
+
+Eras: TypeAlias = "Sequence[tuple[int, Sequence[Column]]]"
+"""The columns from a version on, ascending."""
+
+_STATE = "struct<key_id: binary, key: binary, erased_at: timestamp, erased_by: string>"
+_BROADCAST = 100_000
+
+
+def has_groups(payload: DataFrame) -> bool:
+    row = payload.schema["row"].dataType
+    return isinstance(row, StructType) and SEALED in row.names
+
+
+def shut(payload: DataFrame) -> DataFrame:
+    """With ``unreadable``, by column: ``[sealed]``. Opens nothing."""
+    from pyspark.sql import functions as F
+
+    groups = F.col("row").getField(SEALED)
+    said = F.lit(str(Unreadable("sealed")))
+    pairs = F.transform(groups, lambda group: F.transform(group["columns"], lambda name: F.struct(name, said)))
+    return payload.withColumn("unreadable", F.map_from_entries(F.flatten(pairs)))
+
+
+def opened(payload: DataFrame, eras: Eras, states: Callable[[Iterable[bytes]], Mapping[bytes, KeyState]]) -> DataFrame:
+    """``payload`` whose ``row`` has the values that can be opened, and no groups; and ``unreadable``: by column, why its
+    value is not shown, NULL where all are. ``states``: of ``Registry.states``.
+
+    The keys travel as data; who has them is asked once, now.
+    """
+    from pyspark.sql import functions as F
+
+    groups = F.col("row").getField(SEALED)
+    rows = payload.select("id", F.posexplode(groups["key_id"]).alias("place", "key_id"))
+    spark = payload.sparkSession
+    known = states([bytes(row[0]) for row in rows.select("key_id").distinct().collect()])
+    told = [((one.key_id, one.key, one.shredded_at, one.shredded_by),) for one in known.values()]
+    data = spark.sparkContext.parallelize(told, max(1, len(told) // 50_000))
+    keys = spark.createDataFrame(data, f"state {_STATE}")
+    keys = F.broadcast(keys) if len(told) <= _BROADCAST else keys
+    of_rows = (
+        rows.join(keys, rows["key_id"] == keys["state"]["key_id"], "left")
+        .groupBy("id")
+        .agg(F.sort_array(F.collect_list(F.struct("place", "state"))).alias("deltarelay_states"))
+    )
+    schema = StructType([*payload.schema.fields, StructField("unreadable", MapType(StringType(), StringType()))])
+    return (
+        payload.join(of_rows, "id", "left")
+        .select(*payload.columns, "deltarelay_states")
+        .mapInArrow(partial(_opened, [(version, list(columns)) for version, columns in eras]), schema)
+    )
+
+
+def _opened(eras: Eras, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import numpy as np
+    import pyarrow as pa
+
+    starts = [version for version, _ in eras]
+    for batch in batches:
+        states = batch.column("deltarelay_states")
+        rows = batch.select([name for name in batch.schema.names if name != "deltarelay_states"])
+        era = np.searchsorted(starts, rows.column("version").fill_null(-1).to_numpy(), side="right") - 1
+        for one in np.unique(era[era >= 0]):
+            places = pa.array(np.flatnonzero(era == one))
+            yield _with_values(rows.take(places), states.take(places), eras[one][1])
+        if len(places := np.flatnonzero(era < 0)):  # of no commit: nobody knows what would be in it
+            yield _with_values(rows.take(pa.array(places)), states.take(pa.array(places)), ())
+
+
+def _with_values(rows: pa.RecordBatch, states: pa.Array, columns: Sequence[Column]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    from audit.decoding import NotCanonical, arrow_values, decode
+    from audit.verify.values import hashes
+
+    live = {column.name: column for column in columns if column.live}
+    row = rows.column("row")
+    parts = dict(zip((field.name for field in row.type), row.flatten(), strict=True))
+    intact = [
+        one is not None and one == kept
+        for one, kept in zip(hashes(rows, columns), rows.column("row_hash").to_pylist(), strict=True)
+    ]
+    found: dict[str, dict[int, Any]] = {}
+    unreadable: list[dict[str, str]] = [{} for _ in intact]
+    beside = (parts[SEALED].to_pylist(), rows.column("sealed").to_pylist(), states.to_pylist())
+    ids = rows.column("id").to_pylist()
+    for at, (groups, texts, known) in enumerate(zip(*beside, strict=True)):
+        texts = texts if texts is not None and len(texts) == len(groups or ()) else [None] * len(groups or ())
+        for group, text, told in zip(groups or (), texts, known or (), strict=True):
+            read = read_group(group, text, ids[at], _state(told["state"]), intact=intact[at])
+            own = [live[name] for name in group["columns"] if name in live]
+            if not isinstance(read, Unreadable):
+                try:
+                    values = decode(read, StructType([StructField(one.name, one.type) for one in own]))
+                except NotCanonical:
+                    read = Unreadable("tampered")
+                else:
+                    for one in own:
+                        found.setdefault(one.name, {})[at] = values[one.name]
+            if isinstance(read, Unreadable):
+                unreadable[at].update(dict.fromkeys(group["columns"], str(read)))
+    for name, values_at in found.items():
+        stored = live[name].stored
+        new = arrow_values(list(values_at.values()), live[name].type).cast(parts[stored].type)
+        chosen = list(range(rows.num_rows))
+        for place, at in enumerate(values_at):
+            chosen[at] = rows.num_rows + place
+        parts[stored] = pa.concat_arrays([parts[stored], new]).take(pa.array(chosen, pa.int64()))
+    parts[SEALED] = pa.nulls(rows.num_rows, parts[SEALED].type)
+    whole = pa.StructArray.from_arrays(list(parts.values()), fields=list(row.type))
+    told_why = pa.array([list(one.items()) or None for one in unreadable], pa.map_(pa.string(), pa.string()))
+    arrays = [whole if name == "row" else rows.column(name) for name in rows.schema.names]
+    return pa.RecordBatch.from_arrays([*arrays, told_why], names=[*rows.schema.names, "unreadable"])
+
+
+def _state(told: Mapping[str, Any] | None) -> KeyState | None:
+    if told is None:
+        return None
+    return KeyState(told["key_id"], "", told["key"], told["erased_at"], told["erased_by"])

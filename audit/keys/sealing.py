@@ -1,0 +1,116 @@
+"""The keys of the people whom a window's rows name, beside the rows: asked of the registry once, and sent along as data.
+
+Nothing keeps them for longer than the window is written. As data they are part of no plan; Spark may write what it shuffles
+to the disks of its executors, as it does with the rows themselves (``spark.io.encryption.enabled`` encrypts it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructField, StructType
+
+from audit.columns import GROUPS, SEALED
+from audit.erasure.model import normalised
+from audit.keys.groups import SealedPerson, keys_of
+from cdf.change import CHANGE_TYPE, COMMIT_VERSION, DELETE, UPDATE_PREIMAGE
+from cdf.errors import ConfigError
+from cdf.net import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from audit.keys.registry import Registry
+
+__all__ = ["Sealing"]
+
+_KEYS = "struct<token: binary, keys: array<struct<key_id: binary, key: binary>>>"
+_BROADCAST = 100_000
+"""So many people at most are sent to every task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sealing:
+    """What is sealed in the trail of a table. ``registry`` is opened when keys are asked for."""
+
+    people: tuple[SealedPerson, ...]
+    registry: Callable[[], Registry]
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Of all classes, with their case folded."""
+        return frozenset(name.casefold() for person in self.people for _, named in person.classes for name in named)
+
+    def schema(self, source: StructType) -> StructType:
+        """With the column of ours."""
+        return StructType([*source.fields, StructField(SEALED, GROUPS)])
+
+    def problems(self, schema: StructType) -> list[str]:
+        """Why rows of this schema cannot be sealed: it would not be known whose they are."""
+        names = {name.casefold() for name in schema.names}
+        found = [
+            f"column {person.column}, which tells whose a row is, is not there: nothing could be sealed"
+            for person in self.people
+            if person.column.casefold() not in names
+        ]
+        taken = [f"a column is called {SEALED}, which stands for what is sealed"] if SEALED in names else []
+        return found + taken
+
+    def unkeyed(self, feed: DataFrame) -> DataFrame:
+        """With no keys for anybody: nothing of it is sealed."""
+        from pyspark.sql import functions as F
+
+        return feed.select("*", *(F.lit(None).cast(_KEYS).alias(keys_of(at)) for at in range(len(self.people))))
+
+    def keyed(self, feed: DataFrame, withheld: Collection[int]) -> DataFrame:
+        """With ``keys_of`` each person: NULL where the row names nobody there. New people get keys.
+
+        ``withheld``: versions of whose rows before the change no value is kept. Whoever is named by these alone gets none:
+        the registry has just lost them. Raises ConfigError where the column is gone that says whose a row is.
+        """
+        if problems := self.problems(feed.schema):
+            raise ConfigError(
+                "; ".join(problems), hint="put the column back, or take `classes` out of the configuration"
+            )
+        for at, person in enumerate(self.people):
+            feed = self._with_keys(feed, keys_of(at), person, withheld)
+        return feed
+
+    def _with_keys(self, feed: DataFrame, name: str, person: SealedPerson, withheld: Collection[int]) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        named = next(column for column in feed.columns if column.casefold() == person.column.casefold())
+        value = quoted(named).cast("string")
+        asked = feed.where(value.isNotNull())
+        if withheld:
+            asked = asked.where(~_before(withheld))
+        values = [row[0] for row in asked.select(value).distinct().collect()]
+        spark = feed.sparkSession
+        rows = self._keys(person, values)
+        # As partitioned data: what stands in a plan would be shown by it
+        data = spark.sparkContext.parallelize(rows, max(1, len(rows) // 50_000))
+        keys = spark.createDataFrame(data, f"value string, {name} {_KEYS}")
+        if len(rows) <= _BROADCAST:
+            keys = F.broadcast(keys)
+        return feed.join(keys, value == keys["value"], "left").drop(keys["value"])
+
+    def _keys(
+        self, person: SealedPerson, values: Sequence[str]
+    ) -> list[tuple[str, tuple[bytes, list[tuple[bytes, bytes]]]]]:
+        registry = self.registry()
+        people = [[(person.identifier, normalised(value, person.spelling))] for value in values]
+        tokens = [token for token in registry.tokens(person.subject, people, create=True) if token is not None]
+        classes = [class_name for class_name, _ in person.classes]
+        keys = registry.keys([(token, class_name) for token in tokens for class_name in classes], create=True)
+        return [
+            (value, (token, [(keys[token, one].key_id, keys[token, one].key) for one in classes]))
+            for value, token in zip(values, tokens, strict=True)
+        ]
+
+
+def _before(withheld: Collection[int]) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.col(COMMIT_VERSION).isin(*withheld) & F.col(CHANGE_TYPE).isin(DELETE, UPDATE_PREIMAGE)

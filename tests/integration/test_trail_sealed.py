@@ -1,0 +1,273 @@
+"""A trail whose personal columns are sealed under a key of each person: unreadable without it, and verified all the same."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from audit.columns import SEALED, Column
+from audit.keys.groups import SealedPerson
+from audit.keys.opening import opened, shut
+from audit.keys.registry import Registry
+from audit.keys.roots import FileRoot
+from audit.keys.sealing import Sealing
+from cdf import ChangeFeed, Pipeline
+from cdf.errors import TargetNotReady
+from connectors.delta_audit.sink import DeltaAuditSink
+from tests.fixtures.fix_postgres import Pg
+from tests.integration.delta_table import Table
+
+pytestmark = pytest.mark.usefixtures("interpreted")
+
+CLASSES = (("contact", ("email", "Phones")), ("billing", ("paid",)))
+SENDER = SealedPerson("customer", "id", "sender", "exact", CLASSES)
+RECIPIENT = SealedPerson("customer", "id", "recipient", "exact", (("contact", ("to_email", "recipient")),))
+
+
+class Trailed:
+    """Letters between people; 7 and 8 are customers, and who is NULL is nobody."""
+
+    def __init__(self, spark: SparkSession, folder: Path, pg: Pg, *, small_window_bytes: int = 2**20) -> None:
+        self.spark, self.pg, self.folder, self.root = spark, pg, folder, FileRoot.generate()
+        columns = (
+            "no long, sender long, email string, phones map<string, array<int>>, paid decimal(9, 2), recipient long, "
+        )
+        self.table = Table(spark, f"{folder}/letters", columns + "to_email string, day date")
+        self.registry().prepare()
+        self.sink = DeltaAuditSink(
+            f"{folder}/trail",
+            spark=spark,
+            small_window_bytes=small_window_bytes,
+            sealing=Sealing((SENDER, RECIPIENT), self.registry),
+        )
+        self.pipeline = Pipeline(ChangeFeed(spark, self.table.path), self.sink, key=["no"], start="earliest")
+
+    def registry(self) -> Registry:
+        return Registry(self.pg.dsn, self.root, schema=self.pg.schema)
+
+    def write(self) -> None:
+        self.table.sql(
+            "insert into {t} values "
+            "(1, 7, 'canary7@x.org', map('home', array(4711, null)), 12.50, 8, 'canary8@x.org', date'2026-11-24'), "
+            "(2, 8, 'canary8@x.org', null, null, null, 'nobody@x.org', null), "
+            "(3, null, 'shop@x.org', map(), 1.00, 7, 'canary7@x.org', date'1969-01-01')",
+            "update {t} set paid = 99.99 where no = 1",
+            "delete from {t} where no = 2",
+        )
+
+    def payload(self) -> DataFrame:
+        return self.spark.read.format("delta").load(f"{self.sink.path}/payload")
+
+    def columns(self) -> list[tuple[int, list[Column]]]:
+        return [(0, list(self.sink.trail.columns()))]
+
+    def read(self) -> list[dict[str, Any]]:
+        """The rows of the payload as whoever has the registry reads them."""
+        rows = opened(self.payload(), self.columns(), self.registry().states).orderBy(
+            "version", "row.no", "change_type"
+        )
+        return [
+            {"version": row["version"], "unreadable": row["unreadable"], **row["row"].asDict()}
+            for row in rows.collect()
+        ]
+
+    def plain(self) -> list[dict[str, Any]]:
+        """What they are in the source."""
+        feed = self.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
+        rows = feed.load(self.table.path).orderBy("_commit_version", "no", "_change_type").collect()
+        names = self.spark.read.format("delta").load(self.table.path).columns
+        return [
+            {"version": row["_commit_version"], "unreadable": None, **{name: row[name] for name in names}, SEALED: None}
+            for row in rows
+        ]
+
+    def intact(self) -> bool:
+        return self.sink.trail.verify()[0].intact
+
+    def token(self, customer: int) -> bytes:
+        [token] = self.registry().tokens("customer", [[("id", str(customer))]])
+        assert token is not None
+        return token
+
+    def shred(self, customer: int, classes: list[str] | None = None) -> None:
+        self.registry().shred([self.token(customer)], classes, run="er-1")
+
+    def bytes(self) -> bytes:
+        return b"".join(one.read_bytes() for one in Path(self.sink.path).rglob("*") if one.is_file())
+
+
+@pytest.fixture
+def trailed(spark: SparkSession, tmp_path: Path, pg: Pg) -> Trailed:
+    return Trailed(spark, tmp_path, pg)
+
+
+def texts_of(rows: list[dict[str, Any]], name: str) -> list[Any]:
+    return [(row["unreadable"] or {}).get(name, row[name]) for row in rows]
+
+
+@pytest.mark.parametrize("small_window_bytes", [2**20, 0], ids=["driver", "tasks"])
+def test_whoever_has_the_keys_reads_what_was_written(
+    spark: SparkSession, tmp_path: Path, pg: Pg, small_window_bytes: int
+) -> None:
+    trailed = Trailed(spark, tmp_path, pg, small_window_bytes=small_window_bytes)
+    trailed.write()
+    trailed.pipeline.run()
+    assert trailed.read() == trailed.plain()
+    assert trailed.intact()
+
+    raw = {row["row"]["no"]: row for row in trailed.payload().where("version = 1").collect()}
+    sealed_of = {no: [(one["class"], list(one["columns"])) for one in row["row"][SEALED]] for no, row in raw.items()}
+    of_sender = [("contact", ["email", "phones"]), ("billing", ["paid"])]
+    assert sealed_of == {
+        1: [*of_sender, ("contact", ["recipient", "to_email"])],
+        2: of_sender,
+        3: [("contact", ["recipient", "to_email"])],
+    }
+    assert [raw[1]["row"][name] for name in ("email", "phones", "paid", "recipient", "to_email")] == [None] * 5
+    assert (raw[2]["row"]["to_email"], raw[3]["row"]["email"]) == ("nobody@x.org", "shop@x.org")  # nobody's
+    assert raw[1]["row"]["sender"] == 7
+
+    found = trailed.bytes() + "".join(row["plan"] for row in plans(trailed.payload())).encode()
+    assert b"canary" not in found
+    assert b"shop@x.org" in found  # the control
+    names = {row["no"]: row["unreadable"] for row in shut(trailed.payload()).select("row.no", "unreadable").collect()}
+    assert names[3] == dict.fromkeys(["recipient", "to_email"], "[sealed]")
+
+
+def plans(frame: DataFrame) -> list[Mapping[str, str]]:
+    return [{"plan": frame._jdf.queryExecution().toString()}]
+
+
+def test_whoever_is_shredded_is_gone_for_readers_and_the_trail_verifies_as_before(trailed: Trailed) -> None:
+    trailed.write()
+    trailed.pipeline.run()
+    before = trailed.payload().collect()
+    trailed.shred(7, ["contact"])
+    rows = trailed.read()
+    erased = re.compile(r"\[erased \d{4}-\d\d-\d\d, er-1\]")
+    first = rows[0]
+    assert {name for name, why in first["unreadable"].items() if erased.fullmatch(why)} == {"email", "phones"}
+    assert (first["email"], first["phones"], str(first["paid"]), first["to_email"]) == (
+        None,
+        None,
+        "12.50",
+        "canary8@x.org",
+    )
+    assert set(rows[2]["unreadable"]) == {"recipient", "to_email"}  # 7 as the recipient of 3
+    assert trailed.payload().collect() == before
+    assert trailed.intact()
+
+    trailed.shred(7)  # now that billing is not held any more
+    assert set(trailed.read()[0]["unreadable"]) == {"email", "phones", "paid"}
+    # Who comes back is somebody new
+    gone = {bytes(one["token"]) for row in before for one in row["row"][SEALED] or ()} - {trailed.token(8)}
+    trailed.table.sql("insert into {t} values (4, 7, 'again@x.org', null, 1, null, null, null)")
+    trailed.pipeline.run()
+    assert trailed.token(7) not in gone
+    assert trailed.read()[-1]["email"] == "again@x.org"
+    assert set(trailed.read()[0]["unreadable"]) == {"email", "phones", "paid"}
+    assert trailed.intact()
+
+
+def change(trailed: Trailed, where: str, values: dict[str, str]) -> None:
+    DeltaTable.forPath(trailed.spark, f"{trailed.sink.path}/payload").update(where, values)
+
+
+def test_a_changed_byte_is_tampering_and_no_erasure(trailed: Trailed) -> None:
+    trailed.write()
+    trailed.pipeline.run()
+    trailed.shred(7)
+    flipped = "transform(sealed, (one, at) -> if(at = 0, concat(one, x'00'), one))"
+    change(trailed, "version = 1 and row.no = 1", {"sealed": flipped})
+    assert texts_of(trailed.read(), "email")[0] == "[tampered]"
+    [finding] = trailed.sink.trail.verify()[0].findings
+    assert (finding.kind, finding.table, finding.version) == ("altered", "payload", 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ({"sealed": "cast(null as array<binary>)"}, "[tampered]"),
+        ({"sealed": "array(sealed[1], sealed[0], sealed[2])"}, "[tampered]"),
+        ({"row": "without groups"}, "[tampered]"),
+    ],
+    ids=["taken away", "moved", "said to be nobody's"],
+)
+def test_what_is_sealed_stays_in_its_place(trailed: Trailed, values: dict[str, str], shown: str) -> None:
+    trailed.write()
+    trailed.pipeline.run()
+    if "row" in values:
+        names = trailed.payload().schema["row"].dataType.names  # type: ignore[attr-defined]
+        kept = [f"'{name}', " + ("null" if name == SEALED else f"row.{name}") for name in names]
+        values = {"row": f"named_struct({', '.join(kept)})"}
+    change(trailed, "version = 1 and row.no = 1", values)
+    rows = trailed.read()
+    if rows[0]["unreadable"] is not None:
+        assert texts_of(rows, "email")[0] == shown
+    assert not trailed.intact()
+
+
+def test_a_key_that_somebody_has_put_in_is_none(trailed: Trailed) -> None:
+    trailed.write()
+    trailed.pipeline.run()
+    key_id = trailed.registry().keys([(trailed.token(7), "contact")])[trailed.token(7), "contact"].key_id
+    states = trailed.registry().states([key_id])
+
+    def told(key: bytes | None) -> Any:
+        return lambda ids: {**trailed.registry().states(ids), key_id: replace(states[key_id], key=key)}
+
+    def shown(states: Any) -> str:
+        rows = opened(trailed.payload(), trailed.columns(), states).where("version = 1 and row.no = 1")
+        return str(rows.collect()[0]["unreadable"]["email"])
+
+    assert shown(told(os.urandom(32))) == "[wrong key]"
+    assert shown(lambda _: {}) == "[key missing]"
+
+
+def test_nothing_is_written_while_it_is_not_known_whose_a_row_is(trailed: Trailed) -> None:
+    trailed.write()
+    trailed.pipeline.run()
+    trailed.table.sql("alter table {t} set tblproperties ('delta.columnMapping.mode' = 'name')")
+    trailed.table.sql("alter table {t} drop column sender")
+    trailed.table.sql("insert into {t} (no, email) values (9, 'canary9@x.org')")
+    with pytest.raises(Exception, match="sender"):
+        trailed.pipeline.run()
+    assert b"canary9" not in trailed.bytes()
+
+
+def test_a_window_that_was_cut_off_is_taken_up(trailed: Trailed, monkeypatch: pytest.MonkeyPatch) -> None:
+    trailed.write()
+    with monkeypatch.context() as patch:
+        patch.setattr("connectors.delta_audit.sink.append_records", dies)
+        with pytest.raises(KeyboardInterrupt):
+            trailed.pipeline.run()
+    assert trailed.payload().count() == 6
+    trailed.shred(8)  # meanwhile
+    trailed.pipeline.run()
+    assert trailed.payload().count() == 6
+    assert trailed.intact()
+    assert trailed.read()[0]["email"] == "canary7@x.org"
+    assert set(trailed.read()[0]["unreadable"]) == {"recipient", "to_email"}
+
+
+def test_a_window_that_somebody_else_has_put_there_is_not(trailed: Trailed, monkeypatch: pytest.MonkeyPatch) -> None:
+    trailed.write()
+    with monkeypatch.context() as patch:
+        patch.setattr("connectors.delta_audit.sink.append_records", dies)
+        with pytest.raises(KeyboardInterrupt):
+            trailed.pipeline.run()
+    change(trailed, "version = 1 and row.no = 1", {"sealed": "transform(sealed, one -> x'00')"})
+    with pytest.raises(TargetNotReady, match="no runner has left"):
+        trailed.pipeline.run()
+
+
+def dies(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
