@@ -5,101 +5,140 @@ from __future__ import annotations
 import datetime as dt
 import os
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
+from audit.columns import GROUPS, SEALED
 from audit.decoding import decode, decoded_column
-from audit.encoding import encode_rows
-from audit.keys.cipher import Sealer, commitment
-from audit.keys.groups import Group, Unreadable, read_group, seal_groups, sealed_row_hash
+from audit.encoding import encode_rows, row_hash
+from audit.keys.cipher import commitment
+from audit.keys.groups import Held, SealedPerson, Unreadable, is_whole, read_group, seal_rows
 from audit.keys.registry import KeyState
 
-CONTACT = T.StructType().add("email", "string").add("phone", "long")
-ROWS = pa.record_batch({"email": ["ada@example.org", None, "b"], "phone": [1, 2, None], "other": ["x", "y", "z"]})
+SCHEMA = T.StructType().add("Email", "string").add("phone", "long").add("other", "string")
+CONTACT = T.StructType(SCHEMA.fields[:2])
+OWNER = SealedPerson("customer", "id", "id", "exact", (("contact", ("email", "PHONE")), ("gone", ("fax",))))
+FRIEND = SealedPerson("customer", "id", "friend", "exact", (("contact", ("other",)),))
+ROWS = pa.record_batch({"Email": ["ada@example.org", None, "b"], "phone": [1, 2, None], "other": ["x", "y", "z"]})
+IDS = [os.urandom(16) for _ in range(3)]
 NOW = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)
 
 
-def made(count: int = 3) -> tuple[list[Group], list[bytes], list[tuple[bytes, bytes]]]:
-    keys = [(os.urandom(16), os.urandom(32)) for _ in range(count)]
-    ids = [os.urandom(16) for _ in range(count)]
-    groups = seal_groups(ROWS.slice(0, count), CONTACT, "contact", keys, ids, Sealer())
-    return [group for group in groups if group is not None], ids, keys
+def keys(*classes: str) -> Held:
+    return Held(os.urandom(16), tuple((os.urandom(16), os.urandom(32)) for _ in classes))
 
 
-def living(key: tuple[bytes, bytes]) -> KeyState:
-    return KeyState(key[0], "contact", key[1])
+OWNERS = [keys("contact", "gone"), keys("contact", "gone"), None]
+FRIENDS = [keys("contact"), None, None]
+
+
+class Made:
+    def __init__(self, withheld: tuple[int, ...] = ()) -> None:
+        rows, groups, texts = seal_rows(ROWS, SCHEMA, [OWNER, FRIEND], [OWNERS, FRIENDS], IDS, withheld)
+        self.rows, self.array = rows.to_pylist(), groups
+        self.groups: list[list[dict[str, Any]]] = [one or [] for one in groups.to_pylist()]
+        self.texts: list[list[bytes]] = [one or [] for one in texts.to_pylist()]
+
+    def read(self, state: KeyState | None, *, intact: bool = True, **changed: Any) -> bytes | Unreadable:
+        """The first group of the first row."""
+        told = {"group": self.groups[0][0], "text": self.texts[0][0], "id": IDS[0]} | changed
+        return read_group(**told, state=state, intact=intact)
+
+
+def living(held: Held | None, at: int = 0) -> KeyState:
+    assert held is not None
+    return KeyState(held.keys[at][0], "contact", held.keys[at][1])
+
+
+def gone(held: Held | None) -> KeyState:
+    return replace(living(held), key=None, shredded_at=NOW, shredded_by="er-17")
 
 
 def test_what_was_sealed_is_read() -> None:
-    groups, ids, keys = made()
+    made = Made()
     read = [
-        read_group(group, id, living(key), commitment(key[1]), intact=True)
-        for group, id, key in zip(groups, ids, keys, strict=True)
+        read_group(groups[0], texts[0], id, living(held), intact=True)
+        for groups, texts, id, held in zip(made.groups[:2], made.texts, IDS, OWNERS, strict=False)
     ]
-    assert read == encode_rows(ROWS, CONTACT)
+    assert read == encode_rows(ROWS.slice(0, 2), CONTACT)
     back = decoded_column([one for one in read if isinstance(one, bytes)], CONTACT).to_pylist()
-    assert back == [{name: row[name] for name in ("email", "phone")} for row in ROWS.to_pylist()]
-    assert decode(encode_rows(ROWS, CONTACT)[0], CONTACT) == {"email": b"ada@example.org", "phone": 1}
-    assert all(b"ada" not in group.sealed for group in groups)
-    assert "ada" not in repr(groups)
+    assert back == [{name: row[name] for name in CONTACT.names} for row in ROWS.slice(0, 2).to_pylist()]
+    assert decode(encode_rows(ROWS, CONTACT)[0], CONTACT) == {"Email": b"ada@example.org", "phone": 1}
+    assert all(b"ada" not in text for texts in made.texts for text in texts)
+    assert "key" not in repr(OWNERS[0]).replace("keys", "")
 
 
-def test_a_row_of_nobody_is_not_sealed() -> None:
-    _, ids, keys = made()
-    assert seal_groups(ROWS, CONTACT, "contact", [None, *keys[1:]], ids, Sealer())[0] is None
+def test_each_person_s_columns_leave_the_row_and_a_row_of_nobody_stays_as_it_is() -> None:
+    made = Made()
+    assert made.rows == [
+        {"Email": None, "phone": None, "other": None},
+        {"Email": None, "phone": None, "other": "y"},
+        {"Email": "b", "phone": None, "other": "z"},
+    ]
+    told = [[(one["class"], one["columns"]) for one in groups] for groups in made.groups]
+    assert told == [[("contact", ["Email", "phone"]), ("contact", ["other"])], [("contact", ["Email", "phone"])], []]
+    assert [one["token"] for one in made.groups[0]] == [OWNERS[0].token, FRIENDS[0].token]  # type: ignore[union-attr]
+
+
+def test_what_is_withheld_is_kept_nowhere() -> None:
+    made = Made(withheld=(0,))
+    assert (made.rows[0], made.groups[0], made.texts[0]) == (dict.fromkeys(SCHEMA.names), [], [])
+    assert made.rows[1]["other"] == "y"
 
 
 @pytest.mark.parametrize("at", [0, 5, 20, 30, -1])
 def test_one_changed_byte_is_tampering_and_no_erasure(at: int) -> None:
-    [group], [id], [key] = made(1)
-    changed = bytearray(group.sealed)
+    made = Made()
+    changed = bytearray(made.texts[0][0])
     changed[at] ^= 1
-    other = replace(group, sealed=bytes(changed))
-    assert other.digest != group.digest  # so the row's hash is no more that of its event
-    assert str(read_group(other, id, living(key), commitment(key[1]), intact=True)) == "[tampered]"
-    gone = KeyState(key[0], "contact", None, NOW, "er-17")
-    assert read_group(other, id, gone, commitment(key[1]), intact=False) == Unreadable("tampered")
-    assert str(read_group(group, id, gone, commitment(key[1]), intact=True)) == "[erased 2026-11-20, er-17]"
+    for state in (living(OWNERS[0]), gone(OWNERS[0]), None):
+        assert str(made.read(state, text=bytes(changed))) == "[tampered]"
+    assert made.read(gone(OWNERS[0]), intact=False) == Unreadable("tampered")
+    assert str(made.read(gone(OWNERS[0]))) == "[erased 2026-11-20, er-17]"
+    assert str(made.read(gone(OWNERS[0]), text=None)) == "[erased 2026-11-20, er-17]"
+    assert str(made.read(living(OWNERS[0]), text=None)) == "[removed]"
 
 
 def test_it_opens_in_its_row_and_class_only() -> None:
-    groups, ids, keys = made(2)
-    told = living(keys[0]), commitment(keys[0][1])
-    assert read_group(groups[0], ids[1], *told, intact=True) == Unreadable("tampered")
-    assert read_group(replace(groups[0], class_name="billing"), ids[0], *told, intact=True) == Unreadable("tampered")
+    made = Made()
+    assert made.read(living(OWNERS[0]), id=IDS[1]) == Unreadable("tampered")
+    assert made.read(living(OWNERS[0]), group={**made.groups[0][0], "class": "billing"}) == Unreadable("tampered")
 
 
 def test_keys_that_are_not_the_one() -> None:
-    [group], [id], [key] = made(1)
-    other = (key[0], os.urandom(32))
-    assert str(read_group(group, id, None, commitment(key[1]), intact=True)) == "[key missing]"
-    assert str(read_group(group, id, living(other), commitment(key[1]), intact=True)) == "[wrong key]"
+    made = Made()
+    assert str(made.read(None)) == "[key missing]"
+    assert str(made.read(replace(living(OWNERS[0]), key=os.urandom(32)))) == "[wrong key]"
     # Even one that would open it
-    assert str(read_group(group, id, living(key), commitment(other[1]), intact=True)) == "[wrong key]"
-    assert str(read_group(group, id, living(key), None, intact=True)) == "[wrong key]"
+    other = {**made.groups[0][0], "commitment": commitment(os.urandom(32))}
+    assert str(made.read(living(OWNERS[0]), group=other)) == "[wrong key]"
 
 
 def test_the_hash_covers_what_is_sealed_and_not_what_is_in_it() -> None:
-    groups, ids, keys = made(2)
-    salt, encoded = os.urandom(16), b"the other columns"
-    billing = replace(groups[1], class_name="billing")
-    found = sealed_row_hash(salt, encoded, [groups[0], billing])
-    assert found == sealed_row_hash(salt, encoded, [billing, groups[0]])
-    others = [
-        sealed_row_hash(salt, encoded, [groups[0]]),
-        sealed_row_hash(salt, encoded, []),
-        sealed_row_hash(salt, encoded + b".", [groups[0], billing]),
-        sealed_row_hash(salt, encoded, [replace(groups[0], key_id=keys[1][0]), billing]),
-        sealed_row_hash(salt, encoded, [replace(groups[0], class_name="b"), billing]),
-        sealed_row_hash(salt, encoded, [replace(groups[0], sealed=groups[0].sealed[:-1]), billing]),
-        sealed_row_hash(ids[0], encoded, [groups[0], billing]),
-    ]
-    assert len({found, *others}) == 1 + len(others)
+    schema, salt = T.StructType([*SCHEMA.fields, T.StructField(SEALED, GROUPS)]), os.urandom(16)
+
+    def hashed(groups: list[dict[str, Any]] | None) -> bytes:
+        row = pa.record_batch(
+            [*(pa.nulls(1, one) for one in ROWS.schema.types), pa.array([groups], made.array.type)], names=schema.names
+        )
+        return row_hash(salt, encode_rows(row, schema)[0])
+
+    made = Made()
+    first, second = made.groups[0]
+    assert is_whole(made.groups[0], made.texts[0])
+    assert not is_whole(made.groups[0], made.texts[0][::-1])
+    assert not is_whole(made.groups[0], made.texts[0][:1])
+    assert not is_whole(made.groups[0], [made.texts[0][0], None])
+    assert not is_whole(None, made.texts[0])
+    assert is_whole(None, None)
+    others = [hashed([{**first, name: second[name] if name != "class" else "b"}, second]) for name in first]
+    found = {hashed([first, second]), hashed([second, first]), hashed([first]), *others}
+    assert len(found) == 3 + len(others)
+    # A row without groups has the hash that it always had
+    plain = pa.record_batch([pa.nulls(1, one) for one in ROWS.schema.types], names=SCHEMA.names)
+    assert hashed(None) == row_hash(salt, encode_rows(plain, SCHEMA)[0])
     # Sealed again it is another row, though nothing in it changed
-    again = seal_groups(ROWS.slice(0, 1), CONTACT, "contact", keys[:1], ids[:1], Sealer())
-    assert again[0] is not None
-    assert again[0].digest != groups[0].digest
-    with pytest.raises(ValueError, match="16 bytes"):
-        sealed_row_hash(b"", encoded, [])
+    assert Made().groups[0][0]["digest"] != first["digest"]
