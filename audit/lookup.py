@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
@@ -33,12 +33,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from audit.keys.opening import sealed_names
 from audit.tables import PAYLOAD, TrailTables
-from audit.view import Field
+from audit.view import Field, shown, why
 from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+    from audit.trail import Trail
 
 __all__ = ["Wanted", "as_data", "payload_with", "value_of"]
 
@@ -77,13 +80,27 @@ def as_data(spark: SparkSession, values: Sequence[tuple[str, Any, DataType]]) ->
         raise ConfigError("what is given does not fit its type", hint=f"the types: {shown}") from None
 
 
-def payload_with(tables: TrailTables, wanted: Wanted, row: Column) -> tuple[DataFrame, list[int]]:
-    """``id``, ``version`` and ``row`` of the events whose row has the wanted values; and their versions."""
-    files = _Files(tables)
-    paths = files.that_can_hold(wanted)
-    found = _matching(files.rows(paths), wanted).select("version", "path").distinct().collect()
-    rows = _matching(files.rows(files.named(paths, [one["path"] for one in found])), wanted)
-    return rows.select("id", "version", row.alias("row")), sorted({one["version"] for one in found})
+def payload_with(trail: Trail, wanted: Wanted, row: Column) -> tuple[DataFrame, list[int]]:
+    """``id``, ``version`` and ``row`` of the events whose row has the wanted values; and their versions. Raises ConfigError
+    where these are sealed and the trail has no keys."""
+    files = _Files(tables := trail.there())
+    sealed = sealed_names(tables.read(PAYLOAD)) & {field.name.casefold() for field in wanted.fields}
+    if sealed and trail.states is None:
+        raise ConfigError(
+            "a record is asked for by a column that is sealed",
+            hint=f"who has the keys finds it with --decrypt; sealed: {', '.join(sorted(sealed))}",
+        )
+    paths = files.that_can_hold(wanted, sealed)
+
+    def matching(paths: Sequence[str]) -> DataFrame:
+        rows = files.rows(paths)
+        rows = rows.select("*", rows.metadataColumn("_metadata").getField("file_path").alias("path"))
+        return _matching(shown(trail, rows) if sealed else rows, wanted)
+
+    found = matching(paths).select("version", "path").distinct().collect()
+    rows = matching(files.named(paths, [one["path"] for one in found]))
+    rows = rows if sealed else shown(trail, rows)
+    return rows.select("id", "version", row.alias("row"), *why(rows)), sorted({one["version"] for one in found})
 
 
 def _matching(rows: DataFrame, wanted: Wanted) -> DataFrame:
@@ -91,9 +108,8 @@ def _matching(rows: DataFrame, wanted: Wanted) -> DataFrame:
 
     held = {f"held_{at}": field.value() for at, field in enumerate(wanted.fields)}
     same = [F.col(f"held_{at}").eqNullSafe(F.col(f"key_{at}")) for at in range(len(wanted.fields))]
-    file = rows.metadataColumn("_metadata").getField("file_path").alias("path")
-    found = rows.select("id", "version", "row", file, *(value.alias(name) for name, value in held.items()))
-    return found.join(F.broadcast(wanted.values), same)
+    found = rows.select("*", *(value.alias(name) for name, value in held.items()))
+    return found.join(F.broadcast(wanted.values), same).select(*rows.columns)
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -110,13 +126,17 @@ class _Files:
         defaults = (getattr(self._log, f"update$default${at}")() for at in (2, 3))
         self._snapshot = self._log.update(False, *defaults)
 
-    def that_can_hold(self, wanted: Wanted) -> list[str]:
-        """By the statistics in the log."""
+    def that_can_hold(self, wanted: Wanted, sealed: Collection[str] = ()) -> list[str]:
+        """By the statistics in the log, which tell nothing of the columns that are ``sealed``."""
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as F
 
         statistics = DataFrame(self._snapshot.withStats(), self._spark)
-        can = [_can_hold(statistics, f"key_{at}", field) for at, field in enumerate(wanted.fields)]
+        can = [
+            _can_hold(statistics, f"key_{at}", field)
+            for at, field in enumerate(wanted.fields)
+            if field.name.casefold() not in sealed
+        ] or [F.lit(True)]
         return [row["path"] for row in statistics.join(F.broadcast(wanted.values), can).select("path").collect()]
 
     @staticmethod

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
+from audit.keys.opening import sealed_names
 from audit.lookup import Wanted, as_data, payload_with
 from audit.operations import why_hiding
 from audit.tables import EVENTS, LEDGER, PAYLOAD
-from audit.view import Field, fields_at, fields_of, joined, records, row_of, view
+from audit.view import UNREADABLE, Field, fields_at, fields_of, joined, records, row_of, shown, view, why
 from cdf.change import DELETE, INSERT, UPDATE_POSTIMAGE
 from cdf.errors import ConfigError
 from cdf.readers.bounds import parse_timestamp
@@ -68,13 +69,14 @@ def history(trail: Trail, record: Mapping[str, Any]) -> DataFrame:
 
     ``record``: columns with values, those of the key or any others; a text is read as the column's type. Columns of the
     answer: ``version``, ``committed_at``, ``index``, ``change_type``, ``baseline``, ``changed_columns``, ``operation``,
-    ``actor``, ``ticket``, ``purpose``, ``job``, ``run``, ``row``.
+    ``actor``, ``ticket``, ``purpose``, ``job``, ``run``, ``row``; ``unreadable`` where columns are sealed, as in the view.
 
     Of the payload only the files are read that can hold the key, of events and ledger those of its versions.
     """
     tables, fields = trail.there(), fields_of(trail.columns())
-    found, versions = payload_with(tables, Wanted.of(tables.spark, record, fields), row_of(fields))
-    return joined(trail, found, versions).select(*_WHAT, *_WHO, "row").orderBy("version", _rank(), "index")
+    found, versions = payload_with(trail, Wanted.of(tables.spark, record, fields), row_of(fields))
+    rows = joined(trail, found, versions)
+    return rows.select(*_WHAT, *_WHO, "row", *why(rows)).orderBy("version", _rank(), "index")
 
 
 def record_as_of(trail: Trail, record: Mapping[str, Any], when: When) -> DataFrame:
@@ -86,12 +88,12 @@ def record_as_of(trail: Trail, record: Mapping[str, Any], when: When) -> DataFra
     """
     version = _version(trail, when)
     tables, fields = trail.there(), fields_at(trail, version)
-    found, versions = payload_with(tables, Wanted.of(tables.spark, record, fields), row_of(fields))
+    found, versions = payload_with(trail, Wanted.of(tables.spark, record, fields), row_of(fields))
     versions = [one for one in versions if one <= version]
     if not versions:
         _check_beginning(trail)
     events = joined(trail, found, versions)
-    return _standing(events, [_of_row(name) for name in record]).select("last.row.*")
+    return _as_rows(_standing(events, [_of_row(name) for name in record]))
 
 
 def events_of(trail: Trail, version: int, index: int | None = None) -> DataFrame:
@@ -104,7 +106,7 @@ def events_of(trail: Trail, version: int, index: int | None = None) -> DataFrame
 
     rows = view(trail).where(F.col("version") == version)
     rows = rows if index is None else rows.where(F.col("index") == index)
-    return rows.select(*_WHAT, *_WHO, "values", "row").orderBy("index")
+    return rows.select(*_WHAT, *_WHO, "values", "row", *why(rows)).orderBy("index")
 
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -117,9 +119,10 @@ def as_of(trail: Trail, key: Sequence[str], when: When) -> DataFrame:
     key there is one. Raises ConfigError for a moment outside of the trail, and where the trail has begun neither with the
     table nor with a baseline. A record is missing whose last values were removed (``values_removed``).
     """
+    _to_compare(trail, key)
     version = _version(trail, when)
     _check_beginning(trail)
-    return _table(trail, key, version, fields_at(trail, version)).select("last.row.*")
+    return _as_rows(_table(trail, key, version, fields_at(trail, version)))
 
 
 def diff(trail: Trail, key: Sequence[str], first: When, second: When) -> DataFrame:
@@ -130,6 +133,7 @@ def diff(trail: Trail, key: Sequence[str], first: When, second: When) -> DataFra
     """
     from pyspark.sql import functions as F
 
+    _to_compare(trail, None)
     versions = [_version(trail, when) for when in (first, second)]
     if versions[0] > versions[1]:
         raise ConfigError("the first moment is later than the second", hint="name the earlier one first")
@@ -165,6 +169,7 @@ def column_changes(trail: Trail, key: Sequence[str], column: str) -> DataFrame:
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
 
+    _to_compare(trail, (*key, column))
     events = view(trail)
     names = events.select("row.*").columns
     if column not in names:
@@ -203,7 +208,8 @@ def deletes(trail: Trail, since: dt.datetime | None = None, until: dt.datetime |
     ``ticket``, ``purpose``, ``job``, ``run``, ``values`` (``removed``: the row is NULL), ``row``.
     """
     rows = _within(view(trail), since, until).where(f"change_type = '{DELETE}'")
-    return rows.select("version", "committed_at", "index", *_WHO, "values", "row").orderBy("version", "index")
+    columns = ("version", "committed_at", "index", *_WHO, "values", "row", *why(rows))
+    return rows.select(*columns).orderBy("version", "index")
 
 
 def deletes_without_ticket(
@@ -443,8 +449,8 @@ def _check_beginning(trail: Trail) -> None:
 
 
 def _table(trail: Trail, key: Sequence[str], version: int, fields: Sequence[Field]) -> DataFrame:
-    payload = trail.there().read(PAYLOAD).where(f"version <= {version}")
-    rows = payload.select("id", "version", row_of(fields).alias("row"))
+    payload = shown(trail, trail.there().read(PAYLOAD).where(f"version <= {version}"))
+    rows = payload.select("id", "version", row_of(fields).alias("row"), *why(payload))
     return _standing(
         joined(trail, rows).where(f"version <= {version} and row is not null"), [_of_row(name) for name in key]
     )
@@ -454,9 +460,30 @@ def _standing(events: DataFrame, keys: Sequence[Column]) -> DataFrame:
     """What is left of each record after these events: ``key_0`` and so on, ``last.version`` and ``last.row``."""
     from pyspark.sql import functions as F
 
-    last = F.max_by(F.struct(_put().alias("there"), "version", "row"), F.struct("version", _rank(), "index"))
+    last = F.max_by(
+        F.struct(_put().alias("there"), "version", "row", *why(events)), F.struct("version", _rank(), "index")
+    )
     keyed = events.groupBy(*(one.alias(f"key_{at}") for at, one in enumerate(keys))).agg(last.alias("last"))
     return keyed.where("last.there")
+
+
+def _as_rows(standing: DataFrame) -> DataFrame:
+    """Each record in columns of its own; where some are sealed, ``unreadable`` after them."""
+    last = standing.schema["last"].dataType
+    assert isinstance(last, StructType)
+    return standing.select("last.row.*", *(f"last.{name}" for name in last.names if name == UNREADABLE))
+
+
+def _to_compare(trail: Trail, columns: Iterable[str] | None) -> None:
+    """Raises ConfigError where values of these columns would have to be compared, of any with None, that are sealed."""
+    sealed = sealed_names(trail.there().read(PAYLOAD)) if trail.states is None else set()
+    if columns is not None:
+        sealed &= {name.casefold() for name in columns}
+    if sealed:
+        raise ConfigError(
+            "values are to be compared that are sealed",
+            hint=f"who has the keys compares them with --decrypt; sealed: {', '.join(sorted(sealed))}",
+        )
 
 
 def _differing(rows: DataFrame, before: str, after: str) -> DataFrame:

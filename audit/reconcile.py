@@ -17,10 +17,11 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from audit.columns import Column, from_json, kept, row_type
+from audit.columns import SEALED, Column, from_json, kept, row_type
 from audit.digest import Sums, digests, sums_of
 from audit.erasure.commits import erasing_versions
 from audit.errors import unreadable
+from audit.keys.opening import lost_names, opened, sealed_names
 from audit.reconciled import Fault, Mismatch, NotCompared, Reason, Reconciled
 from audit.tables import EVENTS, LEDGER, PAYLOAD
 from cdf.change import CHANGE_TYPE, COMMIT_VERSION, DELETE, INSERT, METADATA_COLUMNS, UPDATE_PREIMAGE
@@ -59,12 +60,12 @@ _Progress: TypeAlias = Callable[[int, int], None]
 
 def reconcile(trail: Trail, pipeline: Pipeline, *, progress: _Progress | None = None) -> Reconciled:
     """Hold the trail against the source of ``pipeline``, window by window. ``progress`` is told how many versions are done,
-    and of how many.
+    and of how many. Of columns that are sealed what the trail has no keys for, or no more, is not compared.
 
     A runner may be at work meanwhile: what the ledger does not have yet is left out. Raises a SourceError where the source
     cannot be read, for another reason than its retention, and VerificationError where the trail cannot.
     """
-    return _Comparison(trail.there(), pipeline, progress or _untold).result()
+    return _Comparison(trail, trail.there(), pipeline, progress or _untold).result()
 
 
 def _untold(_done: int, _of: int) -> None:
@@ -133,6 +134,7 @@ def _covered(places: Iterable[tuple[int, int]]) -> int:
 
 @dataclass(slots=True)
 class _Comparison:
+    trail: Trail
     tables: TrailTables
     pipeline: Pipeline
     progress: _Progress
@@ -152,6 +154,9 @@ class _Comparison:
     events: DataFrame = field(init=False)
     payload: DataFrame = field(init=False)
     removals: Mapping[int, int] = field(init=False)
+    sealed: set[str] = field(init=False)
+    """The columns that are sealed in any row; of these ``hidden`` cannot be compared. With their case folded."""
+    hidden: set[str] = field(init=False)
 
     def result(self) -> Reconciled:
         began = time.monotonic()
@@ -160,6 +165,9 @@ class _Comparison:
             # After the ledger, which is written last; before the removals, which it has before the values go
             self.events, self.payload = self.tables.now(EVENTS), self.tables.now(PAYLOAD)
             self.removals = _removed(self.tables)
+            self.sealed = sealed_names(self.payload)
+            states = self.trail.states
+            self.hidden = self.sealed if states is None or not self.sealed else lost_names(self.payload, states)
         latest = self.pipeline.feed.log.latest()
         if self.ledger.versions:
             self._ledger_alone()
@@ -168,6 +176,9 @@ class _Comparison:
             words = f"the values of {self.removed_values} changes were removed, as the ledger records: only counted"
             self.left_out.append(NotCompared(min(self.removed_from), max(self.removed_from), "removed", words))
         first, last = min(self.ledger.versions, default=0), max(self.ledger.versions, default=-1)
+        if self.hidden:
+            words = f"the columns {', '.join(sorted(self.hidden))}: sealed, and not all of their keys are there"
+            self.left_out.append(NotCompared(first, last, "sealed", words))
         whole = not any(one.first <= last and one.last >= first for one in self.left_out)
         # Commits without rows are equal soon: where only they could be compared, nothing is said
         compared = self.rows > 0 or self.baseline_rows is not None or (self.versions > 0 and whole)
@@ -381,12 +392,13 @@ class _Comparison:
     ) -> Mapping[int, Sums]:
         from pyspark.sql import functions as F
 
-        plain = row_type(kept((), schema), stored=False)
+        plain = row_type([one for one in kept((), schema) if one.name.casefold() not in self.hidden], stored=False)
         try:
             values = (quoted(name).alias(f"value_{at}") for at, name in enumerate(plain.names))
             feed = read()
             if isinstance(source, Window):
-                feed = _as_kept(feed, erasing_versions(source.commits), source.key)
+                key = [name for name in source.key if name.casefold() not in self.sealed]
+                feed = _as_kept(feed, erasing_versions(source.commits), key)
             rows = feed.select(*values, F.col(CHANGE_TYPE).alias("change_type"), F.col(COMMIT_VERSION).alias("version"))
             return sums_of(digests(rows, plain, self.key))["rows"]
         except Exception as error:
@@ -396,17 +408,21 @@ class _Comparison:
         """Of the events, and of the values that are there."""
         from pyspark.sql import functions as F
 
-        columns = self.ledger.columns_at(last)
+        columns = [one for one in self.ledger.columns_at(last) if one.name.casefold() not in {*self.hidden, SEALED}]
         within = F.col("version").between(first, last) & (F.col("baseline") == baseline)
         none = (F.lit(0).cast("decimal(38, 0)").alias(half) for half in ("high", "low"))
         counted = self.events.where(within).select(
             F.lit("events").alias("side"), "version", "change_type", F.lit(1).cast("long").alias("count"), *none
         )
         places = (F.col("row").getField(one.stored).alias(f"value_{at}") for at, one in enumerate(columns))
-        values = self.payload.where(within).select(*places, "change_type", "version")
         with self._of_the_trail(f"version {first} to {last}"):
+            values = self._opened(self.payload.where(within)).select(*places, "change_type", "version")
             sides = sums_of(digests(values, row_type(columns, stored=False), self.key).unionByName(counted))
         return sides["events"], sides["rows"]
+
+    def _opened(self, payload: DataFrame) -> DataFrame:
+        states = self.trail.states
+        return payload if states is None or not self.sealed else opened(payload, self.ledger.columns, states)
 
     @contextmanager
     def _of_the_trail(self, what: str) -> Iterator[None]:

@@ -10,7 +10,7 @@ from cdf.result import Result
 __all__ = ["Fault", "Mismatch", "NotCompared", "Reason", "Reconciled"]
 
 Fault = Literal["missing", "doubled", "added", "counts", "rows", "log", "cut_off", "replaced"]
-Reason = Literal["expired", "feed_off", "removed", "drift", "before", "behind"]
+Reason = Literal["expired", "feed_off", "removed", "drift", "before", "behind", "sealed"]
 
 
 @dataclass(frozen=True, slots=True)

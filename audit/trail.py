@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from audit.anchors import Anchor
     from audit.checkpoint import Signer
+    from audit.keys.opening import States
 
 __all__ = ["NamedAnchor", "Sealed", "Trail"]
 
@@ -73,8 +74,11 @@ class Trail:
         signer: Signer | None = None,
         keys: Sequence[VerifierKey] = (),
         anchors: Sequence[NamedAnchor] = (),
+        states: States | None = None,
     ) -> None:
+        """``states``: of the registry of keys (``Registry.states``): what is sealed is read. With None it stays sealed."""
         self.path = path.rstrip("/")
+        self.states = states
         self.tables = TrailTables(spark, self.path)
         self.anchors = tuple(anchors)
         self._signer = signer

@@ -23,7 +23,8 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from audit.columns import Column, from_json
+from audit.columns import SEALED, Column, from_json
+from audit.keys.opening import has_groups, opened, shut
 from audit.tables import EVENTS, LEDGER, PAYLOAD
 
 if TYPE_CHECKING:
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
 
     from audit.trail import Trail
 
-__all__ = ["TOLD", "Field", "fields_at", "fields_of", "joined", "records", "row_of", "view", "widens"]
+__all__ = ["TOLD", "Field", "fields_at", "fields_of", "joined", "records", "row_of", "shown", "view", "why", "widens"]
 
+UNREADABLE = "unreadable"
 TOLD = ("operation", "actor", "ticket", "purpose", "job", "run", "approver")
 """What the view has of a commit's record."""
 
@@ -48,9 +50,33 @@ def view(trail: Trail) -> DataFrame:
 
     A column that has changed its type has one field, of its present type, as far as that holds all that its former types
     could. Of another former type the values are in a field of their own, ``NAME__1``.
+
+    A trail with sealed columns has ``unreadable`` too: by column, why its value is not shown (``audit.keys.groups``).
     """
-    row = row_of(fields_of(trail.columns()))
-    return joined(trail, trail.there().read(PAYLOAD).select("id", "version", row.alias("row")))
+    row, payload = row_of(fields_of(trail.columns())), shown(trail, trail.there().read(PAYLOAD))
+    return joined(trail, payload.select("id", "version", row.alias("row"), *why(payload)))
+
+
+def shown(trail: Trail, payload: DataFrame) -> DataFrame:
+    """Rows of the payload as the trail's reader gets them: with the values that are sealed, if the trail has the keys."""
+    if not has_groups(payload):
+        return payload
+    return shut(payload) if trail.states is None else opened(payload, eras(trail), trail.states)
+
+
+def why(rows: DataFrame) -> list[str]:
+    """The column that tells which values are not shown, where there is one."""
+    return [UNREADABLE] if UNREADABLE in rows.columns else []
+
+
+def eras(trail: Trail) -> list[tuple[int, Sequence[Column]]]:
+    """The columns of the source from a version on."""
+    from pyspark.sql import functions as F
+
+    told = (
+        records(trail).where(F.col("columns").isNotNull()).select("sequence", "version", "columns").orderBy("sequence")
+    )
+    return [(row["version"], from_json(json.loads(row["columns"]))) for row in told.collect()]
 
 
 def joined(trail: Trail, payload: DataFrame, versions: Sequence[int] | None = None) -> DataFrame:
@@ -146,7 +172,7 @@ def fields_of(columns: Iterable[Column], *, nested: bool = True) -> list[Field]:
     ``nested=False``: what has got new fields inside is not brought together.
     """
     by_name: dict[str, list[Column]] = {}
-    for column in sorted(columns, key=lambda column: column.live):
+    for column in sorted((one for one in columns if one.name != SEALED), key=lambda column: column.live):
         by_name.setdefault(column.name.casefold(), []).append(column)
     return _fields([(places[-1].name, None, places) for places in by_name.values()], nested=nested)
 
@@ -158,7 +184,8 @@ def fields_at(trail: Trail, version: int) -> list[Field]:
     told = records(trail).where(F.col("columns").isNotNull() & (F.col("version") <= version))
     columns: dict[str, tuple[int | None, list[Column]]] = {}
     for at, era in enumerate(told.select("sequence", "version", "operation", "columns").orderBy("sequence").collect()):
-        live = {column.name: column for column in from_json(json.loads(era["columns"])) if column.live}
+        held = from_json(json.loads(era["columns"]))
+        live = {column.name: column for column in held if column.live and column.name != SEALED}
         gone, new = ([name for name in one if name not in other] for one, other in ((columns, live), (live, columns)))
         if era["operation"] == "RENAME COLUMN" and len(gone) == len(new) == 1:
             columns[new[0]] = columns[gone[0]]

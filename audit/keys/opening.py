@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["Eras", "has_groups", "opened", "shut"]
+__all__ = ["Eras", "States", "has_groups", "lost_names", "opened", "sealed_names", "shut"]
 
 Eras: TypeAlias = "Sequence[tuple[int, Sequence[Column]]]"
 """The columns from a version on, ascending."""
+States: TypeAlias = Callable[[Iterable[bytes]], Mapping[bytes, KeyState]]
+"""What became of keys, by their ids: ``Registry.states``."""
 
 _STATE = "struct<key_id: binary, key: binary, erased_at: timestamp, erased_by: string>"
 _BROADCAST = 100_000
@@ -28,6 +30,27 @@ _BROADCAST = 100_000
 def has_groups(payload: DataFrame) -> bool:
     row = payload.schema["row"].dataType
     return isinstance(row, StructType) and SEALED in row.names
+
+
+def sealed_names(payload: DataFrame) -> set[str]:
+    """Of the columns that are sealed in any row, with their case folded."""
+    from pyspark.sql import functions as F
+
+    if not has_groups(payload):
+        return set()
+    names = F.explode(F.flatten(F.col("row").getField(SEALED)["columns"]))
+    return {row[0].casefold() for row in payload.select(names).distinct().collect()}
+
+
+def lost_names(payload: DataFrame, states: States) -> set[str]:
+    """Of the columns that a key which is gone has sealed in any row, with their case folded."""
+    from pyspark.sql import functions as F
+
+    group = F.explode(F.col("row").getField(SEALED)).alias("group")
+    rows = payload.select(group).select("group.key_id", "group.columns").distinct().collect()
+    known = states({bytes(row["key_id"]) for row in rows})
+    living = {key_id for key_id, one in known.items() if one.key is not None}
+    return {name.casefold() for row in rows if bytes(row["key_id"]) not in living for name in row["columns"]}
 
 
 def shut(payload: DataFrame) -> DataFrame:
@@ -40,7 +63,7 @@ def shut(payload: DataFrame) -> DataFrame:
     return payload.withColumn("unreadable", F.map_from_entries(F.flatten(pairs)))
 
 
-def opened(payload: DataFrame, eras: Eras, states: Callable[[Iterable[bytes]], Mapping[bytes, KeyState]]) -> DataFrame:
+def opened(payload: DataFrame, eras: Eras, states: States) -> DataFrame:
     """``payload`` whose ``row`` has the values that can be opened, and no groups; and ``unreadable``: by column, why its
     value is not shown, NULL where all are. ``states``: of ``Registry.states``.
 

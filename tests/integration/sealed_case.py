@@ -1,0 +1,100 @@
+"""A trail with sealed columns: letters between people, some of whom are customers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from audit.columns import SEALED, Column
+from audit.keys.groups import SealedPerson
+from audit.keys.opening import opened
+from audit.keys.registry import Registry
+from audit.keys.roots import FileRoot
+from audit.keys.sealing import Sealing
+from audit.trail import Trail
+from cdf import ChangeFeed, Pipeline
+from connectors.delta_audit.sink import DeltaAuditSink
+from tests.fixtures.fix_postgres import Pg
+from tests.integration.delta_table import Table
+
+CLASSES = (("contact", ("email", "Phones")), ("billing", ("paid",)))
+SENDER = SealedPerson("customer", "id", "sender", "exact", CLASSES)
+RECIPIENT = SealedPerson("customer", "id", "recipient", "exact", (("contact", ("to_email", "recipient")),))
+
+
+class Trailed:
+    """Letters between people; 7 and 8 are customers, and who is NULL is nobody."""
+
+    def __init__(self, spark: SparkSession, folder: Path, pg: Pg, *, small_window_bytes: int = 2**20) -> None:
+        self.spark, self.pg, self.folder, self.root = spark, pg, folder, FileRoot.generate()
+        columns = (
+            "no long, sender long, email string, phones map<string, array<int>>, paid decimal(9, 2), recipient long, "
+        )
+        self.table = Table(spark, f"{folder}/letters", columns + "to_email string, day date")
+        self.registry().prepare()
+        self.sink = DeltaAuditSink(
+            f"{folder}/trail",
+            spark=spark,
+            small_window_bytes=small_window_bytes,
+            sealing=Sealing((SENDER, RECIPIENT), self.registry),
+        )
+        self.pipeline = Pipeline(ChangeFeed(spark, self.table.path), self.sink, key=["no"], start="earliest")
+
+    def registry(self) -> Registry:
+        return Registry(self.pg.dsn, self.root, schema=self.pg.schema)
+
+    def write(self) -> None:
+        self.table.sql(
+            "insert into {t} values "
+            "(1, 7, 'canary7@x.org', map('home', array(4711, null)), 12.50, 8, 'canary8@x.org', date'2026-11-24'), "
+            "(2, 8, 'canary8@x.org', null, null, null, 'nobody@x.org', null), "
+            "(3, null, 'shop@x.org', map(), 1.00, 7, 'canary7@x.org', date'1969-01-01')",
+            "update {t} set paid = 99.99 where no = 1",
+            "delete from {t} where no = 2",
+        )
+
+    def payload(self) -> DataFrame:
+        return self.spark.read.format("delta").load(f"{self.sink.path}/payload")
+
+    def columns(self) -> list[tuple[int, list[Column]]]:
+        return [(0, list(self.sink.trail.columns()))]
+
+    def read(self) -> list[dict[str, Any]]:
+        """The rows of the payload as whoever has the registry reads them."""
+        rows = opened(self.payload(), self.columns(), self.registry().states).orderBy(
+            "version", "row.no", "change_type"
+        )
+        return [
+            {"version": row["version"], "unreadable": row["unreadable"], **row["row"].asDict()}
+            for row in rows.collect()
+        ]
+
+    def plain(self) -> list[dict[str, Any]]:
+        """What they are in the source."""
+        feed = self.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
+        rows = feed.load(self.table.path).orderBy("_commit_version", "no", "_change_type").collect()
+        names = self.spark.read.format("delta").load(self.table.path).columns
+        return [
+            {"version": row["_commit_version"], "unreadable": None, **{name: row[name] for name in names}, SEALED: None}
+            for row in rows
+        ]
+
+    def reader(self) -> Trail:
+        """Who has the keys."""
+        return Trail(self.spark, self.sink.path, states=self.registry().states)
+
+    def intact(self) -> bool:
+        return self.sink.trail.verify()[0].intact
+
+    def token(self, customer: int) -> bytes:
+        [token] = self.registry().tokens("customer", [[("id", str(customer))]])
+        assert token is not None
+        return token
+
+    def shred(self, customer: int, classes: list[str] | None = None) -> None:
+        self.registry().shred([self.token(customer)], classes, run="er-1")
+
+    def bytes(self) -> bytes:
+        return b"".join(one.read_bytes() for one in Path(self.sink.path).rglob("*") if one.is_file())

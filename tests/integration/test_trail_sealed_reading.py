@@ -1,0 +1,113 @@
+"""What a trail with sealed columns answers: to who has the keys, to who has none, and when a key is gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from audit.anchors.file import FileAnchor
+from audit.checkpoint import Signer
+from audit.proof import check
+from audit.queries import as_of, column_changes, deletes, diff, history, record_as_of
+from audit.reconcile import reconcile
+from audit.sql import view_sql
+from audit.trail import NamedAnchor, Trail
+from cdf.errors import ConfigError
+from tests.fixtures.fix_postgres import Pg
+from tests.integration.sealed_case import Trailed
+
+pytestmark = [pytest.mark.usefixtures("interpreted"), pytest.mark.long]
+
+
+@pytest.fixture
+def trailed(spark: SparkSession, tmp_path: Path, pg: Pg) -> Trailed:
+    trailed = Trailed(spark, tmp_path, pg)
+    trailed.write()
+    trailed.pipeline.run()
+    return trailed
+
+
+def told(rows: DataFrame, *names: str) -> list[tuple[Any, ...]]:
+    """Values, or why they are not shown."""
+    return [
+        tuple(
+            (row["unreadable"] or {}).get(name, (row["row"] if "row" in rows.columns else row)[name]) for name in names
+        )
+        for row in rows.collect()
+    ]
+
+
+def test_who_has_no_keys_sees_that_there_is_something(trailed: Trailed) -> None:
+    trail = trailed.sink.trail
+    assert told(history(trail, {"no": 3}), "email", "to_email", "day")[0][:2] == ("shop@x.org", "[sealed]")
+    assert (
+        told(history(trail, {"no": 1}), "sender", "email", "paid", "recipient")
+        == [(7, "[sealed]", "[sealed]", "[sealed]")] * 3
+    )
+    assert told(record_as_of(trail, {"no": 1}, 2), "no", "email") == [(1, "[sealed]")]
+    assert sorted(told(as_of(trail, ["no"], 1), "no", "email")) == [(1, "[sealed]"), (2, "[sealed]"), (3, "shop@x.org")]
+    assert told(deletes(trail), "email", "to_email") == [("[sealed]", "nobody@x.org")]
+    for asked in (
+        lambda: history(trail, {"email": "canary7@x.org"}),
+        lambda: record_as_of(trail, {"email": "canary7@x.org"}, 1),
+        lambda: as_of(trail, ["email"], 1),
+        lambda: diff(trail, ["no"], 1, 2),
+        lambda: column_changes(trail, ["no"], "paid"),
+    ):
+        with pytest.raises(ConfigError, match="sealed"):
+            asked()
+    found = reconcile(trail, trailed.pipeline)
+    assert (found.equal, [one.reason for one in found.not_compared]) == (True, ["sealed"])
+    view = trailed.spark.sql(view_sql("spark", trailed.sink.path, trail.columns()).partition(" as\n")[2])
+    assert {row["row.email"] for row in view.collect()} == {None, "shop@x.org"}
+
+
+def test_who_has_the_keys_gets_the_same_answers_as_ever(trailed: Trailed) -> None:
+    trail = trailed.reader()
+    assert (
+        told(history(trail, {"email": "canary7@x.org"}), "no", "email", "to_email")
+        == [(1, "canary7@x.org", "canary8@x.org")] * 3
+    )
+    assert sorted(told(as_of(trail, ["email"], 1), "no", "email")) == [
+        (1, "canary7@x.org"),
+        (2, "canary8@x.org"),
+        (3, "shop@x.org"),
+    ]
+    [changed] = column_changes(trail, ["no"], "paid").collect()
+    assert (str(changed["old_value"]), str(changed["new_value"])) == ("12.50", "99.99")
+    assert [row["difference"] for row in diff(trail, ["no"], 1, 3).orderBy("key.no").collect()] == [
+        "changed",
+        "removed",
+    ]
+    found = reconcile(trail, trailed.pipeline)
+    assert (found.equal, found.not_compared) == (True, ())
+
+    trailed.table.sql("update {t} set email = 'other@x.org' where no = 1")
+    trailed.pipeline.run()
+    before = trailed.payload().collect()
+    trailed.shred(7)
+    assert [one[0][:8] for one in told(history(trail, {"no": 1}), "email")] == ["[erased "] * 5
+    assert told(history(trail, {"no": 1}), "to_email") == [("canary8@x.org",)] * 5
+    assert history(trail, {"email": "canary7@x.org"}).count() == 0
+    found = reconcile(trail, trailed.pipeline)
+    assert (found.equal, [one.reason for one in found.not_compared]) == (True, ["sealed"])
+    assert trailed.payload().collect() == before
+
+
+def test_the_proof_of_a_row_has_what_is_sealed_and_not_what_is_in_it(trailed: Trailed, tmp_path: Path) -> None:
+    signer = Signer.generate("example.org/letters")
+    anchor = NamedAnchor("folder", FileAnchor(tmp_path))
+    trail = Trail(trailed.spark, trailed.sink.path, signer=signer, anchors=[anchor])
+    trail.checkpoint(accept=True)
+    [event] = history(trail, {"no": 3}).collect()
+    proof = trail.prove(event["version"], event["index"], show_row=True)
+    trailed.shred(7)
+    row = check(proof, [str(signer.verifier)]).row
+    assert row is not None
+    assert row["email"] == "shop@x.org"
+    assert "to_email" not in row
+    assert [one["columns"] for one in row["deltarelay_sealed"]] == [["recipient", "to_email"]]
+    assert trail.prove(event["version"], event["index"], show_row=True) == proof
