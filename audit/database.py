@@ -16,6 +16,7 @@ from cdf.errors import CdfError, ConfigError, SinkUnavailable
 
 if TYPE_CHECKING:
     import psycopg
+    from psycopg import sql
 
 __all__ = ["Database", "Transaction", "jsonb"]
 
@@ -43,11 +44,19 @@ class Transaction:
         self._connection, self._schema, self._tables = connection, schema, tables
 
     def execute(self, statement: str, values: Sequence[Any] | None = None) -> psycopg.Cursor[Any]:
+        return self._connection.execute(self._text(statement), values)
+
+    def copied(self, statement: str) -> Iterator[bytes]:
+        """What ``copy … to stdout`` sends, as it comes."""
+        with self._connection.cursor() as cursor, cursor.copy(self._text(statement)) as copy:
+            for part in copy:
+                yield bytes(part)
+
+    def _text(self, statement: str) -> sql.Composed:
         from psycopg import sql
 
         names = {table: sql.Identifier(self._schema, table) for table in self._tables}
-        text = sql.SQL(statement).format(schema=sql.Identifier(self._schema), **names)
-        return self._connection.execute(text, values)
+        return sql.SQL(statement).format(schema=sql.Identifier(self._schema), **names)
 
     def row(self, statement: str, values: Sequence[Any] | None = None) -> tuple[Any, ...] | None:
         return self.execute(statement, values).fetchone()
@@ -78,15 +87,26 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Committed where the block ends well. Whatever psycopg raises inside comes out in our words."""
+        with self._transaction("READ_COMMITTED", STATEMENT_SECONDS) as work:
+            yield work
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Transaction]:
+        """All tables as they are now, to read for as long as it takes; others go on writing meanwhile."""
+        with self._transaction("REPEATABLE_READ", 0) as work:
+            yield work
+
+    @contextmanager
+    def _transaction(self, isolation: str, statement_seconds: int) -> Iterator[Transaction]:
         import psycopg
 
         try:
             # Prepared statements belong to a session, which PgBouncer's transaction mode does not keep
             with psycopg.connect(self._conninfo(), prepare_threshold=None) as connection:
-                connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+                connection.isolation_level = psycopg.IsolationLevel[isolation]
                 connection.execute(
                     f"set local lock_timeout = '{LOCK_SECONDS}s';"
-                    f"set local statement_timeout = '{STATEMENT_SECONDS}s';"
+                    f"set local statement_timeout = '{statement_seconds}s';"
                     f"set local idle_in_transaction_session_timeout = '{IDLE_SECONDS}s';"
                     "set local synchronous_commit = on"
                 )

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from audit.database import Database
 from audit.keys.cipher import KEY_BYTES, NotOpened, Sealer, commitment, open_sealed
 from audit.keys.registry_sql import DEFINITIONS
+from audit.keys.roots import RootRefused
 from cdf.errors import ConfigError, VerificationError
 from cdf.result import Result
 
@@ -31,7 +32,19 @@ if TYPE_CHECKING:
     from audit.database import Transaction
     from audit.keys.roots import Root
 
-__all__ = ["Epoch", "KeyState", "Person", "PersonKey", "Registry", "RegistryStatus", "Shredded"]
+__all__ = [
+    "Epoch",
+    "KeyState",
+    "Person",
+    "PersonKey",
+    "Registry",
+    "RegistryStatus",
+    "Shredded",
+    "about_lookup",
+    "about_shard",
+    "registry_database",
+    "shard_of",
+]
 
 SHARDS = 256
 TOKEN_BYTES = KEY_ID_BYTES = 16
@@ -92,15 +105,17 @@ class RegistryStatus(Result):
     shredded: int
 
 
+def registry_database(dsn: str, schema: str) -> Database:
+    return Database(dsn, schema, what="the key registry", definitions=DEFINITIONS, made_by="deltarelay keys init")
+
+
 class Registry:
     """``root``: the key that the newest epoch is under. Any method raises SinkUnavailable where the database or the root
     key cannot be reached for now, and ConfigError where a right or a setting is missing."""
 
     def __init__(self, dsn: str, root: Root, *, schema: str) -> None:
         self._root = root
-        self._database = Database(
-            dsn, schema, what="the key registry", definitions=DEFINITIONS, made_by="deltarelay keys init"
-        )
+        self._database = registry_database(dsn, schema)
         self._shards: dict[tuple[int, int], bytes] = {}
         self._lookup: bytes | None = None
 
@@ -113,7 +128,7 @@ class Registry:
                 self._begin(work, 1, self._root)
                 work.execute(
                     "insert into {lookup_key} (epoch, wrapped) values (1, %s)",
-                    [self._root.wrap(os.urandom(KEY_BYTES), about=_about_lookup(1))],
+                    [self._root.wrap(os.urandom(KEY_BYTES), about=about_lookup(1))],
                 )
 
     # ── persons and their keys ───────────────────────────────────────────────────────────────────────────────────────
@@ -209,7 +224,8 @@ class Registry:
     def rotate(self, root: Root, *, progress: Callable[[int], None] = lambda _: None) -> Epoch:
         """Begin an epoch under another root key, or take up one that was cut off: wrap every living key anew, then destroy
         the shard keys from before. ``progress`` is told how many keys are done."""
-        if root.name == self._root.name:
+        # By its name, or in KMS by an alias: an alias may also have been moved on to the new key meanwhile
+        if root.name == self._root.name or _opens_what_wraps(root, self._root):
             raise ConfigError(
                 "an epoch is under a root key of its own: an older backup would open with the same one",
                 hint="make a new root key and name it",
@@ -230,7 +246,7 @@ class Registry:
             work.execute("lock table {epoch} in exclusive mode")
             work.execute(
                 "update {lookup_key} set epoch = %s, wrapped = %s",
-                [epoch, root.wrap(self._lookup_key(work, root), about=_about_lookup(epoch))],
+                [epoch, root.wrap(self._lookup_key(work, root), about=about_lookup(epoch))],
             )
             work.execute("delete from {shard} where epoch < %s", [epoch])
             work.execute(
@@ -277,7 +293,7 @@ class Registry:
             sealer, wrapped = Sealer(), []
             for key_id, token, old, sealed, committed in rows:
                 key = self._opened(work, key_id, token, old, sealed, committed)
-                shard = self._shard_key(work, epoch, _shard_of(token), root)
+                shard = self._shard_key(work, epoch, shard_of(token), root)
                 wrapped.append(sealer.seal(shard, key, about=key_id + token))
             work.execute(
                 "update {key} k set epoch = %s, wrapped = n.wrapped"
@@ -291,7 +307,7 @@ class Registry:
         for shard in range(SHARDS):
             work.execute(
                 "insert into {shard} (epoch, shard, wrapped) values (%s, %s, %s)",
-                [epoch, shard, root.wrap(os.urandom(KEY_BYTES), about=_about_shard(epoch, shard))],
+                [epoch, shard, root.wrap(os.urandom(KEY_BYTES), about=about_shard(epoch, shard))],
             )
 
     def _newest(self, work: Transaction) -> tuple[int, str]:
@@ -314,7 +330,7 @@ class Registry:
             if row is None:
                 raise ConfigError("the key registry is empty", hint="`deltarelay keys init` begins it")
             epoch, wrapped, name = row
-            self._lookup = self._by_name(name, root).unwrap(wrapped, about=_about_lookup(epoch))
+            self._lookup = self._by_name(name, root).unwrap(wrapped, about=about_lookup(epoch))
         return self._lookup
 
     def _known(self, work: Transaction, lookups: Sequence[Sequence[bytes]]) -> dict[bytes, bytes]:
@@ -343,7 +359,7 @@ class Registry:
         sealer, rows = Sealer(), []
         for token, class_name in missing:
             key_id, key = os.urandom(KEY_ID_BYTES), os.urandom(KEY_BYTES)
-            shard = self._shard_key(work, epoch, _shard_of(token), self._by_name(root, self._root))
+            shard = self._shard_key(work, epoch, shard_of(token), self._by_name(root, self._root))
             rows.append((key_id, token, class_name, sealer.seal(shard, key, about=key_id + token), commitment(key)))
         work.execute(
             "insert into {key} (key_id, token, class, epoch, wrapped, commitment) select n.key_id, n.token, n.class, %s,"
@@ -356,7 +372,7 @@ class Registry:
     def _opened(
         self, work: Transaction, key_id: bytes, token: bytes, epoch: int, wrapped: bytes, committed: bytes
     ) -> bytes:
-        shard = self._shard_key(work, epoch, _shard_of(token), self._root)
+        shard = self._shard_key(work, epoch, shard_of(token), self._root)
         try:
             key = open_sealed(shard, wrapped, about=key_id + token)
         except NotOpened:
@@ -379,7 +395,7 @@ class Registry:
                 raise VerificationError(
                     f"the registry has keys of epoch {epoch}, and its shard keys are gone", hint="restore the registry"
                 )
-            self._shards[epoch, shard] = self._by_name(row[1], root).unwrap(row[0], about=_about_shard(epoch, shard))
+            self._shards[epoch, shard] = self._by_name(row[1], root).unwrap(row[0], about=about_shard(epoch, shard))
         return self._shards[epoch, shard]
 
     def _by_name(self, name: str, root: Root) -> Root:
@@ -390,6 +406,14 @@ class Registry:
         raise _another_root(name, self._root.name)
 
 
+def _opens_what_wraps(root: Root, other: Root) -> bool:
+    drawn = os.urandom(KEY_BYTES)
+    try:
+        return root.unwrap(other.wrap(drawn, about="deltarelay probe"), about="deltarelay probe") == drawn
+    except RootRefused:
+        return False
+
+
 def _another_root(is_under: str, configured: str) -> ConfigError:
     return ConfigError(
         f"the key registry is under the root key {is_under}, and {configured} is configured",
@@ -397,15 +421,15 @@ def _another_root(is_under: str, configured: str) -> ConfigError:
     )
 
 
-def _about_shard(epoch: int, shard: int) -> str:
+def about_shard(epoch: int, shard: int) -> str:
     return f"deltarelay shard key {epoch}/{shard}"
 
 
-def _about_lookup(epoch: int) -> str:
+def about_lookup(epoch: int) -> str:
     return f"deltarelay lookup key {epoch}"
 
 
-def _shard_of(token: bytes) -> int:
+def shard_of(token: bytes) -> int:
     return token[0] % SHARDS
 
 

@@ -26,9 +26,10 @@ from audit.files import write_key
 from audit.keys.cipher import KEY_BYTES, NotOpened, Sealer, open_sealed
 from cdf.errors import CdfError, ConfigError, SinkUnavailable
 
-__all__ = ["FileRoot", "KmsRoot", "Root", "RootRefused"]
+__all__ = ["KMS", "FileRoot", "KmsRoot", "Root", "RootRefused", "check_root", "open_root"]
 
-_KMS = "aws_kms:"
+KMS = "aws_kms:"
+"""What the name of a root key in AWS KMS begins with."""
 _ARN = re.compile(r"arn:aws[a-z-]*:kms:(?P<region>[a-z0-9-]+):[0-9]{12}:(key|alias)/.+")
 # botocore's words for what passes
 _PASSES = ("EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError")
@@ -59,6 +60,16 @@ class Root(Protocol):
     def retire(self, days: int) -> dt.date | None:
         """Destroy it after so many days; → the day. None: somebody has to destroy it where it is kept."""
         ...
+
+
+def open_root(text: str, client: Callable[[str], Any]) -> Root:
+    """The root key that a text is or, with ``aws_kms:``, names. ``client`` makes a boto3 client for KMS in a region."""
+    return KmsRoot(text, client) if text.startswith(KMS) else FileRoot.parse(text)
+
+
+def check_root(text: str) -> None:
+    """Raises ConfigError, which shows nothing of ``text``. Asks nobody."""
+    open_root(text, lambda _: None)
 
 
 # ── a file ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -127,8 +138,8 @@ class KmsRoot:
     region. What is wrapped is bound by KMS' encryption context, which AWS logs: it names shards, never a person."""
 
     def __init__(self, text: str, client: Callable[[str], Any]) -> None:
-        found = _ARN.fullmatch(text.removeprefix(_KMS))
-        if not text.startswith(_KMS) or found is None:
+        found = _ARN.fullmatch(text.removeprefix(KMS))
+        if not text.startswith(KMS) or found is None:
             raise ConfigError(
                 "a root key in AWS KMS is named aws_kms:arn:aws:kms:REGION:ACCOUNT:key/ID, or by alias/NAME at its end"
             )
@@ -137,7 +148,7 @@ class KmsRoot:
 
     @property
     def name(self) -> str:
-        return _KMS + self._arn
+        return KMS + self._arn
 
     def wrap(self, key: bytes, *, about: str) -> bytes:
         with self._in_words():

@@ -64,7 +64,9 @@ class Check:
                 del data[part]
         checked = self.validate(Project, data, ())
         self.check_targets(data, {})
-        self.check_erasure_state()
+        self.check_erasure_connection("state", "the state of an erasure is")
+        self.check_erasure_connection("keys", "the keys of persons are")
+        self.check_keys_apart(data)
         if not isinstance(checked, Project) or self.report.problems or not look_for_tables:
             return checked if isinstance(checked, Project) else None
         return self.with_tables(checked)
@@ -222,8 +224,8 @@ class Check:
                 message = _without_pieces(message, _at(self.data, path))
             (self.add_at_key if is_key else self.add)(path, about + message)
 
-    def check_erasure_state(self) -> None:
-        path: Path = ("erasure", "state", "connection")
+    def check_erasure_connection(self, part: str, what: str) -> None:
+        path: Path = ("erasure", part, "connection")
         name, connections = _at(self.data, path), self.data.get("connections")
         if not isinstance(name, str) or not isinstance(connections, dict) or path in self.failed:
             return
@@ -231,7 +233,23 @@ class Check:
             names = [shown_key(one) for one in connections]
             self.add(path, "is no entry under `connections`" + nearest(name, names))
         elif _at(connections, (name, "kind")) not in (None, "postgres"):  # a missing kind has been told
-            self.add(path, "is no connection of kind postgres, and the state of an erasure is kept in such a one")
+            self.add(path, f"is no connection of kind postgres, and {what} kept in such a one")
+
+    def check_keys_apart(self, data: dict[str, Any]) -> None:
+        """Whoever may read the requests, and their backups, is not to have the keys as well."""
+        places = []
+        for part, schema in (("state", "erasure"), ("keys", "keys")):
+            block = _at(data, ("erasure", part))
+            name = _at(block, ("connection",))
+            settings = _settings(data, name)
+            if settings is None or isinstance(settings, _Unjudged):
+                return
+            dsn = settings.dsn.get_secret_value() if hasattr(settings, "dsn") else None
+            places.append((dsn, _at(block, ("schema",)) or schema))
+        if places[0] == places[1]:
+            path: Path = ("erasure", "keys", "schema")
+            message = "is where `erasure.state` is; keys have a schema of their own, better a database of their own"
+            self.add(path if path in self.document.keys else path[:-1], message)
 
     def missing(self, path: Path, *, hint: str | None = None) -> None:
         if path in self.document.keys:

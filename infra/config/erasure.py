@@ -24,11 +24,12 @@ from audit.checkpoint import Signer
 from audit.erasure.model import Hold, OnErase, OnReturn, PersonalTable, Spelling, Subject
 from audit.erasure.sealing import Keys
 from audit.erasure.subjects import Graph, parse_path
+from audit.keys.roots import check_root
 from cdf.errors import ConfigError
 from infra.config.strict import Model
 from infra.config.values import parse_count, resolve_table
 
-__all__ = ["PARTS", "Erasure", "ErasureHold", "ErasureState", "ErasureSubject", "ErasureTable"]
+__all__ = ["PARTS", "Erasure", "ErasureHold", "ErasureKeys", "ErasureState", "ErasureSubject", "ErasureTable"]
 
 PARTS = "parts"
 """In the context of an error of ours: the places below it, each with its message."""
@@ -82,6 +83,19 @@ def _key(value: SecretStr) -> SecretStr:
     )
 
 
+def _root_key(value: SecretStr) -> SecretStr:
+    try:
+        check_root(value.get_secret_value())
+    except ConfigError:
+        pass
+    else:
+        return value
+    raise ValueError(
+        'is no root key: `deltarelay keys init --new-root-key FILE` makes one, "${file:/run/secrets/root.key}" takes it '
+        "from a file; or aws_kms: and the ARN of a key of AWS KMS"
+    )
+
+
 def _columns(value: tuple[str, ...]) -> tuple[str, ...]:
     if not all(column.strip() for column in value):
         raise ValueError("has an empty column name")
@@ -126,6 +140,24 @@ class ErasureState(Model):
     connection: str = Field(title="Connection", description="The name of a connection of kind postgres.")
     schema_name: Annotated[str, AfterValidator(_schema_name)] = Field(
         default="erasure", alias="schema", title="Schema", description="Where the tables are, or are made."
+    )
+
+
+class ErasureKeys(Model):
+    """Where the keys of persons are kept, and what opens them."""
+
+    connection: str = Field(
+        title="Connection",
+        description="The name of a connection of kind postgres, best to a database that nothing else is in, with backups "
+        "of its own.",
+    )
+    schema_name: Annotated[str, AfterValidator(_schema_name)] = Field(
+        default="keys", alias="schema", title="Schema", description="Where the tables are, or are made."
+    )
+    root_key: Annotated[SecretStr, AfterValidator(_root_key)] = Field(
+        title="Root key",
+        description="The key of `deltarelay keys init`, best as ${file:/run/secrets/root.key}; or aws_kms:ARN, for a key of "
+        "AWS KMS, which is asked with the credentials of `storage.s3`. Without it every sealed value is lost.",
     )
 
 
@@ -199,6 +231,12 @@ class Erasure(Model):
         title="Signing key",
         description="The private key of `deltarelay erase keygen`, best as ${file:/run/secrets/erasure.key}. It signs "
         "certificates, and the state is sealed with keys that come from it.",
+    )
+    key_registry: ErasureKeys | None = Field(
+        default=None,
+        alias="keys",
+        title="Keys",
+        description="The registry of the keys that personal columns are sealed by.",
     )
     subjects: dict[_Text, ErasureSubject] = Field(
         min_length=1, title="Subjects", description="The kinds of people, by a name of your choice."

@@ -296,6 +296,13 @@ class Project(Model):
         settings: Any = self.connections[self.erasure.state.connection].settings
         return str(settings.dsn.get_secret_value())
 
+    def keys_dsn(self) -> str:
+        """Of the database that keeps the keys of persons."""
+        assert self.erasure is not None
+        assert self.erasure.key_registry is not None
+        settings: Any = self.connections[self.erasure.key_registry.connection].settings
+        return str(settings.dsn.get_secret_value())
+
     def files(self, address: str) -> Files:
         """Everything below the address of a table, on a disk or in a bucket. Raises OSError for another store."""
         from audit.erasure.s3_files import files_at

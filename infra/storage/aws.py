@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from infra.storage.model import Bucket, DynamoDBCommits, Storage
 
-__all__ = ["CONNECT_SECONDS", "READ_SECONDS", "dynamodb", "error_code", "in_words", "s3", "session"]
+__all__ = ["CONNECT_SECONDS", "READ_SECONDS", "dynamodb", "error_code", "in_words", "kms", "s3", "session"]
 
 CONNECT_SECONDS = 3
 READ_SECONDS = 5
@@ -114,6 +114,11 @@ def dynamodb(storage: Storage, lock: DynamoDBCommits) -> Any:
         return found.client("dynamodb", endpoint_url=lock.endpoint, config=_config())
     except NoRegionError as error:
         raise ConfigError("the lock table has no region", hint="set storage.commits.region") from error
+
+
+def kms(storage: Storage, region: str) -> Any:
+    """A client for AWS KMS, with the credentials of ``storage.s3``; its endpoint is that of another service."""
+    return session(storage.s3.credentials, region=region).client("kms", config=_config())
 
 
 def _config(**settings: Any) -> Any:

@@ -1,0 +1,169 @@
+"""A backup of the key registry, and what restoring it would do: bring people back, or lose what others have signed up for.
+
+The file is a script for ``psql``, with the rows as they are: every key in it is wrapped, and opens by the root key alone.
+It is one transaction, so that a file that is cut off restores nothing, and its last line has the SHA-256 of those before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import hashlib
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from audit.files import durable, reason
+from cdf.errors import ConfigError
+from cdf.result import Result
+
+if TYPE_CHECKING:
+    from audit.database import Database, Transaction
+
+__all__ = ["COLUMNS", "END", "FIRST_LINE", "BackupMade", "ignored", "write_backup"]
+
+FIRST_LINE = b"-- deltarelay key registry backup v1\n"
+END = b"-- complete, sha256 "
+
+COLUMNS = {
+    "epoch": ("epoch", "root", "began_at", "ended_at", "root_gone_on"),
+    "shard": ("epoch", "shard", "wrapped"),
+    "lookup_key": ("one", "epoch", "wrapped"),
+    "identifier": ("lookup", "token"),
+    "key": ("key_id", "token", "class", "epoch", "wrapped", "commitment", "created_at", "shredded_at", "shredded_by"),
+    "shreds": ("one", "count"),
+}
+"""By table, in the order in which they are restored. Another set is another version of the form."""
+
+_ROWS = 100_000
+"""After so many ``progress`` is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupMade(Result):
+    file: str
+    made_at: dt.datetime
+    epoch: int
+    root: str
+    """Without which nothing in it opens."""
+    keys: int
+    """Living and shredded ones."""
+    bytes: int
+    sha256: str
+
+
+def ignored(_: int) -> None:
+    """The progress of which nobody is told."""
+
+
+def write_backup(
+    database: Database, path: Path, schema: str, *, progress: Callable[[int], None] = ignored
+) -> BackupMade:
+    """Into a new file that only its owner can read, complete or not at all. ``database``: of ``registry_database``.
+
+    The rows are those of one moment, while others go on making keys. ``progress`` is told how many rows are written."""
+    made_at = dt.datetime.now(dt.UTC)
+    with _new_file(path) as file, database.snapshot() as work:
+        root, epoch = _under(work)
+        out = _Out(file, progress)
+        out.text(_head(made_at, epoch, root))
+        out.text(_tables(schema))
+        # Whatever the role is set to write dates and bytes like
+        work.execute("set local datestyle = 'ISO'; set local timezone = 'UTC'; set local bytea_output = 'hex'")
+        rows = {table: out.rows(work, table) for table in COLUMNS}
+        out.text("commit;\n")
+        digest = out.digest.hexdigest()
+        file.write(END + digest.encode() + b"\n")
+        size = file.tell()
+    return BackupMade(str(path), made_at, epoch, root, rows["key"], size, digest)
+
+
+def _under(work: Transaction) -> tuple[str, int]:
+    rows = work.rows("select root, epoch from {epoch} where epoch in (select epoch from {shard}) order by epoch desc")
+    if not rows:
+        raise ConfigError("the key registry is empty", hint="`deltarelay keys init` begins it")
+    if len(rows) > 1:
+        raise ConfigError(
+            "a rotation of the key registry was begun and is not over: its backup would need two root keys",
+            hint="run `deltarelay keys rotate` again to its end, then back up",
+        )
+    return str(rows[0][0]), int(rows[0][1])
+
+
+def _head(made_at: dt.datetime, epoch: int, root: str) -> str:
+    return (
+        FIRST_LINE.decode()
+        + f"-- made {made_at.isoformat()}, epoch {epoch}, root key {root}\n"
+        + "-- before: deltarelay keys restore-check FILE\n"
+        + "-- into a database without these tables: psql --no-psqlrc --set ON_ERROR_STOP=1 --file FILE DATABASE\n"
+    )
+
+
+def _tables(schema: str) -> str:
+    from psycopg import sql
+
+    from audit.keys.registry_sql import DEFINITIONS
+
+    names = {table: sql.Identifier(table) for table in DEFINITIONS}
+    where = sql.SQL("create schema if not exists {0};\nset local search_path to {0};\n").format(sql.Identifier(schema))
+    lines = ["begin;\n", "set local client_encoding to 'UTF8';\n", where.as_string(None)]
+    lines += [sql.SQL(text).format(**names).as_string(None) + ";\n" for text in DEFINITIONS.values()]
+    return "".join(lines) + "delete from shreds;\n"  # it is made with a row
+
+
+class _Out:
+    def __init__(self, file: IO[bytes], progress: Callable[[int], None]) -> None:
+        self._file, self._progress = file, progress
+        self._rows = 0
+        self.digest = hashlib.sha256()
+
+    def text(self, text: str) -> None:
+        self._put(text.encode())
+
+    def rows(self, work: Transaction, table: str) -> int:
+        columns = ", ".join(f'"{column}"' for column in COLUMNS[table])
+        self.text(f'copy "{table}" ({columns}) from stdin;\n')
+        before = self._rows
+        for part in work.copied(f"copy {{{table}}} ({columns}) to stdout"):
+            self._put(part)
+            told, self._rows = self._rows // _ROWS, self._rows + part.count(b"\n")
+            if self._rows // _ROWS > told:
+                self._progress(self._rows)
+        self.text("\\.\n")
+        return self._rows - before
+
+    def _put(self, data: bytes) -> None:
+        self.digest.update(data)
+        self._file.write(data)
+
+
+@contextlib.contextmanager
+def _new_file(path: Path) -> Iterator[IO[bytes]]:
+    """It has its name once all of it is there, and is durable."""
+    if path.exists() or path.is_symlink():
+        raise _there_already(path)
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        file = os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+    except OSError as error:
+        raise ConfigError(f"the backup cannot be written to {path}: {reason(error)}") from error
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(aside, path)  # unlike a rename it overwrites nothing
+    except FileExistsError as error:
+        raise _there_already(path) from error
+    except OSError as error:
+        raise ConfigError(f"the backup cannot be written to {path}: {reason(error)}") from error
+    finally:
+        aside.unlink(missing_ok=True)
+    durable(path.parent)
+
+
+def _there_already(path: Path) -> ConfigError:
+    return ConfigError(f"there is a file at {path} already", hint="choose another name: a backup is never overwritten")

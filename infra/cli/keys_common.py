@@ -1,0 +1,90 @@
+"""From the configuration to the key registry, its root key, and the one that somebody names."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from audit.files import reason
+from cdf.errors import ConfigError
+from infra.cli.output import Output
+
+if TYPE_CHECKING:
+    from audit.database import Database
+    from audit.keys.registry import Registry
+    from audit.keys.roots import Root
+    from infra.config.erasure import ErasureKeys
+    from infra.config.model import Project
+
+__all__ = ["Safe", "told"]
+
+TELL_SECONDS = 2.0
+
+
+class Safe:
+    """The ``keys`` of the ``erasure`` block, at work. Opens nothing before it is asked."""
+
+    def __init__(self, config: Path) -> None:
+        from infra.config.load import load
+
+        self.project: Project = load(config)
+        found = self.project.erasure and self.project.erasure.key_registry
+        if found is None:
+            raise ConfigError(
+                f"{config} says nothing about keys of persons",
+                hint='add to its block `erasure:` keys: {connection: NAME, root_key: "${file:/run/secrets/root.key}"}',
+            )
+        self.settings: ErasureKeys = found
+
+    @property
+    def root(self) -> Root:
+        return self._root(self.settings.root_key.get_secret_value())
+
+    def root_at(self, place: str) -> Root:
+        """By the path of a file, or by aws_kms:ARN."""
+        from audit.keys.roots import KMS
+
+        if place.startswith(KMS):
+            return self._root(place)
+        try:
+            text = Path(place).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"the root key {place} cannot be read: {reason(error)}",
+                hint="a root key is named by its file, or by aws_kms:ARN; `deltarelay keys new-root FILE` makes one",
+            ) from None
+        return self._root(text)
+
+    def _root(self, text: str) -> Root:
+        from audit.keys.roots import open_root
+        from infra.storage import aws
+
+        def client(region: str) -> Any:
+            return aws.kms(self.project.storage, region)
+
+        return open_root(text, client)
+
+    def registry(self) -> Registry:
+        from audit.keys.registry import Registry
+
+        return Registry(self.project.keys_dsn(), self.root, schema=self.settings.schema_name)
+
+    def database(self) -> Database:
+        from audit.keys.registry import registry_database
+
+        return registry_database(self.project.keys_dsn(), self.settings.schema_name)
+
+
+def told(output: Output, what: str) -> Callable[[int], None]:
+    """A line every now and then, with how many are done."""
+    last = time.monotonic()
+
+    def progress(done: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= TELL_SECONDS:
+            last = time.monotonic()
+            output.note(f"{done:,} {what}")
+
+    return progress
