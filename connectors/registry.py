@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+    from audit.keys.sealing import Sealing
     from cdf.sink import Sink
 
 __all__ = [
@@ -94,6 +95,10 @@ class Surroundings(Protocol):
 
     def delta_rs_options(self, address: str) -> Mapping[str, str] | None:
         """What delta-rs is to be told to read a table there; asks its bucket first."""
+        ...
+
+    def sealing(self, pipeline: str) -> Sealing | None:
+        """What is to be sealed in a history of the pipeline's table; None where nothing is."""
         ...
 
 

@@ -91,6 +91,8 @@ class PersonalTable:
     on_erase: OnErase = "delete"
     others: tuple[PersonalTable, ...] = ()
     """The same table for further people whom its rows name, each without others. Links to the table do not lead to them."""
+    classes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Names of classes and their columns: a trail has them sealed under a key of the person's for each class."""
 
     @property
     def people(self) -> tuple[PersonalTable, ...]:

@@ -7,9 +7,13 @@ import difflib
 import graphlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from audit.erasure.model import Hold, Link, PersonalTable, Subject
 from cdf.errors import ConfigError
+
+if TYPE_CHECKING:
+    from audit.keys.groups import SealedPerson
 
 __all__ = ["Fault", "Graph", "parse_path"]
 
@@ -71,6 +75,17 @@ class Graph:
                     columns.setdefault((person.subject, name), set()).add(name if link is None else link.column)
         return columns
 
+    def sealed(self, table: str) -> tuple[SealedPerson, ...]:
+        """The people whom the rows of a table name and whose columns are sealed in its trail."""
+        from audit.keys.groups import SealedPerson
+
+        one, found = self.table(table), []
+        for person in one.people if one is not None else ():
+            if person.classes and (identifier := _identifier(person, self.subjects)) is not None:
+                spelling = self.subjects[person.subject].identifiers[identifier]
+                found.append(SealedPerson(person.subject, identifier, person.column, spelling, person.classes))
+        return tuple(found)
+
     def held(self, table: str, today: dt.date) -> tuple[Hold, ...]:
         """The holds that still keep the table's rows. On the day ``until`` itself they may go."""
         return tuple(hold for hold in self.holds if hold.table == table and today < hold.until)
@@ -108,12 +123,34 @@ def _of_table(
         for one in table.people[: at + 1]:
             if both := sorted(_told_by(one, subjects) & _told_by(other, subjects)):
                 yield Fault((*place, "others", at, "path"), f"takes `{both[0]}`, which tells who somebody else is")
+    yield from _of_classes(table, subjects)
     for one in table.people:
         tell = {column: other for other in table.people if other is not one for column in _told_by(other, subjects)}
         if one.on_erase == "nullify" and (both := sorted(tell.keys() & {name.lower() for name in one.personal})):
             at = table.people.index(one)
             where = (*place, "personal") if at == 0 else (*place, "others", at - 1, "personal")
             yield Fault(where, f"has `{both[0]}`, which tells who somebody else in the row is")
+
+
+def _of_classes(table: PersonalTable, subjects: Mapping[str, Subject]) -> Iterator[Fault]:
+    """Each column is sealed once, under the key of somebody whom the row itself tells."""
+    taken: dict[str, str] = {}
+    for at, one in enumerate(table.people):
+        place: tuple[str | int, ...] = ("tables", table.table, *(() if at == 0 else ("others", at - 1)), "classes")
+        for class_name, columns in one.classes:
+            for column in columns:
+                if (before := taken.get(column.lower())) is not None:
+                    yield Fault((*place, class_name), f"has `{column}`, which is in the class `{before}` already")
+                taken[column.lower()] = class_name
+        if one.classes and one.subject in subjects and _identifier(one, subjects) is None:
+            message = f"needs a row that tells whose it is: `{one.column}` holds no identifier of the subject"
+            yield Fault(place, f"{message} `{one.subject}`")
+
+
+def _identifier(one: PersonalTable, subjects: Mapping[str, Subject]) -> str | None:
+    """The identifier that the column of a person holds; None where only another table's rows tell."""
+    wanted = one.path.other if isinstance(one.path, Link) else one.path
+    return next((name for name in subjects[one.subject].identifiers if name.lower() == wanted.lower()), None)
 
 
 def _told_by(one: PersonalTable, subjects: Mapping[str, Subject]) -> set[str]:

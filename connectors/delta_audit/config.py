@@ -170,7 +170,7 @@ class DeltaAuditKind:
         connection: DeltaAuditConnection,
         options: DeltaAuditOptions,
         *,
-        pipeline: str,  # noqa: ARG002
+        pipeline: str,
         among: Surroundings,
     ) -> Sink:
         from audit.erasure.s3_files import files_at
@@ -182,6 +182,7 @@ class DeltaAuditKind:
             **_trust(connection, among),
             storage_options=lambda: among.delta_rs_options(f"{path}/ledger"),
             files=lambda address: files_at(address, among.s3_client, among.delta_rs_options),
+            sealing=among.sealing(pipeline),
         )
 
 
@@ -195,6 +196,9 @@ class _Nothing:
         raise ConfigError(f"nothing is configured for the bucket {bucket}", hint="an anchor names it")
 
     def delta_rs_options(self, address: str) -> None:  # noqa: ARG002
+        return None
+
+    def sealing(self, pipeline: str) -> None:  # noqa: ARG002
         return None
 
 

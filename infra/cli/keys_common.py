@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from audit.files import reason
 from cdf.errors import ConfigError
@@ -30,7 +30,7 @@ class Safe:
         from infra.config.load import load
 
         self.project: Project = load(config)
-        found = self.project.erasure and self.project.erasure.key_registry
+        found = None if self.project.erasure is None else self.project.erasure.key_registry
         if found is None:
             raise ConfigError(
                 f"{config} says nothing about keys of persons",
@@ -40,14 +40,14 @@ class Safe:
 
     @property
     def root(self) -> Root:
-        return self._root(self.settings.root_key.get_secret_value())
+        return self.project.root_key(self.settings.root_key.get_secret_value())
 
     def root_at(self, place: str) -> Root:
         """By the path of a file, or by aws_kms:ARN."""
         from audit.keys.roots import KMS
 
         if place.startswith(KMS):
-            return self._root(place)
+            return self.project.root_key(place)
         try:
             text = Path(place).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -55,21 +55,10 @@ class Safe:
                 f"the root key {place} cannot be read: {reason(error)}",
                 hint="a root key is named by its file, or by aws_kms:ARN; `deltarelay keys new-root FILE` makes one",
             ) from None
-        return self._root(text)
-
-    def _root(self, text: str) -> Root:
-        from audit.keys.roots import open_root
-        from infra.storage import aws
-
-        def client(region: str) -> Any:
-            return aws.kms(self.project.storage, region)
-
-        return open_root(text, client)
+        return self.project.root_key(text)
 
     def registry(self) -> Registry:
-        from audit.keys.registry import Registry
-
-        return Registry(self.project.keys_dsn(), self.root, schema=self.settings.schema_name)
+        return self.project.key_registry()
 
     def database(self) -> Database:
         from audit.keys.registry import registry_database

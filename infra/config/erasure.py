@@ -127,6 +127,7 @@ _Rows = Annotated[
     Field(ge=0),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": r"^[0-9]+$|\$\{"}]}),
 ]
+_Classes = Annotated[dict[_Text, Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_columns)]], Field()]
 _Day = Annotated[
     dt.date,
     BeforeValidator(_day),
@@ -189,6 +190,12 @@ class ErasureTable(Model):
         title="On erase",
         description="`delete` the rows, or `nullify` their personal columns where others need the rest of the row.",
     )
+    classes: _Classes = Field(
+        default={},
+        title="Classes",
+        description="Columns that audit trails have sealed, by a name of your choice such as `contact`: under a key of the "
+        "person's for each class, which an erasure destroys. Needs `keys`.",
+    )
     others: tuple[ErasureOther, ...] = Field(
         default=(),
         title="Others",
@@ -212,6 +219,11 @@ class ErasureOther(Model):
         default="nullify",
         title="On erase",
         description="`nullify` the personal columns, or `delete` the rows with all that they say of others.",
+    )
+    classes: _Classes = Field(
+        default={},
+        title="Classes",
+        description="Columns with data of this person that audit trails have sealed, as in `classes` of the table.",
     )
 
 
@@ -277,19 +289,22 @@ class Erasure(Model):
     @classmethod
     def _fits_together(cls, data: Any, handler: ModelWrapValidatorHandler[Erasure], info: ValidationInfo) -> Erasure:
         made = handler(data)
-        error: ConfigError | None = None
+        problems: list[Any] = []
         try:
-            made.graph()
+            graph = made.graph()
         except ConfigError as fault:
-            error = fault
-        if error is None:
+            problems = fault.fields["problems"]
+        else:
+            sealed = [one.table for one in graph.order if graph.sealed(one.table)] if made.key_registry is None else []
+            message = "needs `erasure.keys`, the registry of the keys that the columns are sealed by"
+            problems = [{"place": ["tables", table, "classes"], "message": message} for table in sealed]
+        if not problems:
             return made
         # the file may write an address in another way than we do
         tables = data["tables"] if isinstance(data, dict) else made.tables
         written = {resolve_table(str(key), _folder(info)): key for key in tables}
         parts = [
-            (tuple(written.get(step, step) for step in problem["place"]), problem["message"])
-            for problem in error.fields["problems"]
+            (tuple(written.get(step, step) for step in problem["place"]), problem["message"]) for problem in problems
         ]
         text = "; ".join(f"{'.'.join(map(str, place))}: {message}" for place, message in parts)
         raise PydanticCustomError("erasure", "{text}", {"text": text, PARTS: parts})
@@ -305,10 +320,16 @@ class Erasure(Model):
                 one.on_erase,
                 tuple(
                     PersonalTable(
-                        address, other.subject or one.subject, parse_path(other.path), other.personal, other.on_erase
+                        address,
+                        other.subject or one.subject,
+                        parse_path(other.path),
+                        other.personal,
+                        other.on_erase,
+                        classes=tuple(other.classes.items()),
                     )
                     for other in one.others
                 ),
+                tuple(one.classes.items()),
             )
             for address, one in self.tables.items()
         ]

@@ -37,6 +37,9 @@ from infra.storage.model import Storage
 
 if TYPE_CHECKING:
     from audit.erasure.files import Files
+    from audit.keys.registry import Registry
+    from audit.keys.roots import Root
+    from audit.keys.sealing import Sealing
 
 __all__ = [
     "Connection",
@@ -303,6 +306,23 @@ class Project(Model):
         settings: Any = self.connections[self.erasure.key_registry.connection].settings
         return str(settings.dsn.get_secret_value())
 
+    def key_registry(self) -> Registry:
+        """Opened as ``erasure.keys`` says; asks nothing yet."""
+        from audit.keys.registry import Registry
+
+        assert self.erasure is not None
+        settings = self.erasure.key_registry
+        assert settings is not None
+        root = self.root_key(settings.root_key.get_secret_value())
+        return Registry(self.keys_dsn(), root, schema=settings.schema_name)
+
+    def root_key(self, text: str) -> Root:
+        """The key itself, or ``aws_kms:ARN``."""
+        from audit.keys.roots import open_root
+        from infra.storage import aws
+
+        return open_root(text, lambda region: aws.kms(self.storage, region))
+
     def files(self, address: str) -> Files:
         """Everything below the address of a table, on a disk or in a bucket. Raises OSError for another store."""
         from audit.erasure.s3_files import files_at
@@ -344,6 +364,15 @@ class _Among:
         from infra.source import reach
 
         return reach(address, self._project.storage)[1]
+
+    def sealing(self, pipeline: str) -> Sealing | None:
+        erasure, table = self._project.erasure, self._project.pipeline(pipeline).source.table
+        people = erasure.graph().sealed(table) if erasure is not None else ()
+        if not people:
+            return None
+        from audit.keys.sealing import Sealing
+
+        return Sealing(people, self._project.key_registry)
 
 
 def _some(names: list[str]) -> str:

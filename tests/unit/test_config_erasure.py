@@ -9,6 +9,8 @@ import pytest
 
 from audit.checkpoint import Signer
 from audit.erasure.model import Link, Subject
+from audit.keys.groups import SealedPerson
+from audit.keys.roots import FileRoot
 from cdf.errors import ConfigError
 from infra.config.load import load
 from infra.config.model import Project
@@ -37,10 +39,10 @@ erasure:
 """
 
 
-def loaded(folder: Path, block: str) -> Project:
+def loaded(folder: Path, block: str, base: str = BASE) -> Project:
     (folder / "erasure.key").write_text(KEY + "\n")
     file = folder / "d.yaml"
-    file.write_text(BASE + block)
+    file.write_text(base + block)
     return load(file)
 
 
@@ -69,6 +71,56 @@ def test_the_whole_block(tmp_path: Path) -> None:
     assert [one.until for one in graph.held(orders, dt.date(2026, 1, 1))] == [dt.date(2031, 12, 31)]
     assert erasure.keys().mark("a", "b") == erasure.keys().mark("a", "b")
     assert erasure.keys().signer == Signer.parse(KEY)
+
+
+def test_classes_of_columns(tmp_path: Path) -> None:
+    (tmp_path / "root.key").write_text(FileRoot.generate().secret() + "\n")
+    keys = '  keys: {connection: k, root_key: "${file:root.key}"}\n  approve_above'
+    block = BLOCK.replace("  approve_above", keys).replace(
+        "path: customer_id,", "path: customer_id, classes: {contact: [email, name], billing: [iban]},"
+    )
+    orders = """on_erase: delete, classes: {contact: [customer, address]}, others: [
+      {path: "to -> lake/customers.customer_id", personal: [to], classes: {contact: [to, to_name]}}]}"""
+    block = block.replace("on_erase: delete}", orders)
+    other = '  k: {kind: postgres, dsn: "postgresql://h/keys"}\n  trail:'
+    project = loaded(tmp_path, block, BASE.replace("  trail:", other))
+    assert project.erasure is not None
+    graph = project.erasure.graph()
+    contact = ("contact", ("email", "name"))
+    assert graph.sealed(f"{tmp_path}/lake/customers") == (
+        SealedPerson("customer", "customer_id", "customer_id", "exact", (contact, ("billing", ("iban",)))),
+    )
+    assert graph.sealed(f"{tmp_path}/lake/orders") == (
+        SealedPerson("customer", "customer_id", "customer", "exact", (("contact", ("customer", "address")),)),
+        SealedPerson("customer", "customer_id", "to", "exact", (("contact", ("to", "to_name")),)),
+    )
+    assert graph.sealed("s3a://bucket/t") == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (
+            "path: customer_id,",
+            "path: customer_id, classes: {contact: [email]},",
+            "erasure.tables../lake/customers.classes needs `erasure.keys`, the registry of the keys",
+        ),
+        (
+            "path: customer_id,",
+            "path: customer_id, classes: {contact: [email, name], more: [Name]},",
+            "classes.more has `Name`, which is in the class `contact` already",
+        ),
+        (
+            'customer -> lake/customers.customer_id", on_erase: delete',
+            'customer -> lake/customers.code", classes: {contact: [address]}',
+            "lake/orders/.classes needs a row that tells whose it is: `customer` holds no identifier",
+        ),
+        ("path: customer_id,", "path: customer_id, classes: {contact: []},", "classes.contact "),
+    ],
+)
+def test_what_is_wrong_with_classes(tmp_path: Path, old: str, new: str, told: str) -> None:
+    [error] = [one for one in refused(tmp_path, old, new) if "classes" in one]
+    assert told in error
 
 
 def test_several_people_in_a_row(tmp_path: Path) -> None:
