@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -302,12 +302,18 @@ def append_records(
 
 
 def append_removal(
-    tables: TrailTables, state: State, told: Mapping[str, Any], *, signer: Signer | None = None
+    tables: TrailTables,
+    state: State,
+    told: Mapping[str, Any],
+    *,
+    kind: Literal["removal", "shredding"] = "removal",
+    signer: Signer | None = None,
 ) -> State:
-    """The record of values that are about to be removed; ``told``: what it says besides its place in the ledger."""
+    """The record of what is about to be removed, values or what keys have sealed; ``told``: what it says besides its place
+    in the ledger."""
     at = _instant(dt.datetime.now(dt.UTC))
     place = {"previous": state.previous.hex(), "sequence": state.sequence, "table_id": state.table_id}
-    row = _row({**told, **place, "kind": "removal", "removed_at": at}, at)
+    row = _row({**told, **place, "kind": kind, "removed_at": at}, at)
     state = replace(_after(state, row), removal=True)
     _append(tables, [row], state, signer)
     return state

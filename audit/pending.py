@@ -17,7 +17,7 @@ from audit.digest import Sums, digests, sums_of
 from audit.keys.groups import ERASED
 from audit.keys.opening import has_groups, opened
 from audit.rows import event_rows
-from audit.verify.values import hashes
+from audit.verify.values import hashes, whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,8 +88,8 @@ def _agreeing(columns: Sequence[Column]) -> Callable[[Iterable[pa.RecordBatch]],
         import pyarrow as pa
 
         for batch in batches:
-            beside = zip(hashes(batch, columns), batch.column("row_hash").to_pylist(), strict=True)
-            agrees = [one is not None and one == kept for one, kept in beside]
+            beside = zip(hashes(batch, columns), batch.column("row_hash").to_pylist(), whole(batch), strict=True)
+            agrees = [right and one is not None and one == kept for one, kept, right in beside]
             yield pa.RecordBatch.from_arrays([pa.array(agrees, pa.bool_())], names=["agrees"])
 
     return agreeing

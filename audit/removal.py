@@ -8,9 +8,11 @@ small window is a key itself, stay in the table's log until that is cleaned (``d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from audit.columns import SEALED
+from audit.keys.opening import has_groups
 from audit.ledger import State, append_removal, record_at
 from audit.record import text_of
 from audit.tables import EVENTS, PAYLOAD, TrailTables
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from audit.checkpoint import Signer
 
-__all__ = ["REASONS", "finish", "remove"]
+__all__ = ["REASONS", "clear", "finish", "remove", "sealed_under"]
 
 REASONS = ("ticket", "purpose", "approver", "user", "job", "run")
 """What a record can tell of why values went; each a text of up to 200 characters, which stays for good."""
@@ -57,13 +59,66 @@ def remove(
     return state
 
 
+def clear(
+    tables: TrailTables,
+    state: State,
+    keys: Collection[bytes],
+    reasons: Mapping[str, str],
+    *,
+    signer: Signer | None = None,
+) -> State:
+    """Remove what these keys have sealed, beside rows that stay; ``remove`` has the rules. ``keys``: their ids."""
+    found = sealed_under(tables, keys).groupBy("key_id").count().collect()
+    if not found:
+        return state
+    told: dict[str, Any] = {name: text_of(reasons[name]) for name in REASONS if name in reasons}
+    told |= {"keys": sorted(bytes(row["key_id"]).hex() for row in found), "values": sum(row["count"] for row in found)}
+    state = append_removal(tables, state, told, kind="shredding", signer=signer)
+    finish(tables, state)
+    return state
+
+
+def sealed_under(tables: TrailTables, keys: Collection[bytes]) -> DataFrame:
+    """``id``, ``place`` and ``key_id`` of the groups of these keys whose sealed bytes are there."""
+    from pyspark.sql import functions as F
+
+    payload = tables.now(PAYLOAD)
+    if not has_groups(payload):
+        return tables.spark.createDataFrame([], "id binary, place int, key_id binary")
+    data = tables.spark.sparkContext.parallelize([(one,) for one in sorted(keys)], max(1, len(keys) // 50_000))
+    asked = tables.spark.createDataFrame(data, "key_id binary")
+    pairs = F.arrays_zip(F.col("row").getField(SEALED)["key_id"].alias("key_id"), F.col("sealed").alias("text"))
+    groups = payload.select("id", F.posexplode(pairs).alias("place", "group"))
+    there = groups.where(F.col("group.text").isNotNull()).select("id", "place", F.col("group.key_id").alias("key_id"))
+    return there.join(asked, "key_id", "left_semi")
+
+
+def _finish_shredding(tables: TrailTables, keys: Collection[bytes]) -> None:
+    from pyspark.sql import functions as F
+
+    doomed = sealed_under(tables, keys).groupBy("id").agg(F.collect_set("place").alias("places"))
+    if doomed.isEmpty():
+        return
+
+    def clear(payload: DeltaTable) -> None:
+        left = "transform(held.sealed, (one, at) -> if(array_contains(doomed.places, at), null, one))"
+        merge = payload.alias("held").merge(doomed.alias("doomed"), "held.id = doomed.id")
+        merge.whenMatchedUpdate(set={"sealed": left}).execute()
+
+    tables.change(PAYLOAD, clear, about={"removal": "shredding"})
+
+
 def finish(tables: TrailTables, state: State) -> None:
     """Make true what the last record says, if that is a removal; nothing happens where it is true already."""
     from pyspark.sql import functions as F
 
     if not state.removal:
         return
-    removed = record_at(tables, state.sequence - 1)["removed"]
+    record = record_at(tables, state.sequence - 1)
+    if "keys" in record:
+        _finish_shredding(tables, [bytes.fromhex(one) for one in record["keys"]])
+        return
+    removed = record["removed"]
     ranges = [(int(version), first, last) for version, runs in removed.items() for first, last in runs]
     told = tables.spark.createDataFrame(ranges, "version long, first long, last long")
     places = told.select("version", F.explode(F.sequence("first", "last")).alias("index"))

@@ -34,6 +34,7 @@ State: TypeAlias = Literal[
     "received",
     "resolved",
     "approved",
+    "shredded",
     "deleted",
     "propagated",
     "purged",
@@ -47,13 +48,16 @@ STATES: tuple[State, ...] = (
     "received",
     "resolved",
     "approved",
+    "shredded",
     "deleted",
     "propagated",
     "purged",
     "verified",
     "certified",
 )
-"""In the order in which a request goes through them; ``held``, ``partial`` and ``failed`` are ends of another kind."""
+"""In the order in which a request goes through them, past ``shredded`` where nothing is sealed.
+
+``held``, ``partial`` and ``failed`` are ends of another kind."""
 
 
 @dataclass(frozen=True, slots=True)

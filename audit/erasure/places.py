@@ -80,6 +80,10 @@ class Erasing:
     identifiers."""
     others: tuple[str, ...] = ()
     """The columns that say which other people a row names."""
+    tokens: frozenset[bytes] = frozenset()
+    """By which the registry of keys knew the subjects; whoever has these has no name."""
+    shredded: frozenset[bytes] = frozenset()
+    """The ids of their keys that are destroyed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from audit.erasure.delete import erase_table, erased_keys, inspect_table
 from audit.erasure.delta_files import scan_table
 from audit.erasure.files import Files, LocalFiles
 from audit.erasure.kept import kept_by
-from audit.erasure.model import STATES, Link
+from audit.erasure.model import STATES, Link, normalised
 from audit.erasure.needles import Needle, Needles
 from audit.erasure.places import Erasable, Erasing, Find, Noting, Purged, Scanned, Unseen, not_seen
 from audit.erasure.plan import Copy
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from audit.erasure.register import Held, Register, Standing
     from audit.erasure.sealing import Keys
     from audit.erasure.subjects import Graph
+    from audit.keys.registry import Registry
 
 __all__ = ["ErasureReport", "ErasureRun", "needles_of", "scan_everything"]
 
@@ -50,6 +51,7 @@ log = logging.getLogger("deltarelay.erasure")
 
 _NOT_THERE = "the plan reached it, and it is configured no more: what its target holds was neither erased nor looked at"
 _LAST_TRY = "by the last of several tries: what one before it had removed is not among them"
+_SHREDS = ("shred", "shred again")
 ALL = ""
 """In the register the place of a step that is not about one table or sink."""
 
@@ -127,6 +129,8 @@ class ErasureRun:
     """Purge what only time would purge: see ``audit.erasure.purge.purge_now``."""
     files: Callable[[str], Files] = LocalFiles
     """What is below the address of a table."""
+    registry: Registry | None = None
+    """Of the keys that trails have sealed by; None where nothing is sealed."""
     planned: tuple[str, ...] = ()
     """The pipelines that the plan has reached."""
     progress: Callable[[str], None] = lambda _: None
@@ -158,6 +162,7 @@ class ErasureRun:
 
     def _walk(self) -> ErasureReport:
         self.resolve()
+        self.shred()
         deleted = self.delete()
         forgotten = self.propagate()
         report = ErasureReport(self.run, self.ids, "propagated", deleted, forgotten)
@@ -265,6 +270,46 @@ class ErasureRun:
                 requests=list(many),
             )
 
+    # ── shred ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def shred(self) -> None:
+        """The keys go before anything else: what is sealed is unreadable from then on, in every copy at once."""
+        if self.registry is not None:
+            self._shred(self.registry, _SHREDS[0])
+            self._reached("shredded")
+
+    def _shred(self, registry: Registry, step: str) -> None:
+        if self.held.step(ALL, step) is not None:
+            return
+        self.progress("destroying keys")
+        begun = self.held.step(ALL, f"{step} of")
+        if begun is None:  # once a person's last key is gone nothing leads to the token any more
+            begun = {"tokens": sorted(token.hex() for token in self._tokens(registry))}
+            self.held.done(ALL, f"{step} of", begun)
+        tokens = [bytes.fromhex(one) for one in begun["tokens"]]
+        registry.shred(tokens, None, run=self.run)
+        self.held.done(ALL, step, {"keys": len(registry.gone(tokens)), "subjects": len(tokens)})
+
+    def _tokens(self, registry: Registry) -> set[bytes]:
+        """By which the registry knows the subjects of the requests, whatever identifier leads there."""
+        subjects = {request.id: self.graph.subjects[request.subject] for request in self.requests}
+        given = [(request.id, name, value) for request in self.requests for name, value in request.identifiers.items()]
+        known = {*given, *identifiers_in(self.register.known(self.ids, self.keys))}
+        found: set[bytes | None] = set()
+        for name in {subject.name for subject in subjects.values()}:
+            people = [
+                [(identifier, normalised(value, subjects[id].identifiers[identifier]))]
+                for id, identifier, value in sorted(known)
+                if subjects[id].name == name
+            ]
+            found.update(registry.tokens(name, people))
+        return {token for token in found if token is not None}
+
+    def _shredded(self) -> frozenset[bytes]:
+        """The tokens of everybody whose keys this run has destroyed."""
+        steps = (self.held.step(ALL, f"{step} of") for step in _SHREDS)
+        return frozenset(bytes.fromhex(one) for facts in steps if facts is not None for one in facts["tokens"])
+
     # ── delete ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def delete(self) -> dict[str, int]:
@@ -352,6 +397,8 @@ class ErasureRun:
                 hint="let the pipelines run (`deltarelay run`), then `deltarelay erase run` again",
                 behind=behind,
             )
+        if self.registry is not None:  # a trail that was behind has sealed by new keys what it had not read yet
+            self._shred(self.registry, _SHREDS[1])
         forgotten = {}
         for one, copy in self._copies():
             place = f"pipeline {copy.pipeline}"
@@ -376,6 +423,7 @@ class ErasureRun:
         versions, person = self._versions(one.table, at), one.people[at]
         every = self.graph.table(one.table) or one  # also whom nobody asks about: what is said of them stays
         own = person.path == every.path and not isinstance(person.path, Link)
+        tokens = self._shredded()
 
         def keys() -> DataFrame:
             return erased_keys(self.spark, one.table, versions, key)
@@ -394,6 +442,8 @@ class ErasureRun:
             immediately=self.immediate,
             link=None if own else person.column,
             others=tuple(other.column for other in every.people if other.column != person.column),
+            tokens=tokens,
+            shredded=frozenset() if self.registry is None else frozenset(self.registry.gone(tokens)),
         )
 
     # ── purge ────────────────────────────────────────────────────────────────────────────────────────────────────

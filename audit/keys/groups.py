@@ -144,11 +144,14 @@ def _arrow() -> pa.DataType:
 # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def is_whole(groups: Sequence[dict[str, Any]] | None, texts: Sequence[bytes | None] | None) -> bool:
-    """Whether the sealed bytes beside a row are those that its groups tell of, one for each."""
+def is_whole(
+    groups: Sequence[dict[str, Any]] | None, texts: Sequence[bytes | None] | None, gone: Collection[bytes] = ()
+) -> bool:
+    """Whether the sealed bytes beside a row are those that its groups tell of, one for each. ``gone``: ids of keys whose
+    sealed bytes were removed, and may be there still."""
     groups, texts = groups or (), texts or ()
     return len(groups) == len(texts) and all(
-        text is not None and hashlib.sha256(text).digest() == group["digest"]
+        group["key_id"] in gone if text is None else hashlib.sha256(text).digest() == group["digest"]
         for group, text in zip(groups, texts, strict=True)
     )
 

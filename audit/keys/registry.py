@@ -190,6 +190,18 @@ class Registry:
                     found[key_id] = KeyState(key_id, class_name, key, at, by)
         return found
 
+    def gone(self, tokens: Iterable[bytes]) -> list[bytes]:
+        """The ids of the keys that these had and that are shredded."""
+        with self._database.transaction() as work:
+            return [
+                bytes(row[0])
+                for some in _batches(sorted(set(tokens)))
+                for row in work.rows(
+                    "select key_id from {key} where token = any(%s) and shredded_at is not null order by key_id",
+                    [list(some)],
+                )
+            ]
+
     def shreds(self) -> int:
         """Grows with every call of ``shred``: whoever keeps keys for a while asks first."""
         with self._database.transaction() as work:

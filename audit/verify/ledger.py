@@ -18,7 +18,7 @@ from audit.verify.findings import CHECKPOINTS, Findings, Kind, Seen, Verified
 if TYPE_CHECKING:
     from audit.tables import TrailTables
 
-__all__ = ["REMOVAL", "Commit", "Walk", "believed", "verify_ledger"]
+__all__ = ["REMOVAL", "SHREDDING", "Commit", "Walk", "believed", "verify_ledger"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,20 +190,23 @@ def _records(tables: TrailTables, first: int) -> Iterator[Any]:
     return rows.select(*columns, at).orderBy(placed.asc_nulls_last()).toLocalIterator(prefetchPartitions=True)
 
 
-REMOVAL = "removal"
-_NOTED = {REMOVAL: "removed_at", "erasure": "noted_at"}
+REMOVAL, SHREDDING = "removal", "shredding"
+_NOTED = {REMOVAL: "removed_at", SHREDDING: "removed_at", "erasure": "noted_at"}
 """Records that tell of no commit, and where they have their time."""
 _OF_ALL = {"sequence": int, "kind": str, "previous": str, "table_id": str}
 _OF_A_COMMIT = {**_OF_ALL, "version": int, "rows": int, "rows_root": str, "columns_at": int}
 _OF_A_REMOVAL = {**_OF_ALL, "removed_at": str, "removed": dict, "values": int}
+_OF_A_SHREDDING = {**_OF_ALL, "removed_at": str, "keys": list, "values": int}
 _OF_AN_ERASURE = {**_OF_ALL, "noted_at": str, "reached_at": str, "run": str, "state": str, "requests": list}
 _FIELDS = {
     "commit": _OF_A_COMMIT,
     "baseline": _OF_A_COMMIT,
     REMOVAL: _OF_A_REMOVAL,
+    SHREDDING: _OF_A_SHREDDING,
     "erasure": _OF_AN_ERASURE,
 }
 """By the kind of the record."""
+_KEY_ID_BYTES = 16
 
 
 def _record(text: bytes) -> dict[str, Any] | None:
@@ -216,6 +219,8 @@ def _record(text: bytes) -> dict[str, Any] | None:
             return None
         if record["kind"] in _NOTED:
             _micros(record[_NOTED[record["kind"]]])
+            if not all(len(bytes.fromhex(key)) == _KEY_ID_BYTES for key in record.get("keys", ())):
+                return None
             return record if all(map(_are_places, record.get("removed", {}).items())) else None
         if record["rows"] < 0:
             return None

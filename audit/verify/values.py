@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from audit.columns import SEALED, row_type
@@ -11,13 +12,13 @@ from audit.keys.groups import is_whole
 from audit.tables import EVENTS, PAYLOAD
 from audit.verify.events import WORDS, encoded
 from audit.verify.findings import MOST_FINDINGS, Findings
-from audit.verify.ledger import REMOVAL, Walk
+from audit.verify.ledger import REMOVAL, SHREDDING, Walk
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["hashes", "removed_by", "verify_values"]
+__all__ = ["cleared_by", "hashes", "removed_by", "verify_values", "whole"]
 
 _COPIES = ("committed_at", "change_type", "baseline", "changed_columns", "row_hash")
 """What a payload row repeats of its event."""
@@ -29,18 +30,24 @@ _WORDS = {
 
 
 def verify_values(
-    payload: DataFrame, events: DataFrame, removed: DataFrame, walk: Walk, findings: Findings
+    payload: DataFrame,
+    events: DataFrame,
+    removed: DataFrame,
+    cleared: frozenset[bytes],
+    walk: Walk,
+    findings: Findings,
 ) -> tuple[int, int, int]:
     """→ how many rows were looked at; how many events have none any more because of a record; and how many have one still,
     although a late record names them.
 
     Both sides by id, in one shuffle each. Only ids, hashes and places travel. ``removed``: of ``removed_by``.
+    ``cleared``: of ``cleared_by``.
     """
     from pyspark.sql import functions as F
 
     copies = F.struct(*_COPIES).alias("copies")
     by_id = (
-        _hashed(payload.select("id", "version", "salt", "row", *_sealed(payload), copies), walk)
+        _hashed(payload.select("id", "version", "salt", "row", *_sealed(payload), copies), walk, cleared)
         .groupBy("id")
         .agg(
             F.count("*").alias("count"),
@@ -92,6 +99,12 @@ def removed_by(ledger: DataFrame, size: int) -> DataFrame:
     return runs.groupBy("version").agg(F.collect_set(place).alias("removed"))
 
 
+def cleared_by(ledger: DataFrame) -> frozenset[bytes]:
+    """The ids of the keys whose sealed bytes records name as removed."""
+    records = ledger.where(f"kind = '{SHREDDING}' and sequence >= 0").select("record").collect()
+    return frozenset(bytes.fromhex(one) for row in records for one in json.loads(row["record"])["keys"])
+
+
 def _marked(of_events: DataFrame, removed: DataFrame) -> DataFrame:
     """With ``removed``: whether a record names the event; ``removed_before``: one that is no late one."""
     from pyspark.sql import functions as F
@@ -109,7 +122,7 @@ def _sealed(payload: DataFrame) -> list[str]:
     return ["sealed"] if "sealed" in payload.columns else []
 
 
-def _hashed(payload: DataFrame, walk: Walk) -> DataFrame:
+def _hashed(payload: DataFrame, walk: Walk, gone: frozenset[bytes]) -> DataFrame:
     """``id``, ``version``, ``hash`` of the values as they are now, ``copies``. A row of no commit has no hash."""
     copies = payload.schema["copies"].dataType.simpleString()
     starts: list[int] = []
@@ -118,14 +131,14 @@ def _hashed(payload: DataFrame, walk: Walk) -> DataFrame:
         if not columns_at or commit.columns_at != columns_at[-1]:
             starts.append(version)
             columns_at.append(commit.columns_at)
-    hasher = _hasher(starts, [walk.columns[at] for at in columns_at])
+    hasher = _hasher(starts, [walk.columns[at] for at in columns_at], gone)
     return payload.mapInArrow(hasher, f"id binary, version long, hash binary, copies {copies}")
 
 
 def _hasher(
-    starts: Sequence[int], columns: Sequence[Sequence[StoredColumn]]
+    starts: Sequence[int], columns: Sequence[Sequence[StoredColumn]], gone: frozenset[bytes]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """``columns``: from each of the versions ``starts`` on."""
+    """``columns``: from each of the versions ``starts`` on. ``gone``: of ``cleared_by``."""
 
     def hashed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import numpy as np
@@ -138,7 +151,8 @@ def _hasher(
             for one in np.unique(era[era >= 0]):
                 places = np.flatnonzero(era == one)
                 rows = batch if len(places) == batch.num_rows else batch.take(pa.array(places))
-                found[places] = hashes(rows, columns[one])
+                right = whole(rows, gone)
+                found[places] = [hash if right[at] else None for at, hash in enumerate(hashes(rows, columns[one]))]
             yield pa.RecordBatch.from_arrays(
                 [batch.column("id"), batch.column("version"), pa.array(found, pa.binary()), batch.column("copies")],
                 names=["id", "version", "hash", "copies"],
@@ -161,21 +175,23 @@ def hashes(rows: pa.RecordBatch, columns: Sequence[StoredColumn]) -> Sequence[by
         return [None] * rows.num_rows
     own = [places[column.stored] for column in live]
     written = encoded(pa.RecordBatch.from_arrays(own, names=schema.names), schema)
-    whole = _whole(rows, places)
     foreign = _any_valid([values for name, values in places.items() if name not in stored], rows.num_rows)
     return [
-        None if one is None or salt is None or len(salt) != 16 or planted or not right else row_hash(salt, one)
-        for salt, one, planted, right in zip(rows.column("salt").to_pylist(), written, foreign, whole, strict=True)
+        None if one is None or salt is None or len(salt) != 16 or planted else row_hash(salt, one)
+        for salt, one, planted in zip(rows.column("salt").to_pylist(), written, foreign, strict=True)
     ]
 
 
-def _whole(rows: pa.RecordBatch, places: Mapping[str, pa.Array]) -> list[bool]:
-    """Of each row: whether the sealed bytes beside it are those that it tells of."""
-    if SEALED not in places:
+def whole(rows: pa.RecordBatch, gone: Collection[bytes] = ()) -> list[bool]:
+    """Of each payload row: whether the sealed bytes beside it are those that it tells of (``is_whole``)."""
+    import pyarrow.compute as pc
+
+    row = rows.column("row")
+    if row.type.get_field_index(SEALED) < 0:
         return [True] * rows.num_rows
-    groups = places[SEALED].to_pylist()
+    groups = pc.struct_field(row, SEALED).to_pylist()
     texts = rows.column("sealed").to_pylist() if "sealed" in rows.schema.names else [None] * rows.num_rows
-    return [is_whole(*both) for both in zip(groups, texts, strict=True)]
+    return [is_whole(*both, gone) for both in zip(groups, texts, strict=True)]
 
 
 def _any_valid(arrays: Sequence[pa.Array], count: int) -> list[bool]:

@@ -32,7 +32,7 @@ from audit.verify.findings import (
 from audit.verify.ledger import Walk, believed, verify_ledger
 from audit.verify.schema import AsWritten, verify_schema
 from audit.verify.statistics import verify_statistics
-from audit.verify.values import removed_by, verify_values
+from audit.verify.values import cleared_by, removed_by, verify_values
 from cdf.errors import CdfError, VerificationError, condition_of
 
 if TYPE_CHECKING:
@@ -165,7 +165,8 @@ def _verified(
         ledger if whole else ledger.where(f"sequence >= {walk.tree.size - walk.records}"),
         walk.tree.size if removing is None else removing,
     )
-    values, gone, doomed = verify_values(looked_at.of(payload), looked_at.of(events), removed, walk, findings)
+    rows, cleared = (looked_at.of(payload), looked_at.of(events)), cleared_by(ledger)
+    values, gone, doomed = verify_values(*rows, removed, cleared, walk, findings)
     if since is None:
         tell("statistics")
         verify_statistics(tables, findings)

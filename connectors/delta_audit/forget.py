@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from operator import or_
@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, DataType, MapType, NumericType, StructType
 
-from audit.columns import from_json
+from audit.columns import GROUPS, SEALED, from_json
 from audit.erasure.places import Purged, Reached, Scanned, not_seen
+from audit.keys.opening import has_groups
+from audit.removal import sealed_under
 from audit.tables import EVENTS, LEDGER, PAYLOAD, TrailTables, about_of
 from audit.view import records
 from cdf.change import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
@@ -49,12 +51,17 @@ def forget(sink: DeltaAuditSink, erasing: Erasing) -> Mapping[str, int]:
                 position=position,
             )
         tables = TrailTables(spark, sink.path)
+        reasons = {"ticket": ", ".join(erasing.requests), "purpose": "erasure", "run": erasing.run}
         places = _places(sink, tables, erasing)
         count = places.count()
         if count:
-            ticket = ", ".join(erasing.requests)
-            sink.remove(places, {"ticket": ticket, "purpose": "erasure", "run": erasing.run})
-    return {"values removed": count}
+            sink.remove(places, reasons)
+        if not erasing.shredded:
+            return {"values removed": count}
+        sealed = sealed_under(tables, erasing.shredded).count()
+        if sealed:
+            sink.clear(erasing.shredded, reasons)
+    return {"values removed": count, "sealed values removed": sealed}
 
 
 def kept_values(sink: DeltaAuditSink, columns: Collection[str]) -> Iterator[DataFrame]:
@@ -72,14 +79,34 @@ def _places(sink: DeltaAuditSink, tables: TrailTables, erasing: Erasing) -> Data
     if erasing.versions:  # what came later is of somebody who came back
         rows = rows.where(F.col("version") <= max(erasing.versions))
     told = (F.col("id").alias("__id"), F.col("version").alias("__version"), F.col("change_type").alias("__kind"))
-    rows = rows.select(*told, *values)
+    groups = F.col("row").getField(SEALED) if has_groups(rows) else F.lit(None).cast(GROUPS)
+    tokens = F.coalesce(groups["token"], F.array().cast("array<binary>")).alias("__tokens")
+    rows = rows.select(*told, tokens, groups.isNotNull().alias("__sealed"), *values)
     caught = erasing.catch(rows).select("__id", "__version", "__kind")
+    if erasing.tokens:
+        caught = caught.unionByName(_readable_beside(rows, erasing))
     if erasing.versions:
-        caught = caught.unionByName(_of_erased_lives(rows, erasing))
+        # Of a row with something sealed its token tells whose it is
+        caught = caught.unionByName(_of_erased_lives(rows.where(~F.col("__sealed")), erasing))
         # An emptied row stays as it is now
         caught = caught.where(~F.col("__version").isin(*erasing.versions) | (F.col("__kind") != UPDATE_POSTIMAGE))
     events = tables.now(EVENTS).select("version", "index", "id")
     return events.join(caught.distinct(), F.col("id") == F.col("__id"), "left_semi").select("version", "index")
+
+
+def _readable_beside(rows: DataFrame, erasing: Erasing) -> DataFrame:
+    """The rows with something sealed of the subjects that have something personal of theirs in plain text."""
+    from pyspark.sql import functions as F
+
+    spark = rows.sparkSession
+    data = spark.sparkContext.parallelize([(one,) for one in sorted(erasing.tokens)])
+    tokens = spark.createDataFrame(data, "token binary")
+    personal = {one.lower() for one in (*erasing.personal, *([erasing.link] if erasing.link else []))}
+    there = [F.col(_sql(name)).isNotNull() for name in rows.columns if name.lower() in personal]
+    plain = rows.where(reduce(or_, there, F.lit(False)))
+    return plain.join(tokens, F.array_contains("__tokens", F.col("token")), "left_semi").select(
+        "__id", "__version", "__kind"
+    )
 
 
 def _of_erased_lives(rows: DataFrame, erasing: Erasing) -> DataFrame:
@@ -139,7 +166,7 @@ def _eras(trail: Trail) -> Sequence[tuple[int, Mapping[str, Column]]]:
 
     told = records(trail).where(F.col("columns").isNotNull()).select("sequence", "version", "operation", "columns")
     eras = [
-        (row["version"], row["operation"], {one.name: one for one in from_json(json.loads(row["columns"])) if one.live})
+        (row["version"], row["operation"], _theirs(from_json(json.loads(row["columns"]))))
         for row in told.orderBy("sequence").collect()
     ]
     own = {name.casefold(): name for name in eras[-1][2]}
@@ -151,6 +178,10 @@ def _eras(trail: Trail) -> Sequence[tuple[int, Mapping[str, Column]]]:
         if at:
             names = _before(names, own, operation, eras[at - 1][2], live)
     return found[::-1]
+
+
+def _theirs(columns: Iterable[Column]) -> dict[str, Column]:
+    return {column.name: column for column in columns if column.live and column.name != SEALED}
 
 
 def _before(

@@ -25,10 +25,11 @@ from audit.erasure.commits import erasing_versions
 from audit.erasure.files import LocalFiles
 from audit.errors import ForkedTrail
 from audit.lease import Lease
-from audit.ledger import State, append_erasure, append_records, clear, described, read_state, record_of
+from audit.ledger import State, append_erasure, append_records, described, read_state, record_of
+from audit.ledger import clear as clear_rest
 from audit.pending import as_written
 from audit.proof import ProofError
-from audit.removal import finish, remove
+from audit.removal import clear, finish, remove
 from audit.rows import CommitRoots, Payload, commit_roots, event_rows, events_of, roots_of
 from audit.standing import standing
 from audit.tables import EVENTS, PAYLOAD, STORED_EVENT, TrailTables, payload_of
@@ -293,7 +294,7 @@ class DeltaAuditSink:
                 state = read_state(tables, by_log=not proves)
                 if proves:
                     self._confirm(state)
-                clear(tables, state)
+                clear_rest(tables, state)
                 finish(tables, state)
                 row = tables.read(PAYLOAD).schema["row"].dataType
                 assert isinstance(row, StructType)
@@ -464,6 +465,17 @@ class DeltaAuditSink:
         self._state = None
         with self._errors("removing values"):
             self._state = remove(self._held(), state, places, reasons, signer=self._signer)
+        self._unsealed = True
+        self._seal(0)
+
+    def clear(self, keys: Collection[bytes], reasons: Mapping[str, str]) -> None:
+        """Take out of the trail what these keys have sealed, under the rules of ``remove``; the rows stay."""
+        state = self._stands()
+        if state.pending is not None:
+            raise self._unfinished(state.pending, state)
+        self._state = None
+        with self._errors("removing what was sealed"):
+            self._state = clear(self._held(), state, keys, reasons, signer=self._signer)
         self._unsealed = True
         self._seal(0)
 

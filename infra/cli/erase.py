@@ -232,6 +232,7 @@ def run(
                 now=now(),
                 watch_days=office.erasure.watch_days,
                 files=office.files,
+                registry=office.project.key_registry() if office.erasure.key_registry is not None else None,
                 planned=tuple(sink["pipeline"] for sink in document["sinks"]),
                 immediate=purge_immediately,
                 progress=output.note,
