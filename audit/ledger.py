@@ -33,11 +33,12 @@ if TYPE_CHECKING:
 __all__ = [
     "State",
     "append_records",
-    "append_erasure",
+    "append_notes",
     "append_removal",
     "by_records",
     "clear",
     "described",
+    "instant",
     "left_by",
     "read_state",
     "record_at",
@@ -242,7 +243,7 @@ def described(
     names = frozenset(column.name for column in columns)
     told = [
         {
-            "committed_at": None if commit.version in untimed else _instant(commit.timestamp),
+            "committed_at": None if commit.version in untimed else instant(commit.timestamp),
             "log_sha256": pin,
             "operation": text_of(commit.operation),
             "parameters": cleaned_parameters(commit.parameters, names),
@@ -311,7 +312,7 @@ def append_removal(
 ) -> State:
     """The record of what is about to be removed, values or what keys have sealed; ``told``: what it says besides its place
     in the ledger."""
-    at = _instant(dt.datetime.now(dt.UTC))
+    at = instant(dt.datetime.now(dt.UTC))
     place = {"previous": state.previous.hex(), "sequence": state.sequence, "table_id": state.table_id}
     row = _row({**told, **place, "kind": kind, "removed_at": at}, at)
     state = replace(_after(state, row), removal=True)
@@ -319,15 +320,21 @@ def append_removal(
     return state
 
 
-def append_erasure(
-    tables: TrailTables, state: State, steps: Sequence[Mapping[str, Any]], *, signer: Signer | None = None
+def append_notes(
+    tables: TrailTables,
+    state: State,
+    notes: Sequence[Mapping[str, Any]],
+    *,
+    kind: Literal["erasure", "reading"] = "erasure",
+    signer: Signer | None = None,
 ) -> State:
-    """A record for each step of an erasure; ``steps``: what they say besides their places in the ledger."""
+    """A record for each step of an erasure, or for each time that what is sealed was read; ``notes``: what they say besides
+    their places in the ledger."""
     rows = []
-    for told in steps:
-        at = _instant(dt.datetime.now(dt.UTC))
+    for told in notes:
+        at = instant(dt.datetime.now(dt.UTC))
         place = {"previous": state.previous.hex(), "sequence": state.sequence, "table_id": state.table_id}
-        rows.append(_row({**told, **place, "kind": "erasure", "noted_at": at}, at))
+        rows.append(_row({**told, **place, "kind": kind, "noted_at": at}, at))
         state = replace(_after(state, rows[-1]), removal=False)
     _append(tables, rows, state, signer)
     return state
@@ -380,5 +387,6 @@ _ARROW = (
 """Of ``_Row``."""
 
 
-def _instant(at: dt.datetime) -> str:
+def instant(at: dt.datetime) -> str:
+    """As a record has it."""
     return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -52,6 +52,7 @@ __all__ = [
     "gaps",
     "hiding_operations",
     "history",
+    "readings",
     "record_as_of",
     "removals",
     "values_removed",
@@ -355,6 +356,22 @@ def erasures(trail: Trail) -> DataFrame:
     return told.select("sequence", F.col("committed_at").alias("noted_at"), *columns).orderBy("sequence")
 
 
+def readings(trail: Trail) -> DataFrame:
+    """Who has read what is sealed, and what for.
+
+    ``sequence`` (of the record), ``noted_at``, ``read_at``, ``role`` (of the registry's database), ``reader``, ``purpose``,
+    ``question``, ``keys`` (so many were handed out).
+    """
+    from pyspark.sql import functions as F
+
+    record = F.from_json(
+        "record", "read_at timestamp, role string, reader string, purpose string, question string, keys long"
+    )
+    told = trail.there().read(LEDGER).where("kind = 'reading'")
+    columns = (record[name].alias(name) for name in ("read_at", "role", "reader", "purpose", "question", "keys"))
+    return told.select("sequence", F.col("committed_at").alias("noted_at"), *columns).orderBy("sequence")
+
+
 def values_removed(trail: Trail) -> int:
     """Of how many events the values were removed: no question about records can answer with them."""
     from pyspark.sql import functions as F
@@ -538,6 +555,7 @@ QUERIES: Mapping[str, Query] = {
     "gaps": Query(gaps, (), False),
     "removals": Query(removals, (), False),
     "erasures": Query(erasures, (), False),
+    "readings": Query(readings, (), False),
 }
 """Whether the trail is intact, matches its source and reached every sink are commands of their own: ``audit verify``,
 ``audit reconcile``, ``audit sinks``."""

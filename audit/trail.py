@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from audit.anchors import Anchor
     from audit.checkpoint import Signer
-    from audit.keys.opening import States
+    from audit.keys.registry import States
 
 __all__ = ["NamedAnchor", "Sealed", "Trail"]
 

@@ -35,6 +35,7 @@ COLUMNS = {
     "identifier": ("lookup", "token"),
     "key": ("key_id", "token", "class", "epoch", "wrapped", "commitment", "created_at", "shredded_at", "shredded_by"),
     "shreds": ("one", "count"),
+    "reading": ("id", "at", "role", "reader", "purpose", "question", "trail", "keys", "noted_at"),
 }
 """By table, in the order in which they are restored. Another set is another version of the form."""
 

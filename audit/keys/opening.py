@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -10,18 +10,16 @@ from pyspark.sql.types import MapType, StringType, StructField, StructType
 
 from audit.columns import SEALED, Column
 from audit.keys.groups import Unreadable, read_group
-from audit.keys.registry import KeyState
+from audit.keys.registry import KeyState, States
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["Eras", "States", "has_groups", "lost_names", "opened", "sealed_names", "shut"]
+__all__ = ["Eras", "has_groups", "lost_names", "opened", "sealed_names", "shut"]
 
 Eras: TypeAlias = "Sequence[tuple[int, Sequence[Column]]]"
 """The columns from a version on, ascending."""
-States: TypeAlias = Callable[[Iterable[bytes]], Mapping[bytes, KeyState]]
-"""What became of keys, by their ids: ``Registry.states``."""
 
 _STATE = "struct<key_id: binary, key: binary, erased_at: timestamp, erased_by: string>"
 _BROADCAST = 100_000

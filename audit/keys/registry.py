@@ -17,7 +17,7 @@ import datetime as dt
 import hashlib
 import hmac
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -37,9 +37,11 @@ __all__ = [
     "KeyState",
     "Person",
     "PersonKey",
+    "Reading",
     "Registry",
     "RegistryStatus",
     "Shredded",
+    "States",
     "about_lookup",
     "about_shard",
     "registry_database",
@@ -48,10 +50,13 @@ __all__ = [
 
 SHARDS = 256
 TOKEN_BYTES = KEY_ID_BYTES = 16
+MOST_PURPOSE = 200
 BATCH = 5_000
 """So many keys in one statement."""
 
 T = TypeVar("T")
+States: TypeAlias = "Callable[[Iterable[bytes]], Mapping[bytes, KeyState]]"
+"""What became of keys, by their ids."""
 
 Person: TypeAlias = Sequence[tuple[str, str]]
 """(identifier, value as ``audit.erasure.model.normalised`` gives it); the first is the one by which a row is somebody's."""
@@ -75,6 +80,20 @@ class KeyState:
     key: bytes | None = field(repr=False)
     shredded_at: dt.datetime | None = None
     shredded_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Keys that were handed out, to whom and what for."""
+
+    id: int
+    at: dt.datetime
+    role: str
+    """Of the database."""
+    reader: str
+    purpose: str
+    question: str
+    keys: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,18 +196,61 @@ class Registry:
 
     def states(self, key_ids: Iterable[bytes]) -> dict[bytes, KeyState]:
         """What became of these keys; one that the registry has never had is not among them."""
-        found = {}
         with self._database.transaction() as work:
-            for some in _batches(sorted(set(key_ids))):
-                rows = work.rows(
-                    "select key_id, token, class, epoch, wrapped, commitment, shredded_at, shredded_by from {key}"
-                    " where key_id = any(%s)",
-                    [list(some)],
-                )
-                for key_id, token, class_name, epoch, wrapped, committed, at, by in rows:
-                    key = None if wrapped is None else self._opened(work, key_id, token, epoch, wrapped, committed)
-                    found[key_id] = KeyState(key_id, class_name, key, at, by)
+            return self._states(work, sorted(set(key_ids)))
+
+    def _states(self, work: Transaction, key_ids: Sequence[bytes]) -> dict[bytes, KeyState]:
+        found = {}
+        for some in _batches(key_ids):
+            rows = work.rows(
+                "select key_id, token, class, epoch, wrapped, commitment, shredded_at, shredded_by from {key}"
+                " where key_id = any(%s)",
+                [list(some)],
+            )
+            for key_id, token, class_name, epoch, wrapped, committed, at, by in rows:
+                key = None if wrapped is None else self._opened(work, key_id, token, epoch, wrapped, committed)
+                found[key_id] = KeyState(key_id, class_name, key, at, by)
         return found
+
+    # ── readings ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def read_for(self, *, trail: str, reader: str, purpose: str, question: str) -> States:
+        """``states`` for somebody who reads what is sealed: no key is handed out without a record of it.
+
+        Raises ConfigError for a purpose that is none, or longer than a record can keep."""
+        if not purpose.strip() or len(purpose) > MOST_PURPOSE:
+            raise ConfigError(
+                f"the purpose of a reading is a text of up to {MOST_PURPOSE} characters", hint="--purpose TEXT"
+            )
+
+        def states(key_ids: Iterable[bytes]) -> dict[bytes, KeyState]:
+            asked = sorted(set(key_ids))
+            with self._database.transaction() as work:
+                work.execute(
+                    "insert into {reading} (reader, purpose, question, trail, keys) values (%s, %s, %s, %s, %s)",
+                    [reader, purpose, question, trail, len(asked)],
+                )
+                return self._states(work, asked)
+
+        return states
+
+    def readings(self, trail: str) -> list[Reading]:
+        """Those of a trail that it does not have yet, the first one first."""
+        with self._database.transaction() as work:
+            rows = work.rows(
+                "select id, at, role, reader, purpose, question, keys from {reading}"
+                " where trail = %s and noted_at is null order by id",
+                [trail],
+            )
+        return [Reading(*row) for row in rows]
+
+    def noted(self, ids: Iterable[int]) -> None:
+        with self._database.transaction() as work:
+            work.execute(
+                "update {reading} set noted_at = clock_timestamp() where id = any(%s) and noted_at is null", [list(ids)]
+            )
+
+    # ── what became of keys ──────────────────────────────────────────────────────────────────────────────────────────
 
     def gone(self, tokens: Iterable[bytes]) -> list[bytes]:
         """The ids of the keys that these had and that are shredded."""

@@ -54,5 +54,17 @@ create table {shreds} (
     count bigint not null default 0  -- of calls that shredded: whoever keeps keys for a while asks whether it has grown
 );
 insert into {shreds} default values""",
+    "reading": """\
+create table {reading} (
+    id       bigint generated always as identity primary key,
+    at       timestamptz not null default clock_timestamp(),
+    role     text not null default session_user,
+    reader   text not null,     -- the user of the reader's machine, as that says
+    purpose  text not null,
+    question text not null,
+    trail    text not null,
+    keys     bigint not null,   -- so many were handed out
+    noted_at timestamptz        -- the trail has it
+)""",
 }
 """By table, in the order in which they are made."""

@@ -190,13 +190,14 @@ def _records(tables: TrailTables, first: int) -> Iterator[Any]:
     return rows.select(*columns, at).orderBy(placed.asc_nulls_last()).toLocalIterator(prefetchPartitions=True)
 
 
-REMOVAL, SHREDDING = "removal", "shredding"
-_NOTED = {REMOVAL: "removed_at", SHREDDING: "removed_at", "erasure": "noted_at"}
+REMOVAL, SHREDDING, READING = "removal", "shredding", "reading"
+_NOTED = {REMOVAL: "removed_at", SHREDDING: "removed_at", "erasure": "noted_at", READING: "noted_at"}
 """Records that tell of no commit, and where they have their time."""
 _OF_ALL = {"sequence": int, "kind": str, "previous": str, "table_id": str}
 _OF_A_COMMIT = {**_OF_ALL, "version": int, "rows": int, "rows_root": str, "columns_at": int}
 _OF_A_REMOVAL = {**_OF_ALL, "removed_at": str, "removed": dict, "values": int}
 _OF_A_SHREDDING = {**_OF_ALL, "removed_at": str, "keys": list, "values": int}
+_OF_A_READING = {**_OF_ALL, "noted_at": str, "read_at": str, "reader": str, "role": str, "purpose": str, "keys": int}
 _OF_AN_ERASURE = {**_OF_ALL, "noted_at": str, "reached_at": str, "run": str, "state": str, "requests": list}
 _FIELDS = {
     "commit": _OF_A_COMMIT,
@@ -204,6 +205,7 @@ _FIELDS = {
     REMOVAL: _OF_A_REMOVAL,
     SHREDDING: _OF_A_SHREDDING,
     "erasure": _OF_AN_ERASURE,
+    READING: _OF_A_READING,
 }
 """By the kind of the record."""
 _KEY_ID_BYTES = 16
@@ -219,7 +221,7 @@ def _record(text: bytes) -> dict[str, Any] | None:
             return None
         if record["kind"] in _NOTED:
             _micros(record[_NOTED[record["kind"]]])
-            if not all(len(bytes.fromhex(key)) == _KEY_ID_BYTES for key in record.get("keys", ())):
+            if not all(len(bytes.fromhex(key)) == _KEY_ID_BYTES for key in _keys(record)):
                 return None
             return record if all(map(_are_places, record.get("removed", {}).items())) else None
         if record["rows"] < 0:
@@ -230,6 +232,11 @@ def _record(text: bytes) -> dict[str, Any] | None:
     except (ValueError, TypeError, KeyError, RecursionError, AttributeError):
         return None
     return record
+
+
+def _keys(record: Mapping[str, Any]) -> Iterable[str]:
+    keys: Iterable[str] = record["keys"] if record["kind"] == SHREDDING else ()
+    return keys
 
 
 def _are_places(named: tuple[str, Any]) -> bool:

@@ -25,7 +25,7 @@ from audit.erasure.commits import erasing_versions
 from audit.erasure.files import LocalFiles
 from audit.errors import ForkedTrail
 from audit.lease import Lease
-from audit.ledger import State, append_erasure, append_records, described, read_state, record_of
+from audit.ledger import State, append_notes, append_records, described, read_state, record_of
 from audit.ledger import clear as clear_rest
 from audit.pending import as_written
 from audit.proof import ProofError
@@ -53,6 +53,7 @@ from cdf.window import Commit
 from cdf.writers import require_writer
 from connectors.delta_audit.forget import forget, kept_values, note, purge, scan
 from connectors.delta_audit.image import TrailImage
+from connectors.delta_audit.readings import note_readings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -256,6 +257,7 @@ class DeltaAuditSink:
                 key = [column.stored for column in columns if column.name in source.key]
                 tables.take_over(row_type(columns, stored=True), key)
                 self._state = self._pin = None
+                self.note_readings()
                 state = self._stands()
             self._unsealed = not self._is_sealed(state)
             self._seal(0)
@@ -486,9 +488,20 @@ class DeltaAuditSink:
             raise self._unfinished(state.pending, state)
         self._state = None
         with self._errors("noting an erasure"):
-            self._state = append_erasure(self._held(), state, steps, signer=self._signer)
+            self._state = append_notes(self._held(), state, steps, signer=self._signer)
         self._unsealed = True
         self._seal(0)
+
+    def note_readings(self) -> None:
+        """Take into the ledger, on the open sink, who has read what is sealed. Where a window is to be finished first, the
+        next runner does."""
+        state = self._stands()
+        if self._sealing is None or state.pending is not None:
+            return
+        registry, self._state = self._sealing.registry(), None
+        with self._errors("noting who has read what is sealed"):
+            self._state = note_readings(self._held(), state, registry, self.path, signer=self._signer)
+        self._unsealed |= self._state != state
 
     # ── erasing ──────────────────────────────────────────────────────────────────────────────────────────────────
 

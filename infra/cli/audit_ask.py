@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from audit.keys.registry import States
+    from infra.config.model import Project
+
 __all__ = ["QUESTIONS"]
 
 Key = Annotated[list[str], typer.Option("--key", help="COLUMN=VALUE; once for each column that identifies the record.")]
@@ -35,6 +38,14 @@ Format = Annotated[
         help="How the rows are printed. csv: a text that a spreadsheet would take for a formula begins with '.",
     ),
 ]
+Decrypt = Annotated[
+    bool,
+    typer.Option(
+        "--decrypt",
+        help="Show what is sealed too, by the keys of `erasure.keys`. Each such reading becomes an event of the trail.",
+    ),
+]
+Purpose = Annotated[str | None, typer.Option("--purpose", help="What --decrypt is for; it stands in the trail.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, help="At most so many rows.")]
 
 
@@ -70,6 +81,8 @@ def query(
     ] = None,
     format: Format = "table",
     limit: Limit = 1000,
+    decrypt: Decrypt = False,
+    purpose: Purpose = None,
     config: Config = DEFAULT_CONFIG,
     debug: Debug = False,
 ) -> None:
@@ -77,7 +90,7 @@ def query(
     given: dict[str, list[str]] = {}
     for parameter, value in _pairs(param or [], "--param"):
         given.setdefault(parameter, []).append(value)
-    _ask("audit query", name, pipeline, given, format, limit, config, debug=debug)
+    _ask("audit query", name, pipeline, given, format, limit, config, _purpose(decrypt, purpose), debug=debug)
 
 
 def history(
@@ -85,11 +98,23 @@ def history(
     key: Key,
     format: Format = "table",
     limit: Limit = 1000,
+    decrypt: Decrypt = False,
+    purpose: Purpose = None,
     config: Config = DEFAULT_CONFIG,
     debug: Debug = False,
 ) -> None:
     """Everything that happened to one record. Shows its values."""
-    _ask("audit history", "history", pipeline, {"record": key}, format, limit, config, debug=debug)
+    _ask(
+        "audit history",
+        "history",
+        pipeline,
+        {"record": key},
+        format,
+        limit,
+        config,
+        _purpose(decrypt, purpose),
+        debug=debug,
+    )
 
 
 def as_of(
@@ -100,12 +125,24 @@ def as_of(
     ] = None,
     format: Format = "table",
     limit: Limit = 1000,
+    decrypt: Decrypt = False,
+    purpose: Purpose = None,
     config: Config = DEFAULT_CONFIG,
     debug: Debug = False,
 ) -> None:
     """The table, or one record, as it was; also past the source's own retention. Shows values."""
     given = {"when": [at], **({"record": key} if key else {})}
-    _ask("audit as-of", "record-as-of" if key else "as-of", pipeline, given, format, limit, config, debug=debug)
+    _ask(
+        "audit as-of",
+        "record-as-of" if key else "as-of",
+        pipeline,
+        given,
+        format,
+        limit,
+        config,
+        _purpose(decrypt, purpose),
+        debug=debug,
+    )
 
 
 def diff(
@@ -114,11 +151,23 @@ def diff(
     second: Moment,
     format: Format = "table",
     limit: Limit = 1000,
+    decrypt: Decrypt = False,
+    purpose: Purpose = None,
     config: Config = DEFAULT_CONFIG,
     debug: Debug = False,
 ) -> None:
     """What is different between two moments, the earlier one first. Shows values."""
-    _ask("audit diff", "diff", pipeline, {"first": [first], "second": [second]}, format, limit, config, debug=debug)
+    _ask(
+        "audit diff",
+        "diff",
+        pipeline,
+        {"first": [first], "second": [second]},
+        format,
+        limit,
+        config,
+        _purpose(decrypt, purpose),
+        debug=debug,
+    )
 
 
 def who(
@@ -126,13 +175,15 @@ def who(
     column: Annotated[str | None, typer.Option("--column", help="Who changed this column, from what to what.")] = None,
     format: Format = "table",
     limit: Limit = 1000,
+    decrypt: Decrypt = False,
+    purpose: Purpose = None,
     config: Config = DEFAULT_CONFIG,
     debug: Debug = False,
 ) -> None:
     """Who has changed the table, or one of its columns (which shows values)."""
     name = "actors" if column is None else "column-changes"
     given = {} if column is None else {"column": [column]}
-    _ask("audit who", name, pipeline, given, format, limit, config, debug=debug)
+    _ask("audit who", name, pipeline, given, format, limit, config, _purpose(decrypt, purpose), debug=debug)
 
 
 QUESTIONS: Mapping[str, Callable[..., None]] = {
@@ -158,6 +209,7 @@ def _ask(
     format: str,
     limit: int,
     config: Path,
+    purpose: str | None,
     *,
     debug: bool,
 ) -> None:
@@ -177,12 +229,31 @@ def _ask(
     values = {parameter: _parsed(parameter, said.get(parameter)) for parameter in asked.parameters}
     with spark_session(output, project), ctrl_c_counts():
         trail = trail_of(project, pipeline)
+        if purpose is not None:
+            trail.states = _keys(project, trail.path, name, purpose)
         with reading(trail):
             answer = _flat(asked.ask(trail, **values)).limit(limit + 1).toArrow()
             gone = values_removed(trail) if asked.shows_values else 0
         _print(output, answer, format, limit)
         if gone:
             output.note(f"the values of {gone} events were removed: an answer about records has nothing of them")
+
+
+def _purpose(decrypt: bool, purpose: str | None) -> str | None:
+    """None: what is sealed stays so."""
+    if decrypt and not (purpose or "").strip():
+        raise ConfigError("--decrypt needs a purpose, which stands in the trail", hint="--purpose TEXT")
+    if purpose is not None and not decrypt:
+        raise ConfigError("--purpose is that of --decrypt", hint="give both, or none")
+    return purpose
+
+
+def _keys(project: Project, trail: str, question: str, purpose: str) -> States:
+    import getpass
+
+    if project.erasure is None or project.erasure.key_registry is None:
+        raise ConfigError("nothing can be decrypted: no registry of keys is configured", hint="set erasure.keys")
+    return project.key_registry().read_for(trail=trail, reader=getpass.getuser(), purpose=purpose, question=question)
 
 
 def _parsed(parameter: str, said: Sequence[str] | None) -> Any:
@@ -238,8 +309,12 @@ def _flat(rows: DataFrame) -> DataFrame:
 
 
 def _print(output: Output, rows: pa.Table, format: str, limit: int) -> None:
+    from audit.view import UNREADABLE
+
     columns = rows.column_names
     shown = list(zip(*(column.to_pylist() for column in rows.slice(0, limit).columns), strict=True))
+    if columns[-1:] == [UNREADABLE]:
+        columns, shown = columns[:-1], [_told(columns, row) for row in shown]
     if rows.num_rows > limit:
         output.note(f"only the first {limit} rows are shown: --limit raises that")
     if format == "table":
@@ -251,6 +326,12 @@ def _print(output: Output, rows: pa.Table, format: str, limit: int) -> None:
             print(",".join(_csv(value) for value in line))
     else:
         print(_html(columns, shown))
+
+
+def _told(columns: Sequence[str], row: Sequence[Any]) -> tuple[Any, ...]:
+    """In the place of what is not shown stands why; never NULL. ``row``: its last cell has the reasons, by column."""
+    why = dict(row[-1] or ())
+    return tuple(why.get(name.removeprefix("row."), value) for name, value in zip(columns, row[:-1], strict=False))
 
 
 def _table(output: Output, columns: Sequence[str], rows: Sequence[Sequence[str | None]]) -> None:

@@ -1,0 +1,45 @@
+"""Who has read what a trail has sealed: from the registry, which hands no key out without a record, into the trail."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from audit.ledger import append_notes, instant
+from audit.record import text_of
+from audit.tables import LEDGER
+
+if TYPE_CHECKING:
+    from audit.checkpoint import Signer
+    from audit.keys.registry import Registry
+    from audit.ledger import State
+    from audit.tables import TrailTables
+
+__all__ = ["note_readings"]
+
+
+def note_readings(tables: TrailTables, state: State, registry: Registry, trail: str, *, signer: Signer | None) -> State:
+    """A record for each reading that the trail does not have yet; → where it stands then. After a crash none comes twice."""
+    from pyspark.sql import functions as F
+
+    readings = registry.readings(trail)
+    if not readings:
+        return state
+    said = tables.now(LEDGER).where("kind = 'reading'").select(F.get_json_object("record", "$.reading").cast("long"))
+    known = {row[0] for row in said.collect()}
+    told = [
+        {
+            "reading": one.id,
+            "read_at": instant(one.at),
+            "reader": text_of(one.reader),
+            "role": text_of(one.role),
+            "purpose": text_of(one.purpose),
+            "question": text_of(one.question),
+            "keys": one.keys,
+        }
+        for one in readings
+        if one.id not in known
+    ]
+    if told:
+        state = append_notes(tables, state, told, kind="reading", signer=signer)
+    registry.noted([one.id for one in readings])
+    return state
