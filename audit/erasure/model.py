@@ -121,11 +121,12 @@ class PersonalTable:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Rows of ``table`` may not go before ``until``."""
+    """Rows of ``table`` may not go before ``until``, or the keys of a class; one of the two."""
 
-    table: str
+    table: str | None
     until: dt.date
     basis: str
+    class_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

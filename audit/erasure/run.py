@@ -284,10 +284,13 @@ class ErasureRun:
         self.progress("destroying keys")
         begun = self.held.step(ALL, f"{step} of")
         if begun is None:  # once a person's last key is gone nothing leads to the token any more
-            begun = {"tokens": sorted(token.hex() for token in self._tokens(registry))}
+            held = self.graph.held_classes(self.now.date())
+            classes = sorted(self.graph.classes(*self.graph.subjects) - held.keys()) if held else None
+            tokens_of = sorted(token.hex() for token in self._tokens(registry))
+            begun = {"tokens": tokens_of, "classes": classes}
             self.held.done(ALL, f"{step} of", begun)
         tokens = [bytes.fromhex(one) for one in begun["tokens"]]
-        registry.shred(tokens, None, run=self.run)
+        registry.shred(tokens, begun["classes"], run=self.run)
         self.held.done(ALL, step, {"keys": len(registry.gone(tokens)), "subjects": len(tokens)})
 
     def _tokens(self, registry: Registry) -> set[bytes]:
@@ -567,11 +570,14 @@ class ErasureRun:
             for one in kept
             for hold in self.graph.held(one.table, self.now.date())
         ]
+        classes = self.graph.classes(request.subject)
+        held = {name: hold for name, hold in self.graph.held_classes(self.now.date()).items() if name in classes}
+        holds += [{"class": name, "until": hold.until, "basis": hold.basis} for name, hold in sorted(held.items())]
         purges = [(place, told) for (place, step), told in facts.items() if step == "purge"]
         document = make_certificate(
             request=request,
             run=self.run,
-            outcome="partial" if kept else "erased",
+            outcome="partial" if kept or held else "erased",
             tables=[
                 {
                     "table": one.table,
@@ -593,7 +599,7 @@ class ErasureRun:
             ],
             purges=[{"place": place, **told["done"]} for place, told in purges],
             scan={"finds": facts[ALL, "scan"]["finds"], "checked": facts[ALL, "scan"]["checked"]},
-            pending=[{"place": hold["table"], "reason": f"held: {hold['basis']}", "clears_on": None} for hold in holds],
+            pending=[_held_back(hold) for hold in holds],
             unverified=facts[ALL, "scan"]["unseen"],
             out_of_reach=[*self.out_of_reach, *sorted({text for _, told in purges for text in told["out_of_reach"]})],
             holds=holds,
@@ -612,3 +618,8 @@ class ErasureRun:
             if isinstance(copy.sink, Erasable) and copy.version() is not None:
                 wanted += [(f"pipeline {copy.pipeline}", step) for step in ("forget", "purge")]
         return [f"{step} {place}".strip() for place, step in wanted if (place, step) not in facts]
+
+
+def _held_back(hold: Mapping[str, Any]) -> dict[str, Any]:
+    place = hold["table"] if "table" in hold else f"class {hold['class']}"
+    return {"place": place, "reason": f"held: {hold['basis']}", "clears_on": None}

@@ -90,6 +90,16 @@ class Graph:
         """The holds that still keep the table's rows. On the day ``until`` itself they may go."""
         return tuple(hold for hold in self.holds if hold.table == table and today < hold.until)
 
+    def held_classes(self, today: dt.date) -> dict[str, Hold]:
+        """By class the longest hold that still keeps its keys."""
+        holds = sorted((hold for hold in self.holds if today < hold.until), key=lambda hold: hold.until)
+        return {hold.class_name: hold for hold in holds if hold.class_name is not None}
+
+    def classes(self, *subjects: str) -> set[str]:
+        """Of columns that are sealed for such people."""
+        people = (person for table in self.tables_of(*subjects) for person in table.people)
+        return {class_name for person in people for class_name, _ in person.classes}
+
 
 def parse_path(text: str) -> str | Link:
     """``customer_id``, or ``customer_id -> /data/customers.customer_id``: the last dot is before the column.
@@ -217,11 +227,15 @@ def _of_holds(
     known = [table.table for table in tables]
     by_name = {table.table: table for table in tables}
     for index, hold in enumerate(holds):
-        if hold.table not in known:
-            yield Fault(("holds", index, "table"), "is no entry under `tables`" + _near(hold.table, known))
+        if (hold.table is None) == (hold.class_name is None):
+            yield Fault(("holds", index), "names a table or a class, and one of them alone")
+        elif hold.class_name is not None:
+            yield from _of_held_class(("holds", index, "class"), hold.class_name, tables)
+        elif hold.table not in known:
+            yield Fault(("holds", index, "table"), "is no entry under `tables`" + _near(str(hold.table), known))
         if not hold.basis.strip():
-            yield Fault(("holds", index, "basis"), "is empty; say why the rows have to stay")
-        held = by_name.get(hold.table)
+            yield Fault(("holds", index, "basis"), "is empty; say why it has to stay")
+        held = by_name.get(hold.table or "")
         for one in held.people if held is not None else ():
             if not isinstance(one.path, Link) or (above := by_name.get(one.path.table)) is None:
                 continue
@@ -233,6 +247,20 @@ def _of_holds(
                     f"is found through {above.table} alone: hold that one as long, or its rows cannot be found any more"
                 )
                 yield Fault(("holds", index, "table"), message)
+
+
+def _of_held_class(place: tuple[str | int, ...], held: str, tables: Sequence[PersonalTable]) -> Iterator[Fault]:
+    people = [person for table in tables for person in table.people]
+    known = {class_name for person in people for class_name, _ in person.classes}
+    if held not in known:
+        yield Fault(place, "is no class of any table" + _near(held, sorted(known)))
+    for person in people:
+        sealed = {column.lower() for _, columns in person.classes for column in columns}
+        if held in dict(person.classes) and person.column.lower() not in sealed:
+            message = (
+                f"cannot be kept in trails of {person.table}: `{person.column}` stands there in plain text, so that"
+            )
+            yield Fault(place, f"{message} the whole row goes with an erasure; put it into one of the classes")
 
 
 def _near(word: str, known: Mapping[str, object] | Sequence[str]) -> str:

@@ -228,11 +228,17 @@ class ErasureOther(Model):
 
 
 class ErasureHold(Model):
-    """Rows that may not go yet."""
+    """What may not go yet: the rows of a table, or the keys of a class."""
 
-    table: _Address = Field(title="Table", description="One of `tables`.")
-    until: _Day = Field(title="Until", description="The first day on which the rows may go.")
-    basis: _Text = Field(title="Basis", description="Why they have to stay; it stands in the certificate.")
+    table: _Address | None = Field(default=None, title="Table", description="One of `tables`, whose rows have to stay.")
+    class_name: _Text | None = Field(
+        default=None,
+        alias="class",
+        title="Class",
+        description="One of the `classes` of tables: what trails have sealed of it stays readable. Instead of `table`.",
+    )
+    until: _Day = Field(title="Until", description="The first day on which it may go.")
+    basis: _Text = Field(title="Basis", description="Why it has to stay; it stands in the certificate.")
 
 
 class Erasure(Model):
@@ -260,7 +266,9 @@ class Erasure(Model):
         "folder of this file.",
     )
     holds: tuple[ErasureHold, ...] = Field(
-        default=(), title="Holds", description="Tables whose rows have to stay until a day, and why."
+        default=(),
+        title="Holds",
+        description="Tables whose rows have to stay until a day, or classes whose keys do, and why.",
     )
     approve_above: _Rows = Field(
         default=10_000,
@@ -333,7 +341,7 @@ class Erasure(Model):
             )
             for address, one in self.tables.items()
         ]
-        return Graph.of(subjects, tables, [Hold(one.table, one.until, one.basis) for one in self.holds])
+        return Graph.of(subjects, tables, [Hold(one.table, one.until, one.basis, one.class_name) for one in self.holds])
 
     def keys(self) -> Keys:
         return Keys(Signer.parse(self.signing_key.get_secret_value()))

@@ -147,7 +147,7 @@ def test_all_faults_are_told_at_once() -> None:
         ("tables.e.path", "leads to a2, which holds rows of another subject"),
         ("tables.f.on_erase", "`nullify` empties the columns of `personal`, and none is named"),
         ("holds.0.table", "is no entry under `tables`"),
-        ("holds.0.basis", "is empty; say why the rows have to stay"),
+        ("holds.0.basis", "is empty; say why it has to stay"),
     ]
 
 
