@@ -95,7 +95,7 @@ class FileRoot:
             root = None
         if root is None or root.secret() != text.strip():
             raise ConfigError(
-                "this is no root key, or one with a fault in it", hint="`deltarelay keys init` makes one, and shows how"
+                "this is no root key, or one with a fault in it", hint="`deltarelay keys new-root FILE` makes one"
             )
         return root
 

@@ -26,31 +26,16 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")]
 
 
 @app.command()
-def init(
-    new_root_key: Annotated[
-        Path | None,
-        typer.Option("--new-root-key", help="First make a root key in this file; a file that is there is kept."),
-    ] = None,
-    config: Config = DEFAULT_CONFIG,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
+def init(config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug = False) -> None:
     """Make the registry under the configured root key; again it changes nothing."""
-    from audit.keys.roots import FileRoot
-
     output = Output("keys init", as_json, debug)
-    if new_root_key is not None:
-        FileRoot.generate().write(new_root_key)
-        output.note(f"root key made: {new_root_key} (only you can read it; keep a copy apart: without it all is lost)")
     safe = Safe(config)
     registry = safe.registry()
     registry.prepare()
     found = registry.status()
     _check_root(found.epochs[0].root, safe.root.name)
     output.line(f"key registry {safe.settings.schema_name}: epoch {found.epochs[0].epoch}, root key {safe.root.name}")
-    output.result(
-        {"epoch": found.epochs[0].epoch, "root": safe.root.name, "root_key_file": new_root_key and str(new_root_key)}
-    )
+    output.result({"epoch": found.epochs[0].epoch, "root": safe.root.name})
 
 
 @app.command("new-root")
@@ -59,7 +44,7 @@ def new_root(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Make a root key in a file, for `keys rotate`. Changes nothing else."""
+    """Make a root key in a file, for the configuration or for `keys rotate`. Changes nothing else."""
     from audit.keys.roots import FileRoot
 
     output = Output("keys new-root", as_json, debug)

@@ -20,6 +20,7 @@ from infra.cli import (
     feed,
     init,
     jars,
+    keys,
     plan,
     position,
     run,
@@ -34,7 +35,7 @@ from infra.logs import configure
 
 __all__ = ["app", "main"]
 
-_GROUPS = {"audit", "deadletter", "erase", "feed", "jars", "position", "storage"}
+_GROUPS = {"audit", "deadletter", "erase", "feed", "jars", "keys", "position", "storage"}
 _RESUME = "what was applied stays and the position is intact: run again to go on"
 
 app = typer.Typer(
@@ -77,6 +78,7 @@ app.command("runs")(runs.runs)
 app.command("verify")(verify.verify)
 app.add_typer(audit.app, name="audit")
 app.add_typer(erase.app, name="erase")
+app.add_typer(keys.app, name="keys")
 app.add_typer(position.app, name="position")
 app.add_typer(deadletter.app, name="deadletter")
 app.add_typer(jars.app, name="jars")

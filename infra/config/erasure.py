@@ -91,7 +91,7 @@ def _root_key(value: SecretStr) -> SecretStr:
     else:
         return value
     raise ValueError(
-        'is no root key: `deltarelay keys init --new-root-key FILE` makes one, "${file:/run/secrets/root.key}" takes it '
+        'is no root key: `deltarelay keys new-root FILE` makes one, "${file:/run/secrets/root.key}" takes it '
         "from a file; or aws_kms: and the ARN of a key of AWS KMS"
     )
 
@@ -157,8 +157,8 @@ class ErasureKeys(Model):
     )
     root_key: Annotated[SecretStr, AfterValidator(_root_key)] = Field(
         title="Root key",
-        description="The key of `deltarelay keys init`, best as ${file:/run/secrets/root.key}; or aws_kms:ARN, for a key of "
-        "AWS KMS, which is asked with the credentials of `storage.s3`. Without it every sealed value is lost.",
+        description="The key of `deltarelay keys new-root`, best as ${file:/run/secrets/root.key}; or aws_kms:ARN, for a key "
+        "of AWS KMS, which is asked with the credentials of `storage.s3`. Without it every sealed value is lost.",
     )
 
 
