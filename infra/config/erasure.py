@@ -157,8 +157,8 @@ class ErasureKeys(Model):
     )
     root_key: Annotated[SecretStr, AfterValidator(_root_key)] = Field(
         title="Root key",
-        description="The key of `deltarelay keys new-root`, best as ${file:/run/secrets/root.key}; or aws_kms:ARN, for a key "
-        "of AWS KMS, which is asked with the credentials of `storage.s3`. Without it every sealed value is lost.",
+        description="The key of `deltarelay keys new-root`, best as ${file:/run/secrets/root.key}; or aws_kms:ARN, for a "
+        "key of AWS KMS, which is asked with the credentials of `storage.s3`. Without it every sealed value is lost.",
     )
 
 

@@ -13,6 +13,9 @@ from audit.erasure.plan import Plan as ErasurePlan
 from audit.erasure.plan import PlannedSink, PlannedTable
 from audit.erasure.register import Standing
 from audit.erasure.run import ErasureReport
+from audit.keys.backup import BackupMade
+from audit.keys.registry import Epoch, RegistryStatus
+from audit.keys.restore_check import BackupChecked
 from audit.layout import LaidOut
 from audit.reconciled import Mismatch, NotCompared, Reconciled
 from audit.trail import Sealed
@@ -77,6 +80,10 @@ SECTIONS = {
     "## `erase plan`": (ErasurePlan, PlannedTable, PlannedSink),
     "## `erase run`": (ErasureReport,),
     "## `erase status`": (Standing,),
+    "## `keys status`": (RegistryStatus,),
+    "## `keys rotate`": (Epoch,),
+    "## `keys backup`": (BackupMade,),
+    "## `keys restore-check`": (BackupChecked,),
     "## `erase scan`": (Scanned, Find, Checked, Unseen),
     "## `feed enable`": (FeedEnabled,),
     "## `feed status`": (FeedStatus,),
