@@ -1,0 +1,99 @@
+"""A trail with sealed columns by the commands: without the keys, with them for a purpose, and once they are gone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from audit.checkpoint import Signer
+from tests.acceptance.commands import Project, change
+from tests.acceptance.in_process import Command, here
+from tests.integration.delta_table import Table
+
+__all__ = ["here"]  # a fixture
+
+CANARY = "Zelda.Canary@example.org"
+
+
+def configure(project: Project, table: str) -> None:
+    classes = {"contact": ["customer_id", "email"]}
+    erasure = {
+        "state": {"connection": "warehouse"},
+        "keys": {"connection": "warehouse", "root_key": "${file:root.key}"},
+        "signing_key": "${file:erasure.key}",
+        "subjects": {"customer": {"identifiers": {"email": "email", "customer_id": "exact"}}},
+        "tables": {table: {"subject": "customer", "path": "customer_id", "personal": ["email"], "classes": classes}},
+    }
+    trail = {
+        "source": {"table": table, "key": ["no"], "start": "earliest"},
+        "sink": {"connection": "trails", "table": "customers"},
+    }
+    project.write(
+        {"trail": trail},
+        connections='  trails: {"kind": "delta_audit", "path": "trails"}',
+        rest=f"erasure: {json.dumps(erasure)}",
+    )
+
+
+@pytest.mark.long
+def test_from_the_first_key_to_the_certificate(
+    project: Project, here: Command, spark: SparkSession, tmp_path: Path
+) -> None:
+    table = Table(spark, str(tmp_path / "customers"), "no long, customer_id long, email string, segment string")
+    table.sql(
+        "insert into {t} values (1, 7, 'anna@example.org', 'a')", f"insert into {{t}} values (2, 700, '{CANARY}', 'b')"
+    )
+    Signer.generate("example.org/erasure").write(project.folder / "erasure.key")
+    assert here("keys", "new-root", "root.key").code == 0
+    configure(project, table.path)
+    unmade = here("run")
+    assert (unmade.code, "deltarelay keys init" in unmade.err) == (2, True), unmade.err
+    assert here("keys", "init").code == 0
+    done = here("run")
+    assert done.code == 0, done.err
+
+    asked = ("audit", "history", "trail", "--key", "no=2", "--format", "json")
+    closed = here(*asked)
+    assert closed.code == 0, closed.err
+    [row] = closed.document["result"]["rows"]
+    assert (row["row.email"], row["row.customer_id"], row["row.segment"]) == ("[sealed]", "[sealed]", "b")
+    for words, said in (
+        ((*asked, "--decrypt"), "--purpose"),
+        ((*asked, "--purpose", "why"), "--decrypt"),
+        ((*asked, "--decrypt", "--purpose", "x" * 201), "200 characters"),
+        (("audit", "history", "trail", "--key", f"email={CANARY}"), "sealed"),
+    ):
+        refused = here(*words)
+        assert (refused.code, said in refused.err, CANARY in refused.err) == (2, True, False), refused.err
+
+    found = here(
+        "audit", "history", "trail", "--key", f"email={CANARY}", "--decrypt", "--purpose", "DPO-17", "--format", "json"
+    )
+    assert found.code == 0, found.err
+    [row] = found.document["result"]["rows"]
+    assert (row["row.email"], row["row.customer_id"]) == (CANARY, 700)
+    change(spark, table.path, "update {t} set segment = 'c' where no = 1")
+    assert here("run").code == 0
+    readings = here("audit", "query", "readings", "--pipeline", "trail", "--format", "json").document["result"]["rows"]
+    assert {(one["purpose"], one["question"]) for one in readings} == {("DPO-17", "history")}
+    assert here("audit", "verify", "trail").code == 0
+
+    (project.folder / "requests.csv").write_text(f"id,email,requester\nDSR-1,{CANARY.lower()},privacy desk\n")
+    assert here("erase", "plan", "requests.csv").code == 0
+    code, runs = 75, 0
+    while code == 75:
+        runs += 1
+        assert runs < 6
+        code = here("erase", "run", "erasure-plan.json", "--purge-immediately").code
+        if code == 75:
+            shown = here(*asked, "--decrypt", "--purpose", "looking")
+            assert shown.document["result"]["rows"][0]["row.email"].startswith("[erased ")
+            assert here("run").code == 0
+    assert code == 0
+    assert here("audit", "verify", "trail").code == 0
+    last = here(*asked, "--decrypt", "--purpose", "looking")
+    assert last.document["result"]["rows"][0]["row.segment"] == "b"
+    assert here("erase", "status", "--json").document["result"]["requests"][0]["state"] == "certified"
