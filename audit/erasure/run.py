@@ -601,7 +601,11 @@ class ErasureRun:
             scan={"finds": facts[ALL, "scan"]["finds"], "checked": facts[ALL, "scan"]["checked"]},
             pending=[_held_back(hold) for hold in holds],
             unverified=facts[ALL, "scan"]["unseen"],
-            out_of_reach=[*self.out_of_reach, *sorted({text for _, told in purges for text in told["out_of_reach"]})],
+            out_of_reach=[
+                *self.out_of_reach,
+                *self._undead(),
+                *sorted({text for _, told in purges for text in told["out_of_reach"]}),
+            ],
             holds=holds,
             evidence=[evidence(f"{one.step} {one.table}".strip(), one.at, one.facts) for one in steps],
             unfinished=self._unfinished(facts),
@@ -609,6 +613,16 @@ class ErasureRun:
         )
         refuse_identifiers(document, self.needles())
         return sign(document, self.signer)
+
+    def _undead(self) -> list[str]:
+        """From where a key that was destroyed could come back."""
+        if self.registry is None:
+            return []
+        root = self.registry.status().epochs[0].root
+        return [
+            f"backups of the registry of keys from before, under the root key {root}: until the day on which that is "
+            "destroyed, once `deltarelay keys rotate` has gone to another"
+        ]
 
     def _unfinished(self, facts: Mapping[tuple[str, str], Any]) -> list[str]:
         """What is not in the register was not done."""

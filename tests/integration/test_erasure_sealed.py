@@ -209,6 +209,7 @@ def test_the_keys_go_first_and_everything_else_follows(
     certificate = register.certificate("r1")
     assert certificate is not None
     assert "shred" in {one["step"] for one in certificate["evidence"]}
+    assert [one for one in certificate["out_of_reach"] if bank.root.name in one]
 
 
 def dies(*_: Any, **__: Any) -> None:
