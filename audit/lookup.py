@@ -33,7 +33,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from audit.keys.opening import sealed_names
+from audit.keys.opening import has_groups, sealed_names
 from audit.tables import PAYLOAD, TrailTables
 from audit.view import Field, shown, why
 from cdf.errors import ConfigError
@@ -94,8 +94,11 @@ def payload_with(trail: Trail, wanted: Wanted, row: Column) -> tuple[DataFrame, 
 
     def matching(paths: Sequence[str]) -> DataFrame:
         rows = files.rows(paths)
-        rows = rows.select("*", rows.metadataColumn("_metadata").getField("file_path").alias("path"))
-        return _matching(shown(trail, rows) if sealed else rows, wanted)
+        file = rows.metadataColumn("_metadata").getField("file_path").alias("path")
+        # Not ``*``: somebody may have added columns
+        own = ("salt", "row_hash", "sealed") if has_groups(rows) else ()
+        rows = rows.select("id", "version", "row", *own, file)
+        return _matching(shown(trail, rows, "path") if sealed else rows, wanted)
 
     found = matching(paths).select("version", "path").distinct().collect()
     rows = matching(files.named(paths, [one["path"] for one in found]))

@@ -57,10 +57,12 @@ def view(trail: Trail) -> DataFrame:
     return joined(trail, payload.select("id", "version", row.alias("row"), *why(payload)))
 
 
-def shown(trail: Trail, payload: DataFrame) -> DataFrame:
-    """Rows of the payload as the trail's reader gets them: with the values that are sealed, if the trail has the keys."""
+def shown(trail: Trail, payload: DataFrame, *more: str) -> DataFrame:
+    """Rows of the payload as the trail's reader gets them: with the values that are sealed, if the trail has the keys. They
+    have ``id``, ``version`` and ``row``, the columns ``more``, and ``unreadable`` where something is sealed."""
     if not has_groups(payload):
-        return payload
+        return payload.select("id", "version", "row", *more)
+    payload = payload.select("id", "version", "salt", "row_hash", "row", "sealed", *more)
     return shut(payload) if trail.states is None else opened(payload, eras(trail), trail.states)
 
 

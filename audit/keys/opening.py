@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql.types import MapType, StringType, StructField, StructType
 
-from audit.columns import SEALED, Column
+from audit.columns import GROUPS, SEALED, Column, plain_type
 from audit.keys.groups import Unreadable, read_group
 from audit.keys.registry import KeyState, States
 
@@ -26,8 +26,10 @@ _BROADCAST = 100_000
 
 
 def has_groups(payload: DataFrame) -> bool:
+    """By the columns that a trail with groups has; somebody may have added others, or of another type."""
     row = payload.schema["row"].dataType
-    return isinstance(row, StructType) and SEALED in row.names
+    placed = isinstance(row, StructType) and SEALED in row.names and plain_type(row[SEALED].dataType) == GROUPS
+    return placed and "sealed" in payload.columns
 
 
 def sealed_names(payload: DataFrame) -> set[str]:

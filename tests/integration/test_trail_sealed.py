@@ -113,7 +113,7 @@ def test_a_changed_byte_is_tampering_and_no_erasure(trailed: Trailed) -> None:
 @pytest.mark.parametrize(
     ("values", "shown"),
     [
-        ({"sealed": "cast(null as array<binary>)"}, "[tampered]"),
+        ({"sealed": "cast(null as array<binary>)"}, "[removed]"),
         ({"sealed": "array(sealed[1], sealed[0], sealed[2])"}, "[tampered]"),
         ({"row": "without groups"}, "[tampered]"),
     ],

@@ -162,7 +162,7 @@ def test_each_row_is_hashed_with_the_columns_of_its_commit() -> None:
         ],
         names=["id", "version", "salt", "row", "copies"],
     )
-    (out,) = _hasher([1, 4], [narrow, wide])([batch])
+    (out,) = _hasher([1, 4], [narrow, wide], frozenset())([batch])
 
     def hashed(at: int, columns: tuple[Column, ...]) -> bytes:
         schema = StructType([StructField(column.name, column.type) for column in columns])
