@@ -79,7 +79,7 @@ def test_from_the_first_key_to_the_certificate(
     assert here("run").code == 0
     readings = here("audit", "query", "readings", "--pipeline", "trail", "--format", "json").document["result"]["rows"]
     assert {(one["purpose"], one["question"]) for one in readings} == {("DPO-17", "history")}
-    assert here("audit", "verify", "trail").code == 0
+    assert here("audit", "verify").code == 0
 
     (project.folder / "requests.csv").write_text(f"id,email,requester\nDSR-1,{CANARY.lower()},privacy desk\n")
     assert here("erase", "plan", "requests.csv").code == 0
@@ -93,7 +93,7 @@ def test_from_the_first_key_to_the_certificate(
             assert shown.document["result"]["rows"][0]["row.email"].startswith("[erased ")
             assert here("run").code == 0
     assert code == 0
-    assert here("audit", "verify", "trail").code == 0
+    assert here("audit", "verify").code == 0
     last = here(*asked, "--decrypt", "--purpose", "looking")
     assert last.document["result"]["rows"][0]["row.segment"] == "b"
     assert here("erase", "status", "--json").document["result"]["requests"][0]["state"] == "certified"
