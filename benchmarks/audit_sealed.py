@@ -36,7 +36,7 @@ PLAIN = "nothing sealed"
 
 def registry_at(lab: Lab, schema: str = "bench_keys") -> Registry:
     root = lab.once("bench root key", FileRoot.generate)
-    registry = Registry(lab.postgres.dsn, root, schema=schema)
+    registry = Registry(lab.dsn, root, schema=schema)
     lab.once(f"registry {schema}", registry.prepare)
     return registry
 
@@ -67,6 +67,7 @@ def measure(lab: Lab) -> Iterator[Answer]:
                 seconds[case].append(took)
             else:
                 sizes[case] = state.bytes_of(folder / PAYLOAD)
+                state.trail_at(lab, folder).checkpoint(accept=True)
                 state.check_intact(lab, folder, source.events)
             if case == next(iter(OWNERS)):
                 for way in lab.shuffled(list(reads)):
