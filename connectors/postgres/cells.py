@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -42,9 +42,7 @@ class Cells:
 
         def short(line: bytes) -> set[tuple[str, str]]:
             cells = _cells(line)
-            return {
-                hit for one in at for name, value in self._members(_text(cells[one])) for hit in self._in(name, value)
-            }
+            return {hit for one in at for hit in self._in_members(_text(cells[one]))}
 
         return short
 
@@ -61,8 +59,7 @@ class Cells:
 
     def of_letter(self, column: str, value: str) -> set[tuple[str, str]]:
         """A value of the dead letters' own column: one that is called ``id`` numbers the letters."""
-        members = self._members(value) if column in _LETTERS else ()
-        return {hit for name, one in members for hit in self._in(name, one)}
+        return self._in_members(value) if column in _LETTERS else set()
 
     def _short(self, asked: Iterable[tuple[int, list[str], Found]]) -> Short:
         nested = ("json", "jsonb")
@@ -87,11 +84,10 @@ class Cells:
     def _source(self, name: str) -> str:
         return next((source for source, target in self.columns.rename.items() if target == name), name)
 
-    def _members(self, cell: str | None) -> Iterator[tuple[str, Any]]:
+    def _in_members(self, cell: str | None) -> set[tuple[str, str]]:
         value = _parsed(cell)
-        if isinstance(value, dict):
-            for name, inner in value.items():
-                yield self._source(name), inner
+        members = value.items() if isinstance(value, dict) else ()
+        return {hit for name, one in members for hit in self._in(self._source(name), one)}
 
     def _in(self, name: str, value: Any) -> set[tuple[str, str]]:
         """Fields of structs have names of their own, elements of lists that of their list."""
