@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructField, StructType
 
-__all__ = ["GROUPS", "SEALED", "Column", "from_json", "kept", "row_type", "to_json", "unwritable"]
+__all__ = ["GROUPS", "LATER", "SEALED", "Column", "from_json", "kept", "row_type", "to_json", "unwritable"]
 
 SEALED = "deltarelay_sealed"
 """A column of ours beside those of the source: what of the row is sealed (``audit.keys``). No source may have such a one."""
@@ -42,6 +42,10 @@ class Column:
     type: DataType
     live: bool = True
     """The source has it now."""
+
+
+LATER = Column(SEALED, SEALED, GROUPS)
+"""What a row has besides the columns of its commit once it is sealed later."""
 
 
 def kept(before: Sequence[Column], schema: StructType, held: StructType | None = None) -> tuple[Column, ...]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from cdf.window import Commit
 
 __all__ = [
+    "REMOVING",
     "State",
     "append_records",
     "append_notes",
@@ -44,6 +45,10 @@ __all__ = [
     "record_at",
     "record_of",
 ]
+
+
+REMOVING = ("removal", "shredding", "sealing")
+"""The kinds of records after which the payload is changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,7 @@ class State:
     pending_times: Mapping[int, dt.datetime | None] = field(default_factory=dict)
     """The commit times that those events have."""
     removal: bool = False
-    """The last record is one of values that were removed; whoever wrote it may have died before they were."""
+    """The last record is one of values that were removed or sealed; whoever wrote it may have died before they were."""
 
 
 def read_state(tables: TrailTables, *, by_log: bool = True) -> State:
@@ -132,7 +137,7 @@ def by_records(tables: TrailTables) -> State:
             table_id=last["table_id"],
             columns_at=last["columns_at"],
             columns=_columns(tables, last["columns_at"]),
-            removal=rows[-1]["kind"] == "removal",
+            removal=rows[-1]["kind"] in REMOVING,
         )
     except (LookupError, TypeError, ValueError) as error:
         raise VerificationError(
@@ -307,14 +312,15 @@ def append_removal(
     state: State,
     told: Mapping[str, Any],
     *,
-    kind: Literal["removal", "shredding"] = "removal",
+    kind: Literal["removal", "shredding", "sealing"] = "removal",
+    hashes: bytes = b"",
     signer: Signer | None = None,
 ) -> State:
-    """The record of what is about to be removed, values or what keys have sealed; ``told``: what it says besides its place
-    in the ledger."""
+    """The record of what is about to be removed, values or what keys have sealed, or to be sealed; ``told``: what it says
+    besides its place in the ledger. ``hashes``: those of the rows that are sealed, one after the other."""
     at = instant(dt.datetime.now(dt.UTC))
     place = {"previous": state.previous.hex(), "sequence": state.sequence, "table_id": state.table_id}
-    row = _row({**told, **place, "kind": kind, "removed_at": at}, at)
+    row = _row({**told, **place, "kind": kind, "removed_at": at}, at, beside=hashes)
     state = replace(_after(state, row), removal=True)
     _append(tables, [row], state, signer)
     return state
@@ -344,7 +350,7 @@ _Row = tuple[int, str, int | None, dt.datetime | None, int, str, bytes, bytes]
 """Of ``RECORD``, without the note."""
 
 
-def _row(record: Mapping[str, Any], at: str | None, root: CommitRoots | None = None) -> _Row:
+def _row(record: Mapping[str, Any], at: str | None, root: CommitRoots | None = None, beside: bytes = b"") -> _Row:
     text = canonical_json(record)
     return (
         record["sequence"],
@@ -354,7 +360,7 @@ def _row(record: Mapping[str, Any], at: str | None, root: CommitRoots | None = N
         root.events if root else 0,
         text.decode(),
         leaf_hash(text),
-        b"".join(root.chunk_roots) if root else b"",
+        b"".join(root.chunk_roots) if root else beside,
     )
 
 

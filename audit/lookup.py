@@ -33,6 +33,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from audit.columns import SEALED
 from audit.keys.opening import has_groups, sealed_names
 from audit.tables import PAYLOAD, TrailTables
 from audit.view import Field, shown, why
@@ -41,6 +42,7 @@ from cdf.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from audit.keys.groups import SealedPerson
     from audit.trail import Trail
 
 __all__ = ["Wanted", "as_data", "payload_with", "value_of"]
@@ -98,12 +100,61 @@ def payload_with(trail: Trail, wanted: Wanted, row: Column) -> tuple[DataFrame, 
         # Not ``*``: somebody may have added columns
         own = ("salt", "row_hash", "sealed") if has_groups(rows) else ()
         rows = rows.select("id", "version", "row", *own, file)
-        return _matching(shown(trail, rows, "path") if sealed else rows, wanted)
+        if not sealed:
+            return _matching(rows, wanted)
+        candidates = _candidates(trail, wanted, rows)
+        if candidates is None:
+            return _matching(shown(trail, rows, "path"), wanted)
+        theirs, others = candidates
+        # Where the person alone is asked for, the others tell who they are without being opened
+        rest = shown(trail, _matching(others, wanted), "path") if len(sealed) == 1 else None
+        rest = _matching(shown(trail, others, "path"), wanted) if rest is None else rest
+        return _matching(shown(trail, theirs, "path"), wanted).unionByName(rest)
 
     found = matching(paths).select("version", "path").distinct().collect()
     rows = matching(files.named(paths, [one["path"] for one in found]))
     rows = rows if sealed else shown(trail, rows)
     return rows.select("id", "version", row.alias("row"), *why(rows)), sorted({one["version"] for one in found})
+
+
+def _candidates(trail: Trail, wanted: Wanted, rows: DataFrame) -> tuple[DataFrame, DataFrame] | None:
+    """Of rows that are asked for by whose they are: those sealed for that person; and those whose person is not sealed. None
+    where they are not asked for so: then each has to be opened to be looked at."""
+    from pyspark.sql import functions as F
+
+    found = _person(trail, wanted)
+    if found is None:
+        return None
+    person, token = found
+    spark, column = rows.sparkSession, person.column.lower()
+    asked = spark.createDataFrame(
+        spark.sparkContext.parallelize([] if token is None else [(token,)], 1), "token binary"
+    )
+    groups = F.filter(
+        F.col("row").getField(SEALED),
+        lambda group: F.array_contains(F.transform(group["columns"], F.lower), column),
+    )
+    whose = F.get(groups, F.lit(0))["token"]
+    return rows.join(F.broadcast(asked), whose == asked["token"], "left_semi"), rows.where(whose.isNull())
+
+
+def _person(trail: Trail, wanted: Wanted) -> tuple[SealedPerson, bytes | None] | None:
+    """Who is asked for, and their token in the registry, if they have one."""
+    from audit.erasure.model import normalised
+
+    people = () if trail.sealing is None else trail.sealing.people
+    names = [field.name.casefold() for field in wanted.fields]
+    person = next((one for one in people if one.column.casefold() in names), None)
+    if person is None or trail.sealing is None:
+        return None
+    key = f"key_{names.index(person.column.casefold())}"
+    value = wanted.values.select(wanted.values[key].cast("string")).collect()[0][0]
+    if value is None:
+        return None
+    [token] = trail.sealing.registry().tokens(
+        person.subject, [[(person.identifier, normalised(value, person.spelling))]]
+    )
+    return person, token
 
 
 def _matching(rows: DataFrame, wanted: Wanted) -> DataFrame:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from audit.keys.opening import sealed_names
+from audit.ledger import REMOVING
 from audit.lookup import Wanted, as_data, payload_with
 from audit.operations import why_hiding
 from audit.tables import EVENTS, LEDGER, PAYLOAD
@@ -319,22 +320,25 @@ def gaps(trail: Trail) -> DataFrame:
 def removals(trail: Trail) -> DataFrame:
     """Recorded removals of values: when, how many, by whom and why.
 
-    ``sequence`` (of the record), ``removed_at``, ``events`` (whose values went), ``versions`` (how many they are of),
-    ``actor``, ``approver``, ``ticket``, ``purpose``, ``job``, ``run``.
+    ``sequence`` (of the record), ``removed_at``, ``kind`` (``removal``; ``shredding``, of what was sealed by keys that are
+    gone; ``sealing``, of values that were readable until then), ``events`` (so many values), ``versions`` (how many they
+    are of; NULL for a shredding), ``actor``, ``approver``, ``ticket``, ``purpose``, ``job``, ``run``.
     """
     from pyspark.sql import functions as F
 
     told = "user string, approver string, ticket string, purpose string, job string, run string, values long"
-    record = F.from_json("record", f"{told}, removed map<string, string>")
+    record = F.from_json("record", f"{told}, removed map<string, string>, sealed map<string, string>")
+    places = F.coalesce(record["removed"], record["sealed"])
     return (
         trail.there()
         .read(LEDGER)
-        .where("kind = 'removal'")
+        .where(F.col("kind").isin(*REMOVING))
         .select(
             "sequence",
             F.col("committed_at").alias("removed_at"),
+            "kind",
             record["values"].alias("events"),
-            F.size(record["removed"]).alias("versions"),
+            F.when(places.isNotNull(), F.size(places)).alias("versions"),
             record["user"].alias("actor"),
             *(record[name].alias(name) for name in ("approver", "ticket", "purpose", "job", "run")),
         )

@@ -15,6 +15,7 @@ from audit.columns import SEALED
 from audit.keys.opening import has_groups
 from audit.ledger import State, append_removal, record_at
 from audit.record import text_of
+from audit.resealing import finish_sealing
 from audit.tables import EVENTS, PAYLOAD, TrailTables
 from cdf.errors import ConfigError
 
@@ -109,13 +110,16 @@ def _finish_shredding(tables: TrailTables, keys: Collection[bytes]) -> None:
 
 
 def finish(tables: TrailTables, state: State) -> None:
-    """Make true what the last record says, if that is a removal; nothing happens where it is true already."""
+    """Make true what the last record says, if values go by it; nothing happens where it is true already."""
     from pyspark.sql import functions as F
 
     if not state.removal:
         return
     record = record_at(tables, state.sequence - 1)
-    if "keys" in record:
+    if record["kind"] == "sealing":
+        finish_sealing(tables, record["made_in"])
+        return
+    if record["kind"] == "shredding":
         _finish_shredding(tables, [bytes.fromhex(one) for one in record["keys"]])
         return
     removed = record["removed"]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructField, StructType
 
 from audit.columns import GROUPS, SEALED, Column, row_type
-from audit.keys.groups import Held, SealedPerson, keys_of, seal_rows
+from audit.keys.groups import SealedPerson, held_in, keys_of, seal_rows
 from audit.tables import EVENT, STORED_EVENT, payload_of
 from cdf.change import (
     CHANGE_TYPE,
@@ -191,7 +191,7 @@ class _PayloadWork:
         ids, salts = os.urandom(_ID_BYTES * count), os.urandom(_SALT_BYTES * count)
         rows, schema, texts = batch.select(range(width)), self.schema, pa.nulls(count, pa.list_(pa.binary()))
         if self.people:
-            held = [_held(batch.column(width + 2 + at)) for at in range(len(self.people))]
+            held = [held_in(batch.column(width + 2 + at)) for at in range(len(self.people))]
             each = [ids[at * _ID_BYTES : (at + 1) * _ID_BYTES] for at in range(count)]
             rows, groups, texts = seal_rows(rows, schema, self.people, held, each, gone)
             rows = rows.append_column(SEALED, groups)
@@ -244,13 +244,6 @@ class _PayloadWork:
             for at, column in enumerate(batch.columns)
         ]
         return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-
-
-def _held(column: pa.Array) -> list[Held | None]:
-    return [
-        None if one is None else Held(one["token"], tuple((key["key_id"], key["key"]) for key in one["keys"]))
-        for one in column.to_pylist()
-    ]
 
 
 def _fixed(joined: bytes, width: int) -> pa.Array:

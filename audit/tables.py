@@ -94,6 +94,7 @@ RECORD = StructType(
 """A ledger record as a row: ``record`` is what the leaf covers, the columns before it are copies for queries.
 
 ``signed_state``: beside the last record of an append, a signed note by whoever wrote it (``audit.ledger.left_by``).
+``chunk_roots``: of a commit's events, or of rows that were sealed later the hashes that these have since.
 """
 
 _WITH_STATISTICS = (NumericType, StringType, DateType, TimestampType, TimestampNTZType)

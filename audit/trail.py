@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from audit.anchors import Anchor
     from audit.checkpoint import Signer
     from audit.keys.registry import States
+    from audit.keys.sealing import Sealing
 
 __all__ = ["NamedAnchor", "Sealed", "Trail"]
 
@@ -75,10 +76,12 @@ class Trail:
         keys: Sequence[VerifierKey] = (),
         anchors: Sequence[NamedAnchor] = (),
         states: States | None = None,
+        sealing: Sealing | None = None,
     ) -> None:
-        """``states``: of the registry of keys (``Registry.states``): what is sealed is read. With None it stays sealed."""
+        """``states``: of the registry of keys (``Registry.states``): what is sealed is read. With None it stays sealed.
+        ``sealing``: what is sealed here, by which somebody's rows are found without opening those of everybody."""
         self.path = path.rstrip("/")
-        self.states = states
+        self.states, self.sealing = states, sealing
         self.tables = TrailTables(spark, self.path)
         self.anchors = tuple(anchors)
         self._signer = signer
@@ -290,7 +293,8 @@ class Trail:
                 ),
                 *inclusion_path(chunk_roots, index // CHUNK),
             ]
-            salt, row = self._row(event.column("id")[0].as_py(), version) if show_row else (None, None)
+            id, hash = (event.column(name)[0].as_py() for name in ("id", "row_hash"))
+            salt, row = self._row(id, version, hash) if show_row else (None, None)
             proof = Proof(
                 event=encode_rows(event.select(EVENT.names), EVENT)[0],
                 salt=salt,
@@ -343,14 +347,19 @@ class Trail:
         record = {**json.loads(text), "text": text}
         return leaves, record, [roots[at : at + 32] for at in range(0, len(roots), 32)]
 
-    def _row(self, id: bytes, version: int) -> tuple[bytes, bytes]:
-        """Salt and encoding of an event's row."""
+    def _row(self, id: bytes, version: int, hash: bytes) -> tuple[bytes, bytes]:
+        """Salt and encoding of an event's row, which has this hash."""
         from pyspark.sql import functions as F
 
         rows = self.tables.read(PAYLOAD).where((F.col("version") == version) & (F.col("id") == F.lit(bytearray(id))))
-        found = rows.select("salt", "row").toArrow()
+        found = rows.select("salt", "row", "row_hash").toArrow()
         if found.num_rows != 1:
             raise ConfigError("the values of this event are not in the trail any more", hint="leave out --show-row")
+        if found.column("row_hash")[0].as_py() != hash:
+            raise ConfigError(
+                "the values of this event were sealed after they were written, or altered: nothing proves them any more",
+                hint="leave out --show-row; `deltarelay audit verify` tells whether they were altered",
+            )
         import pyarrow as pa
         import pyarrow.compute as pc
 

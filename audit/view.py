@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,22 @@ if TYPE_CHECKING:
 
     from audit.trail import Trail
 
-__all__ = ["TOLD", "Field", "fields_at", "fields_of", "joined", "records", "row_of", "shown", "view", "why", "widens"]
+__all__ = [
+    "TOLD",
+    "UNREADABLE",
+    "Field",
+    "eras",
+    "eras_by_name",
+    "fields_at",
+    "fields_of",
+    "joined",
+    "records",
+    "row_of",
+    "shown",
+    "view",
+    "why",
+    "widens",
+]
 
 UNREADABLE = "unreadable"
 TOLD = ("operation", "actor", "ticket", "purpose", "job", "run", "approver")
@@ -79,6 +94,48 @@ def eras(trail: Trail) -> list[tuple[int, Sequence[Column]]]:
         records(trail).where(F.col("columns").isNotNull()).select("sequence", "version", "columns").orderBy("sequence")
     )
     return [(row["version"], from_json(json.loads(row["columns"]))) for row in told.collect()]
+
+
+def eras_by_name(trail: Trail) -> Sequence[tuple[int, Mapping[str, Column]]]:
+    """From a version on, the places of columns, by the names that they have now, without those that are gone."""
+    from pyspark.sql import functions as F
+
+    told = records(trail).where(F.col("columns").isNotNull()).select("sequence", "version", "operation", "columns")
+    eras = [
+        (row["version"], row["operation"], _theirs(from_json(json.loads(row["columns"]))))
+        for row in told.orderBy("sequence").collect()
+    ]
+    own = {name.casefold(): name for name in eras[-1][2]}
+    names = {name: name for name in eras[-1][2]}
+    found: list[tuple[int, Mapping[str, Column]]] = []
+    for at in reversed(range(len(eras))):
+        version, operation, live = eras[at]
+        found.append((version, {names[name]: place for name, place in live.items() if name in names}))
+        if at:
+            names = _before(names, own, operation, eras[at - 1][2], live)
+    return found[::-1]
+
+
+def _theirs(columns: Iterable[Column]) -> dict[str, Column]:
+    return {column.name: column for column in columns if column.live and column.name != SEALED}
+
+
+def _before(
+    names: Mapping[str, str],
+    own: Mapping[str, str],
+    operation: str | None,
+    earlier: Mapping[str, Column],
+    later: Mapping[str, Column],
+) -> dict[str, str]:
+    """The present name of each column before a commit, by those after it."""
+    gone, new = ([name for name in one if name not in other] for one, other in ((earlier, later), (later, earlier)))
+    if operation == "RENAME COLUMN" and len(gone) == len(new) == 1:
+        names = {**names, **({gone[0]: names[new[0]]} if new[0] in names else {})}
+    found = {name: names[name] for name in earlier if name in names}
+    taken = set(found.values())
+    # One that was dropped and came back
+    again = {name: own[name.casefold()] for name in earlier if name not in found and name.casefold() in own}
+    return {**found, **{name: now for name, now in again.items() if now not in taken}}
 
 
 def joined(trail: Trail, payload: DataFrame, versions: Sequence[int] | None = None) -> DataFrame:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from audit.erasure.needles import Needles
+    from audit.keys.registry import States
+    from audit.resealing import Unsealed
     from cdf.source import ChangeFeed
 
 __all__ = [
@@ -31,11 +33,13 @@ __all__ = [
     "Erasable",
     "Erasing",
     "Find",
+    "Historic",
     "Keeping",
     "Noting",
     "Purged",
     "Reached",
     "Scanned",
+    "Sealed",
     "Unseen",
     "not_seen",
 ]
@@ -173,6 +177,34 @@ class Noting(Protocol):
 
     def note_erasure(self, table: str, key: tuple[str, ...], run: str, steps: Sequence[Reached]) -> None:
         """Of ``steps`` those that the history has not got yet are taken into it. ``table`` and ``key``: of its source."""
+        ...
+
+
+@runtime_checkable
+class Sealed(Protocol):
+    """A sink that seals columns of persons under keys of their own."""
+
+    def unsealed(self) -> Unsealed:
+        """Rows of persons that are not sealed, from before a class was named. Needs no ``open``; reads only."""
+        ...
+
+
+@runtime_checkable
+class Historic(Protocol):
+    """A sink that keeps every change."""
+
+    path: str
+
+    def past(
+        self,
+        catch: Callable[[DataFrame], DataFrame],
+        tokens: frozenset[bytes],
+        states: Callable[[str], States] | None,
+    ) -> DataFrame:
+        """The events of rows that ``catch`` gives back, and of those that are sealed for ``tokens``: ``_commit_version``,
+        ``_commit_timestamp``, ``_change_type``, ``_operation``, ``_actor``, ``_unreadable`` (by column, why its value is not
+        shown; NULL where all are), and the source's columns. ``states``: from where keys are had for the trail of a path;
+        only those of ``tokens`` are asked for. Needs no ``open``; reads only."""
         ...
 
 

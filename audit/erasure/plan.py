@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from audit.erasure.delete import inspect_table
 from audit.erasure.kept import kept_by
 from audit.erasure.model import Link
-from audit.erasure.places import Erasable
+from audit.erasure.places import Erasable, Sealed
 from audit.erasure.purge import schedule_of
 from audit.erasure.resolve import Resolution
 from audit.files import reason, write_new
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from audit.erasure.subjects import Graph
     from cdf.sink import Sink
 
-__all__ = ["Copy", "Plan", "PlannedSink", "PlannedTable", "make_plan", "read_plan", "write_plan"]
+__all__ = ["Copy", "Plan", "PlannedSink", "PlannedTable", "make_plan", "not_sealed", "read_plan", "write_plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +175,7 @@ def make_plan(
         for copy in copies
         if copy.table in reached
     )
+    problems += not_sealed(copy for copy in copies if copy.table in reached)
     warnings += [f"{one.pipeline}: its sink cannot forget what it had before" for one in sinks if not one.forgets]
     return Plan(
         run=run,
@@ -187,6 +188,21 @@ def make_plan(
         warnings=tuple(warnings),
         problems=tuple(problems),
     )
+
+
+def not_sealed(copies: Iterable[Copy]) -> list[str]:
+    """Of trails that seal: what they have from before a class was named. Where it is readable no certificate holds."""
+    found = [
+        (copy.pipeline, copy.sink.unsealed().rows)
+        for copy in copies
+        if isinstance(copy.sink, Sealed) and copy.version() is not None
+    ]
+    return [
+        f"the trail of pipeline {pipeline} has {rows:,} rows from before a class was named, which are not sealed: "
+        f"`deltarelay audit seal --pipeline {pipeline}`"
+        for pipeline, rows in found
+        if rows
+    ]
 
 
 def _id_of(spark: SparkSession, table: str) -> str | None:

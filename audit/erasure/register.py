@@ -22,7 +22,7 @@ from audit.erasure.register_words import absent, listed
 from cdf.errors import ConfigError
 from cdf.result import Result
 
-__all__ = ["Added", "Event", "Held", "Mark", "Register", "Run", "Sealing", "Standing", "Step"]
+__all__ = ["Access", "Added", "Event", "Held", "Mark", "Register", "Run", "Sealing", "Standing", "Step"]
 
 
 class Sealing(Protocol):
@@ -98,6 +98,20 @@ class Step(Result):
     step: str
     facts: Mapping[str, Any]
     at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Access(Result):
+    """That somebody was told what is held on them."""
+
+    request: str
+    subject: str
+    at: dt.datetime
+    role: str
+    """Of the register's database."""
+    reader: str
+    digest: str
+    counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +234,22 @@ class Register:
                 [list(ids)],
             )
         return [(id, name, keys.unseal(sealed, about=_about(id, name))) for id, name, sealed in rows]
+
+    # ── access ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def accessed(self, request: str, subject: str, reader: str, digest: str, counts: Mapping[str, int]) -> None:
+        """Keep that somebody was told what is held on them."""
+        with self._database.transaction() as work:
+            work.execute(
+                "insert into {access} (request, subject, reader, digest, counts) values (%s, %s, %s, %s, %s)",
+                [request, subject, reader, digest, jsonb(counts)],
+            )
+
+    def accesses(self) -> tuple[Access, ...]:
+        """The first one first."""
+        with self._database.transaction() as work:
+            rows = work.rows("select request, subject, at, role, reader, digest, counts from {access} order by number")
+        return tuple(Access(*row) for row in rows)
 
     # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -100,5 +100,18 @@ create trigger never_changes before update or delete or truncate on {event}
     for each statement execute function {schema}.never_changes();
 create trigger never_changes before update or delete or truncate on {certificate}
     for each statement execute function {schema}.never_changes()""",
+    "access": """\
+create table {access} (
+    number  bigint generated always as identity primary key,
+    request text not null,   -- that of an erasure too, or one that asked for nothing else
+    subject text not null,
+    at      timestamptz not null default clock_timestamp(),
+    role    text not null default session_user,
+    reader  text not null,
+    digest  text not null,   -- SHA-256 of the report
+    counts  jsonb not null
+);
+create trigger never_changes before update or delete or truncate on {access}
+    for each statement execute function {schema}.never_changes()""",
 }
 """By table, in the order in which they are made."""

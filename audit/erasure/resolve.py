@@ -129,6 +129,10 @@ class Resolution:
         or some of them."""
         return self._match([self._tables[table].people[person]], frame, self._values).drop(_REQUESTS)
 
+    def rows(self, table: str) -> DataFrame:
+        """All of the table, at its version."""
+        return self._read(table)
+
     def naming_several(self, table: str) -> int:
         """The rows that are to go as a whole, and name more than one of the ``people`` of the table."""
         from pyspark.sql import functions as F

@@ -28,7 +28,7 @@ from audit.erasure.kept import kept_by
 from audit.erasure.model import STATES, Link, normalised
 from audit.erasure.needles import Needle, Needles
 from audit.erasure.places import Erasable, Erasing, Find, Noting, Purged, Scanned, Unseen, not_seen
-from audit.erasure.plan import Copy
+from audit.erasure.plan import Copy, not_sealed
 from audit.erasure.purge import SinkBehind, purge_table
 from audit.erasure.resolve import Resolution, identifiers_in
 from audit.erasure.watch import marks_of
@@ -162,6 +162,8 @@ class ErasureRun:
 
     def _walk(self) -> ErasureReport:
         self.resolve()
+        if self.held.step(ALL, _SHREDS[0]) is None:
+            self._check_sealed()
         self.shred()
         deleted = self.delete()
         forgotten = self.propagate()
@@ -174,6 +176,7 @@ class ErasureRun:
             return replace(report, waits_until=until, waits_for=reasons)
         if finds := self.scan():
             return self._left(replace(report, state="purged"), finds)
+        self._check_sealed()
         self.certify()
         over = self._over()
         assert over is not None
@@ -292,6 +295,13 @@ class ErasureRun:
         tokens = [bytes.fromhex(one) for one in begun["tokens"]]
         registry.shred(tokens, begun["classes"], run=self.run)
         self.held.done(ALL, step, {"keys": len(registry.gone(tokens)), "subjects": len(tokens)})
+
+    def _check_sealed(self) -> None:
+        """Keys say nothing of rows that they have not sealed, and a class that is held would go with them."""
+        if self.registry is None:
+            return
+        if problems := not_sealed(copy for _, copy in self._copies()):
+            raise ConfigError("; ".join(problems), hint="then `deltarelay erase run` again", problems=problems)
 
     def _tokens(self, registry: Registry) -> set[bytes]:
         """By which the registry knows the subjects of the requests, whatever identifier leads there."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-__all__ = ["KEY_BYTES", "OVERHEAD_BYTES", "NotOpened", "Sealer", "commitment", "open_sealed"]
+__all__ = ["KEY_BYTES", "OVERHEAD_BYTES", "NotOpened", "Opener", "Sealer", "commitment", "open_sealed"]
 
 KEY_BYTES = 32
 _NONCE, _TAG, _DRAWN = 24, 16, 16
@@ -62,15 +63,45 @@ class Sealer:
         return Sealer, ()  # wherever it is sent it draws anew
 
 
+@dataclass(slots=True)
+class Opener:
+    """Opens many. It keeps what keys lead to, and goes with the task that has it."""
+
+    _ciphers: dict[tuple[bytes, bytes], AESGCM] = field(default_factory=dict, repr=False)
+    _commitments: dict[bytes, bytes] = field(default_factory=dict, repr=False)
+
+    def open(self, key: bytes, sealed: bytes, *, about: bytes) -> bytes:
+        """Raises NotOpened."""
+        nonce, text = sealed[1 : 1 + _NONCE], sealed[1 + _NONCE :]
+        if sealed[:1] != _VERSION or len(text) < _TAG:
+            raise NotOpened
+        cipher = self._ciphers.get((key, nonce[:12]))
+        if cipher is None:
+            cipher = _kept(self._ciphers, (key, nonce[:12]), _cipher(key, nonce[:12]))
+        try:
+            return cipher.decrypt(nonce[12:], text, _VERSION + about)
+        except InvalidTag:
+            raise NotOpened from None
+
+    def commitment(self, key: bytes) -> bytes:
+        return self._commitments.get(key) or _kept(self._commitments, key, commitment(key))
+
+
+_MOST_KEPT = 10_000
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def _kept(kept: dict[K, V], key: K, value: V) -> V:
+    if len(kept) >= _MOST_KEPT:
+        kept.clear()
+    kept[key] = value
+    return value
+
+
 def open_sealed(key: bytes, sealed: bytes, *, about: bytes) -> bytes:
     """Raises NotOpened."""
-    nonce, text = sealed[1 : 1 + _NONCE], sealed[1 + _NONCE :]
-    if sealed[:1] != _VERSION or len(text) < _TAG:
-        raise NotOpened
-    try:
-        return _cipher(key, nonce[:12]).decrypt(nonce[12:], text, _VERSION + about)
-    except InvalidTag:
-        raise NotOpened from None
+    return Opener().open(key, sealed, about=about)
 
 
 def _cipher(key: bytes, nonce: bytes) -> AESGCM:

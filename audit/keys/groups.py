@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from pyspark.sql.types import StructType
 
 from audit.columns import GROUPS
-from audit.keys.cipher import NotOpened, Sealer, commitment, open_sealed
+from audit.keys.cipher import NotOpened, Opener, Sealer, commitment
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from audit.erasure.model import Spelling
     from audit.keys.registry import KeyState
 
-__all__ = ["ERASED", "Held", "SealedPerson", "Unreadable", "is_whole", "keys_of", "read_group", "seal_rows"]
+__all__ = ["ERASED", "Held", "SealedPerson", "Unreadable", "held_in", "is_whole", "keys_of", "read_group", "seal_rows"]
 
 Why: TypeAlias = Literal["sealed", "erased", "removed", "key missing", "wrong key", "tampered"]
 
@@ -76,6 +76,14 @@ class Unreadable:
 def keys_of(person: int) -> str:
     """The column beside those of the source that has the keys for the person at this place."""
     return f"deltarelay_keys_{person}"
+
+
+def held_in(column: pa.Array) -> list[Held | None]:
+    """As rows have them."""
+    return [
+        None if one is None else Held(one["token"], tuple((key["key_id"], key["key"]) for key in one["keys"]))
+        for one in column.to_pylist()
+    ]
 
 
 def seal_rows(
@@ -157,7 +165,7 @@ def is_whole(
 
 
 def read_group(
-    group: dict[str, Any], text: bytes | None, id: bytes, state: KeyState | None, *, intact: bool
+    group: dict[str, Any], text: bytes | None, id: bytes, state: KeyState | None, opener: Opener, *, intact: bool
 ) -> bytes | Unreadable:
     """The canonical encoding of the group's columns, for ``audit.decoding``.
 
@@ -174,10 +182,10 @@ def read_group(
         return Unreadable("erased", state.shredded_at.date(), state.shredded_by)
     if text is None:
         return Unreadable("removed")
-    if commitment(state.key) != group["commitment"]:
+    if opener.commitment(state.key) != group["commitment"]:
         return Unreadable("wrong key")
     try:
-        return open_sealed(state.key, text, about=_about(id, group["class"]))
+        return opener.open(state.key, text, about=_about(id, group["class"]))
     except NotOpened:
         return Unreadable("tampered")
 

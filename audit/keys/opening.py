@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark.sql.types import MapType, StringType, StructField, StructType
 
 from audit.columns import GROUPS, SEALED, Column, plain_type
+from audit.keys.cipher import Opener
 from audit.keys.groups import Unreadable, read_group
 from audit.keys.registry import KeyState, States
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Eras", "has_groups", "lost_names", "opened", "sealed_names", "shut"]
 
@@ -63,52 +64,64 @@ def shut(payload: DataFrame) -> DataFrame:
     return payload.withColumn("unreadable", F.map_from_entries(F.flatten(pairs)))
 
 
-def opened(payload: DataFrame, eras: Eras, states: States) -> DataFrame:
+def opened(payload: DataFrame, eras: Eras, states: States, tokens: frozenset[bytes] | None = None) -> DataFrame:
     """``payload`` whose ``row`` has the values that can be opened, and no groups; and ``unreadable``: by column, why its
-    value is not shown, NULL where all are. ``states``: of ``Registry.states``.
+    value is not shown, NULL where all are. ``states``: of ``Registry.states``. ``tokens``: what is sealed for others stays
+    so, and their keys are not asked for.
 
     The keys travel as data; who has them is asked once, now.
     """
     from pyspark.sql import functions as F
 
     groups = F.col("row").getField(SEALED)
-    rows = payload.select("id", F.posexplode(groups["key_id"]).alias("place", "key_id"))
-    spark = payload.sparkSession
-    known = states([bytes(row[0]) for row in rows.select("key_id").distinct().collect()])
+    told = payload.select(F.posexplode(groups).alias("place", "group")).select("place", "group.key_id", "group.token")
+    sealed = told.groupBy("key_id", "token").agg(F.max("place").alias("place")).collect()
+    known = states([bytes(one["key_id"]) for one in sealed if tokens is None or bytes(one["token"]) in tokens])
+    keys = _as_data(payload.sparkSession, known)
+    rows, places = payload, range(1 + max((one["place"] for one in sealed), default=-1))
+    for place in places:  # a join for each place, and the row stays where it is
+        state = keys.withColumnRenamed("state", f"deltarelay_state_{place}")
+        same = F.get(groups["key_id"], F.lit(place)) == state[f"deltarelay_state_{place}"]["key_id"]
+        rows = rows.join(state, same, "left")
+    found = F.array(*(f"deltarelay_state_{place}" for place in places)).cast(f"array<{_STATE}>")
+    schema = StructType([*payload.schema.fields, StructField("unreadable", MapType(StringType(), StringType()))])
+    return rows.select(*payload.columns, found.alias("deltarelay_states")).mapInArrow(
+        partial(_opened, [(version, list(columns)) for version, columns in eras], tokens), schema
+    )
+
+
+def _as_data(spark: SparkSession, known: Mapping[bytes, KeyState]) -> DataFrame:
+    from pyspark.sql import functions as F
+
     told = [((one.key_id, one.key, one.shredded_at, one.shredded_by),) for one in known.values()]
     data = spark.sparkContext.parallelize(told, max(1, len(told) // 50_000))
     keys = spark.createDataFrame(data, f"state {_STATE}")
-    keys = F.broadcast(keys) if len(told) <= _BROADCAST else keys
-    of_rows = (
-        rows.join(keys, rows["key_id"] == keys["state"]["key_id"], "left")
-        .groupBy("id")
-        .agg(F.sort_array(F.collect_list(F.struct("place", "state"))).alias("deltarelay_states"))
-    )
-    schema = StructType([*payload.schema.fields, StructField("unreadable", MapType(StringType(), StringType()))])
-    return (
-        payload.join(of_rows, "id", "left")
-        .select(*payload.columns, "deltarelay_states")
-        .mapInArrow(partial(_opened, [(version, list(columns)) for version, columns in eras]), schema)
-    )
+    return F.broadcast(keys) if len(told) <= _BROADCAST else keys
 
 
-def _opened(eras: Eras, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _opened(eras: Eras, tokens: frozenset[bytes] | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import numpy as np
     import pyarrow as pa
 
-    starts = [version for version, _ in eras]
+    starts, opener = [version for version, _ in eras], Opener()
     for batch in batches:
         states = batch.column("deltarelay_states")
         rows = batch.select([name for name in batch.schema.names if name != "deltarelay_states"])
         era = np.searchsorted(starts, rows.column("version").fill_null(-1).to_numpy(), side="right") - 1
         for one in np.unique(era[era >= 0]):
             places = pa.array(np.flatnonzero(era == one))
-            yield _with_values(rows.take(places), states.take(places), eras[one][1])
+            yield _with_values(rows.take(places), states.take(places), eras[one][1], tokens, opener)
         if len(places := np.flatnonzero(era < 0)):  # of no commit: nobody knows what would be in it
-            yield _with_values(rows.take(pa.array(places)), states.take(pa.array(places)), ())
+            yield _with_values(rows.take(pa.array(places)), states.take(pa.array(places)), (), tokens, opener)
 
 
-def _with_values(rows: pa.RecordBatch, states: pa.Array, columns: Sequence[Column]) -> pa.RecordBatch:
+def _with_values(
+    rows: pa.RecordBatch,
+    states: pa.Array,
+    columns: Sequence[Column],
+    tokens: frozenset[bytes] | None,
+    opener: Opener,
+) -> pa.RecordBatch:
     import pyarrow as pa
 
     from audit.decoding import NotCanonical, arrow_values, decode
@@ -127,8 +140,11 @@ def _with_values(rows: pa.RecordBatch, states: pa.Array, columns: Sequence[Colum
     ids = rows.column("id").to_pylist()
     for at, (groups, texts, known) in enumerate(zip(*beside, strict=True)):
         texts = texts if texts is not None and len(texts) == len(groups or ()) else [None] * len(groups or ())
-        for group, text, told in zip(groups or (), texts, known or (), strict=True):
-            read = read_group(group, text, ids[at], _state(told["state"]), intact=intact[at])
+        for group, text, told in zip(groups or (), texts, known or (), strict=False):  # others may have more groups
+            if tokens is not None and group["token"] not in tokens:
+                unreadable[at].update(dict.fromkeys(group["columns"], str(Unreadable("sealed"))))
+                continue
+            read = read_group(group, text, ids[at], _state(told), opener, intact=intact[at])
             own = [live[name] for name in group["columns"] if name in live]
             if not isinstance(read, Unreadable):
                 try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.sql.types import StructField, StructType
 
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
     from audit.keys.registry import Registry
 
-__all__ = ["Sealing"]
+__all__ = ["Keys", "Sealing", "with_keys"]
+
+Keys: TypeAlias = "tuple[bytes, list[tuple[bytes, bytes]]]"
+"""A person's token, and id and key for each of the classes."""
 
 _KEYS = "struct<token: binary, keys: array<struct<key_id: binary, key: binary>>>"
 _BROADCAST = 100_000
@@ -79,7 +82,6 @@ class Sealing:
         return feed
 
     def _with_keys(self, feed: DataFrame, name: str, person: SealedPerson, withheld: Collection[int]) -> DataFrame:
-        from pyspark.sql import functions as F
 
         named = next(column for column in feed.columns if column.casefold() == person.column.casefold())
         value = quoted(named).cast("string")
@@ -87,27 +89,33 @@ class Sealing:
         if withheld:
             asked = asked.where(~_before(withheld))
         values = [row[0] for row in asked.select(value).distinct().collect()]
-        spark = feed.sparkSession
-        rows = self._keys(person, values)
-        # As partitioned data: what stands in a plan would be shown by it
-        data = spark.sparkContext.parallelize(rows, max(1, len(rows) // 50_000))
-        keys = spark.createDataFrame(data, f"value string, {name} {_KEYS}")
-        if len(rows) <= _BROADCAST:
-            keys = F.broadcast(keys)
-        return feed.join(keys, value == keys["value"], "left").drop(keys["value"])
+        return with_keys(feed, value, self.keys_by_value(person, values), name)
 
-    def _keys(
-        self, person: SealedPerson, values: Sequence[str]
-    ) -> list[tuple[str, tuple[bytes, list[tuple[bytes, bytes]]]]]:
-        registry = self.registry()
+    def keys_by_value(self, person: SealedPerson, values: Sequence[str]) -> list[tuple[str, Keys]]:
+        """For each value that rows have in the person's column. Who is new gets keys."""
         people = [[(person.identifier, normalised(value, person.spelling))] for value in values]
-        tokens = [token for token in registry.tokens(person.subject, people, create=True) if token is not None]
+        found = self.registry().tokens(person.subject, people, create=True)
+        keys = self.keys_by_token(person, [token for token in found if token is not None])
+        return list(zip(values, keys, strict=True))
+
+    def keys_by_token(self, person: SealedPerson, tokens: Sequence[bytes]) -> list[Keys]:
         classes = [class_name for class_name, _ in person.classes]
-        keys = registry.keys([(token, class_name) for token in tokens for class_name in classes], create=True)
-        return [
-            (value, (token, [(keys[token, one].key_id, keys[token, one].key) for one in classes]))
-            for value, token in zip(values, tokens, strict=True)
-        ]
+        wanted = [(token, class_name) for token in tokens for class_name in classes]
+        keys = self.registry().keys(wanted, create=True)
+        return [(token, [(keys[token, one].key_id, keys[token, one].key) for one in classes]) for token in tokens]
+
+
+def with_keys(rows: DataFrame, value: Column, keys: Sequence[tuple[str, Keys]], name: str) -> DataFrame:
+    """With a column of this name, the keys of whom ``value`` names; NULL where it names nobody."""
+    from pyspark.sql import functions as F
+
+    spark = rows.sparkSession
+    # As partitioned data: what stands in a plan would be shown by it
+    data = spark.sparkContext.parallelize(keys, max(1, len(keys) // 50_000))
+    held = spark.createDataFrame(data, f"deltarelay_value string, {name} {_KEYS}")
+    if len(keys) <= _BROADCAST:
+        held = F.broadcast(held)
+    return rows.join(held, value == held["deltarelay_value"], "left").drop("deltarelay_value")
 
 
 def _before(withheld: Collection[int]) -> Column:

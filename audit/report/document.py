@@ -84,6 +84,7 @@ def document(report: Report) -> Document:
         Section("Changes of the schema", list(_schema(report))),
         Section("Removed values", list(_removals(report))),
         *([Section("Erasures of people", list(_erasures(report)))] if report.erasures else []),
+        *([Section("Readings of sealed values", list(_readings(report)))] if report.readings else []),
         Section("Checkpoints", list(_checkpoints(report))),
         Section("How to check this independently", list(_independently(report))),
         Section("What this report discloses", list(_discloses())),
@@ -331,18 +332,32 @@ def _types(before: str | None, after: str | None) -> str:
 
 def _removals(report: Report) -> Iterator[Block]:
     if not report.removals:
-        yield Text("No values were removed from the trail by a recorded removal.")
+        yield Text("No values were removed from the trail, or sealed later, by a record of it.")
         return
     yield Text(
         "Values that were taken out of the trail, each time with a record of it in the ledger. The events and their hashes "
         "are still there: that the change was made, when and by whom, is still proven."
     )
     rows = [
-        [str(one.sequence), _at(one.removed_at), _number(one.values), _number(one.versions), _why(one.told)]
+        [
+            str(one.sequence),
+            _at(one.removed_at),
+            _REMOVED[one.kind],
+            _number(one.values),
+            _number(one.versions) if one.versions else "-",
+            _why(one.told),
+        ]
         for one in report.removals
     ]
     numbers = frozenset(("Record", "Rows of values", "Commits"))
-    yield Table(("Record", "Removed (UTC)", "Rows of values", "Commits", "As recorded"), rows, numbers)
+    yield Table(("Record", "Done (UTC)", "What", "Rows of values", "Commits", "As recorded"), rows, numbers)
+
+
+_REMOVED = {
+    "removal": "removed",
+    "shredding": "removed, sealed under keys that are gone",
+    "sealing": "sealed, readable until then",
+}
 
 
 def _erasures(report: Report) -> Iterator[Block]:
@@ -354,6 +369,19 @@ def _erasures(report: Report) -> Iterator[Block]:
         [str(one.sequence), _at(one.noted_at), one.run, one.state, _number(one.requests)] for one in report.erasures
     ]
     yield Table(("Record", "Noted (UTC)", "Run", "State", "People"), rows, frozenset(("Record", "People")))
+
+
+def _readings(report: Report) -> Iterator[Block]:
+    yield Text(
+        "Who has been given keys to what is sealed in this trail, and what for. The registry of keys keeps it first; the "
+        "ledger has it from the next run on."
+    )
+    rows = [
+        [str(one.sequence), _at(one.read_at), one.role, one.reader, one.purpose, one.question, _number(one.keys)]
+        for one in report.readings
+    ]
+    names = ("Record", "Read (UTC)", "Role", "Reader", "Purpose", "Question", "Keys")
+    yield Table(names, rows, frozenset(("Record", "Keys")))
 
 
 def _why(told: Mapping[str, str]) -> str:

@@ -106,15 +106,17 @@ class SchemaChange(Result):
 
 @dataclass(frozen=True, slots=True)
 class Removal(Result):
-    """Values that were taken out of the trail by a record of it."""
+    """Values that were taken out of the trail by a record of it, or sealed."""
 
     sequence: int
     removed_at: dt.datetime | None
     values: int
     versions: int
-    """Of so many commits."""
+    """Of so many commits; 0 where the record tells keys, and not places."""
     told: Mapping[str, str]
     """What the record says of it besides: who, why, by which ticket."""
+    kind: str = "removal"
+    """``removal``, ``shredding`` (of what keys that are gone have sealed), ``sealing`` (of what was readable until then)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,22 @@ class ErasureStep(Result):
     state: str
     requests: int
     """Of so many people."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingStep(Result):
+    """Sealed values that somebody has read."""
+
+    sequence: int
+    """Of its record."""
+    read_at: dt.datetime | None
+    role: str
+    """Of the registry's database."""
+    reader: str
+    purpose: str
+    question: str
+    keys: int
+    """That were handed out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,3 +206,4 @@ class Report(Result):
     anchors: tuple[Anchored, ...]
     note: str | None
     """The largest signed checkpoint, as it is published."""
+    readings: tuple[ReadingStep, ...] = ()

@@ -13,6 +13,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from audit.columns import from_json
+from audit.ledger import REMOVING
 from audit.operations import why_hiding
 from audit.proof import ProofError, base64_text, read_checkpoint, read_note
 from audit.record import object_in
@@ -26,6 +27,7 @@ from audit.report.facts import (
     Listed,
     Operation,
     Period,
+    ReadingStep,
     Removal,
     Report,
     SchemaChange,
@@ -92,6 +94,7 @@ def make_report(
         schema_changes=tuple(walk.schema_changes),
         removals=tuple(walk.removals),
         erasures=tuple(walk.erasures),
+        readings=tuple(walk.readings),
         gaps=tuple(walk.gaps),
         anchors=tuple(
             _anchored(named.name, seen, walk, reached=named.name not in {one.anchor for one in missed})
@@ -156,6 +159,7 @@ class _Walk:
     schema_changes: list[SchemaChange] = field(default_factory=list)
     removals: list[Removal] = field(default_factory=list)
     erasures: list[ErasureStep] = field(default_factory=list)
+    readings: list[ReadingStep] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
 
     def scope(self) -> Scope:
@@ -166,10 +170,12 @@ class _Walk:
     def take(self, text: str | None) -> None:
         self.records += 1
         record = object_in(text)
-        if record.get("kind") == "removal":
+        if record.get("kind") in REMOVING:
             self._removal(record)
         elif record.get("kind") == "erasure":
             self._erasure(record)
+        elif record.get("kind") == "reading":
+            self._reading(record)
         elif type(record.get("version")) is int:
             self._commit(record)
         else:
@@ -223,7 +229,8 @@ class _Walk:
                 self.schema_changes.append(SchemaChange(version, at, change, name, was, now))
 
     def _removal(self, record: Mapping[str, Any]) -> None:
-        removed, sequence, values = record.get("removed"), record.get("sequence"), record.get("values")
+        removed, sequence, values = (record.get(name) for name in ("removed", "sequence", "values"))
+        removed = record.get("sealed") if record["kind"] == "sealing" else removed
         told = {name: said for name, said in record.items() if isinstance(said, str) and name not in _FORMAL}
         self.removals.append(
             Removal(
@@ -232,6 +239,7 @@ class _Walk:
                 values=values if isinstance(values, int) else 0,
                 versions=len(removed) if isinstance(removed, dict) else 0,
                 told=told,
+                kind=record["kind"],
             )
         )
 
@@ -247,8 +255,20 @@ class _Walk:
             )
         )
 
+    def _reading(self, record: Mapping[str, Any]) -> None:
+        keys = record.get("keys")
+        said = {name: _text(record.get(name)) or "" for name in ("role", "reader", "purpose", "question")}
+        self.readings.append(
+            ReadingStep(
+                sequence=self.records - 1,
+                read_at=_time(record.get("read_at")),
+                keys=keys if isinstance(keys, int) else 0,
+                **said,
+            )
+        )
 
-_FORMAL = {"kind", "previous", "table_id", "removed_at", "removed"}
+
+_FORMAL = {"kind", "previous", "table_id", "removed_at", "removed", "sealed", "hashes_root", "made_in"}
 """Of a removal's record: what says nothing of who and why."""
 
 

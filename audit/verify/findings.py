@@ -153,9 +153,11 @@ class TrailVerification(Result):
     """Events that the ledger does not have yet: of a window that is being written, or that broke off."""
     checkpoints: int
     """Those that were had, from anchors and from whoever asked."""
+    resealed: int = 0
+    """Events whose values were sealed later, as a record tells: their rows are held against the hashes that it names."""
     unfinished: int = 0
-    """Events whose values are there still, although the last record tells that they are removed: that is being done now, or
-    it broke off, and the next run finishes it."""
+    """Events whose values are there still, although the last record tells that they are removed or sealed: that is being
+    done now, or it broke off, and the next run finishes it."""
     unreachable: tuple[Missed, ...] = ()
     """Anchors that could not be asked: their checkpoints were not compared."""
     findings: tuple[Finding, ...] = ()

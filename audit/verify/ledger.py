@@ -12,13 +12,13 @@ from audit.proof import leaf_hash
 from audit.record import canonical_json
 from audit.rows import CHUNK
 from audit.tables import LEDGER
-from audit.tree import CompactRange, root_of_chunks
+from audit.tree import CompactRange, root_of, root_of_chunks
 from audit.verify.findings import CHECKPOINTS, Findings, Kind, Seen, Verified
 
 if TYPE_CHECKING:
     from audit.tables import TrailTables
 
-__all__ = ["REMOVAL", "SHREDDING", "Commit", "Walk", "believed", "verify_ledger"]
+__all__ = ["REMOVAL", "SEALING", "SHREDDING", "Commit", "Walk", "believed", "verify_ledger"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Walk:
     columns_at: int = 0
     records: int = 0
     removals: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Of each record of a removal, by its sequence: the versions of which it names values."""
+    """Of each record by which values went or were sealed, by its sequence: the versions of which it names them."""
     last_version: int | None = None
     last_committed_at: str | None = None
     sealed: int = 0
@@ -134,8 +134,11 @@ def verify_ledger(
         previous, expected = bytes(row["leaf"] or b""), sequence + 1
         tree.append(leaf)
         walk.records += 1
-        if record is not None and record["kind"] == REMOVAL:
-            walk.removals[sequence] = tuple(map(int, record["removed"]))
+        if record is not None and record["kind"] in _PLACES:
+            walk.removals[sequence] = tuple(map(int, record[_PLACES[record["kind"]]]))
+            if record["kind"] == SEALING and not _are_hashes(record, bytes(row["chunk_roots"] or b"")):
+                words = f"the hashes kept for {at} are not those of the record"
+                findings.add("altered", LEDGER, words)
         elif record is not None and record["kind"] not in _NOTED:
             _take(walk, record, bytes(row["chunk_roots"] or b""), findings, follows=follows)
         compare()
@@ -190,12 +193,21 @@ def _records(tables: TrailTables, first: int) -> Iterator[Any]:
     return rows.select(*columns, at).orderBy(placed.asc_nulls_last()).toLocalIterator(prefetchPartitions=True)
 
 
-REMOVAL, SHREDDING, READING = "removal", "shredding", "reading"
-_NOTED = {REMOVAL: "removed_at", SHREDDING: "removed_at", "erasure": "noted_at", READING: "noted_at"}
+REMOVAL, SEALING, SHREDDING, READING = "removal", "sealing", "shredding", "reading"
+_NOTED = {
+    REMOVAL: "removed_at",
+    SEALING: "removed_at",
+    SHREDDING: "removed_at",
+    "erasure": "noted_at",
+    READING: "noted_at",
+}
 """Records that tell of no commit, and where they have their time."""
+_PLACES = {REMOVAL: "removed", SEALING: "sealed"}
+"""Where records have the places of events."""
 _OF_ALL = {"sequence": int, "kind": str, "previous": str, "table_id": str}
 _OF_A_COMMIT = {**_OF_ALL, "version": int, "rows": int, "rows_root": str, "columns_at": int}
 _OF_A_REMOVAL = {**_OF_ALL, "removed_at": str, "removed": dict, "values": int}
+_OF_A_SEALING = {**_OF_ALL, "removed_at": str, "sealed": dict, "values": int, "hashes_root": str, "made_in": str}
 _OF_A_SHREDDING = {**_OF_ALL, "removed_at": str, "keys": list, "values": int}
 _OF_A_READING = {**_OF_ALL, "noted_at": str, "read_at": str, "reader": str, "role": str, "purpose": str, "keys": int}
 _OF_AN_ERASURE = {**_OF_ALL, "noted_at": str, "reached_at": str, "run": str, "state": str, "requests": list}
@@ -203,6 +215,7 @@ _FIELDS = {
     "commit": _OF_A_COMMIT,
     "baseline": _OF_A_COMMIT,
     REMOVAL: _OF_A_REMOVAL,
+    SEALING: _OF_A_SEALING,
     SHREDDING: _OF_A_SHREDDING,
     "erasure": _OF_AN_ERASURE,
     READING: _OF_A_READING,
@@ -223,7 +236,8 @@ def _record(text: bytes) -> dict[str, Any] | None:
             _micros(record[_NOTED[record["kind"]]])
             if not all(len(bytes.fromhex(key)) == _KEY_ID_BYTES for key in _keys(record)):
                 return None
-            return record if all(map(_are_places, record.get("removed", {}).items())) else None
+            named = (places for name in _PLACES.values() for places in record.get(name, {}).items())
+            return record if all(map(_are_places, named)) else None
         if record["rows"] < 0:
             return None
         if _micros(record.get("committed_at")) is None and record.get("committed_at") is not None:
@@ -247,6 +261,14 @@ def _are_places(named: tuple[str, Any]) -> bool:
     )
 
 
+def _are_hashes(record: Mapping[str, Any], hashes: bytes) -> bool:
+    """One for each place that the record names, and its root over them."""
+    leaves = [hashes[at : at + 32] for at in range(0, len(hashes), 32)]
+    named = sum(last - first + 1 for places in record["sealed"].values() for first, last in places)
+    all_there: bool = len(hashes) == 32 * named and named == record["values"]
+    return all_there and root_of(leaves).hex() == record["hashes_root"]
+
+
 def _micros(said: object) -> int | None:
     import datetime as dt
 
@@ -260,7 +282,7 @@ def _copies_agree(row: Any, record: Mapping[str, Any]) -> bool:
     copied = (row["sequence"], row["kind"], row["version"], row["events"], row["at"])
     if record["kind"] in _NOTED:
         told = (record["sequence"], record["kind"], None, 0, _micros(record[_NOTED[record["kind"]]]))
-        return copied == told and not row["chunk_roots"]
+        return copied == told and (record["kind"] == SEALING or not row["chunk_roots"])
     at = _micros(record["committed_at"])
     return copied == (record["sequence"], record["kind"], record["version"], record["rows"], at)
 

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from audit.columns import SEALED, row_type
+from audit.columns import LATER, SEALED, row_type
 from audit.columns import Column as StoredColumn
 from audit.keys.groups import is_whole
 from audit.tables import EVENTS, PAYLOAD
 from audit.verify.events import WORDS, encoded
 from audit.verify.findings import MOST_FINDINGS, Findings
-from audit.verify.ledger import REMOVAL, SHREDDING, Walk
+from audit.verify.ledger import REMOVAL, SEALING, SHREDDING, Walk
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["cleared_by", "hashes", "removed_by", "verify_values", "whole"]
+__all__ = ["Values", "cleared_by", "hashes", "removed_by", "resealed_by", "verify_values", "whole"]
 
-_COPIES = ("committed_at", "change_type", "baseline", "changed_columns", "row_hash")
-"""What a payload row repeats of its event."""
+_COPIES = ("committed_at", "change_type", "baseline", "changed_columns")
+"""What a payload row repeats of its event, besides its hash."""
 _WORDS = {
     **WORDS,
     "missing": "gone, and no record tells of it",
@@ -29,35 +30,50 @@ _WORDS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Values:
+    """How many events were found to have what."""
+
+    present: int
+    """Rows of the payload."""
+    removed: int
+    """None any more, because of a record."""
+    resealed: int
+    """A row that was sealed later, because of a record."""
+    unfinished: int
+    """Still what a late record tells that they have no more."""
+
+
 def verify_values(
     payload: DataFrame,
     events: DataFrame,
     removed: DataFrame,
+    resealed: DataFrame | None,
     cleared: frozenset[bytes],
     walk: Walk,
     findings: Findings,
-) -> tuple[int, int, int]:
-    """→ how many rows were looked at; how many events have none any more because of a record; and how many have one still,
-    although a late record names them.
-
-    Both sides by id, in one shuffle each. Only ids, hashes and places travel. ``removed``: of ``removed_by``.
-    ``cleared``: of ``cleared_by``.
-    """
+) -> Values:
+    """Both sides by id, in one shuffle each. Only ids, hashes and places travel. ``removed``: of ``removed_by``, …"""
     from pyspark.sql import functions as F
 
     copies = F.struct(*_COPIES).alias("copies")
+    own = F.col("row_hash").alias("kept_hash")
     by_id = (
-        _hashed(payload.select("id", "version", "salt", "row", *_sealed(payload), copies), walk, cleared)
+        _hashed(payload.select("id", "version", "salt", "row", *_sealed(payload), copies, own), walk, cleared)
         .groupBy("id")
         .agg(
             F.count("*").alias("count"),
             F.first("version").alias("version"),
             F.first("hash").alias("hash"),
+            F.first("kept_hash").alias("kept_hash"),
             F.first("copies").alias("copies"),
         )
     )
-    of_events = events.select("id", F.col("version").alias("event_version"), "index", copies.alias("event_copies"))
+    place = (F.col("version").alias("event_version"), "index")
+    of_events = _expecting(events.select("id", *place, copies.alias("event_copies"), "row_hash"), resealed)
     gone = F.col("count").isNull()
+    before = F.col("hash").eqNullSafe(F.col("before")) & F.col("before").isNotNull()
+    right = (F.col("hash").eqNullSafe(F.col("expected")) | before) & F.col("kept_hash").eqNullSafe(F.col("hash"))
     fault = (
         F.when(F.col("event_version").isNull(), "added")
         .when(gone & F.col("removed"), "removed")
@@ -65,12 +81,17 @@ def verify_values(
         .when(F.col("removed_before"), "returned")
         .when(F.col("count") > 1, "doubled")
         .when(~F.col("version").eqNullSafe(F.col("event_version")), "moved")
-        .when(~F.col("hash").eqNullSafe(F.col("event_copies.row_hash")), "altered")
+        .when(~right, "altered")
         .when(~F.col("copies").eqNullSafe(F.col("event_copies")), "altered")
     )
     joined = _marked(of_events, removed).join(by_id, "id", "full_outer").withColumn("fault", fault)
-    late = F.count_if(F.col("removed") & ~gone)
-    counts = F.count("*").alias("events"), F.sum("count").alias("values"), late.alias("late")
+    late = F.count_if((F.col("removed") & ~gone) | (before & ~F.col("hash").eqNullSafe(F.col("expected"))))
+    counts = (
+        F.count("*").alias("events"),
+        F.sum("count").alias("values"),
+        F.count_if(F.col("resealed") & ~gone).alias("resealed"),
+        late.alias("late"),
+    )
     groups = joined.groupBy("fault").agg(*counts).collect()
     told = {row["fault"]: row for row in groups}
     for kind in sorted(told.keys() - {None, "removed"}):
@@ -78,8 +99,29 @@ def verify_values(
         for row in places.orderBy("event_version", "index").limit(MOST_FINDINGS + 1).collect():
             _add(row, findings)
     removed_now = told["removed"]["events"] if "removed" in told else 0
-    still_there = sum(row["late"] for kind, row in told.items() if kind != "returned")
-    return sum(row["values"] or 0 for row in groups), removed_now, still_there
+    return Values(
+        present=sum(row["values"] or 0 for row in groups),
+        removed=removed_now,
+        resealed=sum(row["resealed"] for row in groups),
+        unfinished=sum(row["late"] for kind, row in told.items() if kind != "returned"),
+    )
+
+
+def _expecting(of_events: DataFrame, resealed: DataFrame | None) -> DataFrame:
+    """With ``expected``, the hash that the event's row has to have; ``before``: the one that it may still have; and
+    ``resealed``."""
+    from pyspark.sql import functions as F
+
+    if resealed is None:
+        told = {"expected": F.col("row_hash"), "before": F.lit(None).cast("binary"), "resealed": F.lit(False)}
+        return of_events.withColumns(told).drop("row_hash")
+    joined = of_events.join(resealed, ["event_version", "index"], "left")
+    told = {
+        "expected": F.coalesce("sealed_hash", "row_hash"),
+        "before": F.when(F.col("late"), F.coalesce("hash_before", "row_hash")),
+        "resealed": F.col("sealed_hash").isNotNull(),
+    }
+    return joined.withColumns(told).drop("row_hash", "sealed_hash", "hash_before", "late")
 
 
 def removed_by(ledger: DataFrame, size: int) -> DataFrame:
@@ -97,6 +139,53 @@ def removed_by(ledger: DataFrame, size: int) -> DataFrame:
         F.col("run")[0].alias("first"), F.col("run")[1].alias("last"), (F.col("sequence") >= size).alias("late")
     )
     return runs.groupBy("version").agg(F.collect_set(place).alias("removed"))
+
+
+def resealed_by(ledger: DataFrame, size: int | None = None) -> DataFrame | None:
+    """``event_version``, ``index``, and ``sealed_hash``: the hash that a record tells of a row sealed later; None where none
+    does. ``late``: as ``removed_by`` has it, and ``hash_before``: what it was until then, where a record tells."""
+    from pyspark.sql import functions as F
+
+    records = ledger.where((F.col("kind") == SEALING) & (F.col("sequence") >= 0))
+    if records.isEmpty():
+        return None
+    rows = records.select("sequence", "record", "chunk_roots").mapInArrow(
+        _resealed, "sequence long, event_version long, index long, hash binary"
+    )
+    late = F.lit(False) if size is None else F.col("sequence") >= size
+    return rows.groupBy("event_version", "index").agg(
+        F.max_by("hash", "sequence").alias("sealed_hash"),
+        F.max_by("hash", F.when(~late, F.col("sequence"))).alias("hash_before"),
+        F.max(late).alias("late"),
+    )
+
+
+def _resealed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import numpy as np
+    import pyarrow as pa
+
+    for batch in batches:
+        for row in batch.to_pylist():
+            try:
+                named = sorted((int(version), runs) for version, runs in json.loads(row["record"])["sealed"].items())
+            except (ValueError, TypeError, KeyError, AttributeError):  # no record, as the ledger's own faults tell
+                continue
+            hashes = row["chunk_roots"] or b""
+            places = [(version, at) for version, runs in named for first, last in runs for at in range(first, last + 1)]
+            count = min(len(places), len(hashes) // 32)
+            versions, index = np.array(places[:count], dtype=np.int64).reshape(-1, 2).T
+            offsets = np.arange(0, 32 * count + 1, 32, dtype=np.int32)
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array(np.full(count, row["sequence"], dtype=np.int64)),
+                    pa.array(versions),
+                    pa.array(index),
+                    pa.BinaryArray.from_buffers(
+                        pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(hashes)]
+                    ),
+                ],
+                names=["sequence", "event_version", "index", "hash"],
+            )
 
 
 def cleared_by(ledger: DataFrame) -> frozenset[bytes]:
@@ -123,7 +212,8 @@ def _sealed(payload: DataFrame) -> list[str]:
 
 
 def _hashed(payload: DataFrame, walk: Walk, gone: frozenset[bytes]) -> DataFrame:
-    """``id``, ``version``, ``hash`` of the values as they are now, ``copies``. A row of no commit has no hash."""
+    """``id``, ``version``, ``hash`` of the values as they are now, ``copies``, ``kept_hash``. A row of no commit has no
+    hash."""
     copies = payload.schema["copies"].dataType.simpleString()
     starts: list[int] = []
     columns_at: list[int] = []
@@ -132,7 +222,7 @@ def _hashed(payload: DataFrame, walk: Walk, gone: frozenset[bytes]) -> DataFrame
             starts.append(version)
             columns_at.append(commit.columns_at)
     hasher = _hasher(starts, [walk.columns[at] for at in columns_at], gone)
-    return payload.mapInArrow(hasher, f"id binary, version long, hash binary, copies {copies}")
+    return payload.mapInArrow(hasher, f"id binary, version long, hash binary, copies {copies}, kept_hash binary")
 
 
 def _hasher(
@@ -153,21 +243,41 @@ def _hasher(
                 rows = batch if len(places) == batch.num_rows else batch.take(pa.array(places))
                 right = whole(rows, gone)
                 found[places] = [hash if right[at] else None for at, hash in enumerate(hashes(rows, columns[one]))]
+            kept = [batch.column(name) for name in ("id", "version", "copies", "kept_hash")]
             yield pa.RecordBatch.from_arrays(
-                [batch.column("id"), batch.column("version"), pa.array(found, pa.binary()), batch.column("copies")],
-                names=["id", "version", "hash", "copies"],
+                [*kept[:2], pa.array(found, pa.binary()), *kept[2:]],
+                names=["id", "version", "hash", "copies", "kept_hash"],
             )
 
     return hashed
 
 
 def hashes(rows: pa.RecordBatch, columns: Sequence[StoredColumn]) -> Sequence[bytes | None]:
-    """Of payload rows that were written with these columns; None for what cannot have been."""
+    """Of payload rows that were written with these columns, and may have been sealed since; None for what cannot have
+    been."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    live = [column for column in columns if column.live]
+    row = rows.column("row")
+    if any(column.name == SEALED for column in live) or row.type.get_field_index(SEALED) < 0:
+        return _hashes(rows, live)
+    since = pc.is_valid(pc.struct_field(row, SEALED)).to_pylist()
+    found: list[bytes | None] = [None] * rows.num_rows
+    for sealed, its in ((False, live), (True, [*live, LATER])):
+        places = [at for at, one in enumerate(since) if one is sealed]
+        if places:
+            taken = rows if len(places) == rows.num_rows else rows.take(pa.array(places))
+            for at, hash in zip(places, _hashes(taken, its), strict=True):
+                found[at] = hash
+    return found
+
+
+def _hashes(rows: pa.RecordBatch, live: Sequence[StoredColumn]) -> Sequence[bytes | None]:
     import pyarrow as pa
 
     from audit.encoding import row_hash
 
-    live = [column for column in columns if column.live]
     schema, stored = row_type(live, stored=False), {column.stored for column in live}
     row = rows.column("row")
     places = {field.name: values for field, values in zip(row.type, row.flatten(), strict=True)}

@@ -32,7 +32,7 @@ from audit.verify.findings import (
 from audit.verify.ledger import Walk, believed, verify_ledger
 from audit.verify.schema import AsWritten, verify_schema
 from audit.verify.statistics import verify_statistics
-from audit.verify.values import cleared_by, removed_by, verify_values
+from audit.verify.values import cleared_by, removed_by, resealed_by, verify_values
 from cdf.errors import CdfError, VerificationError, condition_of
 
 if TYPE_CHECKING:
@@ -160,13 +160,10 @@ def _verified(
         )
         findings.add("missing" if passed < known else "added", EVENTS, words)
     tell("values")
-    ledger = tables.read(LEDGER)
-    removed = removed_by(
-        ledger if whole else ledger.where(f"sequence >= {walk.tree.size - walk.records}"),
-        walk.tree.size if removing is None else removing,
-    )
-    rows, cleared = (looked_at.of(payload), looked_at.of(events)), cleared_by(ledger)
-    values, gone, doomed = verify_values(*rows, removed, cleared, walk, findings)
+    ledger, size = tables.read(LEDGER), walk.tree.size if removing is None else removing
+    removed = removed_by(ledger if whole else ledger.where(f"sequence >= {walk.tree.size - walk.records}"), size)
+    rows, later = (looked_at.of(payload), looked_at.of(events)), resealed_by(ledger, size)
+    values = verify_values(*rows, removed, later, cleared_by(ledger), walk, findings)
     if since is None:
         tell("statistics")
         verify_statistics(tables, findings)
@@ -183,9 +180,10 @@ def _verified(
         sealed_committed_at=_time(walk.sealed_committed_at),
         records=walk.records,
         events=looked,
-        values=values,
-        removed=gone,
-        unfinished=0 if removing is None else doomed,
+        values=values.present,
+        removed=values.removed,
+        resealed=values.resealed,
+        unfinished=0 if removing is None else values.unfinished,
         unrecorded=unrecorded,
         checkpoints=len(asked.seen),
         unreachable=asked.unreachable,
@@ -236,7 +234,7 @@ def _expect_seal(walk: Walk, covered: int, asked: _Asked, left: bool, findings: 
         return
     for sequence in walk.removals:
         if sequence >= covered:
-            words = f"record {sequence} tells that values were removed, and no signed checkpoint covers it"
+            words = f"record {sequence} tells that values were removed or sealed, and no signed checkpoint covers it"
             findings.add("not_signed", LEDGER, words)
 
 

@@ -7,8 +7,7 @@ alone (``audit.rows.Payload.withheld``), which goes here together with the rows 
 from __future__ import annotations
 
 import datetime as dt
-import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from operator import or_
@@ -16,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, DataType, MapType, NumericType, StructType
 
-from audit.columns import GROUPS, SEALED, from_json
+from audit.columns import GROUPS, SEALED
 from audit.erasure.places import Purged, Reached, Scanned, not_seen
 from audit.keys.opening import has_groups
 from audit.removal import sealed_under
 from audit.tables import EVENTS, LEDGER, PAYLOAD, TrailTables, about_of
-from audit.view import records
+from audit.view import eras_by_name
 from cdf.change import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from cdf.errors import WindowOutOfOrder
 from cdf.result import plain
@@ -38,12 +37,12 @@ if TYPE_CHECKING:
     from audit.trail import Trail
     from connectors.delta_audit.sink import DeltaAuditSink
 
-__all__ = ["forget", "kept_values", "note", "purge", "scan"]
+__all__ = ["forget", "held_open", "kept_values", "note", "present_values", "purge", "scan"]
 
 
 def forget(sink: DeltaAuditSink, erasing: Erasing) -> Mapping[str, int]:
     """Remove the values that the subjects' rows had up to the erasing commits. Again, it finds none and records nothing."""
-    with _opened(sink, erasing.table, erasing.key, erasing.run) as (spark, position):
+    with held_open(sink, erasing.table, erasing.key, erasing.run) as (spark, position):
         if erasing.versions and (position is None or position < max(erasing.versions)):
             raise WindowOutOfOrder(
                 f"the trail at {sink.path} stands at {position}, and {erasing.table} was erased at {max(erasing.versions)}",
@@ -66,7 +65,7 @@ def forget(sink: DeltaAuditSink, erasing: Erasing) -> Mapping[str, int]:
 
 def kept_values(sink: DeltaAuditSink, columns: Collection[str]) -> Iterator[DataFrame]:
     """Every value that the payload has: of rows that are gone, and of former versions of those that are not."""
-    values = [value.alias(name) for name, value in _values(sink.trail).items() if name in columns]
+    values = [value.alias(name) for name, value in present_values(sink.trail).items() if name in columns]
     yield TrailTables(sink.trail.tables.spark, sink.path).now(PAYLOAD).select(*values)
 
 
@@ -74,7 +73,7 @@ def _places(sink: DeltaAuditSink, tables: TrailTables, erasing: Erasing) -> Data
     """``version`` and ``index`` of the events whose values are there and are the subjects'."""
     from pyspark.sql import functions as F
 
-    values = [value.alias(name) for name, value in _values(sink.trail).items()]
+    values = [value.alias(name) for name, value in present_values(sink.trail).items()]
     rows = tables.now(PAYLOAD)
     if erasing.versions:  # what came later is of somebody who came back
         rows = rows.where(F.col("version") <= max(erasing.versions))
@@ -140,12 +139,12 @@ def _of_erased_lives(rows: DataFrame, erasing: Erasing) -> DataFrame:
     return rows.select("__id", "__version", "__kind")
 
 
-def _values(trail: Trail) -> Mapping[str, SparkColumn]:
+def present_values(trail: Trail) -> Mapping[str, SparkColumn]:
     """Each column that the source has now, out of a row of the payload: from where the row's own version has kept it, under
     whatever name and in whatever type. What cannot be in the present type is NULL."""
     from pyspark.sql import functions as F
 
-    eras = _eras(trail)
+    eras = eras_by_name(trail)
     found = {}
     for name, now in eras[-1][1].items():
         value: SparkColumn = F.lit(None).cast(now.type)
@@ -158,48 +157,6 @@ def _values(trail: Trail) -> Mapping[str, SparkColumn]:
             before = place
         found[name] = value
     return found
-
-
-def _eras(trail: Trail) -> Sequence[tuple[int, Mapping[str, Column]]]:
-    """From a version on, the places of columns, by the names that they have now, without those that are gone."""
-    from pyspark.sql import functions as F
-
-    told = records(trail).where(F.col("columns").isNotNull()).select("sequence", "version", "operation", "columns")
-    eras = [
-        (row["version"], row["operation"], _theirs(from_json(json.loads(row["columns"]))))
-        for row in told.orderBy("sequence").collect()
-    ]
-    own = {name.casefold(): name for name in eras[-1][2]}
-    names = {name: name for name in eras[-1][2]}
-    found: list[tuple[int, Mapping[str, Column]]] = []
-    for at in reversed(range(len(eras))):
-        version, operation, live = eras[at]
-        found.append((version, {names[name]: place for name, place in live.items() if name in names}))
-        if at:
-            names = _before(names, own, operation, eras[at - 1][2], live)
-    return found[::-1]
-
-
-def _theirs(columns: Iterable[Column]) -> dict[str, Column]:
-    return {column.name: column for column in columns if column.live and column.name != SEALED}
-
-
-def _before(
-    names: Mapping[str, str],
-    own: Mapping[str, str],
-    operation: str | None,
-    earlier: Mapping[str, Column],
-    later: Mapping[str, Column],
-) -> dict[str, str]:
-    """The present name of each column before a commit, by those after it."""
-    gone, new = ([name for name in one if name not in other] for one, other in ((earlier, later), (later, earlier)))
-    if operation == "RENAME COLUMN" and len(gone) == len(new) == 1:
-        names = {**names, **({gone[0]: names[new[0]]} if new[0] in names else {})}
-    found = {name: names[name] for name in earlier if name in names}
-    taken = set(found.values())
-    # One that was dropped and came back
-    again = {name: own[name.casefold()] for name in earlier if name not in found and name.casefold() in own}
-    return {**found, **{name: now for name, now in again.items() if now not in taken}}
 
 
 def _as(place: Column, type: DataType) -> SparkColumn:
@@ -220,7 +177,7 @@ def _sql(column: str) -> str:
 
 
 @contextmanager
-def _opened(
+def held_open(
     sink: DeltaAuditSink, table: str, key: tuple[str, ...], run: str
 ) -> Iterator[tuple[SparkSession, int | None]]:
     """The sink under its lease, and where it stands."""
@@ -249,7 +206,7 @@ def note(sink: DeltaAuditSink, table: str, key: tuple[str, ...], run: str, steps
 
     known = {row["state"] for row in erasures(sink.trail).where(_run_is(run)).select("state").collect()}
     if missing := [step for step in steps if step.state not in known]:
-        with _opened(sink, table, key, run):
+        with held_open(sink, table, key, run):
             sink.note([{"run": run, **plain(step)} for step in missing])
 
 
@@ -263,10 +220,11 @@ def purge(sink: DeltaAuditSink, erasing: Erasing, *, now: dt.datetime) -> Purged
     """The files of the payload that had the values. Nobody reads those any more, so only its retention counts."""
     from audit.erasure.purge import purge_table
 
-    with _opened(sink, erasing.table, erasing.key, erasing.run) as (spark, _):
+    with held_open(sink, erasing.table, erasing.key, erasing.run) as (spark, _):
         tables = TrailTables(spark, sink.path)
         log = tables.log(PAYLOAD)
         first, latest = log.listing().earliest, log.latest()
+        # Values that went, or were sealed
         removals = [one.version for one in log.commits(first, latest) if "removal" in about_of(one)]
         if not removals:
             return Purged()

@@ -30,6 +30,7 @@ from audit.ledger import clear as clear_rest
 from audit.pending import as_written
 from audit.proof import ProofError
 from audit.removal import clear, finish, remove
+from audit.resealing import Resealing, Unsealed, tidy, unsealed
 from audit.rows import CommitRoots, Payload, commit_roots, event_rows, events_of, roots_of
 from audit.standing import standing
 from audit.tables import EVENTS, PAYLOAD, STORED_EVENT, TrailTables, payload_of
@@ -51,7 +52,8 @@ from cdf.sink import Applied, Bounds, Capabilities, Inspection, Position, Source
 from cdf.timed import timed
 from cdf.window import Commit
 from cdf.writers import require_writer
-from connectors.delta_audit.forget import forget, kept_values, note, purge, scan
+from connectors.delta_audit.access import past
+from connectors.delta_audit.forget import forget, held_open, kept_values, note, purge, scan
 from connectors.delta_audit.image import TrailImage
 from connectors.delta_audit.readings import note_readings
 
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     from audit.erasure.files import Files
     from audit.erasure.needles import Needles
     from audit.erasure.places import Erasing, Purged, Reached, Scanned
+    from audit.keys.registry import States
     from audit.keys.sealing import Sealing
     from audit.proof import VerifierKey
     from audit.trail import NamedAnchor
@@ -147,7 +150,14 @@ class DeltaAuditSink:
     @property
     def trail(self) -> Trail:
         """For those who ask, sign and verify; needs no ``open``."""
-        return Trail(self._spark, self.path, signer=self._signer, keys=self._keys, anchors=self._anchors)
+        return Trail(
+            self._spark,
+            self.path,
+            signer=self._signer,
+            keys=self._keys,
+            anchors=self._anchors,
+            sealing=self._sealing,
+        )
 
     def __repr__(self) -> str:
         return f"DeltaAuditSink({self.path!r})"
@@ -298,6 +308,7 @@ class DeltaAuditSink:
                     self._confirm(state)
                 clear_rest(tables, state)
                 finish(tables, state)
+                tidy(tables)
                 row = tables.read(PAYLOAD).schema["row"].dataType
                 assert isinstance(row, StructType)
                 self._state, self._row = state, row
@@ -511,6 +522,14 @@ class DeltaAuditSink:
     def kept(self, source: ChangeFeed, columns: Collection[str]) -> Iterator[DataFrame]:  # noqa: ARG002 - it knows its own
         return kept_values(self, columns)
 
+    def past(
+        self,
+        catch: Callable[[DataFrame], DataFrame],
+        tokens: frozenset[bytes],
+        states: Callable[[str], States] | None,
+    ) -> DataFrame:
+        return past(self.trail, catch, tokens, states)
+
     def erase(self, erasing: Erasing) -> Mapping[str, int]:
         return forget(self, erasing)
 
@@ -521,6 +540,37 @@ class DeltaAuditSink:
         return scan(self.path, self._files, needles)
 
     # ── sealing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def unsealed(self) -> Unsealed:
+        """Rows from before a class was named, whose columns are readable. Needs no ``open``; reads only."""
+        if self._sealing is None or not TrailTables(self._spark, self.path).exist():
+            return Unsealed()
+        with self._errors("looking for what is not sealed"):
+            return unsealed(self.trail, self._sealing)
+
+    def seal_earlier(
+        self,
+        table: str,
+        key: tuple[str, ...],
+        reasons: Mapping[str, str],
+        *,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Seal these rows under records that tell it; opens the sink itself. ``progress`` is told how many are done. May be
+        called again after a failure. Raises ConfigError where nothing is to be sealed here, and WindowOutOfOrder as
+        ``remove`` does."""
+        if self._sealing is None:
+            raise ConfigError("no class of columns is named", hint="name them: `classes` in `erasure.tables`")
+        with held_open(self, table, key, "audit seal"):
+            state = self._stands()
+            if state.pending is not None:
+                raise self._unfinished(state.pending, state)
+            self._state = None
+            with self._errors("sealing what was written before"):
+                held = Resealing(self.trail, self._held(), self._sealing, reasons, self._signer)
+                self._state = held.run(state, progress)
+            self._unsealed = True
+            self._seal(0)
 
     def _is_sealed(self, state: State) -> bool:
         """By what the anchors have: a runner before may have died before it signed what it wrote."""

@@ -32,6 +32,7 @@ from infra.cli.audit_common import (
 from infra.cli.audit_optimize import optimize
 from infra.cli.audit_reconcile import reconcile
 from infra.cli.audit_report import report
+from infra.cli.audit_seal import seal
 from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, spark_session
 from infra.cli.output import DONE, FAILED, Output, counted
 from infra.interrupt import ctrl_c_counts
@@ -48,6 +49,7 @@ for _name, _question in QUESTIONS.items():
 app.command("reconcile")(reconcile)
 app.command("optimize")(optimize)
 app.command("report")(report)
+app.command("seal")(seal)
 
 Level = Literal["quick", "full"]
 
@@ -242,6 +244,8 @@ def _show(output: Output, name: str, found: TrailVerification) -> None:
     output.line(f"  looked at {seen}{new} ({found.seconds:.1f} s)")
     if found.removed:
         output.line(f"  the values of {counted(found.removed, 'event')} were removed, as the ledger tells")
+    if found.resealed:
+        output.line(f"  those of {counted(found.resealed, 'event')} were sealed later, as the ledger tells")
     if found.unfinished:
         output.line(
             f"  the values of {counted(found.unfinished, 'event')}, which the last record removes, are there still: that is "

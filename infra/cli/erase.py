@@ -13,6 +13,7 @@ import typer
 from cdf.errors import ConfigError
 from cdf.result import Result
 from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, spark_session
+from infra.cli.erase_access import access_report
 from infra.cli.erase_common import Office, now
 from infra.cli.output import DIFFERENCE, DONE, FAILED, Output, counted
 from infra.interrupt import ctrl_c_counts
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(help="Delete people everywhere, and show what is left of them.", no_args_is_help=True)
+app.command("access-report")(access_report)
 
 RUN = re.compile(r"er-[0-9]{8}-[0-9a-f]{8}")
 Requests = Annotated[
@@ -232,7 +234,7 @@ def run(
                 now=now(),
                 watch_days=office.erasure.watch_days,
                 files=office.files,
-                registry=office.project.key_registry() if office.erasure.key_registry is not None else None,
+                registry=office.registry(),
                 planned=tuple(sink["pipeline"] for sink in document["sinks"]),
                 immediate=purge_immediately,
                 progress=output.note,

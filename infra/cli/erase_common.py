@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cdf.errors import ConfigError
+from connectors.registry import NamesTarget, sink_kind
 
 if TYPE_CHECKING:
     from audit.checkpoint import Signer
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from audit.erasure.plan import Copy
     from audit.erasure.register import Register
     from audit.erasure.sealing import Keys
+    from audit.keys.registry import Registry
     from infra.config.erasure import Erasure
     from infra.config.model import Project
 
@@ -58,6 +60,10 @@ class Office:
         register.prepare()
         return register
 
+    def registry(self) -> Registry | None:
+        """Of keys; None where nothing is sealed."""
+        return None if self.erasure.key_registry is None else self.project.key_registry()
+
     def files(self, table: str) -> Files:
         """Everything below the address of a table."""
         return self.project.files(table)
@@ -70,6 +76,16 @@ class Office:
             Copy(name, one.source.table, one.source.key, self.project.build_sink(name))
             for name, one in self.project.pipelines.items()
         )
+
+    def targets(self) -> dict[str, str]:
+        """By pipeline what it writes to, in words."""
+        found = {}
+        for name, one in self.project.pipelines.items():
+            name_of = self.project.connections[one.sink.connection].kind
+            kind = sink_kind(name_of)
+            place = f"{kind.target(one.sink.options)} of " if isinstance(kind, NamesTarget) else ""
+            found[name] = f"{place}{one.sink.connection} ({name_of})"
+        return found
 
     def requests(self, register: Register, ids: Sequence[str] | None = None) -> tuple[Request, ...]:
         """As they were received. Those whose identifiers are forgotten already are not among them."""

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from audit.anchors import Missed
+from audit.erasure.access import AccessReport, HeldRows, Identifier, PastRows, Recipient, TableHeld
 from audit.erasure.places import Checked, Find, Scanned, Unseen
 from audit.erasure.plan import Plan as ErasurePlan
 from audit.erasure.plan import PlannedSink, PlannedTable
@@ -29,6 +30,7 @@ from cdf.source import FeedEnabled, FeedStatus
 from cdf.verify import Difference, Verification
 from infra.cli import output
 from infra.cli.audit import Anchored, AnchoredCheckpoint, KeyMade
+from infra.cli.audit_seal import SealedEarlier
 from infra.cli.audit_sinks import Reached, SinkReached
 from infra.cli.deadletter import Dropped, Letters, Replayed
 from infra.cli.erase import ErasureKeyMade
@@ -73,6 +75,7 @@ SECTIONS = {
     "## `audit verify`": (TrailVerification, TrailFinding),
     "## `audit checkpoint`": (Sealed, Missed),
     "## `audit optimize`": (LaidOut,),
+    "## `audit seal`": (SealedEarlier,),
     "## `audit anchors`": (Anchored, AnchoredCheckpoint, Missed),
     "## `audit reconcile`": (Reconciled, Mismatch, NotCompared),
     "## `audit sinks`": (Reached, SinkReached),
@@ -85,6 +88,7 @@ SECTIONS = {
     "## `keys backup`": (BackupMade,),
     "## `keys restore-check`": (BackupChecked,),
     "## `erase scan`": (Scanned, Find, Checked, Unseen),
+    "## `erase access-report`": (AccessReport, Identifier, TableHeld, HeldRows, Recipient, PastRows),
     "## `feed enable`": (FeedEnabled,),
     "## `feed status`": (FeedStatus,),
 }

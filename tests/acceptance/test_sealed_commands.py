@@ -18,14 +18,15 @@ __all__ = ["here"]  # a fixture
 CANARY = "Zelda.Canary@example.org"
 
 
-def configure(project: Project, table: str) -> None:
-    classes = {"contact": ["customer_id", "email"]}
+def configure(project: Project, table: str, *columns: str) -> None:
+    """``columns``: those of the class."""
+    classes = {"classes": {"contact": columns}} if columns else {}
     erasure = {
         "state": {"connection": "warehouse"},
         "keys": {"connection": "warehouse", "root_key": "${file:root.key}"},
         "signing_key": "${file:erasure.key}",
         "subjects": {"customer": {"identifiers": {"email": "email", "customer_id": "exact"}}},
-        "tables": {table: {"subject": "customer", "path": "customer_id", "personal": ["email"], "classes": classes}},
+        "tables": {table: {"subject": "customer", "path": "customer_id", "personal": ["email"], **classes}},
     }
     trail = {
         "source": {"table": table, "key": ["no"], "start": "earliest"},
@@ -48,7 +49,7 @@ def test_from_the_first_key_to_the_certificate(
     )
     Signer.generate("example.org/erasure").write(project.folder / "erasure.key")
     assert here("keys", "new-root", "root.key").code == 0
-    configure(project, table.path)
+    configure(project, table.path, "customer_id", "email")
     unmade = here("run")
     assert (unmade.code, "deltarelay keys init" in unmade.err) == (2, True), unmade.err
     assert here("keys", "init").code == 0
@@ -97,3 +98,73 @@ def test_from_the_first_key_to_the_certificate(
     last = here(*asked, "--decrypt", "--purpose", "looking")
     assert last.document["result"]["rows"][0]["row.segment"] == "b"
     assert here("erase", "status", "--json").document["result"]["requests"][0]["state"] == "certified"
+
+
+@pytest.mark.long
+def test_what_was_written_before_a_class_was_named(
+    project: Project, here: Command, spark: SparkSession, tmp_path: Path
+) -> None:
+    table = Table(spark, str(tmp_path / "customers"), "no long, customer_id long, email string, segment string")
+    table.sql(
+        "insert into {t} values (1, 7, 'anna@example.org', 'a')", f"insert into {{t}} values (2, 700, '{CANARY}', 'b')"
+    )
+    Signer.generate("example.org/erasure").write(project.folder / "erasure.key")
+    assert here("keys", "new-root", "root.key").code == 0
+    configure(project, table.path)
+    assert here("keys", "init").code == 0
+    assert here("run").code == 0
+    none = here("audit", "seal")
+    assert (none.code, "nothing is there from before" in none.out) == (0, True), none.err
+
+    configure(project, table.path, "customer_id", "email")
+    told = here("audit", "seal", "--check", "--json")
+    assert told.code == 3, told.err
+    [entry] = told.document["result"]["pipelines"]
+    assert (entry["rows"], entry["classes"], entry["sealed"]) == (2, {"contact": 2}, 0)
+    assert (entry["first_version"], entry["last_version"]) == (1, 2)
+    (project.folder / "requests.csv").write_text(f"id,email,requester\nDSR-1,{CANARY.lower()},privacy desk\n")
+    planned = here("erase", "plan", "requests.csv", "--json")
+    [problem] = planned.document["result"]["problems"]
+    assert "`deltarelay audit seal --pipeline trail`" in problem
+    refused = here("erase", "run", "erasure-plan.json")
+    assert (refused.code, "audit seal" in refused.err) == (2, True), refused.err
+
+    done = here("audit", "seal", "--ticket", "SEC-4")
+    assert done.code == 0, done.err
+    assert "2 rows" in done.out
+    assert here("audit", "seal", "--check").code == 0
+    removals = here("audit", "query", "removals", "--pipeline", "trail", "--format", "json").document["result"]["rows"]
+    assert [(one["kind"], one["events"], one["ticket"]) for one in removals] == [("sealing", 2, "SEC-4")]
+    assert here("audit", "verify").code == 0
+    closed = here("audit", "history", "trail", "--key", "no=2", "--format", "json").document["result"]["rows"]
+    assert closed[0]["row.email"] == "[sealed]"
+    for form, name in (("html", "report.html"), ("md", "report.md")):
+        assert here("audit", "report", "trail", "--out", name).code == 0
+        assert "sealed, readable until then" in (project.folder / name).read_text(), form
+
+    # What is held on whom is told to them alone
+    for name in ("access.html", "access.json"):
+        made = here("erase", "access-report", "DSR-1", "--out", name)
+        assert made.code == 0, made.err
+        assert "1 row in 1 table" in made.out
+        assert CANARY not in made.out + made.err
+        text = (project.folder / name).read_text()
+        assert CANARY in text
+        assert "anna@example.org" not in text
+        assert (project.folder / name).stat().st_mode & 0o777 == 0o600
+    held = json.loads((project.folder / "access.json").read_text())
+    assert [one["email"] for one in held["history"][0]["events"][0]["rows"]] == [CANARY]
+    assert held["recipients"][0]["target"] == "customers of trails (delta_audit)"
+    kept = project.database.query("select request, counts ->> 'rows' from erasure.access order by number")
+    assert kept == [("DSR-1", "1"), ("DSR-1", "1")]
+    for words, said in (
+        (("DSR-1", "--out", "access.json"), "already"),
+        (("DSR-1", "--out", "nowhere/access.json"), "no folder"),
+        (("DSR-9", "--out", "other.json"), "DSR-9"),
+        (("DSR-9", "--out", "other.json", "--requests", "requests.csv"), "no request DSR-9"),
+    ):
+        refused = here("erase", "access-report", *words)
+        assert (refused.code, said in refused.err) == (2, True), refused.err
+    assert here("run").code == 0
+    readings = here("audit", "query", "readings", "--pipeline", "trail", "--format", "json").document["result"]["rows"]
+    assert {one["question"] for one in readings} == {"access report"}

@@ -56,6 +56,19 @@ def test_erase_a_person(tmp_path: Path, jars: str, services: None) -> None:
         assert not file.is_file() or b"customer77@" not in file.read_bytes(), file
 
 
+@pytest.mark.timeout(1200)
+def test_forget_in_every_copy(tmp_path: Path, jars: str) -> None:
+    page = "../tutorial/forget-in-every-copy"
+    try:
+        said = run(page, tmp_path, seconds=1100, DELTARELAY_JARS=jars, XDG_STATE_HOME=str(tmp_path / "state"))
+    finally:
+        EmbeddedPostgres(tmp_path / "deltarelay-demo" / "postgres").stop()
+    _as_shown(page, said)
+    report = (tmp_path / "DSR-1.html").read_text()
+    assert "customer77@example.com" in report
+    assert "customer78@" not in report
+
+
 def _as_shown(page: str, said: str) -> None:
     shown = "".join(_SHOWN.findall((REPOSITORY / "docs" / "how-to" / f"{page}.md").read_text()))
     printed = iter(_lines(said))

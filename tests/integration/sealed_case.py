@@ -34,13 +34,22 @@ class Trailed:
         )
         self.table = Table(spark, f"{folder}/letters", columns + "to_email string, day date")
         self.registry().prepare()
+        self.small_window_bytes = small_window_bytes
+        self.name_classes(SENDER, RECIPIENT)
+
+    def name_classes(self, *people: SealedPerson, **settings: Any) -> None:
+        """From now on these are sealed. ``settings``: others of the sink."""
         self.sink = DeltaAuditSink(
-            f"{folder}/trail",
-            spark=spark,
-            small_window_bytes=small_window_bytes,
-            sealing=Sealing((SENDER, RECIPIENT), self.registry),
+            f"{self.folder}/trail",
+            spark=self.spark,
+            small_window_bytes=self.small_window_bytes,
+            sealing=Sealing(people, self.registry) if people else None,
+            **settings,
         )
-        self.pipeline = Pipeline(ChangeFeed(spark, self.table.path), self.sink, key=["no"], start="earliest")
+        self.pipeline = Pipeline(ChangeFeed(self.spark, self.table.path), self.sink, key=["no"], start="earliest")
+
+    def seal_earlier(self) -> None:
+        self.sink.seal_earlier(self.table.path, ("no",), {"ticket": "SEC-1"})
 
     def registry(self) -> Registry:
         return Registry(self.pg.dsn, self.root, schema=self.pg.schema)

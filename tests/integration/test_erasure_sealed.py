@@ -2,115 +2,24 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.checkpoint import Signer
-from audit.erasure.model import Link, PersonalTable, Request, Subject
-from audit.erasure.plan import Copy
 from audit.erasure.purge import SinkBehind
 from audit.erasure.register import Register
 from audit.erasure.run import ErasureReport, ErasureRun
 from audit.erasure.sealing import Keys
-from audit.erasure.subjects import Graph
 from audit.keys.registry import Registry
-from audit.keys.roots import FileRoot
-from audit.keys.sealing import Sealing
 from audit.reconcile import reconcile
 from audit.trail import Trail
-from audit.view import view
-from cdf import ChangeFeed, Pipeline
-from connectors.delta_audit.sink import DeltaAuditSink
 from tests.fixtures.fix_postgres import Pg
-from tests.integration.delta_table import Table
-from tests.integration.erasures import Knows
+from tests.integration.sealed_bank import ASKED, CANARY, NOW, SIGNER, Bank
 
 pytestmark = [pytest.mark.usefixtures("interpreted"), pytest.mark.long]
-
-CANARY = "canary.person@example.org"
-SIGNER = Signer.generate("example.org/erasure")
-NOW = dt.datetime.now(dt.UTC)
-ASKED = Request("r1", "customer", {"email": CANARY}, NOW.date(), NOW.date() + dt.timedelta(30), "GDPR Art. 17", "desk")
-
-
-class Bank:
-    """7 has asked. All of a customer is sealed, and of transfers who sends and who gets."""
-
-    def __init__(self, spark: SparkSession, folder: Path, pg: Pg) -> None:
-        self.spark, self.pg, self.root = spark, pg, FileRoot.generate()
-        self.customers = Table(spark, f"{folder}/customers", "no long, id long, email string, segment string")
-        columns = "no long, sender long, sender_name string, recipient long, recipient_name string, cents long"
-        self.transfers = Table(spark, f"{folder}/transfers", columns)
-        self.table = {"customers": self.customers, "transfers": self.transfers}
-        self.registry().prepare()
-        self.sinks = {
-            name: DeltaAuditSink(
-                f"{folder}/trail-{name}", spark=spark, sealing=Sealing(self.graph().sealed(table.path), self.registry)
-            )
-            for name, table in self.table.items()
-        }
-        self.pipelines = [
-            Pipeline(
-                ChangeFeed(spark, table.path), self.sinks[name], key=["no"], name=name, start="earliest", guard=Knows()
-            )
-            for name, table in self.table.items()
-        ]
-        self.customers.sql(
-            f"insert into {{t}} values (1, 1, 'p1@x.org', 'a'), (2, 2, 'p2@x.org', 'b'), (3, 7, '{CANARY}', 'c')",
-            "update {t} set segment = 'd' where no = 3",
-        )
-        self.transfers.sql(
-            "insert into {t} values (7, 1, 'One', 2, 'Two', 50), (10, 7, 'Seven of nine', 1, 'One', 51), "
-            "(11, 1, 'One', 7, 'Seven of nine', 52)"
-        )
-
-    def registry(self) -> Registry:
-        return Registry(self.pg.dsn, self.root, schema=f"{self.pg.schema}_keys")
-
-    def graph(self) -> Graph:
-        def to_customer(column: str) -> Link:
-            return Link(column, self.customers.path, "id")
-
-        def named(who: str, others: tuple[PersonalTable, ...] = ()) -> PersonalTable:
-            columns = (who, f"{who}_name")
-            return PersonalTable(
-                self.transfers.path, "customer", to_customer(who), columns, "nullify", others, (("contact", columns),)
-            )
-
-        customers = PersonalTable(
-            self.customers.path, "customer", "id", ("id", "email"), classes=(("contact", ("id", "email")),)
-        )
-        return Graph.of(
-            {"customer": Subject("customer", {"email": "email", "id": "exact"})},
-            [customers, named("sender", (named("recipient"),))],
-        )
-
-    def run(self) -> None:
-        for pipeline in self.pipelines:
-            pipeline.run()
-
-    def copies(self) -> Sequence[Copy]:
-        return [Copy(name, self.table[name].path, ("no",), sink) for name, sink in self.sinks.items()]
-
-    def events(self) -> int:
-        return sum(self.spark.read.format("delta").load(f"{sink.path}/events").count() for sink in self.sinks.values())
-
-    def read(self, path: str, *columns: str) -> list[tuple[Any, ...]]:
-        """What whoever has the keys is shown of a trail, up to its erasure."""
-        rows = view(Trail(self.spark, path, states=self.registry().states)).where("operation = 'WRITE'")
-        return [
-            tuple(str((row["unreadable"] or {}).get(name, row["row"][name]))[:8] for name in columns)
-            for row in rows.orderBy("version", "row.no").collect()
-        ]
-
-    def intact(self) -> bool:
-        return all(sink.trail.verify()[0].intact for sink in self.sinks.values())
 
 
 @pytest.fixture

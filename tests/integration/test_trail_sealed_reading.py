@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from audit.anchors.file import FileAnchor
 from audit.checkpoint import Signer
+from audit.keys.registry import KeyState
+from audit.keys.sealing import Sealing
 from audit.proof import check
 from audit.queries import as_of, column_changes, deletes, diff, history, record_as_of
 from audit.reconcile import reconcile
@@ -17,7 +20,7 @@ from audit.sql import view_sql
 from audit.trail import NamedAnchor, Trail
 from cdf.errors import ConfigError
 from tests.fixtures.fix_postgres import Pg
-from tests.integration.sealed_case import Trailed
+from tests.integration.sealed_case import RECIPIENT, SENDER, Trailed
 
 pytestmark = [pytest.mark.usefixtures("interpreted"), pytest.mark.long]
 
@@ -111,3 +114,28 @@ def test_the_proof_of_a_row_has_what_is_sealed_and_not_what_is_in_it(trailed: Tr
     assert "to_email" not in row
     assert [one["columns"] for one in row["deltarelay_sealed"]] == [["recipient", "to_email"]]
     assert trail.prove(event["version"], event["index"], show_row=True) == proof
+
+
+def test_who_is_looked_for_by_whose_rows_they_are_is_found_by_their_own_keys(trailed: Trailed) -> None:
+    """Rows of others are not opened to look whether they are meant."""
+    asked: list[set[bytes]] = []
+
+    def states(ids: Iterable[bytes]) -> Mapping[bytes, KeyState]:
+        asked.append(set(ids))
+        return trailed.registry().states(asked[-1])
+
+    own = Sealing((SENDER, RECIPIENT), trailed.registry)
+    trail = Trail(trailed.spark, trailed.sink.path, states=states, sealing=own)
+    assert told(history(trail, {"recipient": 7}), "no", "recipient", "to_email") == [(3, 7, "canary7@x.org")]
+    [key] = trailed.registry().keys([(trailed.token(7), "contact")]).values()
+    assert set().union(*asked) == {key.key_id}
+    assert told(history(trail, {"recipient": 4711}), "no") == []
+    everybody = Trail(trailed.spark, trailed.sink.path, states=trailed.registry().states)
+    assert told(history(everybody, {"recipient": 7}), "no", "recipient", "to_email") == [(3, 7, "canary7@x.org")]
+
+    # Rows from before, whose person stands in them in plain text, are found as well
+    trailed.name_classes()
+    trailed.table.sql("insert into {t} values (5, 8, null, null, null, 7, 'canary7@y.org', null)")
+    trailed.pipeline.run()
+    assert told(history(trail, {"recipient": 7}), "no", "to_email") == [(3, "canary7@x.org"), (5, "canary7@y.org")]
+    assert told(history(trail, {"recipient": 7, "to_email": "canary7@y.org"}), "no") == [(5,)]

@@ -20,7 +20,7 @@ from audit.tree import CompactRange, root_of
 from audit.verify import CHECKPOINTS, MOST_FINDINGS, Seen, Verified
 from audit.verify.events import _folded
 from audit.verify.findings import Findings
-from audit.verify.ledger import _record, believed
+from audit.verify.ledger import _are_hashes, _record, believed
 from audit.verify.schema import faults
 from audit.verify.values import _hasher
 
@@ -101,6 +101,26 @@ def test_what_is_no_record_of_a_removal(wrong: dict[str, Any]) -> None:
     assert _record(json.dumps(REMOVAL).encode()) is None  # right, but not in the one form that it has
 
 
+SEALED = [bytes([at]) * 32 for at in range(6)]
+SEALING = {
+    **{name: said for name, said in REMOVAL.items() if name != "removed"},
+    "hashes_root": root_of(SEALED).hex(),
+    "kind": "sealing",
+    "made_in": "ab",
+    "sealed": REMOVAL["removed"],
+}
+
+
+def test_a_record_of_rows_that_were_sealed_later() -> None:
+    assert _record(canonical_json(SEALING)) == SEALING
+    for wrong in ({"sealed": {"x": [[0, 1]]}}, {"sealed": {"1": [[2, 1]]}}, {"hashes_root": 1}, {"made_in": None}):
+        assert _record(canonical_json({**SEALING, **wrong})) is None
+    assert _are_hashes(SEALING, b"".join(SEALED))
+    for hashes in (SEALED[:-1], [*SEALED, SEALED[0]], SEALED[::-1]):
+        assert not _are_hashes(SEALING, b"".join(hashes))
+    assert not _are_hashes({**SEALING, "values": 5}, b"".join(SEALED))
+
+
 ERASURE = {
     "kind": "erasure",
     "noted_at": "2026-01-01T00:00:00.000000Z",
@@ -159,8 +179,9 @@ def test_each_row_is_hashed_with_the_columns_of_its_commit() -> None:
             pa.array(salts),
             pa.array([row for _, row in rows], pa.struct([("id", pa.int64()), ("note", pa.string())])),
             pa.array([{"a": 1}] * len(rows)),
+            pa.array(salts),
         ],
-        names=["id", "version", "salt", "row", "copies"],
+        names=["id", "version", "salt", "row", "copies", "kept_hash"],
     )
     (out,) = _hasher([1, 4], [narrow, wide], frozenset())([batch])
 

@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from audit.columns import GROUPS, SEALED
 from audit.decoding import decode, decoded_column
 from audit.encoding import encode_rows, row_hash
-from audit.keys.cipher import commitment
+from audit.keys.cipher import Opener, commitment
 from audit.keys.groups import Held, SealedPerson, Unreadable, is_whole, read_group, seal_rows
 from audit.keys.registry import KeyState
 
@@ -45,7 +45,7 @@ class Made:
     def read(self, state: KeyState | None, *, intact: bool = True, **changed: Any) -> bytes | Unreadable:
         """The first group of the first row."""
         told = {"group": self.groups[0][0], "text": self.texts[0][0], "id": IDS[0]} | changed
-        return read_group(**told, state=state, intact=intact)
+        return read_group(**told, state=state, opener=Opener(), intact=intact)
 
 
 def living(held: Held | None, at: int = 0) -> KeyState:
@@ -60,7 +60,7 @@ def gone(held: Held | None) -> KeyState:
 def test_what_was_sealed_is_read() -> None:
     made = Made()
     read = [
-        read_group(groups[0], texts[0], id, living(held), intact=True)
+        read_group(groups[0], texts[0], id, living(held), Opener(), intact=True)
         for groups, texts, id, held in zip(made.groups[:2], made.texts, IDS, OWNERS, strict=False)
     ]
     assert read == encode_rows(ROWS.slice(0, 2), CONTACT)

@@ -1,0 +1,121 @@
+"""What a person is told that is held on them: their rows, copies and history, and nothing of others."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from audit.erasure.access import AccessReport, access_report
+from audit.erasure.access_page import access_page
+from audit.erasure.plan import Copy
+from cdf import ChangeFeed, Pipeline
+from connectors.postgres.modes import Modes
+from connectors.postgres.sink import PostgresSink
+from tests.fixtures.fix_postgres import Pg
+from tests.integration.sealed_bank import ASKED, CANARY, NOW, Bank
+
+pytestmark = pytest.mark.usefixtures("interpreted")
+
+
+@pytest.fixture
+def bank(spark: SparkSession, tmp_path: Path, pg: Pg) -> Bank:
+    bank = Bank(spark, tmp_path, pg)
+    bank.run()
+    return bank
+
+
+def report_of(bank: Bank, *copies: Copy) -> AccessReport:
+    every = [*bank.copies(), *copies]
+    return access_report(
+        bank.spark,
+        bank.graph(),
+        every,
+        ASKED,
+        [],
+        targets={one.pipeline: f"the target of {one.pipeline}" for one in every},
+        registry=bank.registry(),
+        reader="desk",
+        now=NOW,
+    )
+
+
+def test_everything_of_theirs_and_nothing_of_others(bank: Bank, pg: Pg) -> None:
+    report = report_of(bank)
+    assert [(one.name, one.value, one.given) for one in report.identifiers] == [
+        ("email", CANARY, True),
+        ("id", "7", False),
+    ]
+    customers, transfers = report.tables
+    assert customers.held[0].rows == ({"no": 3, "id": 7, "email": CANARY, "segment": "d"},)
+    sent, got = transfers.held
+    assert (sent.column, sent.rows, sent.withheld) == (
+        "sender",
+        ({"no": 10, "sender": 7, "sender_name": "Seven of nine", "cents": 51},),
+        ("recipient", "recipient_name"),
+    )
+    assert (got.column, got.rows[0]["recipient_name"], got.withheld) == (
+        "recipient",
+        "Seven of nine",
+        ("sender", "sender_name"),
+    )
+    assert [(one.pipeline, one.version is not None, one.forgets) for one in report.recipients] == [
+        ("customers", True, True),
+        ("transfers", True, True),
+    ]
+    past = {one.pipeline: one.events for one in report.history}
+    [own] = past["customers"]
+    assert [(row["_change_type"], row["email"], row["segment"]) for row in own.rows] == [
+        ("insert", CANARY, "c"),
+        ("update_preimage", CANARY, "c"),
+        ("update_postimage", CANARY, "d"),
+    ]
+    assert own.rows[0]["_operation"] == "WRITE"
+    assert own.rows[0]["_unreadable"] is None
+    assert {(one.column, len(one.rows)) for one in past["transfers"]} == {("sender", 2), ("recipient", 2)}
+    text = json.dumps(report.to_dict())
+    for page in (text, access_page(report)):
+        assert CANARY in page
+        assert "Seven of nine" in page
+        assert not any(one in page for one in ("p1@x.org", "p2@x.org", '"One"', ">One<", "Two"))
+    # The keys of nobody else were handed out, and that they were stands in the registry
+    taken = [bank.registry().readings(sink.path) for sink in bank.sinks.values()]
+    assert [(one.keys, one.reader, one.question) for each in taken for one in each] == [
+        (1, "desk", "access report"),
+        (1, "desk", "access report"),
+        (1, "desk", "access report"),
+    ]
+    assert all(ASKED.id in one.purpose for each in taken for one in each)
+
+
+def test_rows_that_only_a_copy_keeps_are_told(bank: Bank, pg: Pg) -> None:
+    sink = PostgresSink(pg.dsn, table=f"{pg.schema}.customers", modes=Modes(deletes="soft"))
+    pipeline = Pipeline(ChangeFeed(bank.spark, bank.customers.path), sink, key=["no"], name="pg", start="earliest")
+    pipeline.run()
+    bank.customers.sql("delete from {t} where no = 3")
+    pipeline.run()
+    bank.run()
+    report = report_of(bank, Copy("pg", bank.customers.path, ("no",), sink))
+    assert report.tables[0].held[0].rows == ()
+    [kept] = next(one for one in report.recipients if one.pipeline == "pg").kept
+    assert [(row["id"], row["email"]) for row in kept.rows] == [(7, CANARY)]
+    assert report.counts()["kept"] == 1
+
+
+def test_whoever_is_not_known_gets_an_empty_report(bank: Bank) -> None:
+    report = access_report(
+        bank.spark,
+        bank.graph(),
+        bank.copies(),
+        replace(ASKED, id="r9", identifiers={"email": "nobody@example.org"}),
+        [],
+        targets={one.pipeline: one.pipeline for one in bank.copies()},
+        registry=bank.registry(),
+        reader="desk",
+        now=NOW,
+    )
+    assert report.counts() == {"tables": 2, "rows": 0, "kept": 0, "events": 0}
+    assert "Nothing is held on this person" in access_page(report)

@@ -1,0 +1,236 @@
+"""Rows from before a class of columns was named: told, sealed under a record, and verified as before."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from audit.anchors.file import FileAnchor
+from audit.checkpoint import Signer
+from audit.columns import SEALED
+from audit.keys.groups import SealedPerson
+from audit.keys.opening import opened
+from audit.resealing import Unsealed
+from audit.tables import PAYLOAD
+from audit.trail import NamedAnchor
+from audit.view import eras
+from cdf.errors import ConfigError
+from connectors.delta_audit.forget import held_open
+from tests.fixtures.fix_postgres import Pg
+from tests.integration.sealed_case import RECIPIENT, SENDER, Trailed
+
+pytestmark = [pytest.mark.usefixtures("interpreted"), pytest.mark.long]
+
+
+@pytest.fixture
+def trailed(spark: SparkSession, tmp_path: Path, pg: Pg) -> Trailed:
+    """Three versions of letters, in plain text; then the classes are named."""
+    trailed = Trailed(spark, tmp_path, pg)
+    trailed.name_classes()
+    trailed.write()
+    trailed.pipeline.run()
+    trailed.name_classes(SENDER, RECIPIENT)
+    return trailed
+
+
+def read(trailed: Trailed) -> list[dict[str, Any]]:
+    rows = opened(trailed.payload(), eras(trailed.sink.trail), trailed.registry().states)
+    return [
+        {"version": row["version"], "unreadable": row["unreadable"], **row["row"].asDict()}
+        for row in rows.orderBy("version", "row.no", "change_type").collect()
+    ]
+
+
+def records(trailed: Trailed) -> list[dict[str, Any]]:
+    rows = trailed.sink.trail.tables.read("ledger").where("kind = 'sealing'").orderBy("sequence").collect()
+    return [json.loads(row["record"]) for row in rows]
+
+
+def files(trailed: Trailed) -> bytes:
+    """What the payload is made of now."""
+    named = trailed.spark.read.format("delta").load(f"{trailed.sink.path}/payload").inputFiles()
+    return b"".join(Path(one.removeprefix("file://").removeprefix("file:")).read_bytes() for one in named)
+
+
+def dies(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_they_are_told_and_sealed_under_a_record(trailed: Trailed) -> None:
+    assert trailed.sink.unsealed() == Unsealed(6, 1, 3, {"contact": 6, "billing": 3})
+    before, salts = trailed.sink.trail.verify()[0], {row["salt"] for row in trailed.payload().collect()}
+    assert b"canary" in files(trailed)  # the control
+
+    trailed.seal_earlier()
+    assert trailed.sink.unsealed() == Unsealed()
+    assert read(trailed) == trailed.plain()
+    found = trailed.sink.trail.verify()[0]
+    assert (found.intact, found.events, found.values, found.resealed) == (True, before.events, before.values, 6)
+    assert b"canary" not in files(trailed)
+    assert not salts & {row["salt"] for row in trailed.payload().collect()}
+    [record] = records(trailed)
+    places = {"1": [[0, 2]], "2": [[0, 1]], "3": [[0, 0]]}
+    assert (record["sealed"], record["values"], record["ticket"]) == (places, 6, "SEC-1")
+    assert not Path(trailed.sink.path, "_sealing").exists()
+
+    trailed.seal_earlier()  # nothing is left to seal
+    assert len(records(trailed)) == 1
+    trailed.table.sql("insert into {t} values (4, 7, 'canary7@x.org', null, 1, null, null, null)")
+    trailed.pipeline.run()
+    assert read(trailed) == trailed.plain()
+    assert trailed.intact()
+
+
+def test_whoever_is_erased_is_gone_from_them(trailed: Trailed) -> None:
+    trailed.seal_earlier()
+    trailed.shred(7)
+    found = read(trailed)
+    assert set(found[0]["unreadable"]) == {"email", "phones", "paid"}
+    assert found[0]["to_email"] == "canary8@x.org"
+    assert trailed.intact()
+
+
+def test_a_class_that_is_named_later_joins_those_of_before(spark: SparkSession, tmp_path: Path, pg: Pg) -> None:
+    """The column that tells whose a row is may be sealed by then: the row's token tells it."""
+    trailed = Trailed(spark, tmp_path, pg)
+    sender = replace(SENDER, classes=(("contact", ("email",)),))
+    recipient = replace(RECIPIENT, classes=(("contact", ("recipient",)),))
+    trailed.name_classes(sender, recipient)
+    trailed.write()
+    trailed.pipeline.run()
+    trailed.name_classes(SENDER, RECIPIENT)
+    assert trailed.sink.unsealed() == Unsealed(4, 1, 2, {"contact": 4, "billing": 3})
+    trailed.seal_earlier()
+    assert trailed.sink.unsealed() == Unsealed()
+    assert read(trailed) == trailed.plain()
+    row = trailed.payload().where("version = 1 and row.no = 1").collect()[0]["row"]
+    assert [(one["class"], one["columns"]) for one in row[SEALED]] == [
+        ("contact", ["email"]),
+        ("contact", ["recipient"]),
+        ("contact", ["phones"]),
+        ("billing", ["paid"]),
+        ("contact", ["to_email"]),
+    ]
+    assert trailed.intact()
+
+
+def test_columns_of_former_schemas_are_sealed_too(spark: SparkSession, tmp_path: Path, pg: Pg) -> None:
+    """One that was renamed, one that has another type since, one that is gone."""
+    trailed = Trailed(spark, tmp_path, pg)
+    trailed.name_classes()
+    trailed.write()
+    trailed.pipeline.run()
+    trailed.table.sql(
+        "alter table {t} set tblproperties ('delta.columnMapping.mode' = 'name')",
+        "alter table {t} rename column email to mail",
+        "alter table {t} drop column paid",
+        "insert into {t} values (5, 8, 'canary8@y.org', null, 7, 'canary7@y.org', null)",
+    )
+    trailed.pipeline.run()
+    classes = (("contact", ("mail", "phones")), ("billing", ("paid",)))
+    trailed.name_classes(SealedPerson("customer", "id", "sender", "exact", classes), RECIPIENT)
+    assert trailed.sink.unsealed().classes == {"contact": 7, "billing": 3}
+    trailed.seal_earlier()
+    assert trailed.sink.unsealed() == Unsealed()
+    assert b"canary" not in files(trailed)
+    rows = read(trailed)
+    assert (rows[0]["email"], str(rows[0]["paid"]), rows[-1]["mail"]) == ("canary7@x.org", "12.50", "canary8@y.org")
+    assert trailed.intact()
+
+
+def test_a_run_that_is_killed_is_finished_or_leaves_nothing(trailed: Trailed, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Before the record; before the payload; by the one who finishes that, before the folder is gone
+    for step, unfinished in (("append_removal", 0), ("finish_sealing", 6), ("tidy", 0)):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"audit.resealing.{step}", dies)
+            with pytest.raises(KeyboardInterrupt):
+                trailed.seal_earlier()
+        assert Path(trailed.sink.path, "_sealing").exists()
+        found = trailed.sink.trail.verify()[0]
+        assert (found.intact, found.unfinished) == (True, unfinished), step
+    trailed.pipeline.run()  # whoever takes the trail over next
+    assert not Path(trailed.sink.path, "_sealing").exists()
+    assert trailed.sink.unsealed() == Unsealed()
+    assert read(trailed) == trailed.plain()
+    found = trailed.sink.trail.verify()[0]
+    assert (found.intact, found.unfinished, len(records(trailed))) == (True, 0, 1)
+
+
+def test_a_row_that_is_not_what_was_written_is_not_sealed(trailed: Trailed) -> None:
+    payload = f"delta.`{trailed.sink.path}/{PAYLOAD}`"
+    trailed.spark.sql(f"update {payload} set row.email = 'made-up@x.org' where version = 1 and row.no = 1")
+    with pytest.raises(Exception, match="not what was written: nothing is sealed"):
+        trailed.seal_earlier()
+    assert records(trailed) == []
+    assert trailed.sink.unsealed().rows == 6
+    assert not Path(trailed.sink.path, "_sealing").exists()
+
+
+@pytest.mark.parametrize("forged", ["the row from before", "another record's hash", "another row"])
+def test_what_was_sealed_later_cannot_be_changed(trailed: Trailed, forged: str) -> None:
+    payload = f"{trailed.sink.path}/{PAYLOAD}"
+    plain = trailed.payload().where("version = 3").collect()
+    schema = trailed.payload().schema
+    trailed.seal_earlier()
+    trailed.table.sql("insert into {t} (no) values (9)")
+    trailed.pipeline.run()  # now the sealing is not the last record, which may be at work
+    if forged == "the row from before":
+        trailed.spark.sql(f"delete from delta.`{payload}` where version = 3")
+        old = trailed.spark.createDataFrame(plain, schema)
+        old.write.format("delta").mode("append").option("mergeSchema", "true").save(payload)
+        where, table = ("altered", 3), "payload"
+    elif forged == "another row":
+        trailed.spark.sql(f"update delta.`{payload}` set row.day = date'2001-01-01' where version = 3")
+        where, table = ("altered", 3), "payload"
+    else:
+        ledger = f"delta.`{trailed.sink.path}/ledger`"
+        trailed.spark.sql(f"alter table {ledger} set tblproperties ('delta.appendOnly' = 'false')")
+        flipped = "concat(substring(chunk_roots, 1, 31), x'00', substring(chunk_roots, 33))"
+        trailed.spark.sql(f"update {ledger} set chunk_roots = {flipped} where kind = 'sealing'")
+        where, table = ("altered", None), "ledger"
+    found = trailed.sink.trail.verify()[0]
+    assert where in [(one.kind, one.version) for one in found.findings if one.table == table]
+
+
+def test_a_quick_verification_looks_at_them_again(trailed: Trailed) -> None:
+    _, since = trailed.sink.trail.verify()
+    trailed.seal_earlier()
+    found, since = trailed.sink.trail.verify(since=since)
+    assert (found.intact, found.level, found.resealed) == (True, "quick", 6)
+    found, _ = trailed.sink.trail.verify(since=since)
+    assert (found.intact, found.events) == (True, 0)
+
+
+def test_nothing_is_sealed_where_no_class_is_named(trailed: Trailed) -> None:
+    trailed.name_classes()
+    assert trailed.sink.unsealed() == Unsealed()
+    with pytest.raises(ConfigError, match="no class of columns is named"):
+        trailed.seal_earlier()
+
+
+def test_a_signed_trail_is_continued_after_it(trailed: Trailed, tmp_path: Path) -> None:
+    """Its last record, with what is to be done by it, is what whoever signed has left; also a shredding."""
+    (tmp_path / "anchor").mkdir()
+    anchor, signer = NamedAnchor("a safe", FileAnchor(tmp_path / "anchor")), Signer.generate("example.org/trail")
+    trailed.name_classes(SENDER, RECIPIENT, signer=signer, anchors=(anchor,))
+    trailed.sink.trail.checkpoint(accept=True)
+    trailed.seal_earlier()
+    trailed.pipeline.run()
+    token = trailed.token(7)
+    trailed.shred(7)
+    with held_open(trailed.sink, trailed.table.path, ("no",), "er-1"):
+        trailed.sink.clear(trailed.registry().gone([token]), {"run": "er-1"})
+    trailed.table.sql("insert into {t} (no) values (9)")
+    trailed.pipeline.run()
+    found = trailed.sink.trail.verify()[0]
+    assert (found.intact, found.sealed_version, found.resealed) == (True, 4, 6)
+
+    # A proof tells the event, and no values: its hash is of the row as it was
+    assert trailed.sink.trail.prove(1, 0)
+    with pytest.raises(ConfigError, match="sealed after they were written"):
+        trailed.sink.trail.prove(1, 0, show_row=True)
