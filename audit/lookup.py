@@ -42,7 +42,6 @@ from cdf.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from audit.keys.groups import SealedPerson
     from audit.trail import Trail
 
 __all__ = ["Wanted", "as_data", "payload_with", "value_of"]
@@ -86,7 +85,7 @@ def payload_with(trail: Trail, wanted: Wanted, row: Column) -> tuple[DataFrame, 
     """``id``, ``version`` and ``row`` of the events whose row has the wanted values; and their versions. Raises ConfigError
     where these are sealed and the trail has no keys."""
     files = _Files(tables := trail.there())
-    sealed = sealed_names(tables.read(PAYLOAD)) & {field.name.casefold() for field in wanted.fields}
+    sealed = sealed_names(tables.read(PAYLOAD)) & {name for field in wanted.fields for name in field.names}
     if sealed and trail.states is None:
         raise ConfigError(
             "a record is asked for by a column that is sealed",
@@ -107,8 +106,12 @@ def payload_with(trail: Trail, wanted: Wanted, row: Column) -> tuple[DataFrame, 
             return _matching(shown(trail, rows, "path"), wanted)
         theirs, others = candidates
         # Where the person alone is asked for, the others tell who they are without being opened
-        rest = shown(trail, _matching(others, wanted), "path") if len(sealed) == 1 else None
-        rest = _matching(shown(trail, others, "path"), wanted) if rest is None else rest
+        alone = sum(not sealed.isdisjoint(field.names) for field in wanted.fields) == 1
+        rest = (
+            shown(trail, _matching(others, wanted), "path")
+            if alone
+            else _matching(shown(trail, others, "path"), wanted)
+        )
         return _matching(shown(trail, theirs, "path"), wanted).unionByName(rest)
 
     found = matching(paths).select("version", "path").distinct().collect()
@@ -125,36 +128,38 @@ def _candidates(trail: Trail, wanted: Wanted, rows: DataFrame) -> tuple[DataFram
     found = _person(trail, wanted)
     if found is None:
         return None
-    person, token = found
-    spark, column = rows.sparkSession, person.column.lower()
+    columns, token = found
+    spark, names = rows.sparkSession, F.array(*(F.lit(name) for name in sorted(columns)))
     asked = spark.createDataFrame(
         spark.sparkContext.parallelize([] if token is None else [(token,)], 1), "token binary"
     )
     groups = F.filter(
         F.col("row").getField(SEALED),
-        lambda group: F.array_contains(F.transform(group["columns"], F.lower), column),
+        lambda group: F.arrays_overlap(F.transform(group["columns"], F.lower), names),
     )
     whose = F.get(groups, F.lit(0))["token"]
     return rows.join(F.broadcast(asked), whose == asked["token"], "left_semi"), rows.where(whose.isNull())
 
 
-def _person(trail: Trail, wanted: Wanted) -> tuple[SealedPerson, bytes | None] | None:
-    """Who is asked for, and their token in the registry, if they have one."""
+def _person(trail: Trail, wanted: Wanted) -> tuple[frozenset[str], bytes | None] | None:
+    """By which column somebody is asked for, all its names; and their token in the registry, if they have one."""
     from audit.erasure.model import normalised
 
     people = () if trail.sealing is None else trail.sealing.people
-    names = [field.name.casefold() for field in wanted.fields]
-    person = next((one for one in people if one.column.casefold() in names), None)
-    if person is None or trail.sealing is None:
+    named = [
+        (one, at) for one in people for at, field in enumerate(wanted.fields) if one.column.casefold() in field.names
+    ]
+    if not named or trail.sealing is None:
         return None
-    key = f"key_{names.index(person.column.casefold())}"
+    person, at = named[0]
+    key = f"key_{at}"
     value = wanted.values.select(wanted.values[key].cast("string")).collect()[0][0]
     if value is None:
         return None
     [token] = trail.sealing.registry().tokens(
         person.subject, [[(person.identifier, normalised(value, person.spelling))]]
     )
-    return person, token
+    return wanted.fields[at].names, token
 
 
 def _matching(rows: DataFrame, wanted: Wanted) -> DataFrame:
@@ -189,7 +194,7 @@ class _Files:
         can = [
             _can_hold(statistics, f"key_{at}", field)
             for at, field in enumerate(wanted.fields)
-            if field.name.casefold() not in sealed
+            if field.names.isdisjoint(sealed)
         ] or [F.lit(True)]
         return [row["path"] for row in statistics.join(F.broadcast(wanted.values), can).select("path").collect()]
 

@@ -211,6 +211,11 @@ class Field:
     def type(self) -> DataType:
         return self.places[-1].type
 
+    @property
+    def names(self) -> frozenset[str]:
+        """All that it was ever called, with their case folded: a sealed row tells the name of its time."""
+        return frozenset(name.casefold() for name in (self.name, *(place.name for place in self.places)))
+
     def value(self) -> SparkColumn:
         from pyspark.sql import functions as F
 

@@ -141,7 +141,8 @@ class _Asked:
 
     def held(self, one: PersonalTable, at: int, rows: DataFrame) -> HeldRows:
         """``rows``: those of the person ``at`` this place among the people of the table's rows."""
-        own, others = one.people[at], [other for number, other in enumerate(one.people) if number != at]
+        own, every = one.people[at], (self.graph.table(one.table) or one).people
+        others = [other for other in every if other.column != own.column]  # also whom the request could not be about
         theirs = {name.casefold() for name in (own.column, *own.personal, *_of_classes(own))}
         foreign = {name.casefold() for other in others for name in (other.column, *other.personal, *_of_classes(other))}
         withheld = [name for name in rows.columns if name.casefold() in foreign - theirs]
@@ -163,8 +164,7 @@ def access_report(
 ) -> AccessReport:
     """Reads only, but for the registry's record of keys that are handed out. ``known``: of what was learned about the person
     before. ``targets``: what pipelines write to, in words. ``reader``: who is handed the keys."""
-    every = graph.tables_of(request.subject)
-    tables = [graph.table(one.table) or one for one in every]  # with what rows say of others, which is left out
+    tables = graph.tables_of(request.subject)
     progress("looking for the rows")
     resolution = Resolution.of(spark, tables, graph.subjects, [request], known, kept=kept_by(copies))
     identifiers = _identifiers(graph, request, resolution.learned())

@@ -181,13 +181,13 @@ def _staged_keys(
         return schema
     tally = staging.Tally([(column, False) for column in table.column_names])
     failure = None
-    with staging.bulk_connection(session.dsn) as bulk:
-        try:
+    try:
+        with staging.bulk_connection(session.dsn) as bulk:
             staging.interruptible(
                 lambda: staging.copy_batches(bulk, name, batches[0], iter(batches[1:]), tally), cancel=bulk.adbc_cancel
             )
-        except StagingFailed as error:
-            failure = of_state(error.sqlstate, "copying keys")
+    except StagingFailed as error:
+        failure = of_state(error.sqlstate, "copying keys")
     if failure is not None:
         raise_alone(failure)
     return schema

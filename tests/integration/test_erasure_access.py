@@ -11,11 +11,14 @@ from pyspark.sql import SparkSession
 
 from audit.erasure.access import AccessReport, access_report
 from audit.erasure.access_page import access_page
+from audit.erasure.model import Link, PersonalTable, Subject
 from audit.erasure.plan import Copy
+from audit.erasure.subjects import Graph
 from cdf import ChangeFeed, Pipeline
 from connectors.postgres.modes import Modes
 from connectors.postgres.sink import PostgresSink
 from tests.fixtures.fix_postgres import Pg
+from tests.integration.delta_table import Table
 from tests.integration.sealed_bank import ASKED, CANARY, NOW, Bank
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -119,3 +122,28 @@ def test_whoever_is_not_known_gets_an_empty_report(bank: Bank) -> None:
     )
     assert report.counts() == {"tables": 2, "rows": 0, "kept": 0, "events": 0}
     assert "Nothing is held on this person" in access_page(report)
+
+
+def test_what_rows_say_of_another_kind_of_person_stays_out(spark: SparkSession, tmp_path: Path) -> None:
+    customers = Table(spark, f"{tmp_path}/customers", "id long, email string")
+    shops = Table(spark, f"{tmp_path}/shops", "id long, email string")
+    orders = Table(
+        spark, f"{tmp_path}/orders", "no long, buyer long, name string, shop long, shop_mail string, cents long"
+    )
+    customers.sql(f"insert into {{t}} values (7, '{CANARY}')")
+    shops.sql("insert into {t} values (7, 'shop@x.org')")
+    orders.sql("insert into {t} values (1, 7, 'Seven', 7, 'shop@x.org', 12), (2, 8, 'Eight', 7, 'shop@x.org', 13)")
+    seller = PersonalTable(orders.path, "shop", Link("shop", shops.path, "id"), ("shop_mail",))
+    graph = Graph.of(
+        {kind: Subject(kind, {"email": "email", "id": "exact"}) for kind in ("customer", "shop")},
+        [
+            PersonalTable(customers.path, "customer", "id", ("email",)),
+            PersonalTable(shops.path, "shop", "id", ("email",)),
+            PersonalTable(orders.path, "customer", Link("buyer", customers.path, "id"), ("name",), others=(seller,)),
+        ],
+    )
+    report = access_report(spark, graph, [], ASKED, [], targets={}, registry=None, reader="desk", now=NOW)
+    assert [Path(one.table).name for one in report.tables] == ["customers", "orders"]
+    [bought] = report.tables[1].held
+    assert bought.rows == ({"no": 1, "buyer": 7, "name": "Seven", "cents": 12},)
+    assert bought.withheld == ("shop", "shop_mail")

@@ -17,9 +17,10 @@ from pyspark.sql import functions as F
 from audit.erasure.needles import Needle, Needles
 from audit.erasure.places import Erasable, Erasing, Scanned
 from cdf import ChangeFeed, Pipeline
-from cdf.errors import LeaseHeld, RowRejected, WindowOutOfOrder
+from cdf.errors import LeaseHeld, RowRejected, SinkUnavailable, WindowOutOfOrder
 from connectors.postgres import dead_letters, purge
 from connectors.postgres.columns import Columns
+from connectors.postgres.errors import StagingFailed
 from connectors.postgres.modes import Deletes, Modes
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
@@ -112,6 +113,24 @@ def test_what_soft_deletes_keep_goes_and_only_that(
     assert rows(pg) == {2: "other", 3: "came back", 5: "gone"}
     replica.run("insert into {t} values (6, 'next')")  # goes on as before
     assert WHO not in caplog.text
+
+
+def test_a_database_that_goes_away_meanwhile_is_told_as_that(
+    spark: SparkSession, pg: Pg, delta_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = Replica(spark, pg, delta_path, modes=Modes(deletes="soft"))
+    erased = replica.run(f"insert into {{t}} values (1, '{WHO}'), (2, 'other')", "delete from {t} where id = 1")
+
+    def gone(_: str) -> None:
+        raise StagingFailed("08006")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("connectors.postgres.staging.bulk_connection", gone)
+        with pytest.raises(SinkUnavailable) as told:
+            replica.sink.erase(replica.erasing([1], erased))
+    assert told.value.transient
+    assert rows(pg).keys() == {1, 2}
+    assert replica.sink.erase(replica.erasing([1], erased))["rows"] == 1
 
 
 def test_ignored_deletes_are_made_good_where_the_source_has_no_such_row(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,3 +140,22 @@ def test_who_is_looked_for_by_whose_rows_they_are_is_found_by_their_own_keys(tra
     trailed.pipeline.run()
     assert told(history(trail, {"recipient": 7}), "no", "to_email") == [(3, "canary7@x.org"), (5, "canary7@y.org")]
     assert told(history(trail, {"recipient": 7, "to_email": "canary7@y.org"}), "no") == [(5,)]
+
+
+def test_a_person_is_found_under_the_former_name_of_their_column(trailed: Trailed) -> None:
+    trailed.table.sql(
+        "alter table {t} set tblproperties ('delta.columnMapping.mode' = 'name')",
+        "alter table {t} rename column recipient to addressee",
+        "insert into {t} values (6, null, null, null, null, 8, 'canary8@y.org', null)",
+    )
+    addressee = replace(RECIPIENT, column="addressee", classes=(("contact", ("to_email", "addressee")),))
+    trailed.name_classes(SENDER, addressee)
+    trailed.pipeline.run()
+    trail = Trail(
+        trailed.spark,
+        trailed.sink.path,
+        states=trailed.registry().states,
+        sealing=Sealing((SENDER, addressee), trailed.registry),
+    )
+    assert told(record_as_of(trail, {"addressee": 7}, 6), "no", "addressee", "to_email") == [(3, 7, "canary7@x.org")]
+    assert told(record_as_of(trail, {"addressee": 8}, 6), "no", "addressee") in ([(1, 8)], [(6, 8)])
