@@ -9,6 +9,7 @@ from audit.columns import SEALED
 from audit.keys.opening import has_groups, opened, shut
 from audit.tables import EVENTS, PAYLOAD
 from audit.view import UNREADABLE, eras, records
+from cdf.change import INSERT, UPDATE_POSTIMAGE
 from cdf.net import quoted
 from connectors.delta_audit.forget import present_values
 
@@ -50,7 +51,8 @@ def past(
     found = found.join(events, "__id").join(F.broadcast(told), "_commit_version", "left")
     facts = ("_commit_version", "_commit_timestamp", "_change_type", "_operation", "_actor", "_unreadable")
     names = [quoted(name) for name in present]
-    return found.orderBy("_commit_version", "__index").select(*facts, *names)
+    after = F.col("_change_type").isin(INSERT, UPDATE_POSTIMAGE)  # the image before comes first
+    return found.orderBy("_commit_version", after, "__index").select(*facts, *names)
 
 
 def _of(payload: DataFrame, tokens: frozenset[bytes]) -> DataFrame:
