@@ -13,44 +13,57 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as T
 
-from audit.encoding import encode
+from audit.encoding import encode_rows
 from cdf.errors import RowRejected
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["NotCanonical", "arrow_values", "decode", "decoded_column"]
+__all__ = ["decode_rows"]
 
 _LONG, _COUNT, _SCALE, _DOUBLE = Struct(">q"), Struct(">I"), Struct(">i"), Struct(">d")
 _DIGITS = Context(prec=38)
 
 
-class NotCanonical(ValueError):
-    """The bytes are not those of a value of that type. It does not show them."""
+def decode_rows(data: Sequence[bytes], schema: T.StructType) -> tuple[list[pa.Array], list[bool]]:
+    """The columns of many rows, and of each row whether it is canonical: what is decoded encodes to the same bytes again.
+    One that is not has NULLs."""
+    import pyarrow as pa
+
+    read = [_fields(one, schema) for one in data]
+    try:
+        columns = [
+            _arrow_values([None if one is None else one[field.name] for one in read], field.dataType)
+            for field in schema.fields
+        ]
+        again = encode_rows(pa.RecordBatch.from_arrays(columns, names=schema.names), schema)
+        right = [one is not None and now == was for one, now, was in zip(read, again, data, strict=True)]
+        wrong = any(one is not None and not its for one, its in zip(read, right, strict=True))
+    except (pa.ArrowException, ArithmeticError, ValueError, RowRejected):
+        wrong, right = True, [False]
+    if not wrong:
+        return columns, right
+    if len(data) == 1:
+        return [pa.nulls(1, _arrow(field.dataType, pa.string())) for field in schema.fields], [False]
+    parts = [decode_rows([one], schema) for one in data]
+    return (
+        [pa.concat_arrays(column) for column in zip(*(columns for columns, _ in parts), strict=True)],
+        [right for _, (right,) in parts],
+    )
 
 
-def decode(data: bytes, type: T.DataType) -> Any:
-    """The value: a text as its bytes in UTF-8, a date and a time as the integer that Delta stores (days or microseconds
-    since 1970), a map as a list of pairs, a struct as a dictionary of all its fields. Raises NotCanonical, also where only
-    the values could be read: what is decoded encodes to the same bytes again."""
+def _fields(data: bytes, schema: T.StructType) -> dict[str, Any] | None:
+    """None where nobody can read it."""
     reader = _Reader(data)
     try:
-        value = reader.value(type)
-        whole = reader.at == len(data) and encode(value, type) == data
-    except (StructError, LookupError, ArithmeticError, RowRejected, RecursionError):
-        whole = False
-    if not whole:
-        raise NotCanonical(f"no encoding of {type.simpleString()}")
-    return value
+        found: dict[str, Any] | None = reader.value(schema)
+    except (StructError, LookupError, ArithmeticError, RecursionError):
+        return None
+    return found if reader.at == len(data) else None
 
 
-def decoded_column(values: Sequence[bytes | None], type: T.DataType) -> pa.Array:
-    """Many values in Arrow's form of the type; None is NULL."""
-    return arrow_values([None if value is None else decode(value, type) for value in values], type)
-
-
-def arrow_values(decoded: Sequence[Any], type: T.DataType) -> pa.Array:
-    """What ``decode`` gave, in Arrow's form of the type."""
+def _arrow_values(decoded: Sequence[Any], type: T.DataType) -> pa.Array:
+    """What was read, in Arrow's form of the type."""
     import pyarrow as pa
 
     return pa.array(decoded, _arrow(type, pa.binary())).view(_arrow(type, pa.string()))

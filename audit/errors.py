@@ -12,6 +12,9 @@ from cdf.errors import CdfError, VerificationError, condition_of
 __all__ = ["AnchorUnavailable", "ForkedTrail", "unreadable"]
 
 
+_TOO_OLD = "audit.keys.opening.KeysTooOld"
+
+
 class ForkedTrail(CdfError):
     code = "trail_forked"
 
@@ -22,7 +25,13 @@ class AnchorUnavailable(CdfError):
 
 
 def unreadable(path: str, error: Exception, what: str = "") -> VerificationError:
-    """For what a trail's tables have answered that a trail does not: somebody may have altered them."""
+    """For what a trail's tables have answered that a trail does not: somebody may have altered them. Also where a reader's
+    keys have grown too old meanwhile."""
+    if _TOO_OLD in str(error):
+        return VerificationError(
+            f"what is sealed in the trail at {path} could not be read to the end: keys are handed out for five minutes",
+            hint="ask for less at a time, such as one key or fewer versions, or ask without --decrypt",
+        )
     condition = condition_of(error)
     why = condition or type(error).__name__
     return VerificationError(

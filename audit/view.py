@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from pyspark.sql.types import (
 )
 
 from audit.columns import SEALED, Column, from_json
+from audit.keys import opening
 from audit.keys.opening import has_groups, opened, shut
 from audit.tables import EVENTS, LEDGER, PAYLOAD
 
@@ -66,7 +68,8 @@ def view(trail: Trail) -> DataFrame:
     A column that has changed its type has one field, of its present type, as far as that holds all that its former types
     could. Of another former type the values are in a field of their own, ``NAME__1``.
 
-    A trail with sealed columns has ``unreadable`` too: by column, why its value is not shown (``audit.keys.groups``).
+    A trail with sealed columns has ``unreadable`` too: by column, why its value is not shown (``audit.keys.groups``). What
+    keys have opened can be read for five minutes; after that a job fails with ``KeysTooOld``, and the view is made anew.
     """
     row, payload = row_of(fields_of(trail.columns())), shown(trail, trail.there().read(PAYLOAD))
     return joined(trail, payload.select("id", "version", row.alias("row"), *why(payload)))
@@ -74,11 +77,14 @@ def view(trail: Trail) -> DataFrame:
 
 def shown(trail: Trail, payload: DataFrame, *more: str) -> DataFrame:
     """Rows of the payload as the trail's reader gets them: with the values that are sealed, if the trail has the keys. They
-    have ``id``, ``version`` and ``row``, the columns ``more``, and ``unreadable`` where something is sealed."""
+    have ``id``, ``version`` and ``row``, the columns ``more``, and ``unreadable`` where something is sealed. A notebook may
+    hold them for days: what was opened can be read for five minutes."""
     if not has_groups(payload):
         return payload.select("id", "version", "row", *more)
     payload = payload.select("id", "version", "salt", "row_hash", "row", "sealed", *more)
-    return shut(payload) if trail.states is None else opened(payload, eras(trail), trail.states)
+    if trail.states is None:
+        return shut(payload)
+    return opened(payload, eras(trail), trail.states, until=time.time() + opening.KEPT_SECONDS)
 
 
 def why(rows: DataFrame) -> list[str]:

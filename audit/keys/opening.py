@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,13 +19,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Eras", "has_groups", "lost_names", "opened", "sealed_names", "shut"]
+__all__ = ["KEPT_SECONDS", "Eras", "KeysTooOld", "has_groups", "lost_names", "opened", "sealed_names", "shut"]
 
 Eras: TypeAlias = "Sequence[tuple[int, Sequence[Column]]]"
 """The columns from a version on, ascending."""
 
 _STATE = "struct<key_id: binary, key: binary, erased_at: timestamp, erased_by: string>"
 _BROADCAST = 100_000
+KEPT_SECONDS = 300
+"""So long the keys of what readers hold open something: whoever is erased meanwhile is read for five minutes at most."""
+
+
+class KeysTooOld(Exception):
+    """Raised in Spark's tasks."""
 
 
 def has_groups(payload: DataFrame) -> bool:
@@ -64,10 +72,12 @@ def shut(payload: DataFrame) -> DataFrame:
     return payload.withColumn("unreadable", F.map_from_entries(F.flatten(pairs)))
 
 
-def opened(payload: DataFrame, eras: Eras, states: States, tokens: frozenset[bytes] | None = None) -> DataFrame:
+def opened(
+    payload: DataFrame, eras: Eras, states: States, tokens: frozenset[bytes] | None = None, *, until: float = math.inf
+) -> DataFrame:
     """``payload`` whose ``row`` has the values that can be opened, and no groups; and ``unreadable``: by column, why its
     value is not shown, NULL where all are. ``states``: of ``Registry.states``. ``tokens``: what is sealed for others stays
-    so, and their keys are not asked for.
+    so, and their keys are not asked for. ``until``: the time from which on the rows cannot be read any more.
 
     The keys travel as data; who has them is asked once, now.
     """
@@ -86,7 +96,7 @@ def opened(payload: DataFrame, eras: Eras, states: States, tokens: frozenset[byt
     found = F.array(*(f"deltarelay_state_{place}" for place in places)).cast(f"array<{_STATE}>")
     schema = StructType([*payload.schema.fields, StructField("unreadable", MapType(StringType(), StringType()))])
     return rows.select(*payload.columns, found.alias("deltarelay_states")).mapInArrow(
-        partial(_opened, [(version, list(columns)) for version, columns in eras], tokens), schema
+        partial(_opened, [(version, list(columns)) for version, columns in eras], tokens, until), schema
     )
 
 
@@ -99,12 +109,16 @@ def _as_data(spark: SparkSession, known: Mapping[bytes, KeyState]) -> DataFrame:
     return F.broadcast(keys) if len(told) <= _BROADCAST else keys
 
 
-def _opened(eras: Eras, tokens: frozenset[bytes] | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _opened(
+    eras: Eras, tokens: frozenset[bytes] | None, until: float, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     import numpy as np
     import pyarrow as pa
 
     starts, opener = [version for version, _ in eras], Opener()
     for batch in batches:
+        if time.time() >= until:
+            raise KeysTooOld
         states = batch.column("deltarelay_states")
         rows = batch.select([name for name in batch.schema.names if name != "deltarelay_states"])
         era = np.searchsorted(starts, rows.column("version").fill_null(-1).to_numpy(), side="right") - 1
@@ -124,7 +138,7 @@ def _with_values(
 ) -> pa.RecordBatch:
     import pyarrow as pa
 
-    from audit.decoding import NotCanonical, arrow_values, decode
+    from audit.decoding import decode_rows
     from audit.verify.values import hashes
 
     live = {column.name: column for column in columns if column.live}
@@ -134,7 +148,7 @@ def _with_values(
         one is not None and one == kept
         for one, kept in zip(hashes(rows, columns), rows.column("row_hash").to_pylist(), strict=True)
     ]
-    found: dict[str, dict[int, Any]] = {}
+    read_by: dict[tuple[str, ...], list[tuple[int, bytes]]] = {}
     unreadable: list[dict[str, str]] = [{} for _ in intact]
     beside = (parts[SEALED].to_pylist(), rows.column("sealed").to_pylist(), states.to_pylist())
     ids = rows.column("id").to_pylist()
@@ -145,24 +159,24 @@ def _with_values(
                 unreadable[at].update(dict.fromkeys(group["columns"], str(Unreadable("sealed"))))
                 continue
             read = read_group(group, text, ids[at], _state(told), opener, intact=intact[at])
-            own = [live[name] for name in group["columns"] if name in live]
-            if not isinstance(read, Unreadable):
-                try:
-                    values = decode(read, StructType([StructField(one.name, one.type) for one in own]))
-                except NotCanonical:
-                    read = Unreadable("tampered")
-                else:
-                    for one in own:
-                        found.setdefault(one.name, {})[at] = values[one.name]
             if isinstance(read, Unreadable):
                 unreadable[at].update(dict.fromkeys(group["columns"], str(read)))
-    for name, values_at in found.items():
-        stored = live[name].stored
-        new = arrow_values(list(values_at.values()), live[name].type).cast(parts[stored].type)
+            else:
+                read_by.setdefault(tuple(group["columns"]), []).append((at, read))
+    for names, found in read_by.items():
+        own = [live[name] for name in names if name in live]
+        values, canonical = decode_rows(
+            [one for _, one in found], StructType([StructField(one.name, one.type) for one in own])
+        )
+        for (at, _), right in zip(found, canonical, strict=True):
+            if not right:
+                unreadable[at].update(dict.fromkeys(names, str(Unreadable("tampered"))))
         chosen = list(range(rows.num_rows))
-        for place, at in enumerate(values_at):
+        for place, (at, _) in enumerate(found):
             chosen[at] = rows.num_rows + place
-        parts[stored] = pa.concat_arrays([parts[stored], new]).take(pa.array(chosen, pa.int64()))
+        for column, new in zip(own, values, strict=True):
+            held = parts[column.stored]
+            parts[column.stored] = pa.concat_arrays([held, new.cast(held.type)]).take(pa.array(chosen, pa.int64()))
     parts[SEALED] = pa.nulls(rows.num_rows, parts[SEALED].type)
     whole = pa.StructArray.from_arrays(list(parts.values()), fields=list(row.type))
     told_why = pa.array([list(one.items()) or None for one in unreadable], pa.map_(pa.string(), pa.string()))

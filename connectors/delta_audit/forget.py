@@ -17,10 +17,10 @@ from pyspark.sql.types import ArrayType, DataType, MapType, NumericType, StructT
 
 from audit.columns import GROUPS, SEALED
 from audit.erasure.places import Purged, Reached, Scanned, not_seen
-from audit.keys.opening import has_groups
+from audit.keys.opening import has_groups, opened
 from audit.removal import sealed_under
 from audit.tables import EVENTS, LEDGER, PAYLOAD, TrailTables, about_of
-from audit.view import eras_by_name
+from audit.view import eras, eras_by_name
 from cdf.change import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from cdf.errors import WindowOutOfOrder
 from cdf.result import plain
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from audit.erasure.files import Files
     from audit.erasure.needles import Needles
     from audit.erasure.places import Erasing
+    from audit.keys.registry import Registry
     from audit.trail import Trail
     from connectors.delta_audit.sink import DeltaAuditSink
 
@@ -63,10 +64,24 @@ def forget(sink: DeltaAuditSink, erasing: Erasing) -> Mapping[str, int]:
     return {"values removed": count, "sealed values removed": sealed}
 
 
-def kept_values(sink: DeltaAuditSink, columns: Collection[str]) -> Iterator[DataFrame]:
-    """Every value that the payload has: of rows that are gone, and of former versions of those that are not."""
+def kept_values(
+    sink: DeltaAuditSink, columns: Collection[str], registry: Callable[[], Registry] | None
+) -> Iterator[DataFrame]:
+    """Every value that the payload has: of rows that are gone, and of former versions of those that are not. With a
+    ``registry`` also what is sealed of these columns."""
+    from pyspark.sql import functions as F
+
     values = [value.alias(name) for name, value in present_values(sink.trail).items() if name in columns]
-    yield TrailTables(sink.trail.tables.spark, sink.path).now(PAYLOAD).select(*values)
+    rows = TrailTables(sink.trail.tables.spark, sink.path).now(PAYLOAD)
+    if registry is not None and has_groups(rows):
+        then = {
+            places[name].name.lower() for _, places in eras_by_name(sink.trail) for name in columns if name in places
+        }
+        sealed = F.flatten(F.col("row").getField(SEALED)["columns"])
+        asked = F.coalesce(F.exists(sealed, lambda name: F.lower(name).isin(*then)), F.lit(False))
+        yield opened(rows.where(asked), eras(sink.trail), registry().states).select(*values)
+        rows = rows.where(~asked)
+    yield rows.select(*values)
 
 
 def _places(sink: DeltaAuditSink, tables: TrailTables, erasing: Erasing) -> DataFrame:

@@ -520,7 +520,7 @@ class DeltaAuditSink:
         note(self, table, key, run, steps)
 
     def kept(self, source: ChangeFeed, columns: Collection[str]) -> Iterator[DataFrame]:  # noqa: ARG002 - it knows its own
-        return kept_values(self, columns)
+        return kept_values(self, columns, None if self._sealing is None else self._sealing.registry)
 
     def past(
         self,

@@ -206,6 +206,19 @@ def test_a_quick_verification_looks_at_them_again(trailed: Trailed) -> None:
     assert (found.intact, found.events) == (True, 0)
 
 
+def test_many_rows_are_sealed_in_rounds(trailed: Trailed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("audit.resealing.ROUND", 2)
+    trailed.seal_earlier()
+    assert trailed.sink.unsealed() == Unsealed()
+    assert read(trailed) == trailed.plain()
+    places = [one["sealed"] for one in records(trailed)]
+    assert len(places) > 1
+    told = [(version, at) for one in places for version, runs in one.items() for a, b in runs for at in range(a, b + 1)]
+    assert sorted(told) == [("1", 0), ("1", 1), ("1", 2), ("2", 0), ("2", 1), ("3", 0)]
+    found = trailed.sink.trail.verify()[0]
+    assert (found.intact, found.resealed) == (True, 6)
+
+
 def test_nothing_is_sealed_where_no_class_is_named(trailed: Trailed) -> None:
     trailed.name_classes()
     assert trailed.sink.unsealed() == Unsealed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from audit.anchors.file import FileAnchor
 from audit.checkpoint import Signer
+from audit.errors import unreadable
 from audit.keys.registry import KeyState
 from audit.keys.sealing import Sealing
 from audit.proof import check
@@ -19,6 +21,7 @@ from audit.queries import as_of, column_changes, deletes, diff, history, record_
 from audit.reconcile import reconcile
 from audit.sql import view_sql
 from audit.trail import NamedAnchor, Trail
+from audit.view import view
 from cdf.errors import ConfigError
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.sealed_case import RECIPIENT, SENDER, Trailed
@@ -159,3 +162,22 @@ def test_a_person_is_found_under_the_former_name_of_their_column(trailed: Traile
     )
     assert told(record_as_of(trail, {"addressee": 7}, 6), "no", "addressee", "to_email") == [(3, 7, "canary7@x.org")]
     assert told(record_as_of(trail, {"addressee": 8}, 6), "no", "addressee") in ([(1, 8)], [(6, 8)])
+
+
+def test_keys_that_were_asked_for_open_nothing_after_five_minutes(
+    trailed: Trailed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A notebook that holds a view holds no person who was erased."""
+    trail = Trail(trailed.spark, trailed.sink.path, states=trailed.registry().states)
+    monkeypatch.setattr("audit.keys.opening.KEPT_SECONDS", 20)
+    held = view(trail)
+    assert "canary7@x.org" in {row["row"]["email"] for row in held.collect()}
+    trailed.shred(7)
+    monkeypatch.setattr("audit.keys.opening.KEPT_SECONDS", 300)
+    time.sleep(20)
+    with pytest.raises(Exception, match="KeysTooOld") as refused:
+        held.collect()
+    assert "five minutes" in unreadable(trail.path, refused.value).message
+    now = view(trail).where("row.no = 1").collect()
+    assert all(row["unreadable"]["email"].startswith("[erased ") for row in now)
+    assert "canary" not in str(refused.value)
