@@ -328,7 +328,7 @@ def _with_events(tables: TrailTables, rows: DataFrame) -> DataFrame:
 def _keyed(rows: DataFrame, sealing: Sealing) -> DataFrame:
     for at, person in enumerate(sealing.people):
         who = f"who_{at}"
-        told = [row[0] for row in rows.where(f"{who} is not null").select(who).distinct().collect()]
+        told = rows.where(f"{who} is not null").select(who).distinct().toArrow().column(0).to_pylist()
         values, tokens = ([one[1:] for one in told if one[0] == kind] for kind in "vt")
         keys = [(f"v{value}", held) for value, held in sealing.keys_by_value(person, values)]
         held = sealing.keys_by_token(person, [bytes.fromhex(one) for one in tokens])

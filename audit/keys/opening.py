@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pyspark.sql.types import MapType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructField, StructType, TimestampType
 
 from audit.columns import GROUPS, SEALED, Column, plain_type
 from audit.keys.cipher import Opener
+from audit.keys.data import as_data
 from audit.keys.groups import Unreadable, read_group
 from audit.keys.registry import KeyState, States
 
@@ -24,8 +25,14 @@ __all__ = ["KEPT_SECONDS", "Eras", "KeysTooOld", "has_groups", "lost_names", "op
 Eras: TypeAlias = "Sequence[tuple[int, Sequence[Column]]]"
 """The columns from a version on, ascending."""
 
-_STATE = "struct<key_id: binary, key: binary, erased_at: timestamp, erased_by: string>"
-_BROADCAST = 100_000
+_STATE = StructType(
+    [
+        StructField("key_id", BinaryType()),
+        StructField("key", BinaryType()),
+        StructField("erased_at", TimestampType()),
+        StructField("erased_by", StringType()),
+    ]
+)
 KEPT_SECONDS = 300
 """So long the keys of what readers hold open something: whoever is erased meanwhile is read for five minutes at most."""
 
@@ -93,7 +100,7 @@ def opened(
         state = keys.withColumnRenamed("state", f"deltarelay_state_{place}")
         same = F.get(groups["key_id"], F.lit(place)) == state[f"deltarelay_state_{place}"]["key_id"]
         rows = rows.join(state, same, "left")
-    found = F.array(*(f"deltarelay_state_{place}" for place in places)).cast(f"array<{_STATE}>")
+    found = F.array(*(f"deltarelay_state_{place}" for place in places)).cast(ArrayType(_STATE))
     schema = StructType([*payload.schema.fields, StructField("unreadable", MapType(StringType(), StringType()))])
     return rows.select(*payload.columns, found.alias("deltarelay_states")).mapInArrow(
         partial(_opened, [(version, list(columns)) for version, columns in eras], tokens, until), schema
@@ -101,12 +108,11 @@ def opened(
 
 
 def _as_data(spark: SparkSession, known: Mapping[bytes, KeyState]) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    told = [((one.key_id, one.key, one.shredded_at, one.shredded_by),) for one in known.values()]
-    data = spark.sparkContext.parallelize(told, max(1, len(told) // 50_000))
-    keys = spark.createDataFrame(data, f"state {_STATE}")
-    return F.broadcast(keys) if len(told) <= _BROADCAST else keys
+    told = [
+        {"key_id": one.key_id, "key": one.key, "erased_at": one.shredded_at, "erased_by": one.shredded_by}
+        for one in known.values()
+    ]
+    return as_data(spark, [told], StructType([StructField("state", _STATE)]))
 
 
 def _opened(

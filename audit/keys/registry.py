@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from audit.database import Database
-from audit.keys.cipher import KEY_BYTES, NotOpened, Sealer, commitment, open_sealed
+from audit.keys.cipher import KEY_BYTES, NotOpened, Opener, Sealer, commitment
 from audit.keys.registry_sql import DEFINITIONS
 from audit.keys.roots import RootRefused
 from cdf.errors import ConfigError, VerificationError
@@ -137,6 +137,7 @@ class Registry:
         self._database = registry_database(dsn, schema)
         self._shards: dict[tuple[int, int], bytes] = {}
         self._lookup: bytes | None = None
+        self._opener = Opener()  # a shard key leads to few ciphers
 
     def prepare(self) -> None:
         """Make what is missing: the tables, and the first epoch."""
@@ -169,9 +170,11 @@ class Registry:
                 for one in own:
                     if one not in known:
                         new.setdefault(one, token)
+            if not new:
+                return [known[own[0]] if own else None for own in lookups]
             for some in _batches(sorted(new.items())):  # in one order, or two could wait for each other
                 work.execute(
-                    "insert into {identifier} (lookup, token) select * from unnest(%s::bytea[], %s::bytea[])"
+                    "insert into {identifier} (lookup, token) select * from unnest(%b::bytea[], %b::bytea[])"
                     " on conflict do nothing",
                     [[lookup for lookup, _ in some], [token for _, token in some]],
                 )
@@ -204,7 +207,7 @@ class Registry:
         for some in _batches(key_ids):
             rows = work.rows(
                 "select key_id, token, class, epoch, wrapped, commitment, shredded_at, shredded_by from {key}"
-                " where key_id = any(%s)",
+                " where key_id = any(%b::bytea[])",
                 [list(some)],
             )
             for key_id, token, class_name, epoch, wrapped, committed, at, by in rows:
@@ -327,6 +330,7 @@ class Registry:
                 "update {epoch} set ended_at = clock_timestamp() where epoch < %s and ended_at is null", [epoch]
             )
         self._root, self._shards = root, {place: key for place, key in self._shards.items() if place[0] == epoch}
+        self._opener = Opener()
         return self.status().epochs[0]
 
     def root_gone(self, root: str, day: dt.date) -> None:
@@ -371,7 +375,7 @@ class Registry:
                 wrapped.append(sealer.seal(shard, key, about=key_id + token))
             work.execute(
                 "update {key} k set epoch = %s, wrapped = n.wrapped"
-                " from unnest(%s::bytea[], %s::bytea[]) as n (key_id, wrapped) where k.key_id = n.key_id",
+                " from unnest(%b::bytea[], %b::bytea[]) as n (key_id, wrapped) where k.key_id = n.key_id",
                 [epoch, [row[0] for row in rows], wrapped],
             )
         return len(rows)
@@ -411,21 +415,26 @@ class Registry:
         known: dict[bytes, bytes] = {}
         for some in _batches({one for own in lookups for one in own}):
             known |= dict(
-                _pairs(work.rows("select lookup, token from {identifier} where lookup = any(%s)", [list(some)]))
+                _pairs(
+                    work.rows("select lookup, token from {identifier} where lookup = any(%b::bytea[])", [list(some)])
+                )
             )
         return known
 
     def _living(self, work: Transaction, wanted: Sequence[tuple[bytes, str]]) -> dict[tuple[bytes, str], PersonKey]:
+        # Not a join with what is wanted: while the table has no statistics it sorts all keys there are
         rows = work.rows(
-            "select k.key_id, k.token, k.class, k.epoch, k.wrapped, k.commitment from {key} k"
-            " join unnest(%s::bytea[], %s::text[]) as w (token, class) using (token, class) where k.shredded_at is null",
-            [[token for token, _ in wanted], [class_name for _, class_name in wanted]],
+            "select key_id, token, class, epoch, wrapped, commitment from {key}"
+            " where token = any(%b::bytea[]) and shredded_at is null and class = any(%s)",
+            [[token for token, _ in wanted], sorted({class_name for _, class_name in wanted})],
         )
+        asked = set(wanted)
         return {
             (token, class_name): PersonKey(
                 key_id, token, class_name, committed, self._opened(work, key_id, token, epoch, wrapped, committed)
             )
             for key_id, token, class_name, epoch, wrapped, committed in rows
+            if (token, class_name) in asked
         }
 
     def _create(self, work: Transaction, missing: Sequence[tuple[bytes, str]]) -> None:
@@ -437,7 +446,7 @@ class Registry:
             rows.append((key_id, token, class_name, sealer.seal(shard, key, about=key_id + token), commitment(key)))
         work.execute(
             "insert into {key} (key_id, token, class, epoch, wrapped, commitment) select n.key_id, n.token, n.class, %s,"
-            " n.wrapped, n.commitment from unnest(%s::bytea[], %s::bytea[], %s::text[], %s::bytea[], %s::bytea[])"
+            " n.wrapped, n.commitment from unnest(%b::bytea[], %b::bytea[], %s::text[], %b::bytea[], %b::bytea[])"
             " as n (key_id, token, class, wrapped, commitment)"
             " on conflict (token, class) where shredded_at is null do nothing",
             [epoch, *map(list, zip(*rows, strict=True))],
@@ -448,7 +457,7 @@ class Registry:
     ) -> bytes:
         shard = self._shard_key(work, epoch, shard_of(token), self._root)
         try:
-            key = open_sealed(shard, wrapped, about=key_id + token)
+            key = self._opener.open(shard, wrapped, about=key_id + token)
         except NotOpened:
             key = None
         if key is None or commitment(key) != committed:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
 from audit.columns import GROUPS, SEALED
 from audit.erasure.model import normalised
+from audit.keys.data import as_data
 from audit.keys.groups import SealedPerson, keys_of
 from cdf.change import CHANGE_TYPE, COMMIT_VERSION, DELETE, UPDATE_PREIMAGE
 from cdf.errors import ConfigError
@@ -29,9 +30,8 @@ __all__ = ["Keys", "Sealing", "with_keys"]
 Keys: TypeAlias = "tuple[bytes, list[tuple[bytes, bytes]]]"
 """A person's token, and id and key for each of the classes."""
 
-_KEYS = "struct<token: binary, keys: array<struct<key_id: binary, key: binary>>>"
-_BROADCAST = 100_000
-"""So many people at most are sent to every task."""
+_KEY = StructType([StructField("key_id", BinaryType()), StructField("key", BinaryType())])
+_KEYS = StructType([StructField("token", BinaryType()), StructField("keys", ArrayType(_KEY))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Sealing:
         asked = feed.where(value.isNotNull())
         if withheld:
             asked = asked.where(~_before(withheld))
-        values = [row[0] for row in asked.select(value).distinct().collect()]
+        values = asked.select(value).distinct().toArrow().column(0).to_pylist()
         return with_keys(feed, value, self.keys_by_value(person, values), name)
 
     def keys_by_value(self, person: SealedPerson, values: Sequence[str]) -> list[tuple[str, Keys]]:
@@ -107,15 +107,14 @@ class Sealing:
 
 def with_keys(rows: DataFrame, value: Column, keys: Sequence[tuple[str, Keys]], name: str) -> DataFrame:
     """With a column of this name, the keys of whom ``value`` names; NULL where it names nobody."""
-    from pyspark.sql import functions as F
-
-    spark = rows.sparkSession
-    # As partitioned data: what stands in a plan would be shown by it
-    data = spark.sparkContext.parallelize(keys, max(1, len(keys) // 50_000))
-    held = spark.createDataFrame(data, f"deltarelay_value string, {name} {_KEYS}")
-    if len(keys) <= _BROADCAST:
-        held = F.broadcast(held)
+    schema = StructType([StructField("deltarelay_value", StringType()), StructField(name, _KEYS)])
+    held = as_data(rows.sparkSession, [[one for one, _ in keys], [_as_told(theirs) for _, theirs in keys]], schema)
     return rows.join(held, value == held["deltarelay_value"], "left").drop("deltarelay_value")
+
+
+def _as_told(keys: Keys) -> dict[str, Any]:
+    token, theirs = keys
+    return {"token": token, "keys": [{"key_id": key_id, "key": key} for key_id, key in theirs]}
 
 
 def _before(withheld: Collection[int]) -> Column:
