@@ -176,7 +176,7 @@ def test_keys_that_were_asked_for_open_nothing_after_five_minutes(
     monkeypatch.setattr("audit.keys.opening.KEPT_SECONDS", 300)
     time.sleep(20)
     with pytest.raises(Exception, match="KeysTooOld") as refused:
-        held.collect()
+        held.where("version > 0").collect()  # a job of its own: one that was read before may have its result still
     assert "five minutes" in unreadable(trail.path, refused.value).message
     now = view(trail).where("row.no = 1").collect()
     assert all(row["unreadable"]["email"].startswith("[erased ") for row in now)
