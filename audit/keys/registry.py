@@ -267,13 +267,6 @@ class Registry:
                 )
             ]
 
-    def shreds(self) -> int:
-        """Grows with every call of ``shred``: whoever keeps keys for a while asks first."""
-        with self._database.transaction() as work:
-            row = work.row("select count from {shreds}")
-        assert row is not None
-        return int(row[0])
-
     def shred(self, tokens: Iterable[bytes], classes: Iterable[str] | None, *, run: str) -> Shredded:
         """Destroy the keys of these classes, of all of them with None. Again for the same it does nothing."""
         keys = subjects = 0

@@ -51,7 +51,7 @@ create index on {key} (epoch) where shredded_at is null""",
     "shreds": """\
 create table {shreds} (
     one   boolean primary key default true check (one),
-    count bigint not null default 0  -- of calls that shredded: whoever keeps keys for a while asks whether it has grown
+    count bigint not null default 0  -- of calls that shredded
 );
 insert into {shreds} default values""",
     "reading": """\

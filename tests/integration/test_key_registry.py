@@ -133,10 +133,8 @@ class TestShred:
     def test_the_key_is_gone_and_so_is_the_person(self, safe: Safe) -> None:
         anna, bob = self.two(safe)
         made = safe.registry.keys([(anna, "contact"), (anna, "billing"), (bob, "contact")], create=True)
-        before = safe.registry.shreds()
         # A class under a hold keeps its key, and the person can still be found by it
         assert safe.registry.shred([anna], ["contact"], run="er-1").to_dict() == {"keys": 1, "subjects": 0}
-        assert safe.registry.shreds() > before
         assert safe.registry.tokens("customer", [ANNA]) == [anna]
         assert safe.registry.shred([anna], None, run="er-2").to_dict() == {"keys": 1, "subjects": 1}
         assert safe.registry.shred([anna], None, run="er-2").to_dict() == {"keys": 0, "subjects": 0}
