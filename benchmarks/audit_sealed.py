@@ -141,7 +141,7 @@ def _registry(lab: Lab) -> Iterator[Answer]:
         ("keys made", 0.05, count / made, f"{count / made:,.0f} people/s, with token and key"),
         (
             "keys wrapped anew",
-            0.3,
+            0.1,
             count / rewrapped,
             f"{count / rewrapped:,.0f} keys/s, {rewrapped:.0f} s for {count:,}",
         ),
@@ -157,7 +157,7 @@ def _registry(lab: Lab) -> Iterator[Answer]:
     yield Answer(
         question="audit_sealed: shredding",
         ratio=gone * wraps / shredded,
-        aim=0.1,
+        aim=0.05,
         better="higher",
         words=f"{gone:,} people in {shredded:.2f} s",
         detail={"people": gone, "seconds": round(shredded, 3)},
