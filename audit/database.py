@@ -87,17 +87,17 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Committed where the block ends well. Whatever psycopg raises inside comes out in our words."""
-        with self._transaction("READ_COMMITTED", STATEMENT_SECONDS) as work:
+        with self._transaction("READ_COMMITTED", STATEMENT_SECONDS, IDLE_SECONDS) as work:
             yield work
 
     @contextmanager
     def snapshot(self) -> Iterator[Transaction]:
         """All tables as they are now, to read for as long as it takes; others go on writing meanwhile."""
-        with self._transaction("REPEATABLE_READ", 0) as work:
+        with self._transaction("REPEATABLE_READ", 0, 0) as work:
             yield work
 
     @contextmanager
-    def _transaction(self, isolation: str, statement_seconds: int) -> Iterator[Transaction]:
+    def _transaction(self, isolation: str, statement_seconds: int, idle_seconds: int) -> Iterator[Transaction]:
         import psycopg
 
         try:
@@ -107,7 +107,7 @@ class Database:
                 connection.execute(
                     f"set local lock_timeout = '{LOCK_SECONDS}s';"
                     f"set local statement_timeout = '{statement_seconds}s';"
-                    f"set local idle_in_transaction_session_timeout = '{IDLE_SECONDS}s';"
+                    f"set local idle_in_transaction_session_timeout = '{idle_seconds}s';"
                     "set local synchronous_commit = on"
                 )
                 yield Transaction(connection, self._schema, self._definitions)

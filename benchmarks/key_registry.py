@@ -43,7 +43,7 @@ def measure(lab: Lab) -> Iterator[Answer]:
     # What the machine gives: as many wraps and unwraps of keys without a database
     wraps = timed(lambda: _wraps(len(batch))) / len(batch)
     rewrapped = timed(lambda: registry.rotate(FileRoot.generate()))
-    shredded = timed(lambda: registry.shred(tokens[:gone], None, run="bench"))
+    shredded = timed(lambda: registry.shred(tokens[:gone], run="bench"))
     for what, aim, rate, words in (
         ("keys asked for", 0.3, len(batch) / asked, f"{len(batch) / asked:,.0f} keys/s of {count:,} people"),
         ("keys made", 0.05, count / made, f"{count / made:,.0f} people/s, with token and key"),

@@ -75,6 +75,10 @@ def write_backup(
         # Whatever the role is set to write dates and bytes like
         work.execute("set local datestyle = 'ISO'; set local timezone = 'UTC'; set local bytea_output = 'hex'")
         rows = {table: out.rows(work, table) for table in COLUMNS}
+        # COPY keeps the numbers as they are, and a sequence knows nothing of it
+        out.text(
+            "select setval(pg_get_serial_sequence('reading', 'id'), greatest((select max(id) from reading), 1));\n"
+        )
         out.text("commit;\n")
         digest = out.digest.hexdigest()
         file.write(END + digest.encode() + b"\n")

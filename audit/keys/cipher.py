@@ -109,5 +109,6 @@ def _cipher(key: bytes, nonce: bytes) -> AESGCM:
     block = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
     first = int.from_bytes(block.update(bytes(16)), "big")
     subkey = ((first << 1) & ((1 << 128) - 1)) ^ (0x87 if first >> 127 else 0)
-    blocks = (int.from_bytes(b"\x00" + bytes([number]) + b"X\x00" + nonce, "big") for number in (1, 2))
-    return AESGCM(b"".join(block.update((one ^ subkey).to_bytes(16, "big")) for one in blocks))
+    blocks = subkey ^ int.from_bytes(b"\x00\x00X\x00" + nonce, "big")
+    counted = ((blocks ^ number << 112).to_bytes(16, "big") for number in (1, 2))  # in the second byte
+    return AESGCM(block.update(b"".join(counted)))

@@ -1,4 +1,8 @@
-"""Keys as rows of Spark's: as data that travels to the tasks, and never as part of a plan, which shows what stands in it."""
+"""Keys as rows of Spark's: as data that travels to the tasks, and never as part of a plan, which shows what stands in it.
+
+Without ``spark.io.encryption.enabled`` PySpark hands data to the JVM by a file of the driver's ``spark.local.dir``, which is
+removed at once and whose blocks are not: sessions that the commands make have it on where keys are configured.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,6 @@ day on which the old root key is, so is every backup from before.
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import hmac
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from audit.database import Database
 from audit.keys.cipher import KEY_BYTES, NotOpened, Opener, Sealer, commitment
 from audit.keys.registry_sql import DEFINITIONS
 from audit.keys.roots import RootRefused
-from cdf.errors import ConfigError, VerificationError
+from cdf.errors import ConfigError, Fenced, VerificationError
 from cdf.result import Result
 
 if TYPE_CHECKING:
@@ -42,6 +41,7 @@ __all__ = [
     "RegistryStatus",
     "Shredded",
     "States",
+    "about_key",
     "about_lookup",
     "about_shard",
     "registry_database",
@@ -158,9 +158,10 @@ class Registry:
 
         ``create``: the first identifier decides, and where it is new there is a new token; the others are kept where they
         are new. An identifier stays whose it is: two people who share an e-mail are not made one."""
+        lookup_key = self._lookup_key()  # what takes long is done before the transaction, which waits for nothing
+        lookups = [[_lookup_of(lookup_key, subject, name, value) for name, value in one] for one in people]
         with self._database.transaction() as work:
             _beside_others(work)
-            lookups = [[self._lookup_of(work, subject, name, value) for name, value in one] for one in people]
             known = self._known(work, lookups)
             if not create:
                 return [next((known[one] for one in own if one in known), None) for own in lookups]
@@ -184,7 +185,9 @@ class Registry:
     def keys(self, wanted: Iterable[tuple[bytes, str]], *, create: bool = False) -> dict[tuple[bytes, str], PersonKey]:
         """By (token, class) the living key, made where there is none and ``create`` says so: two who ask get the same one.
 
-        Raises VerificationError where a key is not the one that was made, which only a hand in the database can bring about.
+        Of somebody who was erased since the token was had, a key is made that is destroyed from the start: what it seals is
+        read by nobody. Raises VerificationError where a key is not the one that was made, which only a hand in the database
+        can bring about.
         """
         found: dict[tuple[bytes, str], PersonKey] = {}
         with self._database.transaction() as work:
@@ -192,8 +195,7 @@ class Registry:
             for some in _batches(sorted(set(wanted))):
                 there = self._living(work, some)
                 if create and (missing := [one for one in some if one not in there]):
-                    self._create(work, missing)
-                    there |= self._living(work, missing)
+                    there |= self._create(work, missing)
                 found |= there
         return found
 
@@ -211,7 +213,8 @@ class Registry:
                 [list(some)],
             )
             for key_id, token, class_name, epoch, wrapped, committed, at, by in rows:
-                key = None if wrapped is None else self._opened(work, key_id, token, epoch, wrapped, committed)
+                place = (key_id, token, class_name)
+                key = None if wrapped is None else self._opened(work, place, epoch, wrapped, committed)
                 found[key_id] = KeyState(key_id, class_name, key, at, by)
         return found
 
@@ -229,11 +232,13 @@ class Registry:
         def states(key_ids: Iterable[bytes]) -> dict[bytes, KeyState]:
             asked = sorted(set(key_ids))
             with self._database.transaction() as work:
+                found = self._states(work, asked)
+                handed_out = sum(one.key is not None for one in found.values())
                 work.execute(
                     "insert into {reading} (reader, purpose, question, trail, keys) values (%s, %s, %s, %s, %s)",
-                    [reader, purpose, question, trail, len(asked)],
+                    [reader, purpose, question, trail, handed_out],
                 )
-                return self._states(work, asked)
+                return found
 
         return states
 
@@ -267,16 +272,28 @@ class Registry:
                 )
             ]
 
-    def shred(self, tokens: Iterable[bytes], classes: Iterable[str] | None, *, run: str) -> Shredded:
-        """Destroy the keys of these classes, of all of them with None. Again for the same it does nothing."""
+    def classes(self, tokens: Iterable[bytes]) -> frozenset[str]:
+        """Those in which any of them has a key that lives."""
+        with self._database.transaction() as work:
+            return frozenset(
+                str(row[0])
+                for some in _batches(sorted(set(tokens)))
+                for row in work.rows(
+                    "select distinct class from {key} where token = any(%b::bytea[]) and shredded_at is null",
+                    [list(some)],
+                )
+            )
+
+    def shred(self, tokens: Iterable[bytes], *, run: str, keeping: Collection[str] = ()) -> Shredded:
+        """Destroy their keys, but for those of the classes to be kept. Again for the same it does nothing."""
         keys = subjects = 0
         with self._database.transaction() as work:
             _alone(work)
             for some in _batches(sorted(set(tokens))):
                 keys += work.count(
                     "update {key} set wrapped = null, shredded_at = clock_timestamp(), shredded_by = %s"
-                    " where token = any(%b::bytea[]) and shredded_at is null and (%s::text[] is null or class = any(%s))",
-                    [run, list(some), *[None if classes is None else list(classes)] * 2],
+                    " where token = any(%b::bytea[]) and shredded_at is null and class <> all(%s::text[])",
+                    [run, list(some), sorted(keeping)],
                 )
                 living = work.rows(
                     "select token from {key} where token = any(%b::bytea[]) and shredded_at is null", [list(some)]
@@ -295,31 +312,26 @@ class Registry:
     def rotate(self, root: Root, *, progress: Callable[[int], None] = lambda _: None) -> Epoch:
         """Begin an epoch under another root key, or take up one that was cut off: wrap every living key anew, then destroy
         the shard keys from before. ``progress`` is told how many keys are done."""
-        # By its name, or in KMS by an alias: an alias may also have been moved on to the new key meanwhile
-        if root.name == self._root.name or _opens_what_wraps(root, self._root):
-            raise ConfigError(
-                "an epoch is under a root key of its own: an older backup would open with the same one",
-                hint="make a new root key and name it",
-            )
         with self._database.transaction() as work:
             work.execute("lock table {epoch} in exclusive mode")
-            newest = self._newest(work)
-            if newest[1] != root.name:
-                if newest[1] != self._root.name:
-                    raise _another_root(newest[1], self._root.name)
-                self._begin(work, newest[0] + 1, root)
-            epoch = self._newest(work)[0]
+            epoch = self._begun(work, root)
         moved, after = 0, b""
         while (last := self._move(epoch, root, after)) or after:  # again from the first, until none is found
             if last is not None:
                 moved += last[1]
                 progress(moved)
             after = last[0] if last is not None else b""
+        lookup_key = self._lookup_key(root)
         with self._database.transaction() as work:
             work.execute("lock table {epoch} in exclusive mode")
+            if work.row("select from {key} where shredded_at is null and epoch < %s limit 1", [epoch]) is not None:
+                raise Fenced(
+                    "somebody has made keys of an older epoch meanwhile: nothing is destroyed",
+                    hint="run `deltarelay keys rotate` again: it goes on where it stands",
+                )
             work.execute(
                 "update {lookup_key} set epoch = %s, wrapped = %s",
-                [epoch, root.wrap(self._lookup_key(work, root), about=about_lookup(epoch))],
+                [epoch, root.wrap(lookup_key, about=about_lookup(epoch))],
             )
             work.execute("delete from {shard} where epoch < %s", [epoch])
             work.execute(
@@ -328,6 +340,30 @@ class Registry:
         self._root, self._shards = root, {place: key for place, key in self._shards.items() if place[0] == epoch}
         self._opener = Opener()
         return self.status().epochs[0]
+
+    def _begun(self, work: Transaction, root: Root) -> int:
+        """The epoch under this root key: one that was cut off, else a new one."""
+        epochs = work.rows("select epoch, root, ended_at from {epoch} order by epoch desc")
+        if not epochs:
+            raise _empty()
+        newest, is_under, _ = epochs[0]
+        former = [name for _, name, ended_at in epochs[1:] if ended_at is None]
+        if former and (is_under, former[0]) != (root.name, self._root.name):
+            raise ConfigError(
+                f"a rotation from the root key {former[0]} to {is_under} was begun and is not over",
+                hint=f"configure {former[0]} until `deltarelay keys rotate` to {is_under} has ended",
+            )
+        if is_under == root.name != self._root.name:
+            return int(newest)
+        # By its name, or in KMS by an alias: an alias may also have been moved on to the new key meanwhile
+        if root.name in {name for _, name, _ in epochs} or root.name == self._root.name:
+            raise _old_root()
+        if is_under != self._root.name:
+            raise _another_root(is_under, self._root.name)
+        if _opens_what_wraps(root, self._root):
+            raise _old_root()
+        self._begin(work, newest + 1, root)
+        return int(newest) + 1
 
     def root_gone(self, root: str, day: dt.date) -> None:
         """Keep that this root key is destroyed on that day: backups that were made under it are unreadable from then on."""
@@ -360,17 +396,17 @@ class Registry:
             # By the index on the ids: a sort would read all keys that are left for every batch of them
             work.execute("set local enable_sort = off; set local enable_bitmapscan = off")
             rows = work.rows(
-                "select key_id, token, epoch, wrapped, commitment from {key}"
+                "select key_id, token, class, epoch, wrapped, commitment from {key}"
                 " where key_id > %b and shredded_at is null and epoch < %s order by key_id limit %s for update",
                 [after, epoch, BATCH],
             )
             if not rows:
                 return None
             sealer, wrapped = Sealer(), []
-            for key_id, token, old, sealed, committed in rows:
-                key = self._opened(work, key_id, token, old, sealed, committed)
+            for key_id, token, class_name, old, sealed, committed in rows:
+                key = self._opened(work, (key_id, token, class_name), old, sealed, committed)
                 shard = self._shard_key(work, epoch, shard_of(token), root)
-                wrapped.append(sealer.seal(shard, key, about=key_id + token))
+                wrapped.append(sealer.seal(shard, key, about=about_key(key_id, token, class_name)))
             work.execute(
                 "update {key} k set epoch = %s, wrapped = n.wrapped"
                 " from unnest(%b::bytea[], %b::bytea[]) as n (key_id, wrapped) where k.key_id = n.key_id",
@@ -389,24 +425,19 @@ class Registry:
     def _newest(self, work: Transaction) -> tuple[int, str]:
         row = work.row("select epoch, root from {epoch} order by epoch desc limit 1")
         if row is None:
-            raise ConfigError("the key registry is empty", hint="`deltarelay keys init` begins it")
+            raise _empty()
         return int(row[0]), str(row[1])
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _lookup_of(self, work: Transaction, subject: str, name: str, value: str) -> bytes:
-        parts = [part.encode() for part in (subject, name, value)]
-        # with their lengths, or ("ab", "c") would be ("a", "bc")
-        message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
-        return hmac.new(self._lookup_key(work, self._root), message, hashlib.sha256).digest()
-
-    def _lookup_key(self, work: Transaction, root: Root) -> bytes:
+    def _lookup_key(self, root: Root | None = None) -> bytes:
         if self._lookup is None:
-            row = work.row("select epoch, wrapped, root from {lookup_key} join {epoch} using (epoch)")
+            with self._database.transaction() as work:
+                row = work.row("select epoch, wrapped, root from {lookup_key} join {epoch} using (epoch)")
             if row is None:
-                raise ConfigError("the key registry is empty", hint="`deltarelay keys init` begins it")
+                raise _empty()
             epoch, wrapped, name = row
-            self._lookup = self._by_name(name, root).unwrap(wrapped, about=about_lookup(epoch))
+            self._lookup = self._by_name(name, root or self._root).unwrap(wrapped, about=about_lookup(epoch))
         return self._lookup
 
     def _known(self, work: Transaction, lookups: Sequence[Sequence[bytes]]) -> dict[bytes, bytes]:
@@ -429,33 +460,56 @@ class Registry:
         asked = set(wanted)
         return {
             (token, class_name): PersonKey(
-                key_id, token, class_name, committed, self._opened(work, key_id, token, epoch, wrapped, committed)
+                key_id,
+                token,
+                class_name,
+                committed,
+                self._opened(work, (key_id, token, class_name), epoch, wrapped, committed),
             )
             for key_id, token, class_name, epoch, wrapped, committed in rows
             if (token, class_name) in asked
         }
 
-    def _create(self, work: Transaction, missing: Sequence[tuple[bytes, str]]) -> None:
+    def _create(self, work: Transaction, missing: Sequence[tuple[bytes, str]]) -> dict[tuple[bytes, str], PersonKey]:
+        # Until the end of the transaction no epoch begins or ends: its keys would be left in one whose shard keys go
+        work.execute("lock table {epoch} in row share mode")
         epoch, root = self._newest(work)
-        sealer, rows = Sealer(), []
+        # By whom: who was erased since the token was had. It leads to nobody any more, so nobody could erase a new key
+        erased = dict(
+            work.rows(
+                "select token, max(shredded_by) from {key} k where token = any(%b::bytea[]) and shredded_at is not null"
+                " and not exists (select from {identifier} i where i.token = k.token) group by token",
+                [sorted({token for token, _ in missing})],
+            )
+        )
+        sealer, rows, dead = Sealer(), [], {}
         for token, class_name in missing:
             key_id, key = os.urandom(KEY_ID_BYTES), os.urandom(KEY_BYTES)
-            shard = self._shard_key(work, epoch, shard_of(token), self._by_name(root, self._root))
-            rows.append((key_id, token, class_name, sealer.seal(shard, key, about=key_id + token), commitment(key)))
+            wrapped = None
+            if token in erased:
+                dead[token, class_name] = PersonKey(key_id, token, class_name, commitment(key), key)
+            else:
+                shard = self._shard_key(work, epoch, shard_of(token), self._by_name(root, self._root))
+                wrapped = sealer.seal(shard, key, about=about_key(key_id, token, class_name))
+            rows.append((key_id, token, class_name, wrapped, commitment(key), erased.get(token)))
         work.execute(
-            "insert into {key} (key_id, token, class, epoch, wrapped, commitment) select n.key_id, n.token, n.class, %s,"
-            " n.wrapped, n.commitment from unnest(%b::bytea[], %b::bytea[], %s::text[], %b::bytea[], %b::bytea[])"
-            " as n (key_id, token, class, wrapped, commitment)"
+            "insert into {key} (key_id, token, class, epoch, wrapped, commitment, shredded_at, shredded_by)"
+            " select n.key_id, n.token, n.class, %s, n.wrapped, n.commitment,"
+            " case when n.wrapped is null then clock_timestamp() end, n.shredded_by"
+            " from unnest(%b::bytea[], %b::bytea[], %s::text[], %b::bytea[], %b::bytea[], %s::text[])"
+            " as n (key_id, token, class, wrapped, commitment, shredded_by)"
             " on conflict (token, class) where shredded_at is null do nothing",
             [epoch, *map(list, zip(*rows, strict=True))],
         )
+        return self._living(work, missing) | dead
 
     def _opened(
-        self, work: Transaction, key_id: bytes, token: bytes, epoch: int, wrapped: bytes, committed: bytes
+        self, work: Transaction, place: tuple[bytes, bytes, str], epoch: int, wrapped: bytes, committed: bytes
     ) -> bytes:
+        key_id, token, _ = place
         shard = self._shard_key(work, epoch, shard_of(token), self._root)
         try:
-            key = self._opener.open(shard, wrapped, about=key_id + token)
+            key = self._opener.open(shard, wrapped, about=about_key(*place))
         except NotOpened:
             key = None
         if key is None or commitment(key) != committed:
@@ -500,6 +554,28 @@ def _another_root(is_under: str, configured: str) -> ConfigError:
         f"the key registry is under the root key {is_under}, and {configured} is configured",
         hint="configure the one that `deltarelay keys rotate` went to; where that was cut off, run it again",
     )
+
+
+def _empty() -> ConfigError:
+    return ConfigError("the key registry is empty", hint="`deltarelay keys init` begins it")
+
+
+def _old_root() -> ConfigError:
+    return ConfigError(
+        "an epoch is under a root key of its own: an older backup would open with the same one",
+        hint="make a new root key and name it",
+    )
+
+
+def _lookup_of(lookup_key: bytes, *parts: str) -> bytes:
+    # with their lengths, or ("ab", "c") would be ("a", "bc")
+    message = b"".join(len(part.encode()).to_bytes(8, "big") + part.encode() for part in parts)
+    return hmac.digest(lookup_key, message, "sha256")
+
+
+def about_key(key_id: bytes, token: bytes, class_name: str) -> bytes:
+    """What a person's key is bound to: swapped with another of theirs it opens nothing."""
+    return key_id + token + class_name.encode()
 
 
 def about_shard(epoch: int, shard: int) -> str:

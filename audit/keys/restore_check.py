@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 from audit.files import reason
 from audit.keys.backup import COLUMNS, END, FIRST_LINE, ignored
 from audit.keys.cipher import NotOpened, commitment, open_sealed
-from audit.keys.registry import SHARDS, about_lookup, about_shard, shard_of
+from audit.keys.registry import SHARDS, about_key, about_lookup, about_shard, shard_of
 from cdf.errors import ConfigError, VerificationError
 from cdf.result import Result
 
@@ -165,7 +165,7 @@ class _Backup:
         if shard is None:
             return False
         try:
-            key = open_sealed(shard, _bytes(row["wrapped"]), about=key_id + token)
+            key = open_sealed(shard, _bytes(row["wrapped"]), about=about_key(key_id, token, row["class"].decode()))
         except NotOpened:
             return False
         return commitment(key) == _bytes(row["commitment"])

@@ -166,10 +166,11 @@ class KmsRoot:
     def retire(self, days: int) -> dt.date | None:
         with self._in_words():
             # Of an alias: the key behind it, which is what is destroyed
-            key = self._client.describe_key(KeyId=self._arn)["KeyMetadata"]["KeyId"]
-            planned = self._client.schedule_key_deletion(KeyId=key, PendingWindowInDays=days)
-        gone: dt.datetime = planned["DeletionDate"]
-        return gone.astimezone(dt.UTC).date()
+            planned = self._client.describe_key(KeyId=self._arn)["KeyMetadata"]
+            if "DeletionDate" not in planned:  # else by a try before this one
+                planned = self._client.schedule_key_deletion(KeyId=planned["KeyId"], PendingWindowInDays=days)
+        gone: dt.datetime | None = planned.get("DeletionDate")  # a key with replicas elsewhere has none yet
+        return None if gone is None else gone.astimezone(dt.UTC).date()
 
     @property
     def _client(self) -> Any:

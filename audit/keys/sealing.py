@@ -1,7 +1,7 @@
 """The keys of the people whom a window's rows name, beside the rows: asked of the registry once, and sent along as data.
 
-Nothing keeps them for longer than the window is written. As data they are part of no plan; Spark may write what it shuffles
-to the disks of its executors, as it does with the rows themselves (``spark.io.encryption.enabled`` encrypts it).
+Nothing keeps them for longer than the window is written. As data they are part of no plan; what Spark writes of them to
+local disks, on their way and where it shuffles, ``spark.io.encryption.enabled`` encrypts.
 """
 
 from __future__ import annotations
@@ -82,27 +82,36 @@ class Sealing:
         return feed
 
     def _with_keys(self, feed: DataFrame, name: str, person: SealedPerson, withheld: Collection[int]) -> DataFrame:
-
         named = next(column for column in feed.columns if column.casefold() == person.column.casefold())
         value = quoted(named).cast("string")
         asked = feed.where(value.isNotNull())
         if withheld:
             asked = asked.where(~_before(withheld))
         values = asked.select(value).distinct().toArrow().column(0).to_pylist()
-        return with_keys(feed, value, self.keys_by_value(person, values), name)
+        return with_keys(feed, value, self.keys_by_value(person, values, feed.columns), name)
 
-    def keys_by_value(self, person: SealedPerson, values: Sequence[str]) -> list[tuple[str, Keys]]:
+    def keys_by_value(
+        self, person: SealedPerson, values: Sequence[str], columns: Collection[str] | None = None
+    ) -> list[tuple[str, Keys]]:
         """For each value that rows have in the person's column. Who is new gets keys."""
         people = [[(person.identifier, normalised(value, person.spelling))] for value in values]
         found = self.registry().tokens(person.subject, people, create=True)
-        keys = self.keys_by_token(person, [token for token in found if token is not None])
+        keys = self.keys_by_token(person, [token for token in found if token is not None], columns)
         return list(zip(values, keys, strict=True))
 
-    def keys_by_token(self, person: SealedPerson, tokens: Sequence[bytes]) -> list[Keys]:
-        classes = [class_name for class_name, _ in person.classes]
-        wanted = [(token, class_name) for token in tokens for class_name in classes]
+    def keys_by_token(
+        self, person: SealedPerson, tokens: Sequence[bytes], columns: Collection[str] | None = None
+    ) -> list[Keys]:
+        """``columns``: of the rows, where all have the same. A class of which they have none needs no key: it is empty."""
+        there = {column.casefold() for column in columns} if columns is not None else self.columns
+        classes = [name if any(one.casefold() in there for one in named) else None for name, named in person.classes]
+        wanted = [(token, class_name) for token in tokens for class_name in classes if class_name is not None]
         keys = self.registry().keys(wanted, create=True)
-        return [(token, [(keys[token, one].key_id, keys[token, one].key) for one in classes]) for token in tokens]
+
+        def held(token: bytes, class_name: str | None) -> tuple[bytes, bytes]:
+            return (b"", b"") if class_name is None else (keys[token, class_name].key_id, keys[token, class_name].key)
+
+        return [(token, [held(token, class_name) for class_name in classes]) for token in tokens]
 
 
 def with_keys(rows: DataFrame, value: Column, keys: Sequence[tuple[str, Keys]], name: str) -> DataFrame:

@@ -24,9 +24,10 @@ def note_readings(tables: TrailTables, state: State, registry: Registry, trail: 
     readings = registry.readings(trail)
     if not readings:
         return state
-    said = tables.now(LEDGER).where("kind = 'reading'").select(F.get_json_object("record", "$.reading").cast("long"))
-    known = {row[0] for row in said.collect()}
-    told = [
+    told = (F.get_json_object("record", f"$.{name}") for name in ("reading", "read_at"))
+    # With its time: a registry that was restored, or made anew, gives numbers again
+    known = {(row[0], row[1]) for row in tables.now(LEDGER).where("kind = 'reading'").select(*told).collect()}
+    new = [
         {
             "reading": one.id,
             "read_at": instant(one.at),
@@ -37,9 +38,9 @@ def note_readings(tables: TrailTables, state: State, registry: Registry, trail: 
             "keys": one.keys,
         }
         for one in readings
-        if one.id not in known
+        if (str(one.id), instant(one.at)) not in known
     ]
-    if told:
-        state = append_notes(tables, state, told, kind="reading", signer=signer)
+    if new:
+        state = append_notes(tables, state, new, kind="reading", signer=signer)
     registry.noted([one.id for one in readings])
     return state

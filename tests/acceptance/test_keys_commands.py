@@ -56,7 +56,7 @@ class Safe:
         registry = self.registry(root)
         [token] = registry.tokens("customer", [person])
         assert token is not None
-        registry.shred([token], None, run="er-1")
+        registry.shred([token], run="er-1")
 
     def restore(self, file: str) -> None:
         """What ``psql`` does with the file, by the statements and rows in it."""

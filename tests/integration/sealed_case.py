@@ -102,8 +102,8 @@ class Trailed:
         assert token is not None
         return token
 
-    def shred(self, customer: int, classes: list[str] | None = None) -> None:
-        self.registry().shred([self.token(customer)], classes, run="er-1")
+    def shred(self, customer: int, keeping: tuple[str, ...] = ()) -> None:
+        self.registry().shred([self.token(customer)], keeping=keeping, run="er-1")
 
     def bytes(self) -> bytes:
         return b"".join(one.read_bytes() for one in Path(self.sink.path).rglob("*") if one.is_file())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,6 +20,11 @@ from audit.keys.registry import Registry
 from audit.keys.roots import FileRoot
 from cdf.errors import ConfigError, VerificationError
 from tests.fixtures.fix_postgres import Pg
+
+
+def dies(*_: object, **__: object) -> None:
+    raise ConnectionError
+
 
 ANNA = [("customer_id", "7"), ("email", "anna@example.org")]
 BOB = [("customer_id", "8"), ("email", "bob@example.org")]
@@ -134,10 +141,10 @@ class TestShred:
         anna, bob = self.two(safe)
         made = safe.registry.keys([(anna, "contact"), (anna, "billing"), (bob, "contact")], create=True)
         # A class under a hold keeps its key, and the person can still be found by it
-        assert safe.registry.shred([anna], ["contact"], run="er-1").to_dict() == {"keys": 1, "subjects": 0}
+        assert safe.registry.shred([anna], keeping=["billing"], run="er-1").to_dict() == {"keys": 1, "subjects": 0}
         assert safe.registry.tokens("customer", [ANNA]) == [anna]
-        assert safe.registry.shred([anna], None, run="er-2").to_dict() == {"keys": 1, "subjects": 1}
-        assert safe.registry.shred([anna], None, run="er-2").to_dict() == {"keys": 0, "subjects": 0}
+        assert safe.registry.shred([anna], run="er-2").to_dict() == {"keys": 1, "subjects": 1}
+        assert safe.registry.shred([anna], run="er-2").to_dict() == {"keys": 0, "subjects": 0}
         assert safe.registry.tokens("customer", [ANNA, ANNA[1:]]) == [None, None]
         states = safe.registry.states([one.key_id for one in made.values()])
         told = {made[place].key_id: place for place in made}
@@ -151,7 +158,7 @@ class TestShred:
     def test_who_signs_up_again_is_somebody_new(self, safe: Safe) -> None:
         anna, _ = self.two(safe)
         old = safe.registry.keys([(anna, "contact")], create=True)[anna, "contact"]
-        safe.registry.shred([anna], None, run="er-1")
+        safe.registry.shred([anna], run="er-1")
         [new] = safe.registry.tokens("customer", [ANNA], create=True)
         assert new is not None
         assert new != anna
@@ -160,18 +167,30 @@ class TestShred:
         assert made.key_id != old.key_id
         # Also where a class was left, and the token with it
         safe.registry.keys([(new, "billing")], create=True)
-        safe.registry.shred([new], ["contact"], run="er-2")
+        safe.registry.shred([new], keeping=["billing"], run="er-2")
         again = safe.registry.keys([(new, "contact")], create=True)[new, "contact"]
         assert again.key not in (old.key, made.key)
 
-    def test_nobody_gets_a_key_that_is_being_destroyed(self, safe: Safe) -> None:
-        anna, _ = self.two(safe)
-        safe.registry.keys([(anna, "contact")], create=True)
-        with ThreadPoolExecutor(4) as pool:
-            asked = [pool.submit(safe.opened(safe.root).keys, [(anna, "contact")]) for _ in range(8)]
-            safe.registry.shred([anna], None, run="er-1")
-            [one.result() for one in asked]  # before or after, never in between
-        assert safe.opened(safe.root).keys([(anna, "contact")]) == {}
+    def test_who_is_erased_before_their_keys_are_asked_for_gets_none_that_lives(self, safe: Safe) -> None:
+        """A pipeline has had the token, the person is erased, and the pipeline asks on: nothing leads to the token now."""
+        anna, bob = self.two(safe)
+        old = safe.registry.keys([(anna, "contact")], create=True)[anna, "contact"]
+        safe.registry.shred([anna], run="er-1")
+        wanted = [(anna, "contact"), (anna, "billing"), (bob, "contact")]
+        made = safe.registry.keys(wanted, create=True)
+        assert made.keys() == set(wanted)
+        assert old.key not in {one.key for one in made.values()}
+        states = safe.registry.states([one.key_id for one in made.values()])
+        assert {
+            place: (states[one.key_id].key is None, states[one.key_id].shredded_by) for place, one in made.items()
+        } == {
+            (anna, "contact"): (True, "er-1"),
+            (anna, "billing"): (True, "er-1"),
+            (bob, "contact"): (False, None),
+        }
+        assert safe.registry.keys(wanted).keys() == {(bob, "contact")}
+        assert {made[anna, "contact"].key_id, made[anna, "billing"].key_id} < set(safe.registry.gone([anna]))
+        assert made[anna, "contact"].key.hex() not in safe.everything()
 
     def two(self, safe: Safe) -> list[bytes]:
         return [token for token in safe.registry.tokens("customer", [ANNA, BOB], create=True) if token]
@@ -202,6 +221,15 @@ class TestAltered:
         with pytest.raises(VerificationError, match="not the one that was made"):
             safe.registry.keys([(anna, "contact")])
 
+    def test_a_person_s_own_other_key(self, safe: Safe) -> None:
+        """Else an erasure that keeps one class would destroy it and keep the other one."""
+        anna, _ = TestShred().two(safe)
+        safe.registry.keys([(anna, "contact"), (anna, "billing")], create=True)
+        safe.rows("drop index key_token_class_idx")
+        safe.rows("update key set class = case class when 'contact' then 'billing' else 'contact' end")
+        with pytest.raises(VerificationError, match="not the one that was made"):
+            safe.registry.keys([(anna, "contact")])
+
     def test_another_root_key(self, safe: Safe) -> None:
         other = safe.opened(FileRoot.generate())
         with pytest.raises(ConfigError, match=r"is under the root key file:.* and file:.* is configured"):
@@ -221,12 +249,12 @@ class TestEpochs:
         made = safe.registry.keys([(one, "contact") for one in tokens], create=True)
         gone = made[tokens[0], "contact"]
         restore = safe.backup()
-        safe.registry.shred([tokens[0]], None, run="er-1")
+        safe.registry.shred([tokens[0]], run="er-1")
 
         # Yesterday's backup brings the person back, as long as its root key is there
         restore()
         assert safe.opened(safe.root).keys([(tokens[0], "contact")])[tokens[0], "contact"].key == gone.key
-        safe.registry.shred([tokens[0]], None, run="er-1")
+        safe.registry.shred([tokens[0]], run="er-1")
         told: list[int] = []
         new = FileRoot.generate()
         epoch = safe.registry.rotate(new, progress=told.append)
@@ -265,7 +293,8 @@ class TestEpochs:
                 mine.rotate(new)
             except ConnectionError:
                 writes.clear()
-                with pytest.raises(ConfigError, match="is configured"):  # a third root key is not taken up with
+                # A third root key is not taken up with
+                with pytest.raises(ConfigError, match=r"is configured|is not over"):
                     safe.opened(FileRoot.generate()).rotate(new)
                 continue
             break
@@ -293,6 +322,48 @@ class TestEpochs:
         with pytest.raises(ConfigError, match="a root key of its own"):
             safe.registry.rotate(safe.root)
         assert len(safe.registry.status().epochs) == 1
+        second = FileRoot.generate()
+        safe.registry.rotate(second)
+        with pytest.raises(ConfigError, match="a root key of its own"):  # backups of the first epoch would open again
+            safe.opened(second).rotate(safe.root)
+        assert [one.epoch for one in safe.registry.status().epochs] == [2, 1]
+
+    def test_one_that_was_cut_off_is_ended_before_another_begins(
+        self, safe: Safe, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        anna, _ = TestShred().two(safe)
+        made = safe.registry.keys([(anna, "contact")], create=True)
+        second, third = FileRoot.generate(), FileRoot.generate()
+        with monkeypatch.context() as patch:
+            patch.setattr(Registry, "_move", dies)
+            with pytest.raises(ConnectionError):
+                safe.registry.rotate(second)
+        for configured, to in ((safe.root, third), (second, third), (second, second)):
+            with pytest.raises(ConfigError, match="was begun and is not over") as refused:
+                safe.opened(configured).rotate(to)
+            assert str(refused.value.hint).startswith(f"configure {safe.root.name} until")
+        safe.opened(safe.root).rotate(second)
+        assert safe.opened(second).keys([(anna, "contact")]) == made
+        assert [one.epoch for one in safe.opened(second).status().epochs] == [2, 1]
+
+    def test_a_key_that_is_made_meanwhile_is_not_left_behind(self, safe: Safe, monkeypatch: pytest.MonkeyPatch) -> None:
+        anna, _ = TestShred().two(safe)
+        second, real = FileRoot.generate(), Registry._newest
+        told = threading.Event()
+
+        def newest(registry: Registry, work: Transaction) -> tuple[int, str]:
+            found = real(registry, work)
+            if not told.is_set():
+                told.set()
+                time.sleep(1)  # in which the rotation would be over
+            return found
+
+        monkeypatch.setattr(Registry, "_newest", newest)
+        with ThreadPoolExecutor(1) as pool:
+            made = pool.submit(safe.opened(safe.root).keys, [(anna, "contact")], create=True)
+            assert told.wait(10)
+            safe.registry.rotate(second)
+        assert safe.opened(second).keys([(anna, "contact")]) == made.result()
 
     def test_who_has_the_former_root_key_meanwhile_is_told(self, safe: Safe) -> None:
         other = safe.opened(safe.root)
