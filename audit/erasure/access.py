@@ -1,7 +1,9 @@
 """What is held on one person, to be told to them (Art. 15 GDPR): rows, who receives them, how long they stay, history.
 
-The same walk as the plan of an erasure: what is found here is what an erasure would reach. Where rows name several people,
-what they say of the others stays out (Art. 15(4)), and of a sealed trail only the person's own keys are asked for.
+The same walk as the plan of an erasure, which finds rows of the same tables, copies and trails. Where rows name several
+people, what they say of the others stays out (Art. 15(4)), and a request that may be about two people needs an approver. Of
+what a trail has sealed the person's own keys alone are asked for, but for the identifiers of rows that the source has lost:
+these are opened in Spark's tasks to find whose they are, as the plan does, and nothing of anybody else is shown or kept.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
@@ -21,6 +23,7 @@ from audit.erasure.places import Erasable, Historic, Keeping
 from audit.erasure.purge import schedule_of
 from audit.erasure.resolve import Resolution, column_in, identifiers_in
 from audit.record import canonical_json
+from cdf.errors import ConfigError
 from cdf.result import Result, plain
 from cdf.source import ChangeFeed
 
@@ -39,9 +42,12 @@ NOT_TOLD = (
     "from whom the data were had, where not from the person",
     "the rights of the person, and where to complain",
     "automated decisions, and transfers to third countries",
+    "records in topics, and rows that a target has set aside: an erasure reaches them, this report does not show them",
     "copies that deltarelay does not know: backups, exports, tables and sinks that its configuration does not name",
 )
 """What Art. 15 asks for besides: whoever answers adds it."""
+_FACTS = frozenset({"_commit_version", "_commit_timestamp", "_change_type", "_operation", "_unreadable"})
+"""Of events, beside the columns of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,8 @@ class TableHeld(Result):
     on_erase: str
     held_until: dt.date | None
     held_for: str | None
+    held_classes: Mapping[str, dt.date]
+    """Until when trails keep the keys of the classes of its columns, whoever is erased: of those under a hold."""
     files_gone_on: dt.date
     """When its files have rows no more that are deleted today."""
     log_gone_on: dt.date
@@ -141,12 +149,21 @@ class _Asked:
 
     def held(self, one: PersonalTable, at: int, rows: DataFrame) -> HeldRows:
         """``rows``: those of the person ``at`` this place among the people of the table's rows."""
-        own, every = one.people[at], (self.graph.table(one.table) or one).people
-        others = [other for other in every if other.column != own.column]  # also whom the request could not be about
-        theirs = {name.casefold() for name in (own.column, *own.personal, *_of_classes(own))}
-        foreign = {name.casefold() for other in others for name in (other.column, *other.personal, *_of_classes(other))}
-        withheld = [name for name in rows.columns if name.casefold() in foreign - theirs]
+        own, others = one.people[at], self.others(one, at)
+        theirs, foreign = self.graph.about(own), self.graph.about(*others)
+        # A row that is another person's as a whole may say of them what it likes
+        whole = any(other.on_erase == "delete" and not (other.personal or other.classes) for other in others)
+        withheld = [
+            name
+            for name in rows.columns
+            if name.casefold() not in theirs and name not in _FACTS and (whole or name.casefold() in foreign)
+        ]
         return HeldRows(own.column, _as_json(rows.drop(*withheld)), tuple(withheld))
+
+    def others(self, one: PersonalTable, at: int) -> list[PersonalTable]:
+        """Also whom the request could not be about."""
+        every = (self.graph.table(one.table) or one).people
+        return [other for other in every if other.column != one.people[at].column]
 
 
 def access_report(
@@ -159,14 +176,23 @@ def access_report(
     targets: Mapping[str, str],
     registry: Registry | None,
     reader: str,
+    approve_above: int,
     now: dt.datetime,
     progress: Callable[[str], None] = lambda _: None,
 ) -> AccessReport:
     """Reads only, but for the registry's record of keys that are handed out. ``known``: of what was learned about the person
-    before. ``targets``: what pipelines write to, in words. ``reader``: who is handed the keys."""
+    before. ``targets``: what pipelines write to, in words. ``reader``: who is handed the keys. Raises ConfigError where the
+    request has no approver and needs one, as for an erasure: it may be about somebody else as well."""
     tables = graph.tables_of(request.subject)
     progress("looking for the rows")
     resolution = Resolution.of(spark, tables, graph.subjects, [request], known, kept=kept_by(copies))
+    if request.approver is None and (why := resolution.fan_out(approve_above).get(request.id)):
+        raise ConfigError(
+            f"request {request.id} may be about more than one person ({why}), and no approver has been named",
+            hint="somebody has to look whose these are: `deltarelay erase approve REQUEST --by NAME`, or the column "
+            "`approver` of the file that has the request",
+            requests=[request.id],
+        )
     identifiers = _identifiers(graph, request, resolution.learned())
     asked = _Asked(
         graph,
@@ -241,6 +267,11 @@ def _table(spark: SparkSession, asked: _Asked, one: PersonalTable, now: dt.datet
         on_erase=one.what_happens,
         held_until=max((hold.until for hold in holds), default=None),
         held_for="; ".join(hold.basis for hold in holds) or None,
+        held_classes={
+            name: hold.until
+            for name, hold in sorted(asked.graph.held_classes(now.date()).items())
+            if name in {class_name for person in one.people for class_name, _ in person.classes}
+        },
         files_gone_on=told.files_on.date(),
         log_gone_on=told.log_on.date(),
     )
@@ -267,13 +298,10 @@ def _past(asked: _Asked, one: PersonalTable, copy: Copy) -> PastRows:
     events = []
     for at in range(len(one.people)):
         catch = partial(asked.resolution.catch, one.table, person=at)
-        rows = sink.past(catch, asked.tokens, asked.states)
+        sealed = asked.graph.sealed_for(one.people[at], asked.others(one, at), asked.tokens)
+        rows = sink.past(catch, sealed, asked.states)
         events.append(asked.held(one, at, rows))
     return PastRows(copy.pipeline, sink.path, one.table, tuple(each for each in events if each.rows))
-
-
-def _of_classes(one: PersonalTable) -> Collection[str]:
-    return [name for _, columns in one.classes for name in columns]
 
 
 def _as_json(rows: DataFrame) -> tuple[Mapping[str, Any], ...]:

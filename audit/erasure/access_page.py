@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from audit.erasure.access import AccessReport, HeldRows
+from audit.erasure.access import AccessReport, HeldRows, TableHeld
 from audit.report.document import Block, Document, Facts, Items, Section, Table, Text, Verdict
 from audit.report.html_page import page_of
 
@@ -82,14 +82,13 @@ def _held(held: Sequence[HeldRows], nothing: str) -> Iterator[Block]:
 
 
 def _event(row: Mapping[str, Any]) -> Iterator[Block]:
-    by = f" by {row['_actor']}" if row["_actor"] else ""
-    what = f"{row['_change_type']} ({row['_operation']}{by})"
+    what = f"{row['_change_type']} ({row['_operation']})"
     yield Text(f"Version {row['_commit_version']}, {row['_commit_timestamp'] or 'at a time not known'}: {what}")
     why = row["_unreadable"] or {}
     yield Facts([(name, why.get(name) or _said(value)) for name, value in row.items() if name not in _OF_EVENTS])
 
 
-_OF_EVENTS = {"_commit_version", "_commit_timestamp", "_change_type", "_operation", "_actor", "_unreadable"}
+_OF_EVENTS = {"_commit_version", "_commit_timestamp", "_change_type", "_operation", "_unreadable"}
 
 
 def _retention(report: AccessReport) -> Iterator[Block]:
@@ -99,11 +98,17 @@ def _retention(report: AccessReport) -> Iterator[Block]:
             one.table,
             str(one.files_gone_on),
             str(one.log_gone_on),
-            f"not before {one.held_until}: {one.held_for}" if one.held_until else "-",
+            "; ".join(_kept_until(one)) or "-",
         ]
         for one in report.tables
     ]
     yield Table(("Table", "Files gone", "Log gone", "Kept by law"), rows)
+
+
+def _kept_until(one: TableHeld) -> Iterator[str]:
+    if one.held_until:
+        yield f"not before {one.held_until}: {one.held_for}"
+    yield from (f"{name} in its history not before {until}" for name, until in one.held_classes.items())
 
 
 def _recipients(report: AccessReport) -> Iterator[Block]:

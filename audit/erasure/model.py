@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 __all__ = [
+    "IDENTITY",
     "STATES",
     "Hold",
     "Link",
@@ -58,6 +59,10 @@ STATES: tuple[State, ...] = (
 """In the order in which a request goes through them, past ``shredded`` where nothing is sealed.
 
 ``held``, ``partial`` and ``failed`` are ends of another kind."""
+
+
+IDENTITY = "identity"
+"""The class of the columns that tell who somebody is, where a table has classes and these are in none of them."""
 
 
 @dataclass(frozen=True, slots=True)

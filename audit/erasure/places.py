@@ -40,6 +40,7 @@ __all__ = [
     "Reached",
     "Scanned",
     "Sealed",
+    "SealedFor",
     "Unseen",
     "not_seen",
 ]
@@ -54,6 +55,18 @@ _PASSES = (
     errno.ENOMEM,
     errno.EBUSY,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class SealedFor:
+    """What is sealed in a row for one of the people whom it may name: for whoever has one of the tokens, and there."""
+
+    tokens: frozenset[bytes] = frozenset()
+    """By which the registry of keys knows somebody; whoever has these has no name."""
+    columns: frozenset[str] = frozenset()
+    """That are about the person at this place of the row; with their case folded, like the others."""
+    others: frozenset[str] = frozenset()
+    """That are about somebody else in the row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +97,7 @@ class Erasing:
     identifiers."""
     others: tuple[str, ...] = ()
     """The columns that say which other people a row names."""
-    tokens: frozenset[bytes] = frozenset()
-    """By which the registry of keys knew the subjects; whoever has these has no name."""
+    sealed: SealedFor = SealedFor()
     shredded: frozenset[bytes] = frozenset()
     """The ids of their keys that are destroyed."""
 
@@ -198,13 +210,13 @@ class Historic(Protocol):
     def past(
         self,
         catch: Callable[[DataFrame], DataFrame],
-        tokens: frozenset[bytes],
+        sealed: SealedFor,
         states: Callable[[str], States] | None,
     ) -> DataFrame:
-        """The events of rows that ``catch`` gives back, and of those that are sealed for ``tokens``: ``_commit_version``,
-        ``_commit_timestamp``, ``_change_type``, ``_operation``, ``_actor``, ``_unreadable`` (by column, why its value is not
-        shown; NULL where all are), and the source's columns. ``states``: from where keys are had for the trail of a path;
-        only those of ``tokens`` are asked for. Needs no ``open``; reads only."""
+        """The events of rows that ``catch`` gives back, and of those with something ``sealed``: ``_commit_version``,
+        ``_commit_timestamp``, ``_change_type``, ``_operation``, ``_unreadable`` (by column, as the source has it now, why
+        its value is not shown; NULL where all are), and the source's columns. ``states``: from where keys are had for the
+        trail of a path; only those of the tokens are asked for. Needs no ``open``; reads only."""
         ...
 
 

@@ -175,6 +175,13 @@ def make_plan(
         for copy in copies
         if copy.table in reached
     )
+    sealed = {name for one in tables for person in one.people for name, _ in person.classes}
+    warnings += [
+        f"class {name} is held until {hold.until} ({hold.basis}): what trails have sealed of it stays readable, and the "
+        "certificates say `partial`"
+        for name, hold in sorted(graph.held_classes(now.date()).items())
+        if name in sealed
+    ]
     problems += not_sealed(copy for copy in copies if copy.table in reached)
     warnings += [f"{one.pipeline}: its sink cannot forget what it had before" for one in sinks if not one.forgets]
     return Plan(

@@ -397,7 +397,7 @@ class Register:
         return None if found is None else found[0]
 
 
-_AT_WORK = ("deleted", "propagated", "purged", "verified", "certified")
+_AT_WORK = ("shredded", "deleted", "propagated", "purged", "verified", "certified")
 _TODAY = "(clock_timestamp() at time zone 'UTC')::date"
 _ADD = """\
 insert into {request} (id, subject, received, due, legal_basis, requester, approver, sealed, digest, state, reached)

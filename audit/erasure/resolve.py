@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from audit.erasure.kept import KeptRows
 
-__all__ = ["Caught", "Resolution", "column_in", "identifiers_in", "quoted"]
+__all__ = ["TOKEN", "Caught", "Resolution", "column_in", "identifiers_in", "quoted"]
 
 LEARNED_LIMIT = 10
 """More identifiers than this that a request does not say are hardly one person's."""
@@ -42,6 +42,8 @@ _BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001))))
 """What Python's ``strip`` takes away; Spark's ``trim`` by itself takes spaces only."""
 _OURS = "__deltarelay_"
 _LED = "-> "
+TOKEN = f"{_LED}token"
+"""Under which the register keeps by what the registry of keys knows somebody: no identifier and no link is called so."""
 _REQUESTS, _VALUE, _FILE = f"{_OURS}requests", f"{_OURS}value", f"{_OURS}file"
 
 _Values: TypeAlias = dict[tuple[str, str], list[tuple[str, str]]]
@@ -108,7 +110,7 @@ class Resolution:
             resolution._look_for_lost()
         else:
             for request, name, value in known:
-                if name.startswith(_LED):
+                if name.startswith(_LED) and name != TOKEN:
                     resolution._led_by_lost.setdefault(name, []).append((request, value))
         return resolution
 

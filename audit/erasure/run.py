@@ -1,9 +1,9 @@
 """The walk of an erasure, every step of which can be cut off and taken up again::
 
-    resolve ─▶ delete ─▶ propagate ─▶ purge ─▶ scan ─▶ certify
-    whose rows  MERGE     every sink    files,   what    signed
-    in which    against   has passed    dead     is      document
-    tables      keys      and forgets   tuples   left
+    resolve ─▶ shred ─▶ delete ─▶ propagate ─▶ purge ─▶ scan ─▶ certify
+    whose rows  what is   MERGE     every sink    files,   what    signed
+    in which    sealed    against   has passed    dead     is      document
+    tables      is gone   keys      and forgets   tuples   left
 
 What a step came to stands in the register before the next begins; a step that stands there is not done again. A step that
 has to wait for something says for what, and until when: the next `erase run` goes on from there.
@@ -30,7 +30,7 @@ from audit.erasure.needles import Needle, Needles
 from audit.erasure.places import Erasable, Erasing, Find, Noting, Purged, Scanned, Unseen, not_seen
 from audit.erasure.plan import Copy, not_sealed
 from audit.erasure.purge import SinkBehind, purge_table
-from audit.erasure.resolve import Resolution, identifiers_in
+from audit.erasure.resolve import TOKEN, Resolution, identifiers_in
 from audit.erasure.watch import marks_of
 from cdf.errors import ConfigError
 from cdf.result import Result, plain
@@ -162,8 +162,7 @@ class ErasureRun:
 
     def _walk(self) -> ErasureReport:
         self.resolve()
-        if self.held.step(ALL, _SHREDS[0]) is None:
-            self._check_sealed()
+        self.begin()
         self.shred()
         deleted = self.delete()
         forgotten = self.propagate()
@@ -176,7 +175,8 @@ class ErasureRun:
             return replace(report, waits_until=until, waits_for=reasons)
         if finds := self.scan():
             return self._left(replace(report, state="purged"), finds)
-        self._check_sealed()
+        if self.registry is not None:
+            self._check_sealed()
         self.certify()
         over = self._over()
         assert over is not None
@@ -275,6 +275,19 @@ class ErasureRun:
 
     # ── shred ────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def begin(self) -> None:
+        """Before the first key goes, and the first row: whatever would be refused later is refused now, because from here
+        on the run is gone on with, and not planned again."""
+        if self.registry is not None and self.held.step(ALL, _SHREDS[0]) is None:
+            self._check_sealed()
+        left = [one for one in self.free() if self.held.step(one.table, "delete") is None]
+        if problems := [problem for one in left for problem in inspect_table(self.spark, one)]:
+            raise ConfigError(
+                "; ".join(problems), hint="`deltarelay erase plan` names all of them beforehand", problems=problems
+            )
+        if left or self.registry is not None:
+            self.held.begin_deleting(self.ids)
+
     def shred(self) -> None:
         """The keys go before anything else: what is sealed is unreadable from then on, in every copy at once."""
         if self.registry is not None:
@@ -285,53 +298,57 @@ class ErasureRun:
         if self.held.step(ALL, step) is not None:
             return
         self.progress("destroying keys")
-        begun = self.held.step(ALL, f"{step} of")
-        if begun is None:  # once a person's last key is gone nothing leads to the token any more
-            held = self.graph.held_classes(self.now.date())
-            classes = sorted(self.graph.classes(*self.graph.subjects) - held.keys()) if held else None
-            tokens_of = sorted(token.hex() for token in self._tokens(registry))
-            begun = {"tokens": tokens_of, "classes": classes}
-            self.held.done(ALL, f"{step} of", begun)
-        tokens = [bytes.fromhex(one) for one in begun["tokens"]]
-        registry.shred(tokens, begun["classes"], run=self.run)
+        if self.held.step(ALL, f"{step} of") is None:
+            # Once a person's last key is gone nothing leads to the token any more
+            self.register.learn(self._tokens(registry), self.keys)
+            holds = self.graph.held_classes(self.now.date())
+            kept = {name: {"until": hold.until, "basis": hold.basis} for name, hold in holds.items()}
+            roots = [one.root for one in registry.status().epochs]
+            self.held.done(ALL, f"{step} of", {"kept": kept, "roots": roots})
+        tokens = self._known_tokens()
+        registry.shred(tokens, keeping=self._kept_classes(), run=self.run)
         self.held.done(ALL, step, {"keys": len(registry.gone(tokens)), "subjects": len(tokens)})
+
+    def _kept_classes(self) -> Mapping[str, Mapping[str, str]]:
+        """Those under a hold on the day on which keys were destroyed last, whatever the calendar says by now."""
+        return self._last_shred()["kept"] if self.registry is not None else {}
+
+    def _last_shred(self) -> Mapping[str, Any]:
+        found = [self.held.step(ALL, f"{step} of") for step in reversed(_SHREDS)]
+        return next((facts for facts in found if facts is not None), {"kept": {}, "roots": []})
 
     def _check_sealed(self) -> None:
         """Keys say nothing of rows that they have not sealed, and a class that is held would go with them."""
-        if self.registry is None:
-            return
         if problems := not_sealed(copy for _, copy in self._copies()):
             raise ConfigError("; ".join(problems), hint="then `deltarelay erase run` again", problems=problems)
 
-    def _tokens(self, registry: Registry) -> set[bytes]:
-        """By which the registry knows the subjects of the requests, whatever identifier leads there."""
+    def _tokens(self, registry: Registry) -> set[tuple[str, str, str]]:
+        """By what the registry knows the subjects of the requests, whatever identifier leads there: for the register."""
         subjects = {request.id: self.graph.subjects[request.subject] for request in self.requests}
         given = [(request.id, name, value) for request in self.requests for name, value in request.identifiers.items()]
         known = {*given, *identifiers_in(self.register.known(self.ids, self.keys))}
-        found: set[bytes | None] = set()
+        found: set[tuple[str, str, str]] = set()
         for name in {subject.name for subject in subjects.values()}:
+            theirs = [one for one in sorted(known) if subjects[one[0]].name == name]
             people = [
                 [(identifier, normalised(value, subjects[id].identifiers[identifier]))]
-                for id, identifier, value in sorted(known)
-                if subjects[id].name == name
+                for id, identifier, value in theirs
             ]
-            found.update(registry.tokens(name, people))
-        return {token for token in found if token is not None}
+            tokens = zip(theirs, registry.tokens(name, people), strict=True)
+            found |= {(id, TOKEN, token.hex()) for (id, _, _), token in tokens if token is not None}
+        return found
 
-    def _shredded(self) -> frozenset[bytes]:
-        """The tokens of everybody whose keys this run has destroyed."""
-        steps = (self.held.step(ALL, f"{step} of") for step in _SHREDS)
-        return frozenset(bytes.fromhex(one) for facts in steps if facts is not None for one in facts["tokens"])
+    def _known_tokens(self, *ids: str) -> frozenset[bytes]:
+        """Of these requests, or of all: by what the registry of keys knew them. The register keeps it sealed, and forgets it
+        with the identifiers."""
+        known = self.register.known(ids or self.ids, self.keys)
+        return frozenset(bytes.fromhex(value) for _, name, value in known if name == TOKEN)
 
     # ── delete ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def delete(self) -> dict[str, int]:
         """In the source tables; → rows by table. Linked tables first: what leads to their rows must still be there."""
         rows = {}
-        left = [one for one in self.free() if self.held.step(one.table, "delete") is None]
-        if left:
-            self._check_erasable(left)
-            self.held.begin_deleting(self.ids)
         for one in reversed(self.free()):
             facts = self.held.step(one.table, "delete")
             if facts is None:
@@ -360,13 +377,6 @@ class ErasureRun:
         versions = [list(done[person].versions) for person in range(len(one.people))]
         facts = {"rows": sum(each.rows for each in done.values()), "versions": sorted(itertools.chain(*versions))}
         return {**facts, "by_person": versions} if one.others else facts
-
-    def _check_erasable(self, tables: Sequence[PersonalTable]) -> None:
-        """All of them, before the first is touched: a run that has begun is gone on with, and not planned again."""
-        if problems := [problem for one in tables for problem in inspect_table(self.spark, one)]:
-            raise ConfigError(
-                "; ".join(problems), hint="`deltarelay erase plan` names all of them beforehand", problems=problems
-            )
 
     def _watch_for(self) -> None:
         """From now on pipelines know them again."""
@@ -436,7 +446,8 @@ class ErasureRun:
         versions, person = self._versions(one.table, at), one.people[at]
         every = self.graph.table(one.table) or one  # also whom nobody asks about: what is said of them stays
         own = person.path == every.path and not isinstance(person.path, Link)
-        tokens = self._shredded()
+        tokens = self._known_tokens() if self.registry is not None else frozenset()
+        others = [other for other in every.people if other.column != person.column]
 
         def keys() -> DataFrame:
             return erased_keys(self.spark, one.table, versions, key)
@@ -454,8 +465,8 @@ class ErasureRun:
             needles=self.needles().at(self.graph.holding(one.table)),
             immediately=self.immediate,
             link=None if own else person.column,
-            others=tuple(other.column for other in every.people if other.column != person.column),
-            tokens=tokens,
+            others=tuple(other.column for other in others),
+            sealed=self.graph.sealed_for(person, others, tokens),
             shredded=frozenset() if self.registry is None else frozenset(self.registry.gone(tokens)),
         )
 
@@ -580,9 +591,9 @@ class ErasureRun:
             for one in kept
             for hold in self.graph.held(one.table, self.now.date())
         ]
-        classes = self.graph.classes(request.subject)
-        held = {name: hold for name, hold in self.graph.held_classes(self.now.date()).items() if name in classes}
-        holds += [{"class": name, "until": hold.until, "basis": hold.basis} for name, hold in sorted(held.items())]
+        living = frozenset() if self.registry is None else self.registry.classes(self._known_tokens(request.id))
+        held = {name: hold for name, hold in self._kept_classes().items() if name in living}
+        holds += [{"class": name, **hold} for name, hold in sorted(held.items())]
         purges = [(place, told) for (place, step), told in facts.items() if step == "purge"]
         document = make_certificate(
             request=request,
@@ -628,11 +639,18 @@ class ErasureRun:
         """From where a key that was destroyed could come back."""
         if self.registry is None:
             return []
-        root = self.registry.status().epochs[0].root
-        return [
-            f"backups of the registry of keys from before, under the root key {root}: until the day on which that is "
-            "destroyed, once `deltarelay keys rotate` has gone to another"
-        ]
+        days = {one.root: one.root_gone_on for one in self.registry.status().epochs}
+        told = []
+        for root in self._last_shred()["roots"]:
+            day = days.get(root)
+            if day is None:
+                until = "the day on which that is destroyed, once `deltarelay keys rotate` has gone to another"
+            elif day > self.now.date():
+                until = f"{day}, when that is destroyed"
+            else:
+                continue
+            told.append(f"backups of the registry of keys from before, under the root key {root}: until {until}")
+        return told
 
     def _unfinished(self, facts: Mapping[tuple[str, str], Any]) -> list[str]:
         """What is not in the register was not done."""

@@ -6,13 +6,14 @@ import datetime as dt
 import difflib
 import graphlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from audit.erasure.model import Hold, Link, PersonalTable, Subject
+from audit.erasure.model import IDENTITY, Hold, Link, PersonalTable, Subject
 from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
+    from audit.erasure.places import SealedFor
     from audit.keys.groups import SealedPerson
 
 __all__ = ["Fault", "Graph", "parse_path"]
@@ -43,8 +44,9 @@ class Graph:
             *(fault for table in tables for fault in _of_table(table, subjects, tables)),
             *_of_addresses(tables),
             *_of_circles(tables),
-            *_of_holds(holds, tables, subjects),
         ]
+        tables = [_with_identity(table, subjects) for table in tables]
+        faults += _of_holds(holds, tables, subjects)
         if faults:
             lines = [f"{'.'.join(map(str, fault.place))}: {fault.message}" for fault in faults]
             raise ConfigError(
@@ -95,10 +97,25 @@ class Graph:
         holds = sorted((hold for hold in self.holds if today < hold.until), key=lambda hold: hold.until)
         return {hold.class_name: hold for hold in holds if hold.class_name is not None}
 
-    def classes(self, *subjects: str) -> set[str]:
-        """Of columns that are sealed for such people."""
-        people = (person for table in self.tables_of(*subjects) for person in table.people)
-        return {class_name for person in people for class_name, _ in person.classes}
+    def about(self, *people: PersonalTable) -> frozenset[str]:
+        """The columns that tell who they are, and those that are said to be about them; with their case folded."""
+        columns = (
+            column
+            for one in people
+            for column in (
+                *_told_by(one, self.subjects),
+                *one.personal,
+                *(column for _, named in one.classes for column in named),
+            )
+        )
+        return frozenset(column.casefold() for column in columns)
+
+    def sealed_for(self, person: PersonalTable, others: Sequence[PersonalTable], tokens: frozenset[bytes]) -> SealedFor:
+        """What is sealed for whoever has the tokens, as this one of the people in a row."""
+        from audit.erasure.places import SealedFor
+
+        columns = self.about(person)
+        return SealedFor(tokens, columns, self.about(*others) - columns)
 
 
 def parse_path(text: str) -> str | Link:
@@ -155,6 +172,27 @@ def _of_classes(table: PersonalTable, subjects: Mapping[str, Subject]) -> Iterat
         if one.classes and one.subject in subjects and _identifier(one, subjects) is None:
             message = f"needs a row that tells whose it is: `{one.column}` holds no identifier of the subject"
             yield Fault(place, f"{message} `{one.subject}`")
+
+
+def _with_identity(table: PersonalTable, subjects: Mapping[str, Subject]) -> PersonalTable:
+    """Where something is sealed, so is what tells whose it is: in the class ``IDENTITY``, if the table has it in none."""
+    taken = {column.lower() for one in table.people for _, columns in one.classes for column in columns}
+
+    def of(one: PersonalTable) -> PersonalTable:
+        subject = subjects.get(one.subject)
+        tell = (one.column, *(subject.identifiers if subject and not isinstance(one.path, Link) else ()))
+        rest: dict[str, str] = {}
+        for column in tell:
+            if column.lower() not in taken:
+                rest.setdefault(column.lower(), column)
+        if not one.classes or not rest:
+            return one
+        classes = dict(one.classes)
+        classes[IDENTITY] = (*classes.get(IDENTITY, ()), *rest.values())
+        return replace(one, classes=tuple(classes.items()))
+
+    first, *others = map(of, table.people)
+    return replace(first, others=tuple(others))
 
 
 def _identifier(one: PersonalTable, subjects: Mapping[str, Subject]) -> str | None:
@@ -236,6 +274,7 @@ def _of_holds(
         if not hold.basis.strip():
             yield Fault(("holds", index, "basis"), "is empty; say why it has to stay")
         held = by_name.get(hold.table or "")
+        yield from _of_held_history(index, hold, held, holds)
         for one in held.people if held is not None else ():
             if not isinstance(one.path, Link) or (above := by_name.get(one.path.table)) is None:
                 continue
@@ -250,17 +289,29 @@ def _of_holds(
 
 
 def _of_held_class(place: tuple[str | int, ...], held: str, tables: Sequence[PersonalTable]) -> Iterator[Fault]:
-    people = [person for table in tables for person in table.people]
-    known = {class_name for person in people for class_name, _ in person.classes}
+    """What is sealed goes with its row, where the row has anything of a person in plain text."""
+    named = {table.table: {name for one in table.people for name, _ in one.classes} for table in tables}
+    known = {name for names in named.values() for name in names}
     if held not in known:
         yield Fault(place, "is no class of any table" + _near(held, sorted(known)))
-    for person in people:
-        sealed = {column.lower() for _, columns in person.classes for column in columns}
-        if held in dict(person.classes) and person.column.lower() not in sealed:
+    for table in tables:
+        sealed = {column.lower() for one in table.people for _, columns in one.classes for column in columns}
+        columns = dict.fromkeys(name for one in table.people for name in (one.column, *one.personal))
+        plain = [f"`{name}`" for name in columns if name.lower() not in sealed]
+        if held in named[table.table] and plain:
             message = (
-                f"cannot be kept in trails of {person.table}: `{person.column}` stands there in plain text, so that"
+                f"cannot be kept in trails of {table.table}, whose whole rows go with an erasure: in plain text stand"
             )
-            yield Fault(place, f"{message} the whole row goes with an erasure; put it into one of the classes")
+            yield Fault(place, f"{message} {', '.join(plain)}; put them into one of the classes")
+
+
+def _of_held_history(index: int, hold: Hold, held: PersonalTable | None, holds: Sequence[Hold]) -> Iterator[Fault]:
+    """A key is destroyed for all tables, and the history of one that is held would go with it."""
+    classes = {name for one in held.people for name, _ in one.classes} if held is not None else set()
+    kept = {one.class_name for one in holds if one.until >= hold.until}
+    if gone := sorted(classes - kept):
+        message = f"has columns that trails have sealed: hold the classes {', '.join(gone)} as long, or its history"
+        yield Fault(("holds", index, "table"), f"{message} cannot be read any more")
 
 
 def _near(word: str, known: Mapping[str, object] | Sequence[str]) -> str:

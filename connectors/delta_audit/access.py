@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from audit.columns import SEALED
 from audit.keys.opening import has_groups, opened, shut
 from audit.tables import EVENTS, PAYLOAD
-from audit.view import UNREADABLE, eras, records
+from audit.view import UNREADABLE, eras, eras_by_name, records
 from cdf.change import INSERT, UPDATE_POSTIMAGE
 from cdf.net import quoted
-from connectors.delta_audit.forget import present_values
+from connectors.delta_audit.forget import present_values, tokens_in
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
+    from audit.erasure.places import SealedFor
     from audit.keys.registry import States
     from audit.trail import Trail
 
@@ -25,7 +26,7 @@ __all__ = ["past"]
 def past(
     trail: Trail,
     catch: Callable[[DataFrame], DataFrame],
-    tokens: frozenset[bytes],
+    sealed: SealedFor,
     states: Callable[[str], States] | None,
 ) -> DataFrame:
     """``audit.erasure.places.Historic`` says what."""
@@ -35,31 +36,49 @@ def past(
     present = present_values(trail)
     values = [value.alias(name) for name, value in present.items()]
     ids = catch(payload.select(F.col("id").alias("__id"), *values)).select("__id")
-    sealed = has_groups(payload)
-    if sealed:
-        ids = ids.unionByName(_of(payload, tokens))
+    groups = has_groups(payload)
+    if groups:
+        ids = ids.unionByName(_of(trail, payload, sealed))
     rows = payload.join(ids.distinct(), payload["id"] == ids["__id"], "left_semi")
-    if sealed:
+    if groups:
         rows = rows.select("id", "version", "salt", "row_hash", "row", "sealed")
-        rows = shut(rows) if states is None else opened(rows, eras(trail), states(trail.path), tokens)
-    why = F.col(UNREADABLE) if sealed else F.lit(None).cast("map<string, string>")
+        rows = shut(rows) if states is None else opened(rows, eras(trail), states(trail.path), sealed.tokens)
+    why = _why(trail, list(present)) if groups else F.lit(None).cast("map<string, string>")
     version = F.col("version").alias("_commit_version")  # names of its own: the source may have any others
     found = rows.select(F.col("id").alias("__id"), version, why.alias("_unreadable"), *values)
-    told = records(trail).select(version, F.col("operation").alias("_operation"), F.col("actor").alias("_actor"))
+    told = records(trail).select(version, F.col("operation").alias("_operation"))
     own = {"id": "__id", "index": "__index", "committed_at": "_commit_timestamp", "change_type": "_change_type"}
     events = trail.tables.now(EVENTS).select(*(F.col(name).alias(alias) for name, alias in own.items()))
     found = found.join(events, "__id").join(F.broadcast(told), "_commit_version", "left")
-    facts = ("_commit_version", "_commit_timestamp", "_change_type", "_operation", "_actor", "_unreadable")
+    facts = ("_commit_version", "_commit_timestamp", "_change_type", "_operation", "_unreadable")
     names = [quoted(name) for name in present]
     after = F.col("_change_type").isin(INSERT, UPDATE_POSTIMAGE)  # the image before comes first
     return found.orderBy("_commit_version", after, "__index").select(*facts, *names)
 
 
-def _of(payload: DataFrame, tokens: frozenset[bytes]) -> DataFrame:
+def _of(trail: Trail, payload: DataFrame, sealed: SealedFor) -> DataFrame:
     """The rows with something that is sealed for these."""
     from pyspark.sql import functions as F
 
-    spark = payload.sparkSession
-    asked = spark.createDataFrame(spark.sparkContext.parallelize([(one,) for one in sorted(tokens)], 1), "token binary")
-    groups = payload.select(F.col("id").alias("__id"), F.explode(F.col("row").getField(SEALED)["token"]).alias("token"))
+    spark, tokens = payload.sparkSession, sorted(sealed.tokens)
+    asked = spark.createDataFrame(spark.sparkContext.parallelize([(one,) for one in tokens], 1), "token binary")
+    theirs = F.explode(tokens_in(trail, F.col("row").getField(SEALED), sealed)).alias("token")
+    groups = payload.select(F.col("id").alias("__id"), theirs)
     return groups.join(F.broadcast(asked), "token", "left_semi").select("__id")
+
+
+def _why(trail: Trail, names: Sequence[str]) -> Column:
+    """``unreadable``, which has the names of its time, by those that the columns have now."""
+    from pyspark.sql import functions as F
+
+    pairs = []
+    for name in names:
+        why, before = F.lit(None).cast("string"), None
+        for since, places in eras_by_name(trail):
+            then = places[name].name if name in places else None
+            if then != before:
+                of_then = F.lit(None).cast("string") if then is None else F.col(UNREADABLE).getItem(then)
+                why, before = F.when(F.col("version") >= since, of_then).otherwise(why), then
+        pairs.append(F.struct(F.lit(name).alias("name"), why.alias("why")))
+    told = F.filter(F.array(*pairs), lambda pair: pair["why"].isNotNull())
+    return F.when(F.size(told) > 0, F.map_from_entries(told))

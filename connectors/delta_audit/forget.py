@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from audit.columns import Column
     from audit.erasure.files import Files
     from audit.erasure.needles import Needles
-    from audit.erasure.places import Erasing
+    from audit.erasure.places import Erasing, SealedFor
     from audit.keys.registry import Registry
     from audit.trail import Trail
     from connectors.delta_audit.sink import DeltaAuditSink
 
-__all__ = ["forget", "held_open", "kept_values", "note", "present_values", "purge", "scan"]
+__all__ = ["forget", "held_open", "kept_values", "note", "present_values", "purge", "scan", "tokens_in"]
 
 
 def forget(sink: DeltaAuditSink, erasing: Erasing) -> Mapping[str, int]:
@@ -94,10 +94,10 @@ def _places(sink: DeltaAuditSink, tables: TrailTables, erasing: Erasing) -> Data
         rows = rows.where(F.col("version") <= max(erasing.versions))
     told = (F.col("id").alias("__id"), F.col("version").alias("__version"), F.col("change_type").alias("__kind"))
     groups = F.col("row").getField(SEALED) if has_groups(rows) else F.lit(None).cast(GROUPS)
-    tokens = F.coalesce(groups["token"], F.array().cast("array<binary>")).alias("__tokens")
-    rows = rows.select(*told, tokens, groups.isNotNull().alias("__sealed"), *values)
+    tokens = F.coalesce(tokens_in(sink.trail, groups, erasing.sealed), F.array().cast("array<binary>"))
+    rows = rows.select(*told, tokens.alias("__tokens"), groups.isNotNull().alias("__sealed"), *values)
     caught = erasing.catch(rows).select("__id", "__version", "__kind")
-    if erasing.tokens:
+    if erasing.sealed.tokens:
         caught = caught.unionByName(_readable_beside(rows, erasing))
     if erasing.versions:
         # Of a row with something sealed its token tells whose it is
@@ -108,12 +108,32 @@ def _places(sink: DeltaAuditSink, tables: TrailTables, erasing: Erasing) -> Data
     return events.join(caught.distinct(), F.col("id") == F.col("__id"), "left_semi").select("version", "index")
 
 
+def tokens_in(trail: Trail, groups: SparkColumn, sealed: SealedFor) -> SparkColumn:
+    """For whom the groups of a row are sealed that say something of the person at this place of it."""
+    from pyspark.sql import functions as F
+
+    then = {
+        place.name.lower(): name.lower() for _, places in eras_by_name(trail) for name, place in places.items()
+    }  # a column may have had other names
+
+    def names(columns: Collection[str]) -> SparkColumn:
+        every = {*columns, *(before for before, now in then.items() if now in columns)}
+        return F.array(*(F.lit(name) for name in sorted(every))).cast("array<string>")
+
+    def theirs(group: SparkColumn) -> SparkColumn:
+        told = F.transform(group["columns"], F.lower)
+        # What is in no class any more is not said to be somebody else's
+        return F.arrays_overlap(told, names(sealed.columns)) | ~F.arrays_overlap(told, names(sealed.others))
+
+    return F.filter(groups, theirs)["token"]
+
+
 def _readable_beside(rows: DataFrame, erasing: Erasing) -> DataFrame:
     """The rows with something sealed of the subjects that have something personal of theirs in plain text."""
     from pyspark.sql import functions as F
 
     spark = rows.sparkSession
-    data = spark.sparkContext.parallelize([(one,) for one in sorted(erasing.tokens)])
+    data = spark.sparkContext.parallelize([(one,) for one in sorted(erasing.sealed.tokens)])
     tokens = spark.createDataFrame(data, "token binary")
     personal = {one.lower() for one in (*erasing.personal, *([erasing.link] if erasing.link else []))}
     there = [F.col(_sql(name)).isNotNull() for name in rows.columns if name.lower() in personal]
@@ -159,6 +179,8 @@ def present_values(trail: Trail) -> Mapping[str, SparkColumn]:
     whatever name and in whatever type. What cannot be in the present type is NULL."""
     from pyspark.sql import functions as F
 
+    row = trail.there().now(PAYLOAD).schema["row"].dataType
+    assert isinstance(row, StructType)
     eras = eras_by_name(trail)
     found = {}
     for name, now in eras[-1][1].items():
@@ -167,7 +189,9 @@ def present_values(trail: Trail) -> Mapping[str, SparkColumn]:
         for since, places in eras:
             place = places.get(name)
             if place != before:
-                kept = F.lit(None).cast(now.type) if place is None else _as(place, now.type)
+                # The payload has no column yet of which no row was written, such as one under its new name
+                there = place is not None and place.stored in row.names
+                kept = _as(place, now.type) if place is not None and there else F.lit(None).cast(now.type)
                 value = F.when(F.col("version") >= since, kept).otherwise(value)
             before = place
         found[name] = value

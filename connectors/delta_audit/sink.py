@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from audit.columns import Column
     from audit.erasure.files import Files
     from audit.erasure.needles import Needles
-    from audit.erasure.places import Erasing, Purged, Reached, Scanned
+    from audit.erasure.places import Erasing, Purged, Reached, Scanned, SealedFor
     from audit.keys.registry import States
     from audit.keys.sealing import Sealing
     from audit.proof import VerifierKey
@@ -525,10 +525,10 @@ class DeltaAuditSink:
     def past(
         self,
         catch: Callable[[DataFrame], DataFrame],
-        tokens: frozenset[bytes],
+        sealed: SealedFor,
         states: Callable[[str], States] | None,
     ) -> DataFrame:
-        return past(self.trail, catch, tokens, states)
+        return past(self.trail, catch, sealed, states)
 
     def erase(self, erasing: Erasing) -> Mapping[str, int]:
         return forget(self, erasing)

@@ -122,7 +122,7 @@ def spark_session(output: Output, project: Project | None, *, tables: Sequence[s
     output.note("starting Spark …")
     spark = session(
         master=project.spark.master if project else None,
-        conf=project.spark.settings() if project else None,
+        conf=project.spark_settings() if project else None,
         jars=list(project.jars) or None if project else None,
         log_file=log_file,
         storage=storage,

@@ -296,9 +296,11 @@ def status(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show where each request stands, overdue ones first. No JVM."""
+    """Show where each request stands, overdue ones first, and which access reports were made. No JVM."""
     output = Output("erase status", as_json, debug)
-    found = Office(config).register().requests(requests or None)
+    register = Office(config).register()
+    found = register.requests(requests or None)
+    reports = [one for one in register.accesses() if not requests or one.request in requests]
     today = now().date()
 
     def due(one: Standing) -> str:
@@ -324,9 +326,13 @@ def status(
     for one in found:
         for text in (one.waits_for or "").split("; ") if one.waits_for else ():
             output.line(f"{one.id} waits for {text}")
+    for report in reports:
+        events = counted(report.counts["events"], "event")
+        what = f"{counted(report.counts['rows'] + report.counts['kept'], 'row')} and {events}"
+        output.line(f"{report.request}: access report of {what}, {report.at:%Y-%m-%d %H:%M}Z by {report.reader}")
     if not found:
         output.line("no requests")
-    output.result({"requests": found})
+    output.result({"requests": found, "access_reports": reports})
 
 
 def _returned(one: Standing) -> str | None:

@@ -44,8 +44,9 @@ def access_report(
     """Write down everything that is held on one person: rows, recipients, retention, history (Art. 15 GDPR).
 
     It takes the walk of `erase plan`, and changes nothing. The file shows personal data: it is made for you alone to read,
-    and is for the person. What rows say of others stays out of it. The register keeps that it was made, by whom, and its
-    hash; where a trail is sealed, the person's own keys are asked for, which becomes an event of the trail.
+    and is for the person. What rows say of others stays out of it, and a request that may be about two people needs an
+    approver. The register keeps that it was made, by whom, and its hash (`erase status`); where a trail is sealed, the
+    person's own keys are asked for, which becomes an event of the trail.
     """
     from audit.erasure.access import access_report as made_of
     from audit.erasure.access_page import access_page
@@ -68,6 +69,7 @@ def access_report(
             targets=office.targets(),
             registry=office.registry(),
             reader=getpass.getuser(),
+            approve_above=office.erasure.approve_above,
             now=now(),
             progress=lambda step: output.note(f"{step} …"),
         )

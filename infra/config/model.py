@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -55,6 +56,7 @@ __all__ = [
 
 _SECRET_SETTING = re.compile(r"(?i)secret|passw|token|credential|access[._-]?key|account[._-]?key|private[._-]?key")
 _DEFAULTS = Limits()
+IO_ENCRYPTION = "spark.io.encryption.enabled"
 
 
 class Expanded(str):
@@ -316,6 +318,11 @@ class Project(Model):
         root = self.root_key(settings.root_key.get_secret_value())
         return Registry(self.keys_dsn(), root, schema=settings.schema_name)
 
+    def spark_settings(self) -> dict[str, str]:
+        """Of the configuration; keys of persons stand in plain text on no disk of Spark's, unless it says so itself."""
+        sealed = self.erasure is not None and self.erasure.key_registry is not None
+        return ({IO_ENCRYPTION: "true"} if sealed else {}) | dict(self.spark.settings())
+
     def root_key(self, text: str) -> Root:
         """The key itself, or ``aws_kms:ARN``."""
         from audit.keys.roots import open_root
@@ -372,7 +379,8 @@ class _Among:
             return None
         from audit.keys.sealing import Sealing
 
-        return Sealing(people, self._project.key_registry)
+        # Opened once: what is above the keys is unwrapped for each opening, and AWS KMS asked each time
+        return Sealing(people, functools.cache(self._project.key_registry))
 
 
 def _some(names: list[str]) -> str:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from audit.checkpoint import Signer
+from audit.columns import SEALED
 from audit.erasure.model import Link, PersonalTable, Request, Subject
 from audit.erasure.plan import Copy
 from audit.erasure.subjects import Graph
@@ -31,10 +33,10 @@ ASKED = Request("r1", "customer", {"email": CANARY}, NOW.date(), NOW.date() + dt
 
 
 class Bank:
-    """7 has asked. All of a customer is sealed, and of transfers who sends and who gets."""
+    """7 has asked. All of a customer is sealed, and of transfers who sends and who gets. ``plain_sender``: not who sends."""
 
-    def __init__(self, spark: SparkSession, folder: Path, pg: Pg) -> None:
-        self.spark, self.pg, self.root = spark, pg, FileRoot.generate()
+    def __init__(self, spark: SparkSession, folder: Path, pg: Pg, *, plain_sender: bool = False) -> None:
+        self.spark, self.pg, self.root, self.plain_sender = spark, pg, FileRoot.generate(), plain_sender
         self.customers = Table(spark, f"{folder}/customers", "no long, id long, email string, segment string")
         columns = "no long, sender long, sender_name string, recipient long, recipient_name string, cents long"
         self.transfers = Table(spark, f"{folder}/transfers", columns)
@@ -70,9 +72,8 @@ class Bank:
 
         def named(who: str, others: tuple[PersonalTable, ...] = ()) -> PersonalTable:
             columns = (who, f"{who}_name")
-            return PersonalTable(
-                self.transfers.path, "customer", to_customer(who), columns, "nullify", others, (("contact", columns),)
-            )
+            classes = () if who == "sender" and self.plain_sender else (("contact", columns),)
+            return PersonalTable(self.transfers.path, "customer", to_customer(who), columns, "nullify", others, classes)
 
         customers = PersonalTable(
             self.customers.path, "customer", "id", ("id", "email"), classes=(("contact", ("id", "email")),)
@@ -99,6 +100,11 @@ class Bank:
             tuple(str((row["unreadable"] or {}).get(name, row["row"][name]))[:8] for name in columns)
             for row in rows.orderBy("version", "row.no").collect()
         ]
+
+    def tokens(self, name: str) -> DataFrame:
+        """Whose there is something sealed in a trail."""
+        payload = self.spark.read.format("delta").load(f"{self.sinks[name].path}/payload")
+        return payload.select(F.explode(F.col("row").getField(SEALED)["token"])).distinct()
 
     def intact(self) -> bool:
         return all(sink.trail.verify()[0].intact for sink in self.sinks.values())

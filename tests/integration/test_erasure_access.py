@@ -11,10 +11,12 @@ from pyspark.sql import SparkSession
 
 from audit.erasure.access import AccessReport, access_report
 from audit.erasure.access_page import access_page
-from audit.erasure.model import Link, PersonalTable, Subject
+from audit.erasure.model import Link, PersonalTable, Request, Subject
+from audit.erasure.places import SealedFor
 from audit.erasure.plan import Copy
 from audit.erasure.subjects import Graph
 from cdf import ChangeFeed, Pipeline
+from cdf.errors import ConfigError
 from connectors.postgres.modes import Modes
 from connectors.postgres.sink import PostgresSink
 from tests.fixtures.fix_postgres import Pg
@@ -31,17 +33,18 @@ def bank(spark: SparkSession, tmp_path: Path, pg: Pg) -> Bank:
     return bank
 
 
-def report_of(bank: Bank, *copies: Copy) -> AccessReport:
+def report_of(bank: Bank, *copies: Copy, asked: Request = ASKED) -> AccessReport:
     every = [*bank.copies(), *copies]
     return access_report(
         bank.spark,
         bank.graph(),
         every,
-        ASKED,
+        asked,
         [],
         targets={one.pipeline: f"the target of {one.pipeline}" for one in every},
         registry=bank.registry(),
         reader="desk",
+        approve_above=10,
         now=NOW,
     )
 
@@ -78,7 +81,7 @@ def test_everything_of_theirs_and_nothing_of_others(bank: Bank, pg: Pg) -> None:
     ]
     assert own.rows[0]["_operation"] == "WRITE"
     assert own.rows[0]["_unreadable"] is None
-    assert {(one.column, len(one.rows)) for one in past["transfers"]} == {("sender", 2), ("recipient", 2)}
+    assert {(one.column, len(one.rows)) for one in past["transfers"]} == {("sender", 1), ("recipient", 1)}
     text = json.dumps(report.to_dict())
     for page in (text, access_page(report)):
         assert CANARY in page
@@ -108,6 +111,48 @@ def test_rows_that_only_a_copy_keeps_are_told(bank: Bank, pg: Pg) -> None:
     assert report.counts()["kept"] == 1
 
 
+def test_a_request_that_may_be_about_two_people_is_looked_at_first(bank: Bank) -> None:
+    bank.customers.sql(f"insert into {{t}} values (4, 9, '{CANARY}', 'e')")
+    bank.run()
+    with pytest.raises(
+        ConfigError, match=r"request r1 may be about more than one person \(2 values of id\)"
+    ) as refused:
+        report_of(bank)
+    assert "erase approve" in str(refused.value.hint)
+    assert [bank.registry().readings(sink.path) for sink in bank.sinks.values()] == [[], []]  # no key was handed out
+    report = report_of(bank, asked=replace(ASKED, approver="boss"))
+    assert [row["id"] for row in report.tables[0].held[0].rows] == [7, 9]
+
+
+def test_history_of_a_shared_row_leaves_out_whoever_is_readable_in_it(
+    spark: SparkSession, tmp_path: Path, pg: Pg
+) -> None:
+    bank = Bank(spark, tmp_path, pg, plain_sender=True)
+    bank.run()
+    bank.transfers.sql("alter table {t} set tblproperties ('delta.columnMapping.mode' = 'name')")
+    bank.transfers.sql("alter table {t} rename column recipient_name to to_name")
+    bank.run()
+    report = report_of(bank)
+    past = {one.pipeline: one.events for one in report.history}
+    rows = {one.column: one.rows for one in past["transfers"]}
+    assert {column: [row["no"] for row in found] for column, found in rows.items()} == {
+        "sender": [10],
+        "recipient": [11],
+    }
+    assert not any("One" in str(row) for row in rows["recipient"])
+    # An erased value is told by the name that its column has now
+    tokens = frozenset(one for one in bank.registry().tokens("customer", [[("id", "7")]]) if one is not None)
+    bank.registry().shred(tokens, run="er-9")
+    whose = SealedFor(tokens, frozenset({"recipient", "to_name"}), frozenset({"sender", "sender_name"}))
+    [event] = (
+        bank.sinks["transfers"]
+        .past(lambda rows: rows.where("false"), whose, lambda _: bank.registry().states)
+        .collect()
+    )
+    assert (event["no"], event["to_name"]) == (11, None)
+    assert event["_unreadable"]["to_name"].startswith("[erased ")
+
+
 def test_whoever_is_not_known_gets_an_empty_report(bank: Bank) -> None:
     report = access_report(
         bank.spark,
@@ -118,6 +163,7 @@ def test_whoever_is_not_known_gets_an_empty_report(bank: Bank) -> None:
         targets={one.pipeline: one.pipeline for one in bank.copies()},
         registry=bank.registry(),
         reader="desk",
+        approve_above=10,
         now=NOW,
     )
     assert report.counts() == {"tables": 2, "rows": 0, "kept": 0, "events": 0}
@@ -142,8 +188,26 @@ def test_what_rows_say_of_another_kind_of_person_stays_out(spark: SparkSession, 
             PersonalTable(orders.path, "customer", Link("buyer", customers.path, "id"), ("name",), others=(seller,)),
         ],
     )
-    report = access_report(spark, graph, [], ASKED, [], targets={}, registry=None, reader="desk", now=NOW)
+    report = access_report(
+        spark, graph, [], ASKED, [], targets={}, registry=None, reader="desk", approve_above=10, now=NOW
+    )
     assert [Path(one.table).name for one in report.tables] == ["customers", "orders"]
     [bought] = report.tables[1].held
     assert bought.rows == ({"no": 1, "buyer": 7, "name": "Seven", "cents": 12},)
     assert bought.withheld == ("shop", "shop_mail")
+    # A row that is somebody else's as a whole, of which nothing is said: what tells of them stays out, and all the rest
+    clerk = PersonalTable(orders.path, "clerk", "no", ("no", "cents"), "nullify")
+    whole = PersonalTable(orders.path, "customer", Link("buyer", customers.path, "id"), others=(clerk,))
+    graph = Graph.of(
+        {
+            "customer": Subject("customer", {"email": "email", "id": "exact"}),
+            "clerk": Subject("clerk", {"no": "exact"}),
+        },
+        [PersonalTable(customers.path, "customer", "id", ("email",)), whole],
+    )
+    asked = replace(ASKED, subject="clerk", identifiers={"no": "1"})
+    report = access_report(
+        spark, graph, [], asked, [], targets={}, registry=None, reader="desk", approve_above=10, now=NOW
+    )
+    [served] = report.tables[0].held
+    assert (served.rows, served.withheld) == (({"no": 1, "cents": 12},), ("buyer", "name", "shop", "shop_mail"))

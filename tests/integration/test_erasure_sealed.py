@@ -17,6 +17,7 @@ from audit.erasure.sealing import Keys
 from audit.keys.registry import Registry
 from audit.reconcile import reconcile
 from audit.trail import Trail
+from cdf.errors import ConfigError
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.sealed_bank import ASKED, CANARY, NOW, SIGNER, Bank
 
@@ -84,6 +85,9 @@ def test_the_keys_go_first_and_everything_else_follows(
         with pytest.raises(KeyboardInterrupt):
             go()
     assert {one.state for one in register.requests(["r1"])} == {"shredded"}
+    # Nobody could find what is sealed of them any more: the run has to be gone on with
+    with pytest.raises(ConfigError, match="cannot have requests of another run"):
+        register.begin("er-2", ["r1"], "another plan")
     gone = [("One", "Two", "50"), ("[erased ", "One", "51"), ("One", "[erased ", "52")]
     for path in (copy, bank.sinks["transfers"].path):
         assert bank.read(path, "sender_name", "recipient_name", "cents") == gone
@@ -120,6 +124,41 @@ def test_the_keys_go_first_and_everything_else_follows(
     assert certificate is not None
     assert "shred" in {one["step"] for one in certificate["evidence"]}
     assert [one for one in certificate["out_of_reach"] if bank.root.name in one]
+    # By what the trail still tells rows apart nobody is led back to the request
+    tokens = {bytes(row[0]).hex() for row in bank.tokens("transfers").collect()}
+    steps = str([one.facts for one in register.steps("er-1")])
+    assert len(tokens) == 4  # 7 had another one in what was read after the first keys went
+    assert not [one for one in tokens if one in steps]
+    assert register.known(["r1"], Keys(SIGNER)) == []
+
+
+def test_what_a_row_says_of_somebody_else_stays_also_where_it_is_readable(
+    spark: SparkSession, tmp_path: Path, pg: Pg
+) -> None:
+    bank = Bank(spark, tmp_path, pg, plain_sender=True)
+    bank.run()
+    register = Register(bank.pg.dsn, schema=bank.pg.schema)
+    register.prepare()
+    register.add([ASKED], Keys(SIGNER))
+    register.begin("er-1", ["r1"], "digest")
+    report = walked(bank, register)
+    assert report.state == "certified", report
+    # As the sender 7 stood in 10 in plain text, so that this row goes whole; as who gets, in 11, sealed
+    shown = bank.read(bank.sinks["transfers"].path, "sender", "sender_name", "recipient_name", "cents")
+    assert shown == [("1", "One", "Two", "50"), ("1", "One", "[erased ", "52")]
+    assert bank.intact()
+
+
+def test_nothing_is_destroyed_where_nothing_could_be_deleted(bank: Bank) -> None:
+    register = Register(bank.pg.dsn, schema=bank.pg.schema)
+    register.prepare()
+    register.add([ASKED], Keys(SIGNER))
+    register.begin("er-1", ["r1"], "digest")
+    bank.transfers.sql("alter table {t} set tblproperties ('delta.appendOnly' = 'true')")
+    with register.held("er-1") as held, pytest.raises(ConfigError, match="is append-only"):
+        run_of(bank, register, held).go()
+    assert bank.registry().status().shredded == 0
+    register.begin("er-2", ["r1"], "another plan")  # nothing has been done
 
 
 def test_sealed_rows_that_the_source_has_lost_lead_to_the_rest(bank: Bank) -> None:
@@ -132,15 +171,7 @@ def test_sealed_rows_that_the_source_has_lost_lead_to_the_rest(bank: Bank) -> No
     plan = make_plan(bank.spark, bank.graph(), bank.copies(), [ASKED], (), run="er-1", approve_above=10, now=NOW)
     assert {Path(one.table).name: dict(one.rows) for one in plan.tables} == {"customers": {}, "transfers": {"r1": 2}}
     register.begin("er-1", ["r1"], plan.digest)
-    report = None
-    for _ in range(6):
-        try:
-            with register.held("er-1") as held:
-                report = run_of(bank, register, held).go()
-            break
-        except SinkBehind:
-            bank.run()
-    assert report is not None
+    report = walked(bank, register)
     assert report.state == "certified", report
     names = (
         bank.spark.read.format("delta").load(bank.transfers.path).orderBy("no").select("sender_name", "recipient_name")
@@ -148,6 +179,17 @@ def test_sealed_rows_that_the_source_has_lost_lead_to_the_rest(bank: Bank) -> No
     assert [tuple(row) for row in names.collect()] == [("One", "Two"), (None, "One"), ("One", None)]
     assert bank.read(bank.sinks["customers"].path, "id") == [("1",), ("2",), ("[erased ",)]
     assert bank.intact()
+
+
+def walked(bank: Bank, register: Register) -> ErasureReport:
+    """To its end, with the pipelines in between."""
+    for _ in range(6):
+        try:
+            with register.held("er-1") as held:
+                return run_of(bank, register, held).go()
+        except SinkBehind:
+            bank.run()
+    raise AssertionError("it waits for ever")
 
 
 def dies(*_: Any, **__: Any) -> None:

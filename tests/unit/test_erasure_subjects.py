@@ -52,7 +52,7 @@ def test_a_linked_table_comes_after_the_one_it_leads_to() -> None:
     graph = Graph.of(SUBJECTS, [items, staff, orders, table("customers")], ())
     assert [one.table for one in graph.tables_of("customer")] == ["customers", "orders", "items"]
     assert graph.tables_of("employee") == (staff,)
-    assert graph.table("orders") is orders
+    assert graph.table("orders") == orders
     assert graph.table("nowhere") is None
 
 
@@ -169,3 +169,47 @@ def test_one_table_twice_and_a_subject_without_identifiers() -> None:
     assert problems(table("a"), table("a", "email")) == [("tables.a", "stands here twice")]
     with pytest.raises(ConfigError, match=r"subjects\.ghost\.identifiers: names no identifier"):
         Graph.of({"ghost": Subject("ghost", {})}, [])
+
+
+def test_what_tells_whose_a_row_is_is_sealed_with_the_rest() -> None:
+    billing = (("billing", ("iban",)),)
+    plain, own, joined, linked = (
+        table("a", classes=billing),
+        table("b", classes=(("contact", ("email", "Customer_ID")),)),
+        table("c", classes=(("identity", ("name",)),)),
+        table("d", Link("buyer", "a", "customer_id"), classes=billing),
+    )
+    graph = Graph.of(SUBJECTS, [plain, own, joined, linked, table("e")])
+    found = {name: dict(one.classes) for name in "abcde" if (one := graph.table(name)) is not None}
+    assert found == {
+        "a": {"billing": ("iban",), "identity": ("customer_id", "email")},
+        "b": {"contact": ("email", "Customer_ID")},
+        "c": {"identity": ("name", "customer_id", "email")},
+        "d": {"billing": ("iban",), "identity": ("buyer",)},
+        "e": {},
+    }
+
+
+def test_a_class_is_held_in_rows_that_stay_alone() -> None:
+    day, later = dt.date(2031, 12, 31), dt.date(2032, 12, 31)
+    held = Hold(None, day, "tax law", "billing")
+    classes = (("contact", ("email", "name")), ("billing", ("iban",)))
+    whole = table("a", personal=("email", "name"), classes=classes)
+    assert Graph.of(SUBJECTS, [whole], [held]).held_classes(dt.date(2030, 1, 1)) == {"billing": held}
+    clerk = table("a", "staff_no", subject="employee", personal=("staff_no",), on_erase="nullify")
+    shared = table("a", personal=("email", "name", "note"), classes=classes, others=(clerk,))
+    why = "cannot be kept in trails of a, whose whole rows go with an erasure: in plain text stand"
+    assert problems(shared, holds=(held,)) == [
+        ("holds.0.class", f"{why} `note`, `staff_no`; put them into one of the classes")
+    ]
+    # A key is destroyed for all tables: the history of a table that is held needs it as well
+    rows = Hold("a", later, "tax law")
+    assert problems(whole, holds=(held, rows)) == [
+        (
+            "holds.1.table",
+            "has columns that trails have sealed: hold the classes billing, contact, identity as long, or its history "
+            "cannot be read any more",
+        )
+    ]
+    holds = [Hold(None, later, "tax law", name) for name in ("billing", "contact", "identity")]
+    assert len(Graph.of(SUBJECTS, [whole], [rows, *holds]).holds) == 4
