@@ -27,7 +27,7 @@ from audit.ledger import REMOVING
 from audit.lookup import Wanted, as_data, payload_with
 from audit.operations import why_hiding
 from audit.tables import EVENTS, LEDGER, PAYLOAD
-from audit.view import UNREADABLE, Field, fields_at, fields_of, joined, records, row_of, shown, view, why
+from audit.view import UNREADABLE, Field, fields_at, fields_of, joined, now, records, row_of, shown, view, why
 from cdf.change import DELETE, INSERT, UPDATE_POSTIMAGE
 from cdf.errors import ConfigError
 from cdf.readers.bounds import parse_timestamp
@@ -76,7 +76,7 @@ def history(trail: Trail, record: Mapping[str, Any]) -> DataFrame:
     Of the payload only the files are read that can hold the key, of events and ledger those of its versions.
     """
     tables, fields = trail.there(), fields_of(trail.columns())
-    found, versions = payload_with(trail, Wanted.of(tables.spark, record, fields), row_of(fields))
+    found, versions = payload_with(trail, Wanted.of(tables.spark, record, fields), fields)
     rows = joined(trail, found, versions)
     return rows.select(*_WHAT, *_WHO, "row", *why(rows)).orderBy("version", _rank(), "index")
 
@@ -90,7 +90,7 @@ def record_as_of(trail: Trail, record: Mapping[str, Any], when: When) -> DataFra
     """
     version = _version(trail, when)
     tables, fields = trail.there(), fields_at(trail, version)
-    found, versions = payload_with(trail, Wanted.of(tables.spark, record, fields), row_of(fields))
+    found, versions = payload_with(trail, Wanted.of(tables.spark, record, fields), fields)
     versions = [one for one in versions if one <= version]
     if not versions:
         _check_beginning(trail)
@@ -121,10 +121,11 @@ def as_of(trail: Trail, key: Sequence[str], when: When) -> DataFrame:
     key there is one. Raises ConfigError for a moment outside of the trail, and where the trail has begun neither with the
     table nor with a baseline. A record is missing whose last values were removed (``values_removed``).
     """
-    _to_compare(trail, key)
     version = _version(trail, when)
+    fields = fields_at(trail, version)
+    _to_compare(trail, [name for field in fields for name in field.names if _is_one_of(field, key)])
     _check_beginning(trail)
-    return _as_rows(_table(trail, key, version, fields_at(trail, version)))
+    return _as_rows(_table(trail, key, version, fields))
 
 
 def diff(trail: Trail, key: Sequence[str], first: When, second: When) -> DataFrame:
@@ -470,11 +471,9 @@ def _check_beginning(trail: Trail) -> None:
 
 
 def _table(trail: Trail, key: Sequence[str], version: int, fields: Sequence[Field]) -> DataFrame:
-    payload = shown(trail, trail.there().read(PAYLOAD).where(f"version <= {version}"))
-    rows = payload.select("id", "version", row_of(fields).alias("row"), *why(payload))
-    return _standing(
-        joined(trail, rows).where(f"version <= {version} and row is not null"), [_of_row(name) for name in key]
-    )
+    payload = shown(trail, now(trail, PAYLOAD).where(f"version <= {version}"))
+    events = joined(trail, row_of(payload, fields)).where(f"version <= {version} and row is not null")
+    return _standing(events, [_of_row(name) for name in key])
 
 
 def _standing(events: DataFrame, keys: Sequence[Column]) -> DataFrame:
@@ -505,6 +504,10 @@ def _to_compare(trail: Trail, columns: Iterable[str] | None) -> None:
             "values are to be compared that are sealed",
             hint=f"who has the keys compares them with --decrypt; sealed: {', '.join(sorted(sealed))}",
         )
+
+
+def _is_one_of(field: Field, names: Iterable[str]) -> bool:
+    return field.name.casefold() in {name.casefold() for name in names}
 
 
 def _differing(rows: DataFrame, before: str, after: str) -> DataFrame:

@@ -164,6 +164,48 @@ def test_a_person_is_found_under_the_former_name_of_their_column(trailed: Traile
     assert told(record_as_of(trail, {"addressee": 8}, 6), "no", "addressee") in ([(1, 8)], [(6, 8)])
 
 
+def test_a_value_is_told_of_by_the_name_under_which_it_is_shown(trailed: Trailed) -> None:
+    trailed.table.sql(
+        "alter table {t} set tblproperties ('delta.columnMapping.mode' = 'name')",
+        "alter table {t} rename column email to mail",
+        "insert into {t} (no, sender, mail) values (6, 7, 'canary7@y.org')",
+    )
+    trailed.name_classes(replace(SENDER, classes=(("contact", ("mail",)),)))
+    trailed.pipeline.run()
+    last = trailed.pipeline.feed.log.latest()
+    closed, expected = trailed.sink.trail, {"no": (1, 6), "mail": ("[sealed]", "[sealed]")}
+    asked = as_of(closed, ["no"], last).where("sender = 7")
+    assert sorted(told(asked, "no", "mail")) == list(zip(*expected.values(), strict=True))
+    assert told(record_as_of(closed, {"no": 1}, last), "mail") == [("[sealed]",)]
+    with pytest.raises(ConfigError, match="sealed"):
+        as_of(closed, ["mail"], last)
+    trailed.shred(7)
+    asked = as_of(trailed.reader(), ["no"], last).where("sender = 7")
+    assert [one[0][:8] for one in told(asked, "mail")] == ["[erased "] * 2
+
+
+def test_a_value_that_has_another_type_by_now_is_told_of_where_it_would_stand(trailed: Trailed) -> None:
+    trailed.table.sql("alter table {t} set tblproperties ('delta.columnMapping.mode' = 'name')")
+    trailed.table.sql("alter table {t} drop column paid", "alter table {t} add column paid string")
+    trailed.table.sql("insert into {t} (no, paid) values (6, 'much')")
+    trailed.pipeline.run()
+    [first, *_] = history(trailed.sink.trail, {"no": 1}).collect()
+    assert first["unreadable"]["paid__1"] == "[sealed]"
+    assert "paid" not in first["unreadable"]
+
+
+def test_somebody_is_found_by_two_columns_of_which_the_other_is_sealed(trailed: Trailed) -> None:
+    own = Sealing((SENDER, RECIPIENT), trailed.registry)
+    trail = Trail(trailed.spark, trailed.sink.path, states=trailed.registry().states, sealing=own)
+    assert told(history(trail, {"sender": 7, "email": "canary7@x.org"}), "no") == [(1,)] * 3
+    assert told(history(trail, {"recipient": 7, "to_email": "canary7@x.org"}), "no") == [(3,)]
+
+
+def test_nothing_is_found_by_what_is_erased(trailed: Trailed) -> None:
+    trailed.shred(7)
+    assert {row["row"]["no"] for row in history(trailed.reader(), {"paid": None}).collect()} == {2}
+
+
 def test_keys_that_were_asked_for_open_nothing_after_five_minutes(
     trailed: Trailed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
