@@ -17,7 +17,7 @@ from audit.errors import unreadable
 from audit.keys.registry import KeyState
 from audit.keys.sealing import Sealing
 from audit.proof import check
-from audit.queries import as_of, column_changes, deletes, diff, history, record_as_of
+from audit.queries import as_of, column_changes, deletes, diff, history, keys_untold, record_as_of
 from audit.reconcile import reconcile
 from audit.sql import view_sql
 from audit.trail import NamedAnchor, Trail
@@ -164,6 +164,55 @@ def test_a_person_is_found_under_the_former_name_of_their_column(trailed: Traile
     assert told(record_as_of(trail, {"addressee": 8}, 6), "no", "addressee") in ([(1, 8)], [(6, 8)])
 
 
+def test_records_of_people_who_were_erased_are_not_taken_for_one(trailed: Trailed) -> None:
+    """Where the key of the table is sealed, nobody can tell them apart."""
+    person = replace(SENDER, classes=(("contact", ("sender", "email")),))
+    trailed.name_classes(person)
+    trailed.table.sql(
+        "insert into {t} values (5, 21, 'canary21@x.org', null, 1, null, null, null), "
+        "(6, 22, 'canary22@x.org', null, 2, null, null, null), (7, 23, 'canary23@x.org', null, 3, null, null, null)",
+        "update {t} set paid = paid + 100 where no > 4",
+    )
+    trailed.pipeline.run()
+    for customer in (21, 22):
+        trailed.shred(customer)
+    trail, last = trailed.reader(), trailed.pipeline.feed.log.latest()
+    there = as_of(trail, ["sender"], last).where("no > 4")
+    assert told(there, "no", "sender", "email") == [(7, 23, "canary23@x.org")]
+    [changed] = diff(trail, ["sender"], last - 1, last).collect()
+    assert (changed["difference"], changed["key"]["sender"], changed["after"]["no"]) == ("changed", 23, 7)
+    [changed] = column_changes(trail, ["sender"], "paid").where("version > 3 and key.sender > 8").collect()
+    assert (changed["key"]["sender"], str(changed["new_value"])) == (23, "103.00")
+    assert [keys_untold(trail, ["sender"], at) for at in (last - 2, last - 1, last, None)] == [0, 2, 6, 6]
+    assert keys_untold(trail, ["no"]) == 0
+
+
+def test_a_value_that_was_erased_is_told_where_states_are_compared(trailed: Trailed) -> None:
+    trailed.table.sql("update {t} set email = 'canary7@y.org' where no = 1")
+    trailed.table.sql("update {t} set paid = 1 where no = 1")
+    trailed.pipeline.run()
+    last = trailed.pipeline.feed.log.latest()
+    trailed.shred(7, ["contact"])
+    trail = trailed.reader()
+    [changed] = diff(trail, ["no"], 1, last).where("key.no = 1").collect()
+    assert changed["difference"] == "changed"
+    assert {name for name, why in changed["unreadable"].items() if why.startswith("[erased ")} == {
+        f"{side}.{name}" for side in ("before", "after") for name in ("email", "phones")
+    }
+    [rewritten] = diff(trail, ["no"], last - 2, last - 1).collect()
+    assert (rewritten["difference"], rewritten["unreadable"]["after.email"][:8]) == ("unknown", "[erased ")
+    [who] = column_changes(trail, ["no"], "email").collect()
+    assert (who["version"], who["certain"]) == (last - 1, True)
+    assert {name: why[:8] for name, why in who["unreadable"].items()} == dict.fromkeys(
+        ["old_value", "new_value"], "[erased "
+    )
+    paid = column_changes(trail, ["no"], "paid").where("key.no = 1").collect()
+    assert [(str(one["new_value"]), one["certain"], one["unreadable"]) for one in paid] == [
+        ("99.99", True, None),
+        ("1.00", True, None),
+    ]
+
+
 def test_a_value_is_told_of_by_the_name_under_which_it_is_shown(trailed: Trailed) -> None:
     trailed.table.sql(
         "alter table {t} set tblproperties ('delta.columnMapping.mode' = 'name')",
@@ -182,6 +231,7 @@ def test_a_value_is_told_of_by_the_name_under_which_it_is_shown(trailed: Trailed
     trailed.shred(7)
     asked = as_of(trailed.reader(), ["no"], last).where("sender = 7")
     assert [one[0][:8] for one in told(asked, "mail")] == ["[erased "] * 2
+    assert keys_untold(trailed.reader(), ["mail"], last) == 4
 
 
 def test_a_value_that_has_another_type_by_now_is_told_of_where_it_would_stand(trailed: Trailed) -> None:
