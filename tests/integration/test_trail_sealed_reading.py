@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import DataFrame, SparkSession
 
 from audit.anchors.file import FileAnchor
@@ -20,6 +22,7 @@ from audit.proof import check
 from audit.queries import as_of, column_changes, deletes, diff, history, keys_untold, record_as_of
 from audit.reconcile import reconcile
 from audit.sql import view_sql
+from audit.tables import TABLES
 from audit.trail import NamedAnchor, Trail
 from audit.view import view
 from cdf.errors import ConfigError
@@ -254,6 +257,20 @@ def test_somebody_is_found_by_two_columns_of_which_the_other_is_sealed(trailed: 
 def test_nothing_is_found_by_what_is_erased(trailed: Trailed) -> None:
     trailed.shred(7)
     assert {row["row"]["no"] for row in history(trailed.reader(), {"paid": None}).collect()} == {2}
+
+
+def test_other_engines_tell_which_columns_are_sealed(trailed: Trailed) -> None:
+    columns = trailed.sink.trail.columns()
+    view = trailed.spark.sql(view_sql("spark", trailed.sink.path, columns).partition(" as\n")[2])
+    sealed = {row["row.no"]: row["sealed_columns"] for row in view.where("version = 1").collect()}
+    assert sealed[3] == ["recipient", "to_email"]
+    assert sealed[2] == ["email", "phones", "paid"]
+    engine = QueryBuilder()
+    for name in TABLES:
+        engine.register(name, DeltaTable(f"{trailed.sink.path}/{name}"))
+    found = pa.table(engine.execute(view_sql("delta-rs", trailed.sink.path, columns)))
+    rows = {row["row.no"]: row["sealed_columns"] for row in found.to_pylist() if row["version"] == 1}
+    assert [group["columns"] for group in rows[2]] == [["email", "phones"], ["paid"]]
 
 
 def test_keys_that_were_asked_for_open_nothing_after_five_minutes(
