@@ -273,6 +273,34 @@ def test_other_engines_tell_which_columns_are_sealed(trailed: Trailed) -> None:
     assert [group["columns"] for group in rows[2]] == [["email", "phones"], ["paid"]]
 
 
+def test_rows_that_were_sealed_later_are_held_against_what_the_record_says(
+    spark: SparkSession, tmp_path: Path, pg: Pg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trailed = Trailed(spark, tmp_path, pg)
+    trailed.name_classes()
+    trailed.write()
+    trailed.pipeline.run()
+    trailed.name_classes(SENDER, RECIPIENT)
+
+    def shown() -> list[tuple[Any, ...]]:
+        rows = view(trailed.reader()).where("row.no = 1").orderBy("version", "index").collect()
+        return [(row["row"]["email"], row["unreadable"]) for row in rows]
+
+    with monkeypatch.context() as patch:
+        patch.setattr("audit.resealing.finish_sealing", dies)
+        with pytest.raises(KeyboardInterrupt):
+            trailed.seal_earlier()
+    assert shown() == [("canary7@x.org", None)] * 3  # the record is there, and the rows are as they were
+    trailed.seal_earlier()
+    assert shown() == [("canary7@x.org", None)] * 3
+    trailed.shred(7)
+    assert {row["email"][:8] for _, row in shown()} == {"[erased "}
+
+
+def dies(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
 def test_keys_that_were_asked_for_open_nothing_after_five_minutes(
     trailed: Trailed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
