@@ -16,6 +16,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
@@ -36,7 +38,7 @@ from pyspark.sql.types import (
 from audit.columns import SEALED
 from audit.keys.opening import has_groups, sealed_names
 from audit.tables import PAYLOAD, TrailTables
-from audit.view import Field, shown, why
+from audit.view import UNREADABLE, Field, row_of, shown
 from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -81,9 +83,9 @@ def as_data(spark: SparkSession, values: Sequence[tuple[str, Any, DataType]]) ->
         raise ConfigError("what is given does not fit its type", hint=f"the types: {shown}") from None
 
 
-def payload_with(trail: Trail, wanted: Wanted, row: Column) -> tuple[DataFrame, list[int]]:
-    """``id``, ``version`` and ``row`` of the events whose row has the wanted values; and their versions. Raises ConfigError
-    where these are sealed and the trail has no keys."""
+def payload_with(trail: Trail, wanted: Wanted, fields: Sequence[Field]) -> tuple[DataFrame, list[int]]:
+    """The rows of the events that have the wanted values, by these ``fields`` (``row_of``); and their versions. Raises
+    ConfigError where the values are sealed and the trail has no keys."""
     files = _Files(tables := trail.there())
     sealed = sealed_names(tables.read(PAYLOAD)) & {name for field in wanted.fields for name in field.names}
     if sealed and trail.states is None:
@@ -104,9 +106,9 @@ def payload_with(trail: Trail, wanted: Wanted, row: Column) -> tuple[DataFrame, 
         candidates = _candidates(trail, wanted, rows)
         if candidates is None:
             return _matching(shown(trail, rows, "path"), wanted)
-        theirs, others = candidates
-        # Where the person alone is asked for, the others tell who they are without being opened
-        alone = sum(not sealed.isdisjoint(field.names) for field in wanted.fields) == 1
+        theirs, others, person = candidates
+        # Where nothing sealed is asked for but the person, the others tell who they are without being opened
+        alone = all(field.names == person or sealed.isdisjoint(field.names) for field in wanted.fields)
         rest = (
             shown(trail, _matching(others, wanted), "path")
             if alone
@@ -117,12 +119,12 @@ def payload_with(trail: Trail, wanted: Wanted, row: Column) -> tuple[DataFrame, 
     found = matching(paths).select("version", "path").distinct().collect()
     rows = matching(files.named(paths, [one["path"] for one in found]))
     rows = rows if sealed else shown(trail, rows)
-    return rows.select("id", "version", row.alias("row"), *why(rows)), sorted({one["version"] for one in found})
+    return row_of(rows, fields), sorted({one["version"] for one in found})
 
 
-def _candidates(trail: Trail, wanted: Wanted, rows: DataFrame) -> tuple[DataFrame, DataFrame] | None:
-    """Of rows that are asked for by whose they are: those sealed for that person; and those whose person is not sealed. None
-    where they are not asked for so: then each has to be opened to be looked at."""
+def _candidates(trail: Trail, wanted: Wanted, rows: DataFrame) -> tuple[DataFrame, DataFrame, frozenset[str]] | None:
+    """Of rows that are asked for by whose they are: those sealed for that person; those whose person is not sealed; and the
+    names of the person's column. None where they are not asked for so: then each has to be opened to be looked at."""
     from pyspark.sql import functions as F
 
     found = _person(trail, wanted)
@@ -138,7 +140,7 @@ def _candidates(trail: Trail, wanted: Wanted, rows: DataFrame) -> tuple[DataFram
         lambda group: F.arrays_overlap(F.transform(group["columns"], F.lower), names),
     )
     whose = F.get(groups, F.lit(0))["token"]
-    return rows.join(F.broadcast(asked), whose == asked["token"], "left_semi"), rows.where(whose.isNull())
+    return rows.join(F.broadcast(asked), whose == asked["token"], "left_semi"), rows.where(whose.isNull()), columns
 
 
 def _person(trail: Trail, wanted: Wanted) -> tuple[frozenset[str], bytes | None] | None:
@@ -167,6 +169,8 @@ def _matching(rows: DataFrame, wanted: Wanted) -> DataFrame:
 
     held = {f"held_{at}": field.value() for at, field in enumerate(wanted.fields)}
     same = [F.col(f"held_{at}").eqNullSafe(F.col(f"key_{at}")) for at in range(len(wanted.fields))]
+    if UNREADABLE in rows.columns:
+        rows = rows.where(~reduce(or_, (field.untold() for field in wanted.fields)))
     found = rows.select("*", *(value.alias(name) for name, value in held.items()))
     return found.join(F.broadcast(wanted.values), same).select(*rows.columns)
 

@@ -17,17 +17,18 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pyspark.sql.types import DataType, StringType, StructField, StructType
+from pyspark.sql.types import BooleanType, DataType, StringType, StructField, StructType
 
-from audit.keys.opening import sealed_names
+from audit.keys.opening import has_groups, sealed_names
 from audit.ledger import REMOVING
 from audit.lookup import Wanted, as_data, payload_with
 from audit.operations import why_hiding
 from audit.tables import EVENTS, LEDGER, PAYLOAD
-from audit.view import UNREADABLE, Field, fields_at, fields_of, joined, records, row_of, shown, view, why
+from audit.view import UNREADABLE, Field, fields_at, fields_of, joined, now, reasons, records, row_of, shown, view, why
 from cdf.change import DELETE, INSERT, UPDATE_POSTIMAGE
 from cdf.errors import ConfigError
 from cdf.readers.bounds import parse_timestamp
@@ -53,6 +54,7 @@ __all__ = [
     "gaps",
     "hiding_operations",
     "history",
+    "keys_untold",
     "readings",
     "record_as_of",
     "removals",
@@ -76,7 +78,7 @@ def history(trail: Trail, record: Mapping[str, Any]) -> DataFrame:
     Of the payload only the files are read that can hold the key, of events and ledger those of its versions.
     """
     tables, fields = trail.there(), fields_of(trail.columns())
-    found, versions = payload_with(trail, Wanted.of(tables.spark, record, fields), row_of(fields))
+    found, versions = payload_with(trail, Wanted.of(tables.spark, record, fields), fields)
     rows = joined(trail, found, versions)
     return rows.select(*_WHAT, *_WHO, "row", *why(rows)).orderBy("version", _rank(), "index")
 
@@ -90,7 +92,7 @@ def record_as_of(trail: Trail, record: Mapping[str, Any], when: When) -> DataFra
     """
     version = _version(trail, when)
     tables, fields = trail.there(), fields_at(trail, version)
-    found, versions = payload_with(trail, Wanted.of(tables.spark, record, fields), row_of(fields))
+    found, versions = payload_with(trail, Wanted.of(tables.spark, record, fields), fields)
     versions = [one for one in versions if one <= version]
     if not versions:
         _check_beginning(trail)
@@ -119,19 +121,23 @@ def as_of(trail: Trail, key: Sequence[str], when: When) -> DataFrame:
 
     Columns: those that the source had at that moment. ``key``: the columns that tell records apart; of several rows with one
     key there is one. Raises ConfigError for a moment outside of the trail, and where the trail has begun neither with the
-    table nor with a baseline. A record is missing whose last values were removed (``values_removed``).
+    table nor with a baseline. A record is missing whose last values were removed (``values_removed``), or whose key is not
+    shown (``keys_untold``): records of different people would be one.
     """
-    _to_compare(trail, key)
     version = _version(trail, when)
+    fields = fields_at(trail, version)
+    _to_compare(trail, [name for field in fields for name in field.names if _is_one_of(field, key)])
     _check_beginning(trail)
-    return _as_rows(_table(trail, key, version, fields_at(trail, version)))
+    return _as_rows(_table(trail, key, version, fields))
 
 
 def diff(trail: Trail, key: Sequence[str], first: When, second: When) -> DataFrame:
     """What is different between two moments, the later one second.
 
-    ``difference`` (``added``, ``removed``, ``changed``), ``key`` (a struct), ``before`` and ``after``: the rows, in the
-    columns of the later moment, NULL where there is none. Raises what ``as_of`` does.
+    ``difference`` (``added``, ``removed``, ``changed``; ``unknown`` where a row was written anew and what can be read of it
+    is the same), ``key`` (a struct), ``before`` and ``after``: the rows, in the columns of the later moment, NULL where
+    there is none; where columns are sealed ``unreadable``, by ``before.NAME`` and ``after.NAME``. Raises and leaves out what
+    ``as_of`` does.
     """
     from pyspark.sql import functions as F
 
@@ -153,10 +159,35 @@ def diff(trail: Trail, key: Sequence[str], first: When, second: When) -> DataFra
         for held, name in zip(keys, key, strict=True)
     )
     sides = both.select(
-        F.struct(*named).alias("key"), *(F.col(f"{side}.last.row").alias(side) for side in ("before", "after"))
+        F.struct(*named).alias("key"),
+        *(F.col(f"{side}.last.row").alias(side) for side in _SIDES),
+        *(F.col(f"{side}.last.{UNREADABLE}").alias(f"why_{side}") for side in _SIDES if _unreadable_in(before)),
     )
     difference = F.when(F.col("before").isNull(), "added").when(F.col("after").isNull(), "removed").otherwise("changed")
-    return _differing(sides, "before", "after").select(difference.alias("difference"), "key", "before", "after")
+    told = ("difference", "key", *_SIDES)
+    if not _unreadable_in(before):
+        return _compared(sides, *_SIDES).where("not same").select(difference.alias("difference"), *told[1:])
+    names = [field.name for field in fields]
+    hidden = {name: F.coalesce(*(F.col(f"why_{side}")[name] for side in _SIDES)).isNotNull() for name in names}
+    readable = {f"readable_{side}": _readable_of(F.col(side), hidden) for side in _SIDES}
+    found = _compared(sides.withColumns(readable), *readable)
+    unknown = F.col("before").isNotNull() & F.col("after").isNotNull() & F.col("same")
+    why_not = {f"{side}.{name}": F.col(f"why_{side}")[name] for side in _SIDES for name in names}
+    return found.where(~F.col("same") | reduce(or_, hidden.values())).select(
+        F.when(unknown, "unknown").otherwise(difference).alias("difference"),
+        *told[1:],
+        reasons(why_not).alias(UNREADABLE),
+    )
+
+
+_SIDES = ("before", "after")
+
+
+def _readable_of(row: Column, hidden: Mapping[str, Column]) -> Column:
+    from pyspark.sql import functions as F
+
+    values = (F.when(~of_it, row.getField(name)).alias(name) for name, of_it in hidden.items())
+    return F.when(row.isNotNull(), F.struct(*values))
 
 
 def column_changes(trail: Trail, key: Sequence[str], column: str) -> DataFrame:
@@ -165,8 +196,9 @@ def column_changes(trail: Trail, key: Sequence[str], column: str) -> DataFrame:
     One row each time that a record has another value than it had when it was last there: by an update, and also by a delete
     and an insert. Its first insert is none, and neither is a delete. ``version``, ``committed_at``, ``index``,
     ``change_type``, ``key`` (a struct), ``old_value``, ``new_value``, ``certain`` (false where the commit wrote several rows
-    with this key, so that nobody can tell which was which), ``operation``, ``actor``, ``ticket``, ``purpose``, ``job``,
-    ``run``.
+    with this key, so that nobody can tell which was which; and where a value is not shown and no event says that it has
+    changed), ``operation``, ``actor``, ``ticket``, ``purpose``, ``job``, ``run``; where columns are sealed ``unreadable``,
+    by ``old_value`` and ``new_value``. Records whose key is not shown are left out (``keys_untold``).
     """
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
@@ -177,12 +209,14 @@ def column_changes(trail: Trail, key: Sequence[str], column: str) -> DataFrame:
     if column not in names:
         raise ConfigError("the trail does not have this column", hint=f"its columns: {', '.join(names)}")
     keys = [_of_row(name) for name in key]
-    before = F.lag(F.struct(_of_row(column).alias("value"))).over(
+    why_not = F.col(UNREADABLE)[column] if why(events) else F.lit(None).cast("string")
+    before = F.lag(F.struct(_of_row(column).alias("value"), why_not.alias("why"))).over(
         Window.partitionBy(*keys).orderBy("version", _rank(), "index")
     )
     puts = F.count_if(_put()).over(Window.partitionBy(*keys, "version"))
+    more = [_reasons_of_both(why_not), F.col("changed_columns")] if why(events) else []
     changes = (
-        events.where(F.col("row").isNotNull())
+        events.where(F.col("row").isNotNull() & ~_untold(events, key))
         .withColumns({"before": before, "certain": puts == 1})
         .where(_put() & F.col("before").isNotNull())
         .select(
@@ -195,9 +229,18 @@ def column_changes(trail: Trail, key: Sequence[str], column: str) -> DataFrame:
             _of_row(column).alias("new_value"),
             "certain",
             *_WHO,
+            *more,
         )
     )
-    return _differing(changes, "old_value", "new_value").orderBy("version", "index")
+    found = _compared(changes, "old_value", "new_value")
+    if not why(events):
+        return found.where("not same").drop("same").orderBy("version", "index")
+    [field] = [one for one in fields_of(trail.columns()) if one.name == column]
+    named = F.arrays_overlap(F.transform("changed_columns", F.lower), F.array(*map(F.lit, sorted(field.names))))
+    shown = F.col(UNREADABLE).isNull()
+    found = found.where(F.when(shown, ~F.col("same")).otherwise(F.coalesce(named, F.lit(True))))
+    found = found.withColumn("certain", F.col("certain") & (shown | F.coalesce(named, F.lit(False))))
+    return found.select(*changes.drop("changed_columns", UNREADABLE).columns, UNREADABLE).orderBy("version", "index")
 
 
 # ── who, and why ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -386,6 +429,25 @@ def values_removed(trail: Trail) -> int:
     return max(0, int(told["rows"]) - trail.there().read(PAYLOAD).where(f"version <= {told['last']}").count())
 
 
+def keys_untold(trail: Trail, key: Sequence[str], when: When | None = None) -> int:
+    """Of how many events, up to a moment, nobody can tell which record they are of: a column of the key is not shown, such
+    as one that was erased. ``as_of``, ``diff`` and ``column_changes`` leave them out."""
+    from pyspark.sql import functions as F
+
+    payload = now(trail, PAYLOAD)
+    if trail.states is None or not has_groups(payload):
+        return 0
+    version = None if when is None else _version(trail, when)
+    fields = fields_of(trail.columns()) if version is None else fields_at(trail, version)
+    if version is not None:
+        payload = payload.where(f"version <= {version}")
+    of_key = (field.value().isNull() for field in fields if _is_one_of(field, key))
+    # What stands in the row in plain text is shown: most trails end here
+    rows = shown(trail, payload.where(reduce(or_, of_key, F.lit(False))))
+    events = joined(trail, row_of(rows, fields)).where("row is not null")
+    return events.where(_untold(events, key)).count()
+
+
 # ── what they share ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 _WHAT = ("version", "committed_at", "index", "change_type", "baseline", "changed_columns")
@@ -470,11 +532,23 @@ def _check_beginning(trail: Trail) -> None:
 
 
 def _table(trail: Trail, key: Sequence[str], version: int, fields: Sequence[Field]) -> DataFrame:
-    payload = shown(trail, trail.there().read(PAYLOAD).where(f"version <= {version}"))
-    rows = payload.select("id", "version", row_of(fields).alias("row"), *why(payload))
-    return _standing(
-        joined(trail, rows).where(f"version <= {version} and row is not null"), [_of_row(name) for name in key]
-    )
+    payload = shown(trail, now(trail, PAYLOAD).where(f"version <= {version}"))
+    events = joined(trail, row_of(payload, fields)).where(f"version <= {version} and row is not null")
+    return _standing(events.where(~_untold(events, key)), [_of_row(name) for name in key])
+
+
+def _untold(events: DataFrame, key: Iterable[str]) -> Column:
+    """Whether nobody can tell which record an event is of: a column of the key is not shown."""
+    from pyspark.sql import functions as F
+
+    row = events.schema["row"].dataType
+    assert isinstance(row, StructType)
+    if not why(events):
+        return F.lit(False)
+    wanted = {name.casefold() for name in key}
+    named = [name for name in row.names if name.casefold() in wanted]
+    hidden = (_of_row(name).isNull() & F.col(UNREADABLE)[name].isNotNull() for name in named)
+    return reduce(or_, hidden, F.lit(False))
 
 
 def _standing(events: DataFrame, keys: Sequence[Column]) -> DataFrame:
@@ -507,14 +581,28 @@ def _to_compare(trail: Trail, columns: Iterable[str] | None) -> None:
         )
 
 
-def _differing(rows: DataFrame, before: str, after: str) -> DataFrame:
-    """Those whose two columns do not hold the same, by the canonical bytes: Spark itself cannot compare maps."""
-    return rows.mapInArrow(partial(_without_same, rows.schema[after].dataType, before, after), rows.schema)
+def _reasons_of_both(new: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return reasons({"old_value": F.col("before.why"), "new_value": new}).alias(UNREADABLE)
 
 
-def _without_same(
-    type: DataType, before: str, after: str, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _unreadable_in(standing: DataFrame) -> bool:
+    last = standing.schema["last"].dataType
+    return isinstance(last, StructType) and UNREADABLE in last.names
+
+
+def _is_one_of(field: Field, names: Iterable[str]) -> bool:
+    return field.name.casefold() in {name.casefold() for name in names}
+
+
+def _compared(rows: DataFrame, before: str, after: str) -> DataFrame:
+    """With ``same``: whether two columns hold the same, by the canonical bytes: Spark itself cannot compare maps."""
+    schema = StructType([*rows.schema.fields, StructField("same", BooleanType())])
+    return rows.mapInArrow(partial(_with_same, rows.schema[after].dataType, before, after), schema)
+
+
+def _with_same(type: DataType, before: str, after: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     from audit.encoding import encode_columns
@@ -522,7 +610,8 @@ def _without_same(
     schema = StructType([StructField(before, type), StructField(after, type)])
     for batch in batches:
         pairs = zip(*encode_columns(batch.select([before, after]), schema), strict=True)
-        yield batch.filter(pa.array([one != other for one, other in pairs], pa.bool_()))
+        same = pa.array([one == other for one, other in pairs], pa.bool_())
+        yield pa.RecordBatch.from_arrays([*batch.columns, same], names=[*batch.schema.names, "same"])
 
 
 # ── by name ──────────────────────────────────────────────────────────────────────────────────────────────────────────

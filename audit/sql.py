@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from audit.columns import Column
+from audit.columns import SEALED, Column
 from audit.tables import EVENTS, LEDGER, PAYLOAD, TABLES
 from audit.view import TOLD, Field, fields_of
 
@@ -26,20 +26,29 @@ __all__ = ["ENGINES", "Engine", "view_sql"]
 Engine: TypeAlias = Literal["spark", "delta-rs", "duckdb", "trino"]
 
 
-def view_sql(engine: Engine, path: str, columns: Iterable[Column], *, name: str = "trail") -> str:
+def view_sql(
+    engine: Engine, path: str, columns: Iterable[Column], *, name: str = "trail", sealed: bool | None = None
+) -> str:
     """The statement, or for delta-rs the query, that joins the trail at ``path``; ``columns``: ``Trail.columns()``.
 
     Its columns are those of ``audit.view.view``, each column of the source as ``row.NAME``. Two differences: of a column
     that has got new fields inside each form stands for itself, and DataFusion, which reads for delta-rs, has no functions
     for JSON: there ``record`` holds what the other engines have as ``operation``, ``actor`` and so on.
+
+    No engine has the keys: what is sealed is NULL, and ``sealed_columns`` names these columns of a row, as they were called
+    then; of DataFusion, which cannot do more with lists, it has all that the row tells of its groups. Whether their key was
+    destroyed only the registry knows. ``sealed``: the payload has such rows (``audit.keys.opening.has_groups``); by the
+    ``columns`` where it is not told, which know nothing of rows that were sealed later.
     """
-    dialect = ENGINES[engine]
+    dialect, columns = ENGINES[engine], list(columns)
+    sealed = any(column.name == SEALED for column in columns) if sealed is None else sealed
     fields = fields_of(columns, nested=False)
     events = ("version", "index", "committed_at", "change_type", "baseline", "changed_columns")
     shown = [
         *((f"e.{dialect.quoted(one)}", one) for one in events),
         ("case when p.id is null then 'removed' else 'present' end", "values"),
         *((dialect.value(field), f"row.{field.name}") for field in fields),
+        *([(dialect.sealed(), "sealed_columns")] if sealed else []),
         *dialect.told(),
     ]
     listed = ",\n".join(f"  {value} as {dialect.quoted(shown_as)}" for value, shown_as in shown)
@@ -48,11 +57,14 @@ def view_sql(engine: Engine, path: str, columns: Iterable[Column], *, name: str 
         view=dialect.quoted(name), **{one: _text(f"{path}/{one}") for one in TABLES}, name=name.replace("'", "''")
     )
     return (
-        f"{begin}select\n{listed}\n"
+        f"{begin}{_SEALED_NOTE if sealed else ''}select\n{listed}\n"
         f"from {tables[EVENTS]} e\n"
         f"left join {tables[PAYLOAD]} p on p.id = e.id and p.version = e.version\n"
         f"left join {tables[LEDGER]} l on l.version = e.version and (l.kind = 'baseline') = e.baseline"
     )
+
+
+_SEALED_NOTE = "-- a column that sealed_columns names is sealed or erased: NULL is not its value\n"
 
 
 def _text(value: str) -> str:
@@ -70,6 +82,8 @@ class _Dialect:
     """The function that takes a text out of JSON."""
     field: str
     """How a column of ``row`` is named."""
+    sealed_names: str
+    """Of all groups of a row, ``{groups}``."""
     types: Mapping[type[DataType], str]
 
     def quoted(self, name: str) -> str:
@@ -87,8 +101,14 @@ class _Dialect:
         places = [self._cast(self._of_row(place), place, field) for place in reversed(field.places)]
         return f"coalesce({', '.join(places)})" if len(places) > 1 else places[0]
 
+    def sealed(self) -> str:
+        return self.sealed_names.format(groups=self._named(SEALED))
+
     def _of_row(self, place: Column) -> str:
-        return self.field.format(quoted=self.quoted(place.stored), text=_text(place.stored))
+        return self._named(place.stored)
+
+    def _named(self, stored: str) -> str:
+        return self.field.format(quoted=self.quoted(stored), text=_text(stored))
 
     def _cast(self, value: str, place: Column, field: Field) -> str:
         if place.type == field.type:
@@ -118,6 +138,7 @@ ENGINES: Mapping[Engine, _Dialect] = {
         quote="`",
         json="get_json_object",
         field="p.`row`.{quoted}",
+        sealed_names="flatten({groups}.`columns`)",
         types={**_TYPES, FloatType: "float", TimestampNTZType: "timestamp_ntz"},
     ),
     "delta-rs": _Dialect(
@@ -127,6 +148,7 @@ ENGINES: Mapping[Engine, _Dialect] = {
         quote='"',
         json=None,
         field='p."row"[{text}]',
+        sealed_names="{groups}",
         types=_TYPES,
     ),
     "duckdb": _Dialect(
@@ -135,6 +157,7 @@ ENGINES: Mapping[Engine, _Dialect] = {
         quote='"',
         json="json_extract_string",
         field='p."row"[{text}]',
+        sealed_names="flatten([one['columns'] for one in {groups}])",
         types=_TYPES,
     ),
     "trino": _Dialect(
@@ -147,6 +170,7 @@ ENGINES: Mapping[Engine, _Dialect] = {
         quote='"',
         json="json_extract_scalar",
         field='p."row".{quoted}',
+        sealed_names='flatten(transform({groups}, one -> one."columns"))',
         types={**_TYPES, TimestampNTZType: "timestamp(6)"},
     ),
 }

@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 
 from audit.columns import SEALED, Column, from_json
 from audit.keys import opening
+from audit.keys.groups import Unreadable
 from audit.keys.opening import has_groups, opened, shut
 from audit.tables import EVENTS, LEDGER, PAYLOAD
 
@@ -44,6 +45,8 @@ __all__ = [
     "fields_at",
     "fields_of",
     "joined",
+    "now",
+    "reasons",
     "records",
     "row_of",
     "shown",
@@ -68,28 +71,85 @@ def view(trail: Trail) -> DataFrame:
     A column that has changed its type has one field, of its present type, as far as that holds all that its former types
     could. Of another former type the values are in a field of their own, ``NAME__1``.
 
-    A trail with sealed columns has ``unreadable`` too: by column, why its value is not shown (``audit.keys.groups``). What
-    keys have opened can be read for five minutes; after that a job fails with ``KeysTooOld``, and the view is made anew.
+    A trail with sealed columns has ``unreadable`` too: by field of ``row``, why its value is not shown
+    (``audit.keys.groups``). With keys the view is that of this moment, and can be read for five minutes; after that a job
+    fails with ``KeysTooOld``, and the view is made anew. What is sealed of commits without a record stays so.
     """
-    row, payload = row_of(fields_of(trail.columns())), shown(trail, trail.there().read(PAYLOAD))
-    return joined(trail, payload.select("id", "version", row.alias("row"), *why(payload)))
+    fields, events = fields_of(trail.columns()), now(trail, EVENTS)  # before the payload, which is written first
+    return joined(trail, row_of(shown(trail, now(trail, PAYLOAD)), fields), events=events)
+
+
+def now(trail: Trail, table: str) -> DataFrame:
+    """As it is whenever it is asked something. With keys as it is at this moment, because they are asked for now: rows that
+    come later would have none."""
+    return trail.there().read(table) if trail.states is None else trail.there().now(table)
 
 
 def shown(trail: Trail, payload: DataFrame, *more: str) -> DataFrame:
     """Rows of the payload as the trail's reader gets them: with the values that are sealed, if the trail has the keys. They
-    have ``id``, ``version`` and ``row``, the columns ``more``, and ``unreadable`` where something is sealed. A notebook may
-    hold them for days: what was opened can be read for five minutes."""
+    have ``id``, ``version`` and ``row``, the columns ``more``, and where something is sealed ``unreadable``, by the fields
+    of ``row``; opened ones have ``kept_hash``, which ``joined`` holds against their events. ``payload``: of ``now``. A
+    notebook may hold them for days: what was opened can be read for five minutes."""
+    from pyspark.sql import functions as F
+
     if not has_groups(payload):
         return payload.select("id", "version", "row", *more)
     payload = payload.select("id", "version", "salt", "row_hash", "row", "sealed", *more)
+    past = eras(trail)
+    said = _by_place(past).alias(UNREADABLE)
     if trail.states is None:
-        return shut(payload)
-    return opened(payload, eras(trail), trail.states, until=time.time() + opening.KEPT_SECONDS)
+        # Beside a row without groups nothing is sealed: somebody has taken them away
+        bare = F.col("row").getField(SEALED).isNull() & F.col("sealed").isNotNull()
+        said = F.when(bare, _tampered(payload)).otherwise(said).alias(UNREADABLE)
+        return shut(payload).select("id", "version", "row", *more, said)
+    last = records(trail).agg(F.max("version")).collect()[0][0]
+    until, recorded = time.time() + opening.KEPT_SECONDS, -1 if last is None else last
+    rows = opened(payload, past, trail.states, until=until, recorded=recorded)
+    return rows.select("id", "version", "row", *more, said, F.col("row_hash").alias(_KEPT))
+
+
+_KEPT = "kept_hash"
 
 
 def why(rows: DataFrame) -> list[str]:
     """The column that tells which values are not shown, where there is one."""
     return [UNREADABLE] if UNREADABLE in rows.columns else []
+
+
+def _by_place(past: Sequence[tuple[int, Sequence[Column]]]) -> SparkColumn:
+    """``unreadable`` by where the row keeps the values, and not by what their columns were called then."""
+    from pyspark.sql import functions as F
+
+    then = [(since, {one.stored: one.name for one in columns if one.live}) for since, columns in past]
+    found: dict[str, SparkColumn] = {}
+    for stored in sorted({stored for _, names in then for stored in names if stored != SEALED}):
+        said, before = F.lit(None).cast("string"), None
+        for since, names in then:
+            if (name := names.get(stored)) != before:
+                new = F.lit(None) if name is None else F.col(UNREADABLE)[name]
+                said, before = F.when(F.col("version") >= since, new).otherwise(said), name
+        found[stored] = said
+    return reasons(found)
+
+
+def reasons(by_name: Mapping[str, SparkColumn]) -> SparkColumn:
+    """As one map, without what has none; NULL where nothing has."""
+    from pyspark.sql import functions as F
+
+    if not by_name:
+        return F.lit(None).cast("map<string, string>")
+    names = F.array(*(F.lit(name) for name in by_name))
+    found = F.map_filter(F.map_from_arrays(names, F.array(*by_name.values())), lambda _, why: why.isNotNull())
+    return F.when(F.size(found) > 0, found)
+
+
+def _tampered(rows: DataFrame) -> SparkColumn:
+    """For all fields of the row."""
+    from pyspark.sql import functions as F
+
+    row = rows.schema["row"].dataType
+    assert isinstance(row, StructType)
+    return reasons({name: F.lit(str(Unreadable("tampered"))) for name in row.names if name != SEALED})
 
 
 def eras(trail: Trail) -> list[tuple[int, Sequence[Column]]]:
@@ -144,19 +204,46 @@ def _before(
     return {**found, **{name: now for name, now in again.items() if now not in taken}}
 
 
-def joined(trail: Trail, payload: DataFrame, versions: Sequence[int] | None = None) -> DataFrame:
-    """The view over rows of the payload, ``id``, ``version`` and ``row``: of all events, or of those of these versions that
-    have a row among them."""
+def joined(
+    trail: Trail, payload: DataFrame, versions: Sequence[int] | None = None, *, events: DataFrame | None = None
+) -> DataFrame:
+    """The view over rows of the payload, as ``row_of`` has them: of all events, or of those of these versions that have a
+    row among them. A row that was opened and is not the one of its event is ``[tampered]``."""
     from pyspark.sql import functions as F
 
-    events, told = trail.there().read(EVENTS).select("id", *_WHAT), records(trail)
+    events, told = trail.there().read(EVENTS) if events is None else events, records(trail)
     if versions is not None:
         events, told = (rows.where(F.col("version").isin(list(versions))) for rows in (events, told))
     told = told.select("version", "baseline", *TOLD)
+    held = _KEPT in payload.columns
+    events = _with_hashes(trail, events) if held else events.select("id", *_WHAT)
     found = events.join(payload, ["id", "version"], "left" if versions is None else "inner")
+    if held:
+        other = F.col("row").isNotNull() & ~F.array_contains("deltarelay_hashes", F.col(_KEPT))
+        found = found.withColumn(UNREADABLE, F.when(other, _tampered(payload)).otherwise(F.col(UNREADABLE)))
+        found = found.drop("deltarelay_hashes", _KEPT)
     found = found.join(F.broadcast(told), ["version", "baseline"], "left")
     present = F.when(F.col("row").isNull(), "removed").otherwise("present")
     return found.withColumn("values", present).drop("id")
+
+
+def _with_hashes(trail: Trail, events: DataFrame) -> DataFrame:
+    """With those that the event's row may have: its own, or that of the last record by which the row was sealed later; while
+    that is being done, also the one before."""
+    from pyspark.sql import functions as F
+
+    from audit.verify.values import resealed_by
+
+    events = events.select("id", *_WHAT, F.col("row_hash").alias("deltarelay_hash"))
+    ledger = trail.there().now(LEDGER)
+    later = resealed_by(ledger, ledger.agg(F.max("sequence")).collect()[0][0])
+    told: list[SparkColumn] = [F.col("deltarelay_hash")]
+    if later is not None:
+        events = events.join(later.withColumnRenamed("event_version", "version"), ["version", "index"], "left")
+        before = F.when(F.col("late"), F.coalesce("hash_before", "deltarelay_hash"))
+        told = [F.coalesce("sealed_hash", "deltarelay_hash"), before]
+    hashes = F.array_compact(F.array(*told))
+    return events.select("id", *_WHAT, hashes.alias("deltarelay_hashes"))
 
 
 _WHAT = ("version", "index", "committed_at", "change_type", "baseline", "changed_columns")
@@ -226,14 +313,32 @@ class Field:
         from pyspark.sql import functions as F
 
         kept = [_as(F.col("row").getField(place.stored), place.type, self.type) for place in reversed(self.places)]
-        value = F.coalesce(*kept) if len(kept) > 1 else kept[0]
+        return self._since(F.coalesce(*kept) if len(kept) > 1 else kept[0])
+
+    def reason(self) -> SparkColumn:
+        """Of a row of ``shown`` with ``unreadable``: why the value is not shown."""
+        from pyspark.sql import functions as F
+
+        return self._since(F.coalesce(*(F.col(UNREADABLE)[place.stored] for place in self.places)))
+
+    def untold(self) -> SparkColumn:
+        """Of the same: nobody can tell the value. What is NULL for no reason is no value."""
+        return self.value().isNull() & self.reason().isNotNull()
+
+    def _since(self, value: SparkColumn) -> SparkColumn:
+        from pyspark.sql import functions as F
+
         return value if self.since is None else F.when(F.col("version") >= self.since, value)
 
 
-def row_of(fields: Iterable[Field]) -> SparkColumn:
+def row_of(rows: DataFrame, fields: Sequence[Field]) -> DataFrame:
+    """Rows of ``shown`` with ``row`` and ``unreadable`` by these fields."""
     from pyspark.sql import functions as F
 
-    return F.struct(*(field.value().alias(field.name) for field in fields))
+    row = F.struct(*(field.value().alias(field.name) for field in fields)).alias("row")
+    said = reasons({field.name: field.reason() for field in fields}) if UNREADABLE in rows.columns else None
+    own = [] if said is None else [said.alias(UNREADABLE)]
+    return rows.select("id", "version", row, *own, *(name for name in rows.columns if name == _KEPT))
 
 
 def fields_of(columns: Iterable[Column], *, nested: bool = True) -> list[Field]:

@@ -170,8 +170,9 @@ def read_group(
     """The canonical encoding of the group's columns, for ``audit.decoding``.
 
     ``group``: as a row has it. ``text``: what is sealed. ``state``: what the registry knows of the key, None where it has
-    never had it. ``intact``: the row's hash is that of its event. A changed byte is tampering, also where the key is gone;
-    a key that is not the one that the row was sealed under is another key, also where it opens what is sealed.
+    never had it. ``intact``: the row has the hash that stands beside it; readers hold that against its event's. A changed
+    byte is tampering, also where the key is gone; a key that is not the one that the row was sealed under is another key,
+    also where it opens what is sealed.
     """
     if not intact or (text is not None and hashlib.sha256(text).digest() != group["digest"]):
         return Unreadable("tampered")

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructField, StructType, TimestampType
@@ -15,6 +16,7 @@ from audit.keys.cipher import Opener
 from audit.keys.data import as_data
 from audit.keys.groups import Unreadable, read_group
 from audit.keys.registry import KeyState, States
+from cdf.errors import VerificationError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,6 +35,7 @@ _STATE = StructType(
         StructField("erased_by", StringType()),
     ]
 )
+_TEXTS = ArrayType(BinaryType())
 KEPT_SECONDS = 300
 """So long the keys of what readers hold open something: whoever is erased meanwhile is read for five minutes at most."""
 
@@ -42,10 +45,20 @@ class KeysTooOld(Exception):
 
 
 def has_groups(payload: DataFrame) -> bool:
-    """By the columns that a trail with groups has; somebody may have added others, or of another type."""
+    """By the columns that a trail with groups has. Raises VerificationError where somebody has changed their form, or taken
+    one away: what is sealed would look as if there were no value."""
     row = payload.schema["row"].dataType
-    placed = isinstance(row, StructType) and SEALED in row.names and plain_type(row[SEALED].dataType) == GROUPS
-    return placed and "sealed" in payload.columns
+    held = {field.name: plain_type(field.dataType) for field in row.fields} if isinstance(row, StructType) else {}
+    groups = held.get(SEALED)
+    texts = plain_type(payload.schema["sealed"].dataType) if "sealed" in payload.columns else None
+    if groups is None and texts is None:
+        return False
+    if (groups, texts) != (GROUPS, _TEXTS):
+        raise VerificationError(
+            "what is sealed in the trail does not have the form any more in which it was written",
+            hint="`deltarelay audit verify` tells what is altered",
+        )
+    return True
 
 
 def sealed_names(payload: DataFrame) -> set[str]:
@@ -73,28 +86,39 @@ def shut(payload: DataFrame) -> DataFrame:
     """With ``unreadable``, by column: ``[sealed]``. Opens nothing."""
     from pyspark.sql import functions as F
 
-    groups = F.col("row").getField(SEALED)
-    said = F.lit(str(Unreadable("sealed")))
-    pairs = F.transform(groups, lambda group: F.transform(group["columns"], lambda name: F.struct(name, said)))
-    return payload.withColumn("unreadable", F.map_from_entries(F.flatten(pairs)))
+    groups, none = F.col("row").getField(SEALED), F.array().cast("array<string>")
+    named = F.flatten(F.transform(groups, lambda group: F.coalesce(group["columns"], none)))
+    names = F.array_distinct(F.filter(named, lambda name: name.isNotNull()))
+    said = F.array_repeat(F.lit(str(Unreadable("sealed"))), F.size(names))
+    return payload.withColumn("unreadable", F.map_from_arrays(names, said))
 
 
 def opened(
-    payload: DataFrame, eras: Eras, states: States, tokens: frozenset[bytes] | None = None, *, until: float = math.inf
+    payload: DataFrame,
+    eras: Eras,
+    states: States,
+    tokens: frozenset[bytes] | None = None,
+    *,
+    until: float = math.inf,
+    recorded: float = math.inf,
 ) -> DataFrame:
     """``payload`` whose ``row`` has the values that can be opened, and no groups; and ``unreadable``: by column, why its
     value is not shown, NULL where all are. ``states``: of ``Registry.states``. ``tokens``: what is sealed for others stays
-    so, and their keys are not asked for. ``until``: the time from which on the rows cannot be read any more.
+    so, and their keys are not asked for. ``until``: the time from which on the rows cannot be read any more. ``recorded``:
+    the last version whose columns are known; what is sealed of later ones stays so.
 
-    The keys travel as data; who has them is asked once, now.
+    Of a row that does not have the hash beside it all columns are ``[tampered]``: nobody can tell any more which of them
+    were sealed. The keys travel as data; who has them is asked once, now: ``payload`` is to be of one version of its table.
     """
     from pyspark.sql import functions as F
 
     groups = F.col("row").getField(SEALED)
-    told = payload.select(F.posexplode(groups).alias("place", "group")).select("place", "group.key_id", "group.token")
+    asked = payload if recorded == math.inf else payload.where(F.col("version") <= recorded)
+    told = asked.select(F.posexplode(groups).alias("place", "group")).select("place", "group.key_id", "group.token")
     sealed = told.groupBy("key_id", "token").agg(F.max("place").alias("place")).collect()
-    known = states([bytes(one["key_id"]) for one in sealed if tokens is None or bytes(one["token"]) in tokens])
-    keys = _as_data(payload.sparkSession, known)
+    theirs = [one for one in sealed if tokens is None or bytes(one["token"] or b"") in tokens]
+    ids = [bytes(one["key_id"]) for one in theirs if one["key_id"] is not None]
+    keys = _as_data(payload.sparkSession, states(ids) if ids else {})
     rows, places = payload, range(1 + max((one["place"] for one in sealed), default=-1))
     for place in places:  # a join for each place, and the row stays where it is
         state = keys.withColumnRenamed("state", f"deltarelay_state_{place}")
@@ -103,7 +127,7 @@ def opened(
     found = F.array(*(f"deltarelay_state_{place}" for place in places)).cast(ArrayType(_STATE))
     schema = StructType([*payload.schema.fields, StructField("unreadable", MapType(StringType(), StringType()))])
     return rows.select(*payload.columns, found.alias("deltarelay_states")).mapInArrow(
-        partial(_opened, [(version, list(columns)) for version, columns in eras], tokens, until), schema
+        partial(_opened, [(version, list(columns)) for version, columns in eras], tokens, until, recorded), schema
     )
 
 
@@ -116,7 +140,11 @@ def _as_data(spark: SparkSession, known: Mapping[bytes, KeyState]) -> DataFrame:
 
 
 def _opened(
-    eras: Eras, tokens: frozenset[bytes] | None, until: float, batches: Iterable[pa.RecordBatch]
+    eras: Eras,
+    tokens: frozenset[bytes] | None,
+    until: float,
+    recorded: float,
+    batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     import numpy as np
     import pyarrow as pa
@@ -127,12 +155,41 @@ def _opened(
             raise KeysTooOld
         states = batch.column("deltarelay_states")
         rows = batch.select([name for name in batch.schema.names if name != "deltarelay_states"])
-        era = np.searchsorted(starts, rows.column("version").fill_null(-1).to_numpy(), side="right") - 1
-        for one in np.unique(era[era >= 0]):
+        versions = rows.column("version").fill_null(-1).to_numpy()
+        era = np.searchsorted(starts, versions, side="right") - 1
+        era[versions > recorded] = _NOT_YET
+        for one in np.unique(era):
             places = pa.array(np.flatnonzero(era == one))
-            yield _with_values(rows.take(places), states.take(places), eras[one][1], tokens, opener)
-        if len(places := np.flatnonzero(era < 0)):  # of no commit: nobody knows what would be in it
-            yield _with_values(rows.take(pa.array(places)), states.take(pa.array(places)), (), tokens, opener)
+            if one == _NOT_YET:
+                yield _unopened(rows.take(places))
+                continue
+            columns = eras[one][1] if one >= 0 else ()  # of no commit: nobody knows what would be in it
+            yield _with_values(rows.take(places), states.take(places), columns, tokens, opener)
+
+
+_NOT_YET = -2
+
+
+def _unopened(rows: pa.RecordBatch) -> pa.RecordBatch:
+    import pyarrow.compute as pc
+
+    groups = pc.struct_field(rows.column("row"), SEALED).to_pylist()
+    return _told(
+        rows, rows.column("row"), [dict.fromkeys(_names(of_row), str(Unreadable("sealed"))) for of_row in groups]
+    )
+
+
+def _names(groups: Sequence[Mapping[str, Any] | None] | None) -> list[str]:
+    """The columns of these groups, which anybody may have written."""
+    return [name for group in groups or () if group is not None for name in group["columns"] or () if name is not None]
+
+
+def _told(rows: pa.RecordBatch, row: pa.Array, unreadable: Sequence[Mapping[str, str]]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    why = pa.array([list(one.items()) or None for one in unreadable], pa.map_(pa.string(), pa.string()))
+    arrays = [row if name == "row" else rows.column(name) for name in rows.schema.names]
+    return pa.RecordBatch.from_arrays([*arrays, why], names=[*rows.schema.names, "unreadable"])
 
 
 def _with_values(
@@ -156,15 +213,22 @@ def _with_values(
     ]
     read_by: dict[tuple[str, ...], list[tuple[int, bytes]]] = {}
     unreadable: list[dict[str, str]] = [{} for _ in intact]
+    theirs, tampered = [name for name in live if name != SEALED], str(Unreadable("tampered"))
     beside = (parts[SEALED].to_pylist(), rows.column("sealed").to_pylist(), states.to_pylist())
     ids = rows.column("id").to_pylist()
     for at, (groups, texts, known) in enumerate(zip(*beside, strict=True)):
-        texts = texts if texts is not None and len(texts) == len(groups or ()) else [None] * len(groups or ())
-        for group, text, told in zip(groups or (), texts, known or (), strict=False):  # others may have more groups
+        if not intact[at]:
+            unreadable[at] = dict.fromkeys([*theirs, *_names(groups)], tampered)
+            continue
+        groups = groups or ()
+        whole = texts is None or len(texts) == len(groups)
+        texts = texts if texts is not None and whole else [None] * len(groups)
+        # Rows have as many states as any of them has groups. Where more were found than asked for, nothing is known of them
+        for group, text, told in zip_longest(groups, texts, (known or ())[: len(groups)]):
             if tokens is not None and group["token"] not in tokens:
                 unreadable[at].update(dict.fromkeys(group["columns"], str(Unreadable("sealed"))))
                 continue
-            read = read_group(group, text, ids[at], _state(told), opener, intact=intact[at])
+            read = read_group(group, text, ids[at], _state(told), opener, intact=whole)
             if isinstance(read, Unreadable):
                 unreadable[at].update(dict.fromkeys(group["columns"], str(read)))
             else:
@@ -176,7 +240,7 @@ def _with_values(
         )
         for (at, _), right in zip(found, canonical, strict=True):
             if not right:
-                unreadable[at].update(dict.fromkeys(names, str(Unreadable("tampered"))))
+                unreadable[at].update(dict.fromkeys(names, tampered))
         chosen = list(range(rows.num_rows))
         for place, (at, _) in enumerate(found):
             chosen[at] = rows.num_rows + place
@@ -184,10 +248,7 @@ def _with_values(
             held = parts[column.stored]
             parts[column.stored] = pa.concat_arrays([held, new.cast(held.type)]).take(pa.array(chosen, pa.int64()))
     parts[SEALED] = pa.nulls(rows.num_rows, parts[SEALED].type)
-    whole = pa.StructArray.from_arrays(list(parts.values()), fields=list(row.type))
-    told_why = pa.array([list(one.items()) or None for one in unreadable], pa.map_(pa.string(), pa.string()))
-    arrays = [whole if name == "row" else rows.column(name) for name in rows.schema.names]
-    return pa.RecordBatch.from_arrays([*arrays, told_why], names=[*rows.schema.names, "unreadable"])
+    return _told(rows, pa.StructArray.from_arrays(list(parts.values()), fields=list(row.type)), unreadable)
 
 
 def _state(told: Mapping[str, Any] | None) -> KeyState | None:

@@ -213,7 +213,7 @@ def _ask(
     *,
     debug: bool,
 ) -> None:
-    from audit.queries import QUERIES, values_removed
+    from audit.queries import QUERIES, keys_untold, values_removed
 
     output = Output(command, format == "json", debug)
     if name not in QUERIES:
@@ -234,9 +234,16 @@ def _ask(
         with reading(trail):
             answer = _flat(asked.ask(trail, **values)).limit(limit + 1).toArrow()
             gone = values_removed(trail) if asked.shows_values else 0
-        _print(output, answer, format, limit)
+            until = values.get("second", values.get("when"))
+            left_out = keys_untold(trail, values["key"], until) if "key" in asked.parameters else 0
+        _print(output, answer, format, limit, left_out)
         if gone:
             output.note(f"the values of {gone} events were removed: an answer about records has nothing of them")
+        if left_out:
+            output.note(
+                f"{left_out} events are left out: a column of their key is erased or cannot be read, and nobody can tell "
+                "which record they are of"
+            )
 
 
 def _purpose(decrypt: bool, purpose: str | None) -> str | None:
@@ -308,7 +315,7 @@ def _flat(rows: DataFrame) -> DataFrame:
     return rows.select(columns)
 
 
-def _print(output: Output, rows: pa.Table, format: str, limit: int) -> None:
+def _print(output: Output, rows: pa.Table, format: str, limit: int, left_out: int = 0) -> None:
     from audit.view import UNREADABLE
 
     columns = rows.column_names
@@ -320,7 +327,8 @@ def _print(output: Output, rows: pa.Table, format: str, limit: int) -> None:
     if format == "table":
         _table(output, [visible(column) for column in columns], [[_cell(value) for value in row] for row in shown])
     elif format == "json":
-        output.result({"columns": columns, "rows": [dict(zip(columns, map(_json, row), strict=True)) for row in shown]})
+        named = [dict(zip(columns, map(_json, row), strict=True)) for row in shown]
+        output.result({"columns": columns, "rows": named, "left_out": left_out})
     elif format == "csv":
         for line in (columns, *shown):
             print(",".join(_csv(value) for value in line))

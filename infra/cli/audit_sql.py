@@ -23,15 +23,20 @@ def sql(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Print the SQL that joins a trail's tables into one view: each event with its row, and with what its commit says."""
+    """Print the SQL that joins a trail's tables into one view: each event with its row, and with what its commit says.
+
+    What is sealed or erased is NULL there; a column `sealed_columns` names it.
+    """
+    from audit.keys.opening import has_groups
     from audit.sql import view_sql
+    from audit.tables import PAYLOAD
 
     output = Output("audit sql", as_json, debug)
     project = loaded(config)
     with spark_session(output, project), ctrl_c_counts():
         trail = trail_of(project, pipeline)
         with reading(trail):
-            columns = trail.columns()
-        text = view_sql(engine, trail.path, columns, name=pipeline)
+            columns, sealed = trail.columns(), has_groups(trail.there().read(PAYLOAD))
+        text = view_sql(engine, trail.path, columns, name=pipeline, sealed=sealed)
     output.line(text)
     output.result({"for": engine, "path": trail.path, "sql": text})

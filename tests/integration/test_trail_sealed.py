@@ -13,9 +13,12 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from audit.columns import SEALED
+from audit.columns import GROUPS, SEALED
 from audit.keys.opening import opened, shut
-from cdf.errors import TargetNotReady
+from audit.queries import as_of, history
+from audit.verify.values import hashes
+from audit.view import view
+from cdf.errors import TargetNotReady, VerificationError
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.sealed_case import Trailed
 
@@ -123,14 +126,99 @@ def test_what_is_sealed_stays_in_its_place(trailed: Trailed, values: dict[str, s
     trailed.write()
     trailed.pipeline.run()
     if "row" in values:
-        names = trailed.payload().schema["row"].dataType.names  # type: ignore[attr-defined]
-        kept = [f"'{name}', " + ("null" if name == SEALED else f"row.{name}") for name in names]
-        values = {"row": f"named_struct({', '.join(kept)})"}
+        values = {"row": row_with(trailed, "null")}
     change(trailed, "version = 1 and row.no = 1", values)
     rows = trailed.read()
-    if rows[0]["unreadable"] is not None:
-        assert texts_of(rows, "email")[0] == shown
+    assert texts_of(rows, "email")[0] == shown
     assert not trailed.intact()
+
+
+def test_who_takes_the_groups_away_leaves_no_empty_columns(trailed: Trailed) -> None:
+    """Also for those who have no keys, and look at no hash."""
+    trailed.write()
+    trailed.pipeline.run()
+    change(trailed, "version = 1 and row.no = 1", {"row": row_with(trailed, "null")})
+    for trail in (trailed.sink.trail, trailed.reader()):
+        [row] = view(trail).where("version = 1 and row.no = 1").collect()
+        assert {row["unreadable"][name] for name in ("email", "paid", "to_email", "day")} == {"[tampered]"}
+
+
+def test_a_row_under_a_key_that_is_gone_is_tampered_with_where_it_is_not_the_events(trailed: Trailed) -> None:
+    """Whoever can write the payload can name another key, and take the hash anew."""
+    trailed.write()
+    trailed.pipeline.run()
+    token = trailed.token(8)
+    trailed.shred(8)
+    gone = trailed.registry().gone([token])[0].hex()
+    named = ", ".join(f"'{name}', {_forged(name, gone)}" for name in GROUPS.elementType.names)  # type: ignore[attr-defined]
+    row = row_with(trailed, f"transform(row.{SEALED}, one -> named_struct({named}))")
+    change(trailed, "version = 1 and row.no = 1", {"row": row})
+    forged = trailed.payload().where("version = 1 and row.no = 1").toArrow().to_batches()[0]
+    [own] = hashes(forged, trailed.sink.trail.columns())
+    assert own is not None
+    change(trailed, "version = 1 and row.no = 1", {"row_hash": f"X'{own.hex()}'"})
+    assert texts_of(trailed.read(), "email")[0].startswith("[erased ")  # by what stands beside it it is whole
+    for asked in (view(trailed.reader()), history(trailed.reader(), {"no": 1})):
+        by_version = {row["version"]: row["unreadable"] for row in asked.where("row.no = 1").collect()}
+        assert by_version[1]["email"] == "[tampered]"
+        assert by_version[2]["to_email"].startswith("[erased ")
+    assert not trailed.intact()
+
+
+def _forged(name: str, key_id: str) -> str:
+    return f"X'{key_id}'" if name == "key_id" else f"one.{name}"
+
+
+def row_with(trailed: Trailed, groups: str) -> str:
+    names = trailed.payload().schema["row"].dataType.names  # type: ignore[attr-defined]
+    return "named_struct(" + ", ".join(f"'{one}', {groups if one == SEALED else f'row.{one}'}" for one in names) + ")"
+
+
+def test_groups_of_another_form_are_not_taken_for_none(trailed: Trailed) -> None:
+    trailed.write()
+    trailed.pipeline.run()
+    payload = f"delta.`{trailed.sink.path}/payload`"
+    trailed.spark.sql(f"alter table {payload} add columns (row.{SEALED}.element.more string)")
+    for asked in (
+        lambda: view(trailed.sink.trail),
+        lambda: history(trailed.reader(), {"no": 1}),
+        lambda: as_of(trailed.reader(), ["no"], 1),
+    ):
+        with pytest.raises(VerificationError, match="form") as refused:
+            asked()
+        assert "audit verify" in str(refused.value.hint)
+    assert not trailed.intact()
+
+
+def test_rows_that_came_after_the_keys_were_asked_for_are_not_empty(trailed: Trailed) -> None:
+    trailed.table.sql("insert into {t} values (2, 8, 'canary8@x.org', null, null, null, 'nobody@x.org', null)")
+    trailed.pipeline.run()
+    rows, held = opened(trailed.payload(), trailed.columns(), trailed.registry().states), view(trailed.reader())
+    trailed.write()
+    trailed.pipeline.run()
+    told = {row["row"]["no"]: row["unreadable"] for row in rows.where("version = 2").collect()}
+    if told:  # what is read of them is up to Delta
+        assert {"email", "recipient", "to_email"} <= set(told[1])
+    assert [row["row"]["email"] for row in held.collect()] == ["canary8@x.org"]
+
+
+def test_what_has_no_record_yet_is_not_opened(trailed: Trailed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows yet which columns its hash was taken of."""
+    trailed.write()
+    trailed.pipeline.run()
+    trailed.table.sql(
+        "alter table {t} add columns (more string)",
+        "insert into {t} values (4, 7, 'canary7@y.org', null, 1, null, null, null, 'x')",
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr("connectors.delta_audit.sink.append_records", dies)
+        with pytest.raises(KeyboardInterrupt):
+            trailed.pipeline.run()
+    [row] = view(trailed.reader()).where("row.no = 4").collect()
+    assert (row["row"]["sender"], row["unreadable"]["email"]) == (7, "[sealed]")
+    trailed.pipeline.run()
+    [row] = view(trailed.reader()).where("row.no = 4").collect()
+    assert (row["row"]["email"], row["unreadable"]) == ("canary7@y.org", None)
 
 
 def test_a_key_that_somebody_has_put_in_is_none(trailed: Trailed) -> None:

@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import DataFrame, SparkSession
 
 from audit.anchors.file import FileAnchor
@@ -17,9 +19,10 @@ from audit.errors import unreadable
 from audit.keys.registry import KeyState
 from audit.keys.sealing import Sealing
 from audit.proof import check
-from audit.queries import as_of, column_changes, deletes, diff, history, record_as_of
+from audit.queries import as_of, column_changes, deletes, diff, history, keys_untold, record_as_of
 from audit.reconcile import reconcile
 from audit.sql import view_sql
+from audit.tables import TABLES
 from audit.trail import NamedAnchor, Trail
 from audit.view import view
 from cdf.errors import ConfigError
@@ -162,6 +165,140 @@ def test_a_person_is_found_under_the_former_name_of_their_column(trailed: Traile
     )
     assert told(record_as_of(trail, {"addressee": 7}, 6), "no", "addressee", "to_email") == [(3, 7, "canary7@x.org")]
     assert told(record_as_of(trail, {"addressee": 8}, 6), "no", "addressee") in ([(1, 8)], [(6, 8)])
+
+
+def test_records_of_people_who_were_erased_are_not_taken_for_one(trailed: Trailed) -> None:
+    """Where the key of the table is sealed, nobody can tell them apart."""
+    person = replace(SENDER, classes=(("contact", ("sender", "email")),))
+    trailed.name_classes(person)
+    trailed.table.sql(
+        "insert into {t} values (5, 21, 'canary21@x.org', null, 1, null, null, null), "
+        "(6, 22, 'canary22@x.org', null, 2, null, null, null), (7, 23, 'canary23@x.org', null, 3, null, null, null)",
+        "update {t} set paid = paid + 100 where no > 4",
+    )
+    trailed.pipeline.run()
+    for customer in (21, 22):
+        trailed.shred(customer)
+    trail, last = trailed.reader(), trailed.pipeline.feed.log.latest()
+    there = as_of(trail, ["sender"], last).where("no > 4")
+    assert told(there, "no", "sender", "email") == [(7, 23, "canary23@x.org")]
+    [changed] = diff(trail, ["sender"], last - 1, last).collect()
+    assert (changed["difference"], changed["key"]["sender"], changed["after"]["no"]) == ("changed", 23, 7)
+    [changed] = column_changes(trail, ["sender"], "paid").where("version > 3 and key.sender > 8").collect()
+    assert (changed["key"]["sender"], str(changed["new_value"])) == (23, "103.00")
+    assert [keys_untold(trail, ["sender"], at) for at in (last - 2, last - 1, last, None)] == [0, 2, 6, 6]
+    assert keys_untold(trail, ["no"]) == 0
+
+
+def test_a_value_that_was_erased_is_told_where_states_are_compared(trailed: Trailed) -> None:
+    trailed.table.sql("update {t} set email = 'canary7@y.org' where no = 1")
+    trailed.table.sql("update {t} set paid = 1 where no = 1")
+    trailed.pipeline.run()
+    last = trailed.pipeline.feed.log.latest()
+    trailed.shred(7, ["contact"])
+    trail = trailed.reader()
+    [changed] = diff(trail, ["no"], 1, last).where("key.no = 1").collect()
+    assert changed["difference"] == "changed"
+    assert {name for name, why in changed["unreadable"].items() if why.startswith("[erased ")} == {
+        f"{side}.{name}" for side in ("before", "after") for name in ("email", "phones")
+    }
+    [rewritten] = diff(trail, ["no"], last - 2, last - 1).collect()
+    assert (rewritten["difference"], rewritten["unreadable"]["after.email"][:8]) == ("unknown", "[erased ")
+    [who] = column_changes(trail, ["no"], "email").collect()
+    assert (who["version"], who["certain"]) == (last - 1, True)
+    assert {name: why[:8] for name, why in who["unreadable"].items()} == dict.fromkeys(
+        ["old_value", "new_value"], "[erased "
+    )
+    paid = column_changes(trail, ["no"], "paid").where("key.no = 1").collect()
+    assert [(str(one["new_value"]), one["certain"], one["unreadable"]) for one in paid] == [
+        ("99.99", True, None),
+        ("1.00", True, None),
+    ]
+
+
+def test_a_value_is_told_of_by_the_name_under_which_it_is_shown(trailed: Trailed) -> None:
+    trailed.table.sql(
+        "alter table {t} set tblproperties ('delta.columnMapping.mode' = 'name')",
+        "alter table {t} rename column email to mail",
+        "insert into {t} (no, sender, mail) values (6, 7, 'canary7@y.org')",
+    )
+    trailed.name_classes(replace(SENDER, classes=(("contact", ("mail",)),)))
+    trailed.pipeline.run()
+    last = trailed.pipeline.feed.log.latest()
+    closed, expected = trailed.sink.trail, {"no": (1, 6), "mail": ("[sealed]", "[sealed]")}
+    asked = as_of(closed, ["no"], last).where("sender = 7")
+    assert sorted(told(asked, "no", "mail")) == list(zip(*expected.values(), strict=True))
+    assert told(record_as_of(closed, {"no": 1}, last), "mail") == [("[sealed]",)]
+    with pytest.raises(ConfigError, match="sealed"):
+        as_of(closed, ["mail"], last)
+    trailed.shred(7)
+    asked = as_of(trailed.reader(), ["no"], last).where("sender = 7")
+    assert [one[0][:8] for one in told(asked, "mail")] == ["[erased "] * 2
+    assert keys_untold(trailed.reader(), ["mail"], last) == 4
+
+
+def test_a_value_that_has_another_type_by_now_is_told_of_where_it_would_stand(trailed: Trailed) -> None:
+    trailed.table.sql("alter table {t} set tblproperties ('delta.columnMapping.mode' = 'name')")
+    trailed.table.sql("alter table {t} drop column paid", "alter table {t} add column paid string")
+    trailed.table.sql("insert into {t} (no, paid) values (6, 'much')")
+    trailed.pipeline.run()
+    [first, *_] = history(trailed.sink.trail, {"no": 1}).collect()
+    assert first["unreadable"]["paid__1"] == "[sealed]"
+    assert "paid" not in first["unreadable"]
+
+
+def test_somebody_is_found_by_two_columns_of_which_the_other_is_sealed(trailed: Trailed) -> None:
+    own = Sealing((SENDER, RECIPIENT), trailed.registry)
+    trail = Trail(trailed.spark, trailed.sink.path, states=trailed.registry().states, sealing=own)
+    assert told(history(trail, {"sender": 7, "email": "canary7@x.org"}), "no") == [(1,)] * 3
+    assert told(history(trail, {"recipient": 7, "to_email": "canary7@x.org"}), "no") == [(3,)]
+
+
+def test_nothing_is_found_by_what_is_erased(trailed: Trailed) -> None:
+    trailed.shred(7)
+    assert {row["row"]["no"] for row in history(trailed.reader(), {"paid": None}).collect()} == {2}
+
+
+def test_other_engines_tell_which_columns_are_sealed(trailed: Trailed) -> None:
+    columns = trailed.sink.trail.columns()
+    view = trailed.spark.sql(view_sql("spark", trailed.sink.path, columns).partition(" as\n")[2])
+    sealed = {row["row.no"]: row["sealed_columns"] for row in view.where("version = 1").collect()}
+    assert sealed[3] == ["recipient", "to_email"]
+    assert sealed[2] == ["email", "phones", "paid"]
+    engine = QueryBuilder()
+    for name in TABLES:
+        engine.register(name, DeltaTable(f"{trailed.sink.path}/{name}"))
+    found = pa.table(engine.execute(view_sql("delta-rs", trailed.sink.path, columns)))
+    rows = {row["row.no"]: row["sealed_columns"] for row in found.to_pylist() if row["version"] == 1}
+    assert [group["columns"] for group in rows[2]] == [["email", "phones"], ["paid"]]
+
+
+def test_rows_that_were_sealed_later_are_held_against_what_the_record_says(
+    spark: SparkSession, tmp_path: Path, pg: Pg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trailed = Trailed(spark, tmp_path, pg)
+    trailed.name_classes()
+    trailed.write()
+    trailed.pipeline.run()
+    trailed.name_classes(SENDER, RECIPIENT)
+
+    def shown() -> list[tuple[Any, ...]]:
+        rows = view(trailed.reader()).where("row.no = 1").orderBy("version", "index").collect()
+        return [(row["row"]["email"], row["unreadable"]) for row in rows]
+
+    with monkeypatch.context() as patch:
+        patch.setattr("audit.resealing.finish_sealing", dies)
+        with pytest.raises(KeyboardInterrupt):
+            trailed.seal_earlier()
+    assert shown() == [("canary7@x.org", None)] * 3  # the record is there, and the rows are as they were
+    trailed.seal_earlier()
+    assert shown() == [("canary7@x.org", None)] * 3
+    trailed.shred(7)
+    assert {row["email"][:8] for _, row in shown()} == {"[erased "}
+
+
+def dies(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def test_keys_that_were_asked_for_open_nothing_after_five_minutes(
