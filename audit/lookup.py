@@ -38,7 +38,7 @@ from pyspark.sql.types import (
 from audit.columns import SEALED
 from audit.keys.opening import has_groups, sealed_names
 from audit.tables import PAYLOAD, TrailTables
-from audit.view import UNREADABLE, Field, row_of, shown
+from audit.view import UNREADABLE, Field, completed, row_of, shown
 from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def payload_with(trail: Trail, wanted: Wanted, fields: Sequence[Field]) -> tuple
         file = rows.metadataColumn("_metadata").getField("file_path").alias("path")
         # Not ``*``: somebody may have added columns
         own = ("salt", "row_hash", "sealed") if has_groups(rows) else ()
-        rows = rows.select("id", "version", "row", *own, file)
+        rows = completed(trail, rows.select("id", "version", "row", *own, file))
         if not sealed:
             return _matching(rows, wanted)
         candidates = _candidates(trail, wanted, rows)

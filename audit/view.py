@@ -40,6 +40,7 @@ __all__ = [
     "TOLD",
     "UNREADABLE",
     "Field",
+    "completed",
     "eras",
     "eras_by_name",
     "fields_at",
@@ -92,6 +93,7 @@ def shown(trail: Trail, payload: DataFrame, *more: str) -> DataFrame:
     notebook may hold them for days: what was opened can be read for five minutes."""
     from pyspark.sql import functions as F
 
+    payload = completed(trail, payload)
     if not has_groups(payload):
         return payload.select("id", "version", "row", *more)
     payload = payload.select("id", "version", "salt", "row_hash", "row", "sealed", *more)
@@ -109,6 +111,20 @@ def shown(trail: Trail, payload: DataFrame, *more: str) -> DataFrame:
 
 
 _KEPT = "kept_hash"
+
+
+def completed(trail: Trail, payload: DataFrame) -> DataFrame:
+    """With every column of the trail in ``row``: the payload gets one with the first row that is written to it, and of a
+    column that was renamed, or has another type by now, there may be none yet."""
+    from pyspark.sql import functions as F
+
+    held = payload.schema["row"].dataType
+    assert isinstance(held, StructType)
+    row = F.col("row")
+    for column in trail.columns():
+        if column.stored not in held.names and column.name != SEALED:
+            row = row.withField(f"`{column.stored.replace('`', '``')}`", F.lit(None).cast(column.type))
+    return payload.withColumn("row", row)
 
 
 def why(rows: DataFrame) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from audit.columns import SEALED
 from audit.keys.opening import has_groups, opened, shut
 from audit.tables import EVENTS, PAYLOAD
-from audit.view import UNREADABLE, eras, eras_by_name, records
+from audit.view import UNREADABLE, completed, eras, eras_by_name, records
 from cdf.change import INSERT, UPDATE_POSTIMAGE
 from cdf.net import quoted
 from connectors.delta_audit.forget import present_values, tokens_in
@@ -32,7 +32,7 @@ def past(
     """``audit.erasure.places.Historic`` says what."""
     from pyspark.sql import functions as F
 
-    payload = trail.there().now(PAYLOAD)
+    payload = completed(trail, trail.there().now(PAYLOAD))
     present = present_values(trail)
     values = [value.alias(name) for name, value in present.items()]
     ids = catch(payload.select(F.col("id").alias("__id"), *values)).select("__id")

@@ -20,7 +20,7 @@ from audit.erasure.places import Purged, Reached, Scanned, not_seen
 from audit.keys.opening import has_groups, opened
 from audit.removal import sealed_under
 from audit.tables import EVENTS, LEDGER, PAYLOAD, TrailTables, about_of
-from audit.view import eras, eras_by_name
+from audit.view import completed, eras, eras_by_name
 from cdf.change import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from cdf.errors import WindowOutOfOrder
 from cdf.result import plain
@@ -72,7 +72,7 @@ def kept_values(
     from pyspark.sql import functions as F
 
     values = [value.alias(name) for name, value in present_values(sink.trail).items() if name in columns]
-    rows = TrailTables(sink.trail.tables.spark, sink.path).now(PAYLOAD)
+    rows = completed(sink.trail, TrailTables(sink.trail.tables.spark, sink.path).now(PAYLOAD))
     if registry is not None and has_groups(rows):
         then = {
             places[name].name.lower() for _, places in eras_by_name(sink.trail) for name in columns if name in places
@@ -89,7 +89,7 @@ def _places(sink: DeltaAuditSink, tables: TrailTables, erasing: Erasing) -> Data
     from pyspark.sql import functions as F
 
     values = [value.alias(name) for name, value in present_values(sink.trail).items()]
-    rows = tables.now(PAYLOAD)
+    rows = completed(sink.trail, tables.now(PAYLOAD))
     if erasing.versions:  # what came later is of somebody who came back
         rows = rows.where(F.col("version") <= max(erasing.versions))
     told = (F.col("id").alias("__id"), F.col("version").alias("__version"), F.col("change_type").alias("__kind"))
@@ -175,12 +175,10 @@ def _of_erased_lives(rows: DataFrame, erasing: Erasing) -> DataFrame:
 
 
 def present_values(trail: Trail) -> Mapping[str, SparkColumn]:
-    """Each column that the source has now, out of a row of the payload: from where the row's own version has kept it, under
-    whatever name and in whatever type. What cannot be in the present type is NULL."""
+    """Each column that the source has now, out of a row of the ``completed`` payload: from where the row's own version has
+    kept it, under whatever name and in whatever type. What cannot be in the present type is NULL."""
     from pyspark.sql import functions as F
 
-    row = trail.there().now(PAYLOAD).schema["row"].dataType
-    assert isinstance(row, StructType)
     eras = eras_by_name(trail)
     found = {}
     for name, now in eras[-1][1].items():
@@ -189,9 +187,7 @@ def present_values(trail: Trail) -> Mapping[str, SparkColumn]:
         for since, places in eras:
             place = places.get(name)
             if place != before:
-                # The payload has no column yet of which no row was written, such as one under its new name
-                there = place is not None and place.stored in row.names
-                kept = _as(place, now.type) if place is not None and there else F.lit(None).cast(now.type)
+                kept = F.lit(None).cast(now.type) if place is None else _as(place, now.type)
                 value = F.when(F.col("version") >= since, kept).otherwise(value)
             before = place
         found[name] = value
