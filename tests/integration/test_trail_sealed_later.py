@@ -16,8 +16,9 @@ from audit.columns import SEALED
 from audit.keys.groups import SealedPerson
 from audit.keys.opening import opened
 from audit.resealing import Unsealed
-from audit.tables import PAYLOAD
+from audit.tables import LEDGER, PAYLOAD
 from audit.trail import NamedAnchor
+from audit.verify.values import hashes
 from audit.view import eras
 from cdf.errors import ConfigError
 from connectors.delta_audit.forget import held_open
@@ -247,3 +248,50 @@ def test_a_signed_trail_is_continued_after_it(trailed: Trailed, tmp_path: Path) 
     assert trailed.sink.trail.prove(1, 0)
     with pytest.raises(ConfigError, match="sealed after they were written"):
         trailed.sink.trail.prove(1, 0, show_row=True)
+
+
+# ── what somebody else has changed ───────────────────────────────────────────────────────────────────────────────────
+
+
+def hash_of(trailed: Trailed, version: int) -> bytes:
+    rows = trailed.payload().where(f"version = {version}").toArrow().combine_chunks().to_batches()[0]
+    [hash] = hashes(rows, trailed.sink.trail.columns())
+    assert hash is not None
+    return hash
+
+
+def test_a_quick_verification_believes_no_record_that_it_did_not_look_at(trailed: Trailed) -> None:
+    trailed.table.sql("insert into {t} values (4, 7, 'canary7@x.org', null, 1, null, null, null)")
+    trailed.pipeline.run()
+    _, since = trailed.sink.trail.verify()
+    trailed.table.sql("insert into {t} values (5, 7, 'canary7@x.org', null, 1, null, null, null)")
+    trailed.pipeline.run()
+    assert trailed.sink.trail.verify(since=since)[0].intact  # the control
+    payload, ledger = (f"delta.`{trailed.sink.path}/{name}`" for name in (PAYLOAD, LEDGER))
+
+    def told(kind: str, record: dict[str, Any], hashes: bytes = b"") -> None:
+        """A record among those that are not walked any more."""
+        trailed.spark.sql(
+            f"insert into {ledger} (sequence, kind, events, record, leaf, chunk_roots) "
+            f"values (0, '{kind}', 0, '{json.dumps(record)}', x'00', x'{hashes.hex()}')"
+        )
+
+    def found() -> list[tuple[str, str, int | None]]:
+        quick, kept = trailed.sink.trail.verify(since=since)
+        assert kept is None
+        return [(one.kind, one.table, one.version) for one in quick.findings]
+
+    taken = "transform(sealed, (one, at) -> if(at = 0, null, one))"
+    keys = [bytes(one["key_id"]).hex() for one in trailed.payload().where("version = 5").collect()[0]["row"][SEALED]]
+    trailed.spark.sql(f"update {payload} set sealed = {taken} where version = 5")
+    told("shredding", {"keys": keys})
+    assert found() == [("altered", PAYLOAD, 5)]
+
+    nothing = "cast(null as array<binary>)"
+    names = trailed.payload().schema["row"].dataType.names  # type: ignore[attr-defined]
+    row = ", ".join(f"'{name}', " + ("null" if name == SEALED else f"row.{name}") for name in names)
+    trailed.spark.sql(f"update {payload} set row = named_struct({row}), sealed = {nothing} where version = 5")
+    hash = hash_of(trailed, 5)
+    trailed.spark.sql(f"update {payload} set row_hash = x'{hash.hex()}' where version = 5")
+    told("sealing", {"sealed": {"5": [[0, 0]]}}, hash)
+    assert found() == [("altered", PAYLOAD, 5)]
