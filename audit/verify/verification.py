@@ -64,7 +64,8 @@ def verify_trail(
     ``seen``, so the ledger is read from its beginning. ``anchored``: a signed one is to be expected, unless some anchors
     are ``unreachable``. ``origin``: the trail that it has to be. ``keys``: whoever ends the ledger with one of them may not
     have got to its checkpoint yet. ``progress`` is told each step before it begins.
-    A runner may be at work meanwhile: what the ledger does not have yet is left out, and counted.
+    A runner may be at work meanwhile: what the ledger does not have yet is left out, and counted. ``tables``: where they
+    are pinned, just that is looked at.
     Raises VerificationError where a table cannot be read: that is neither intact nor a finding.
     """
     if since is not None and since.origin != tables.origin():
@@ -79,7 +80,8 @@ def verify_trail(
 
     try:
         # What a full one reads it reads by itself: nobody's statistics keep a row from it
-        found = AsWritten(tables.spark if since is not None else _reading_all(tables.spark), tables.path)
+        session = tables.spark if since is not None else _reading_all(tables.spark)
+        found = AsWritten(session, tables.path, pinned=tables.pinned)
         return _verified(found, asked, tell, whole=brought or since is None)
     except CdfError:
         raise

@@ -16,11 +16,11 @@ from audit.columns import SEALED
 from audit.keys.groups import SealedPerson
 from audit.keys.opening import opened
 from audit.resealing import Unsealed
-from audit.tables import LEDGER, PAYLOAD
-from audit.trail import NamedAnchor
+from audit.tables import EVENTS, LEDGER, PAYLOAD
+from audit.trail import NamedAnchor, Trail
 from audit.verify.values import hashes
 from audit.view import eras
-from cdf.errors import ConfigError
+from cdf.errors import ConfigError, VerificationError
 from connectors.delta_audit.forget import held_open
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.sealed_case import RECIPIENT, SENDER, Trailed
@@ -253,11 +253,56 @@ def test_a_signed_trail_is_continued_after_it(trailed: Trailed, tmp_path: Path) 
 # ── what somebody else has changed ───────────────────────────────────────────────────────────────────────────────────
 
 
+def forge(trailed: Trailed, version: int, values: dict[str, str]) -> None:
+    """The one row of a version and its event, each with the hash of what the row is now."""
+    payload, events = (f"delta.`{trailed.sink.path}/{name}`" for name in (PAYLOAD, EVENTS))
+    trailed.spark.sql(f"alter table {events} set tblproperties ('delta.appendOnly' = 'false')")
+    told = ", ".join(f"{name} = {value}" for name, value in values.items())
+    trailed.spark.sql(f"update {payload} set {told} where version = {version}")
+    hash = hash_of(trailed, version)
+    for table in (payload, events):
+        trailed.spark.sql(f"update {table} set row_hash = x'{hash.hex()}' where version = {version}")
+
+
 def hash_of(trailed: Trailed, version: int) -> bytes:
     rows = trailed.payload().where(f"version = {version}").toArrow().combine_chunks().to_batches()[0]
     [hash] = hashes(rows, trailed.sink.trail.columns())
     assert hash is not None
     return hash
+
+
+@pytest.mark.parametrize("forged", ["a row and its event", "a row twice"])
+def test_nothing_is_sealed_in_a_trail_that_is_not_what_was_written(trailed: Trailed, forged: str) -> None:
+    """The record would make it true for good, and the event could be put back."""
+    if forged == "a row twice":
+        path = f"{trailed.sink.path}/{PAYLOAD}"
+        again = trailed.spark.createDataFrame(
+            trailed.payload().where("version = 3").collect(), trailed.payload().schema
+        )
+        again.write.format("delta").mode("append").save(path)
+    else:
+        forge(trailed, 3, {"row.day": "date'2001-01-01'"})
+    with pytest.raises(VerificationError, match="not what was written: nothing is sealed"):
+        trailed.seal_earlier()
+    assert records(trailed) == []
+    assert not Path(trailed.sink.path, "_sealing").exists()
+    with held_open(trailed.sink, trailed.table.path, ("no",), "the next"):
+        pass  # nothing is left that nobody could finish
+
+
+def test_what_is_changed_while_it_is_sealed_is_not_believed(trailed: Trailed, monkeypatch: pytest.MonkeyPatch) -> None:
+    done, verify = list[bool](), Trail.verify
+
+    def verified(trail: Trail, **asked: Any) -> Any:
+        found = verify(trail, **asked)
+        done.append(found[0].intact)
+        forge(trailed, 3, {"row.day": "date'2001-01-01'"})
+        return found
+
+    monkeypatch.setattr(Trail, "verify", verified)
+    trailed.seal_earlier()
+    assert done == [True]
+    assert read(trailed) == trailed.plain()
 
 
 def test_a_quick_verification_believes_no_record_that_it_did_not_look_at(trailed: Trailed) -> None:
