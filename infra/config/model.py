@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -373,6 +373,10 @@ class _Among:
         from audit.keys.sealing import Sealing
 
         return Sealing(people, self._project.key_registry)
+
+    def key_registry(self) -> Callable[[], Registry] | None:
+        erasure = self._project.erasure
+        return None if erasure is None or erasure.key_registry is None else self._project.key_registry
 
 
 def _some(names: list[str]) -> str:
