@@ -15,6 +15,7 @@ from audit.checkpoint import Signer
 from audit.columns import SEALED
 from audit.keys.groups import SealedPerson
 from audit.keys.opening import opened
+from audit.removal import sealed_under
 from audit.resealing import Unsealed
 from audit.tables import EVENTS, LEDGER, PAYLOAD
 from audit.trail import NamedAnchor, Trail
@@ -340,3 +341,20 @@ def test_a_quick_verification_believes_no_record_that_it_did_not_look_at(trailed
     trailed.spark.sql(f"update {payload} set row_hash = x'{hash.hex()}' where version = 5")
     told("sealing", {"sealed": {"5": [[0, 0]]}}, hash)
     assert found() == [("altered", PAYLOAD, 5)]
+
+
+def test_a_shredding_that_is_killed_is_finished_by_the_next(trailed: Trailed, monkeypatch: pytest.MonkeyPatch) -> None:
+    trailed.seal_earlier()
+    token = trailed.token(7)
+    trailed.shred(7)
+    keys = trailed.registry().gone([token])
+    with monkeypatch.context() as patch:
+        patch.setattr("audit.removal._finish_shredding", dies)
+        with held_open(trailed.sink, trailed.table.path, ("no",), "er-1"), pytest.raises(KeyboardInterrupt):
+            trailed.sink.clear(keys, {"run": "er-1"})
+    tables = trailed.sink.trail.tables
+    assert sealed_under(tables, keys).count() > 0  # the record is there, and they are
+    assert trailed.intact()
+    trailed.pipeline.run()
+    assert sealed_under(tables, keys).count() == 0
+    assert trailed.intact()
