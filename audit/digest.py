@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["Sums", "digests", "sums_of"]
+__all__ = ["Sums", "digests", "keyed", "sums_of"]
 
 
 @dataclass(slots=True)
@@ -47,6 +47,12 @@ def digests(rows: DataFrame, schema: StructType, key: bytes) -> DataFrame:
     return rows.mapInArrow(_digester(key, schema), _DIGEST).select(F.lit("rows").alias("side"), "*")
 
 
+def keyed(rows: DataFrame, schema: StructType, key: bytes) -> DataFrame:
+    """The digest of each of these rows by itself; after version they have a number, their ``place``. It tells nothing to
+    whoever has not got the key."""
+    return rows.mapInArrow(_keyed(key, schema), "place int, digest binary")
+
+
 def sums_of(digests: DataFrame) -> Mapping[str, Mapping[int, Sums]]:
     """By side and version. ``side`` is ``rows``, or ``events`` for what was only counted."""
     from pyspark.sql import functions as F
@@ -60,20 +66,43 @@ def sums_of(digests: DataFrame) -> Mapping[str, Mapping[int, Sums]]:
     return found
 
 
+def _keyed(key: bytes, schema: StructType) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def digested(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            found = [_digest(key, *one) for one in _changes(batch, schema)]
+            names = ["place", "digest"]
+            yield pa.RecordBatch.from_arrays([batch.column(len(schema) + 2), pa.array(found, pa.binary())], names=names)
+
+    return digested
+
+
+def _changes(batch: pa.RecordBatch, schema: StructType) -> Iterator[tuple[int, str, bytes]]:
+    import pyarrow as pa
+
+    from audit.encoding import encode_rows
+
+    width = len(schema)
+    rows = encode_rows(pa.RecordBatch.from_arrays(batch.columns[:width], names=schema.names), schema)
+    kinds, versions = batch.column(width).to_pylist(), batch.column(width + 1).to_pylist()
+    return zip(versions, kinds, rows, strict=True)
+
+
+def _digest(key: bytes, version: int, kind: str, row: bytes) -> bytes:
+    return hmac.digest(key, f"{version} {kind} ".encode() + row, "sha256")
+
+
 def _digester(key: bytes, schema: StructType) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def digested(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from decimal import Decimal
 
         import pyarrow as pa
 
-        from audit.encoding import encode_rows
-
-        width, sums = len(schema), dict[tuple[int, str], list[int]]()
+        sums = dict[tuple[int, str], list[int]]()
         for batch in batches:
-            rows = encode_rows(pa.RecordBatch.from_arrays(batch.columns[:width], names=schema.names), schema)
-            kinds, versions = batch.column(width).to_pylist(), batch.column(width + 1).to_pylist()
-            for version, kind, row in zip(versions, kinds, rows, strict=True):
-                digest = hmac.digest(key, f"{version} {kind} ".encode() + row, "sha256")
+            for version, kind, row in _changes(batch, schema):
+                digest = _digest(key, version, kind, row)
                 found = sums.setdefault((version, kind), [0, 0, 0])
                 found[0] += 1
                 found[1] += int.from_bytes(digest[:8])

@@ -117,7 +117,7 @@ def finish(tables: TrailTables, state: State) -> None:
         return
     record = record_at(tables, state.sequence - 1)
     if record["kind"] == "sealing":
-        finish_sealing(tables, record["made_in"])
+        finish_sealing(tables, record.get("made_in", ""))
         return
     if record["kind"] == "shredding":
         _finish_shredding(tables, [bytes.fromhex(one) for one in record["keys"]])

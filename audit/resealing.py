@@ -2,7 +2,11 @@
 
 The event keeps the hash of the row as it was. The record names the places of the rows and has a root over the hashes that
 they have from then on, which stand beside it: they are what the rows are held against. The old salt goes with the values,
-so that nobody can try guesses against the event. Each row is held against its event before it is sealed.
+so that nobody can try guesses against the event.
+
+What the record tells is true for good, so the whole trail is verified first, and the rows, what they have to be and what the
+ledger says of them are read as of that very state: what somebody changes meanwhile is believed as little as what was changed
+before. Each row is held against its event as well.
 
 What is to take the rows' place is made in a folder of its own, because no key seals the same twice: whoever takes the trail
 over after a crash has either no record yet, and removes the folder, or the record, which names it, and all that it tells of.
@@ -13,6 +17,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import or_
@@ -28,6 +33,7 @@ from audit.ledger import State, append_removal, by_records
 from audit.record import text_of
 from audit.tables import EVENTS, LEDGER, PAYLOAD, TrailTables
 from audit.tree import root_of
+from audit.verify.ledger import names_folder
 from audit.verify.values import cleared_by, hashes, resealed_by, whole
 from audit.view import eras, eras_by_name
 from cdf.errors import VerificationError
@@ -83,20 +89,34 @@ class Resealing:
 
     def run(self, state: State, progress: Callable[[int], None] = lambda _: None) -> State:
         """Seal every row that is not, under a record for each million; → where the trail stands then. ``progress`` is told
-        how many are done. Raises VerificationError for a row that is not what was written."""
+        how many are done. Raises VerificationError where the trail is not what was written."""
         from pyspark.sql import functions as F
 
         if not has_groups(self.tables.now(PAYLOAD)):
             self._widen()
-        rows, named = _asked(self.trail, self.sealing, F.col("_metadata.file_path").alias("file"))
+        held = copy(self.trail)
+        held.tables = self.trail.there().as_now()
+        rows, named = _asked(held, self.sealing, F.col("_metadata.file_path").alias("file"))
         sizes = {one["file"]: one["count"] for one in rows.groupBy("file").count().collect()}
+        if sizes:
+            self._verify(held, state)
         done = 0
         for files in _rounds(sizes):
             some = rows if len(files) == len(sizes) else rows.where(F.col("file").isin(files))
-            state = self._round(state, some, sorted(named))
+            state = self._round(state, held, some, sorted(named))
             done += sum(sizes[one] for one in files)
             progress(done)
         return state
+
+    def _verify(self, held: Trail, state: State) -> None:
+        found, verified = held.verify()
+        if verified is not None and (verified.size, verified.previous) == (state.sequence, state.previous):
+            return
+        told = [one.text for one in found.findings] or ["its ledger does not end where it was taken over"]
+        raise VerificationError(
+            f"the trail at {self.trail.path} is not what was written: nothing is sealed in it ({told[0]})",
+            hint="`deltarelay audit verify` tells what is altered",
+        )
 
     def _widen(self) -> None:
         """Give the payload the columns that sealed rows have."""
@@ -107,16 +127,19 @@ class Resealing:
         none = held.sparkSession.createDataFrame([], StructType([*rest, *new]))
         self.tables.append(PAYLOAD, none, about={"sealing": "columns"})
 
-    def _round(self, state: State, rows: DataFrame, classes: Sequence[str]) -> State:
+    def _round(self, state: State, held: Trail, rows: DataFrame, classes: Sequence[str]) -> State:
+        """``rows``: some of those of ``held``, the trail as it was verified."""
         tables, made_in = self.tables, uuid.uuid4().hex  # nobody else's: a runner that was overtaken may still write
-        keyed = _keyed(_with_events(tables, rows), self.sealing)
+        keyed = _keyed(_with_events(held.tables, rows), self.sealing)
         own = {**_PLACE, "row": _struct(rows, "row"), "sealed": ArrayType(BinaryType())}
         schema = StructType([StructField(name, type) for name, type in own.items()])
-        work = partial(_sealed_anew, _eras(self.trail, self.sealing.people), cleared_by(tables.read(LEDGER)))
+        work = partial(_sealed_anew, _eras(held, self.sealing.people), cleared_by(held.tables.read(LEDGER)))
         keyed.mapInArrow(work, schema).write.parquet(_folder(tables, made_in))
         written = tables.spark.read.schema(schema).parquet(_folder(tables, made_in))
         self._check(written, made_in)
-        places = written.select("version", "index", "row_hash").orderBy("version", "index").toArrow()
+        places = written.select("version", "index", "id", "row_hash").orderBy("version", "index").toArrow()
+        if (twice := _twice(places)) is not None:
+            raise self._refused(*twice, "has more than one row", made_in)
         if not places.num_rows:
             tidy(tables, made_in)
             return state
@@ -136,12 +159,15 @@ class Resealing:
     def _check(self, written: DataFrame, made_in: str) -> None:
         wrong = written.where("not intact").select("version", "index").orderBy("version", "index").limit(1).collect()
         if wrong:
-            tidy(self.tables, made_in)
-            raise VerificationError(
-                f"event {wrong[0]['index']} of version {wrong[0]['version']} of the trail at {self.trail.path} has a row "
-                "that is not what was written: nothing is sealed in its place",
-                hint="`deltarelay audit verify` tells what is altered",
-            )
+            version, index = wrong[0]
+            raise self._refused(version, index, "has a row that is not what was written", made_in)
+
+    def _refused(self, version: int, index: int, why: str, made_in: str) -> VerificationError:
+        tidy(self.tables, made_in)
+        return VerificationError(
+            f"event {index} of version {version} of the trail at {self.trail.path} {why}: nothing is sealed in its place",
+            hint="`deltarelay audit verify` tells what is altered",
+        )
 
 
 def _rounds(sizes: Mapping[str, int]) -> Iterator[list[str]]:
@@ -155,6 +181,19 @@ def _rounds(sizes: Mapping[str, int]) -> Iterator[list[str]]:
         count += size
     if some:
         yield some
+
+
+def _twice(places: pa.Table) -> tuple[int, int] | None:
+    """Version and index of a place that is there more than once, or whose row is another's as well: a record that tells of
+    them could never be made true. ``places``: in their order."""
+    import numpy as np
+
+    versions, index = (places.column(name).to_numpy() for name in ("version", "index"))
+    same = np.flatnonzero((np.diff(versions) == 0) & (np.diff(index) == 0)).tolist()
+    if not same:
+        known: dict[bytes, int] = {}
+        same = [at for at, id in enumerate(places.column("id").to_pylist()) if known.setdefault(id, at) != at]
+    return (int(versions[same[0]]), int(index[same[0]])) if same else None
 
 
 def _runs(places: pa.Table) -> dict[str, list[list[int]]]:
@@ -180,9 +219,15 @@ _PLACE = {
 
 
 def finish_sealing(tables: TrailTables, made_in: str) -> None:
-    """Put into the payload what a record tells to be there; nothing happens where it is there already."""
+    """Put into the payload what a record tells to be there; nothing happens where it is there already. Raises
+    VerificationError for what is no name of such a folder: nothing else is to be removed by a record."""
     from pyspark.sql import functions as F
 
+    if not names_folder(made_in):
+        raise VerificationError(
+            f"a record of the trail at {tables.path} tells of rows that were sealed in a folder which no runner makes",
+            hint="`deltarelay audit verify` tells what is altered",
+        )
     if not _is_there(tables, made_in):
         return
     anew = tables.spark.read.parquet(_folder(tables, made_in)).select("id", "salt", "row_hash", "row", "sealed")
@@ -313,10 +358,10 @@ def _readable(era: _Era, columns: Collection[str]) -> SparkColumn | None:
 
 
 def _with_events(tables: TrailTables, rows: DataFrame) -> DataFrame:
-    """With ``index``, and ``expected``: the hash that the row has to have."""
+    """With ``index``, and ``expected``: the hash that the row has to have. ``tables``: as they were verified."""
     from pyspark.sql import functions as F
 
-    events = tables.now(EVENTS).select("id", "version", "index", F.col("row_hash").alias("expected"))
+    events = tables.read(EVENTS).select("id", "version", "index", F.col("row_hash").alias("expected"))
     later = resealed_by(tables.read(LEDGER))
     if later is not None:
         later = later.select(F.col("event_version").alias("version"), "index", "sealed_hash")

@@ -190,7 +190,7 @@ class _PayloadWork:
             batch = self._without_images(batch, gone)
         ids, salts = os.urandom(_ID_BYTES * count), os.urandom(_SALT_BYTES * count)
         rows, schema, texts = batch.select(range(width)), self.schema, pa.nulls(count, pa.list_(pa.binary()))
-        if self.people:
+        if any(column.live and (column.name, column.type) == (SEALED, GROUPS) for column in self.columns):
             held = [held_in(batch.column(width + 2 + at)) for at in range(len(self.people))]
             each = [ids[at * _ID_BYTES : (at + 1) * _ID_BYTES] for at in range(count)]
             rows, groups, texts = seal_rows(rows, schema, self.people, held, each, gone)

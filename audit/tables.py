@@ -138,6 +138,8 @@ class TrailTables:
     spark: SparkSession
     path: str
     epoch: int = 0
+    pinned: Mapping[str, int] = field(default_factory=dict)
+    """Of ``as_now``: the commits after which they are read, whatever comes later."""
     _id: str | None = None
     _tables: dict[str, _Table] = field(default_factory=dict)
 
@@ -160,11 +162,16 @@ class TrailTables:
     def read(self, name: str, *, version: int | None = None) -> DataFrame:
         """As it is whenever it is asked something; with ``version``, after that commit."""
         reader = self.spark.read.format("delta")
+        version = self.pinned.get(name) if version is None else version
         return (reader if version is None else reader.option("versionAsOf", version)).load(self.location(name))
 
     def now(self, name: str) -> DataFrame:
         """As it is at this moment, also for what is asked of it later."""
-        return self.read(name, version=self.log(name).latest())
+        return self.read(name, version=self.pinned[name] if name in self.pinned else self.log(name).latest())
+
+    def as_now(self) -> TrailTables:
+        """All of them as they are at this moment, also for what is asked of them later. To be read only."""
+        return TrailTables(self.spark, self.path, pinned={name: self.log(name).latest() for name in TABLES})
 
     def rows_of(self, table: pa.Table, schema: StructType) -> DataFrame:
         """For ``append``, in one file. By the schema: Arrow's type of a time does not tell which of Spark's two it is."""

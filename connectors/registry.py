@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+    from audit.keys.registry import Registry
     from audit.keys.sealing import Sealing
     from cdf.sink import Sink
 
@@ -99,6 +100,10 @@ class Surroundings(Protocol):
 
     def sealing(self, pipeline: str) -> Sealing | None:
         """What is to be sealed in a history of the pipeline's table; None where nothing is."""
+        ...
+
+    def key_registry(self) -> Callable[[], Registry] | None:
+        """Opens the registry of people's keys; None where there is none. There may be one where nothing is to be sealed."""
         ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from audit.verify.findings import CHECKPOINTS, Findings, Kind, Seen, Verified
 if TYPE_CHECKING:
     from audit.tables import TrailTables
 
-__all__ = ["REMOVAL", "SEALING", "SHREDDING", "Commit", "Walk", "believed", "verify_ledger"]
+__all__ = ["REMOVAL", "SEALING", "SHREDDING", "Commit", "Walk", "believed", "names_folder", "verify_ledger"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +223,7 @@ _FIELDS = {
 }
 """By the kind of the record."""
 _KEY_ID_BYTES = 16
+_FOLDER = re.compile(r"[0-9a-f]{32}")
 
 
 def _record(text: bytes) -> dict[str, Any] | None:
@@ -236,6 +238,8 @@ def _record(text: bytes) -> dict[str, Any] | None:
             _micros(record[_NOTED[record["kind"]]])
             if not all(len(bytes.fromhex(key)) == _KEY_ID_BYTES for key in _keys(record)):
                 return None
+            if record["kind"] == SEALING and not names_folder(record["made_in"]):
+                return None
             named = (places for name in _PLACES.values() for places in record.get(name, {}).items())
             return record if all(map(_are_places, named)) else None
         if record["rows"] < 0:
@@ -246,6 +250,11 @@ def _record(text: bytes) -> dict[str, Any] | None:
     except (ValueError, TypeError, KeyError, RecursionError, AttributeError):
         return None
     return record
+
+
+def names_folder(made_in: object) -> bool:
+    """Whether a record of rows that were sealed later can tell this: the name of a folder that is removed in the end."""
+    return isinstance(made_in, str) and _FOLDER.fullmatch(made_in) is not None
 
 
 def _keys(record: Mapping[str, Any]) -> Iterable[str]:

@@ -190,8 +190,13 @@ def _resealed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def cleared_by(ledger: DataFrame) -> frozenset[bytes]:
     """The ids of the keys whose sealed bytes records name as removed."""
-    records = ledger.where(f"kind = '{SHREDDING}' and sequence >= 0").select("record").collect()
-    return frozenset(bytes.fromhex(one) for row in records for one in json.loads(row["record"])["keys"])
+    found: set[bytes] = set()
+    for row in ledger.where(f"kind = '{SHREDDING}' and sequence >= 0").select("record").collect():
+        try:
+            found.update(bytes.fromhex(one) for one in json.loads(row["record"])["keys"])
+        except (ValueError, TypeError, KeyError):  # no record, as the ledger's own faults tell
+            continue
+    return frozenset(found)
 
 
 def _marked(of_events: DataFrame, removed: DataFrame) -> DataFrame:

@@ -17,7 +17,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
-from audit.ledger import by_records, left_by
+from audit.ledger import REMOVING, by_records, left_by
 from audit.tables import EVENTS, LEDGER, PAYLOAD, TrailTables
 from audit.verify.events import verify_events
 from audit.verify.findings import (
@@ -64,7 +64,8 @@ def verify_trail(
     ``seen``, so the ledger is read from its beginning. ``anchored``: a signed one is to be expected, unless some anchors
     are ``unreachable``. ``origin``: the trail that it has to be. ``keys``: whoever ends the ledger with one of them may not
     have got to its checkpoint yet. ``progress`` is told each step before it begins.
-    A runner may be at work meanwhile: what the ledger does not have yet is left out, and counted.
+    A runner may be at work meanwhile: what the ledger does not have yet is left out, and counted. ``tables``: where they
+    are pinned, just that is looked at.
     Raises VerificationError where a table cannot be read: that is neither intact nor a finding.
     """
     if since is not None and since.origin != tables.origin():
@@ -79,7 +80,8 @@ def verify_trail(
 
     try:
         # What a full one reads it reads by itself: nobody's statistics keep a row from it
-        found = AsWritten(tables.spark if since is not None else _reading_all(tables.spark), tables.path)
+        session = tables.spark if since is not None else _reading_all(tables.spark)
+        found = AsWritten(session, tables.path, pinned=tables.pinned)
         return _verified(found, asked, tell, whole=brought or since is None)
     except CdfError:
         raise
@@ -160,10 +162,13 @@ def _verified(
         )
         findings.add("missing" if passed < known else "added", EVENTS, words)
     tell("values")
-    ledger, size = tables.read(LEDGER), walk.tree.size if removing is None else removing
-    removed = removed_by(ledger if whole else ledger.where(f"sequence >= {walk.tree.size - walk.records}"), size)
-    rows, later = (looked_at.of(payload), looked_at.of(events)), resealed_by(ledger, size)
-    values = verify_values(*rows, removed, later, cleared_by(ledger), walk, findings)
+    # As it is after the payload was pinned: of what goes from that the record is there before
+    ledger, size = tables.now(LEDGER), walk.tree.size if removing is None else removing
+    # Only records that were looked at: those from before can tell nothing of what is new, nor take away from it
+    walked = ledger if whole else ledger.where(f"sequence >= {walk.tree.size - walk.records}")
+    rows = (looked_at.of(payload), looked_at.of(events))
+    removed, resealed, cleared = removed_by(walked, size), resealed_by(walked, size), cleared_by(walked)
+    values = verify_values(*rows, removed, resealed, cleared, walk, findings)
     if since is None:
         tell("statistics")
         verify_statistics(tables, findings)
@@ -196,8 +201,8 @@ def _verified(
             *([] if since is None else [NOT_LOOKED_AT]),
         ),
     )
-    # Whoever goes on from a removal that is not done would not look for its values again
-    kept = found.intact and not found.unfinished
+    # Whoever goes on from a removal that is not done, or not looked at, would not look for its values again
+    kept = found.intact and not found.unfinished and not _removing_since(ledger, walk.tree.size)
     return found, walk.verified(origin, total - unrecorded) if kept else None
 
 
@@ -207,6 +212,13 @@ def _removed_since(walk: Walk, since: Verified | None) -> frozenset[int]:
         return frozenset()
     named = (versions for sequence, versions in walk.removals.items() if sequence >= since.size)
     return frozenset(version for versions in named for version in versions if version <= since.version)
+
+
+def _removing_since(ledger: DataFrame, size: int) -> bool:
+    """Whether there are records after the first ``size`` by which values go or are sealed: they came in the meantime."""
+    from pyspark.sql import functions as F
+
+    return not ledger.where((F.col("sequence") >= size) & F.col("kind").isin(*REMOVING)).isEmpty()
 
 
 def _left(tables: TrailTables, asked: _Asked) -> bool:

@@ -183,6 +183,7 @@ class DeltaAuditKind:
             storage_options=lambda: among.delta_rs_options(f"{path}/ledger"),
             files=lambda address: files_at(address, among.s3_client, among.delta_rs_options),
             sealing=among.sealing(pipeline),
+            registry=among.key_registry(),
         )
 
 
@@ -199,6 +200,9 @@ class _Nothing:
         return None
 
     def sealing(self, pipeline: str) -> None:  # noqa: ARG002
+        return None
+
+    def key_registry(self) -> None:
         return None
 
 

@@ -12,14 +12,14 @@ import contextlib
 import datetime as dt
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from audit.anchors import checkpoint_of
-from audit.columns import kept, row_type, unwritable
+from audit.columns import GROUPS, SEALED, kept, row_type, unwritable
 from audit.encoding import unsupported
 from audit.erasure.commits import erasing_versions
 from audit.erasure.files import LocalFiles
@@ -27,7 +27,7 @@ from audit.errors import ForkedTrail
 from audit.lease import Lease
 from audit.ledger import State, append_notes, append_records, described, read_state, record_of
 from audit.ledger import clear as clear_rest
-from audit.pending import as_written
+from audit.pending import as_written, is_sealed
 from audit.proof import ProofError
 from audit.removal import clear, finish, remove
 from audit.resealing import Resealing, Unsealed, tidy, unsealed
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from audit.erasure.files import Files
     from audit.erasure.needles import Needles
     from audit.erasure.places import Erasing, Purged, Reached, Scanned, SealedFor
-    from audit.keys.registry import States
+    from audit.keys.registry import KeyState, Registry, States
     from audit.keys.sealing import Sealing
     from audit.proof import VerifierKey
     from audit.trail import NamedAnchor
@@ -112,10 +112,13 @@ class DeltaAuditSink:
         storage_options: Callable[[], Mapping[str, str] | None] = lambda: None,
         files: Callable[[str], Files] = LocalFiles,
         sealing: Sealing | None = None,
+        registry: Callable[[], Registry] | None = None,
     ) -> None:
         """``storage_options``: those of delta-rs for the ledger, which tells the position without Spark. ``files``: what is
-        below an address, for ``scan``. ``sealing``: the columns of people that are written under a key of their own."""
+        below an address, for ``scan``. ``sealing``: the columns of people that are written under a key of their own.
+        ``registry``: of keys, also where no columns are named any more: a window may have been written sealed."""
         self._sealing = sealing
+        self._registry = registry if sealing is None else sealing.registry
         self._files = files
         self.path = path.rstrip("/")
         self._storage_options = storage_options
@@ -387,17 +390,17 @@ class DeltaAuditSink:
             raise self._unfinished(pending, state)
         columns = kept(state.columns, self._with_ours(job.rows.schema), self._row)
         self._state = None  # until it is known to be durable: what a failure leaves, the tables tell
-        self._admit(columns)
         commits = self._timed(job.commits, state)
-        with self._errors("reading the source's log"):
-            untimed = [commit.version for commit in commits if commit.timestamp is _UNKNOWN]
-            told = described(commits, self._pins(job), columns, untimed=untimed)
         seconds: dict[str, float] = {}
         roots: Mapping[int, CommitRoots] = {}
         job = replace(job, commits=commits)
         if pending is not None:  # also where the source has no rows: then nothing may be there
-            roots = self._of_pending(job, columns, seconds)
-        elif _has_rows(job):
+            columns, roots = self._of_pending(job, state, seconds)
+        self._admit(columns)
+        with self._errors("reading the source's log"):
+            untimed = [commit.version for commit in commits if commit.timestamp is _UNKNOWN]
+            told = described(commits, self._pins(job), columns, untimed=untimed)
+        if pending is None and _has_rows(job):
             write = self._by_driver if self._is_small(job) else self._by_tasks
             roots = write(job, columns, seconds)
         with self._errors("writing the ledger"), timed(seconds, "ledger"):
@@ -658,23 +661,47 @@ class DeltaAuditSink:
         )
 
     def _of_pending(
-        self, job: _Job, columns: tuple[Column, ...], seconds: dict[str, float]
-    ) -> Mapping[int, CommitRoots]:
-        """Of events that are durable already. They get records only if they are what the source has."""
+        self, job: _Job, state: State, seconds: dict[str, float]
+    ) -> tuple[tuple[Column, ...], Mapping[int, CommitRoots]]:
+        """Of events that are durable already; and the columns that their runner wrote them with. They get records only if
+        they are what the source has."""
         tables = self._held()
         events, payload = (tables.now(name).where(_within(job)) for name in (EVENTS, PAYLOAD))
+        registry = self._registry
+
+        def states(ids: Iterable[bytes]) -> Mapping[bytes, KeyState]:
+            return {} if registry is None else registry().states(ids)
+
+        def right(columns: tuple[Column, ...]) -> bool:
+            anew = self._payload(job, columns, sealed=False).rows(_partitions(job))
+            return as_written(events, payload, anew, columns, job.table_id, states)
+
         with timed(seconds, "events"):
             try:
-                anew = self._payload(job, columns, sealed=False).rows(_partitions(job))
-                right = as_written(events, payload, anew, columns, job.table_id, self._sealing)
+                columns = next(filter(right, self._ways(job, state, payload)), None)
             except CdfError:
                 raise
             except Exception as error:
                 raise job.rows.failure(error) from error
-        if not right:
+        if columns is None:
             raise self._not_ours(job.bounds)
         with self._errors("reading the events"), timed(seconds, "roots"):
-            return commit_roots(events)
+            return columns, commit_roots(events)
+
+    def _ways(self, job: _Job, state: State, payload: DataFrame) -> list[tuple[Column, ...]]:
+        """The columns that a window may have been written with, whatever is configured by now: with the one of ours, which
+        tells what is sealed, or without."""
+        plain = job.rows.schema
+        ours = plain if SEALED in plain.names else StructType([*plain.fields, StructField(SEALED, GROUPS)])
+        sealed = is_sealed(payload)
+        if sealed and self._registry is None:
+            raise TargetNotReady(
+                f"the trail at {self.path} has rows of version {job.bounds.first} to {job.bounds.last} that were written "
+                "sealed, and have no records: without their keys they cannot be held against the source",
+                hint="put `erasure.keys` back into the configuration, and run again",
+            )
+        schemas = [ours] if sealed else [plain, ours] if self._sealing is None else [ours, plain]
+        return [kept(state.columns, schema, self._row) for schema in schemas]
 
     def _payload(self, job: _Job, columns: tuple[Column, ...], *, sealed: bool = True) -> Payload:
         from cdf.window import Window
@@ -686,8 +713,9 @@ class DeltaAuditSink:
         else:
             feed = _as_feed(rows)
         withheld = erasing_versions(job.commits)
-        if self._sealing is not None:
-            feed = self._sealing.keyed(feed, withheld) if sealed else self._sealing.unkeyed(feed)
+        sealing = self._sealing if any(one.live and one.name == SEALED for one in columns) else None
+        if sealing is not None:
+            feed = sealing.keyed(feed, withheld) if sealed else sealing.unkeyed(feed)
         return Payload(
             feed,
             columns,
@@ -696,7 +724,7 @@ class DeltaAuditSink:
             paired=isinstance(rows, Window) and not _without_updates(rows),
             baseline=job.baseline,
             withheld=withheld,
-            people=() if self._sealing is None else self._sealing.people,
+            people=() if sealing is None else sealing.people,
         )
 
     def _settled(self, feed: DataFrame, window: Window) -> DataFrame:

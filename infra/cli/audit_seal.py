@@ -68,6 +68,7 @@ def seal(
         def progress(done: int) -> None:
             output.note(f"{name}: {done:,} of {found.rows:,} rows sealed …")
 
+        output.note(f"{name}: verifying the trail first …")
         reasons = {"purpose": "sealing", **({} if ticket is None else {"ticket": ticket})}
         sink.seal_earlier(source.table, tuple(source.key), reasons, progress=progress)
         output.line(f"{name}: sealed, under a record of the trail")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -381,6 +381,10 @@ class _Among:
 
         # Opened once: what is above the keys is unwrapped for each opening, and AWS KMS asked each time
         return Sealing(people, functools.cache(self._project.key_registry))
+
+    def key_registry(self) -> Callable[[], Registry] | None:
+        erasure = self._project.erasure
+        return None if erasure is None or erasure.key_registry is None else self._project.key_registry
 
 
 def _some(names: list[str]) -> str:

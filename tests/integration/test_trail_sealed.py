@@ -13,14 +13,17 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from audit.columns import GROUPS, SEALED
+from audit.columns import GROUPS, SEALED, kept
 from audit.keys.opening import opened, shut
+from audit.keys.sealing import Sealing
 from audit.queries import as_of, history
+from audit.rows import event_rows
 from audit.verify.values import hashes
 from audit.view import view
+from cdf import ChangeFeed
 from cdf.errors import TargetNotReady, VerificationError
 from tests.fixtures.fix_postgres import Pg
-from tests.integration.sealed_case import Trailed
+from tests.integration.sealed_case import RECIPIENT, SENDER, Trailed
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -277,3 +280,76 @@ def test_a_window_that_somebody_else_has_put_there_is_not(trailed: Trailed, monk
 
 def dies(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
+
+
+def cut_off(trailed: Trailed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runner that dies before it writes its records."""
+    with monkeypatch.context() as patch:
+        patch.setattr("connectors.delta_audit.sink.append_records", dies)
+        with pytest.raises(KeyboardInterrupt):
+            trailed.pipeline.run()
+
+
+def goes_on(trailed: Trailed) -> None:
+    trailed.pipeline.run()
+    assert trailed.payload().count() == 6
+    trailed.table.sql("insert into {t} values (4, 7, 'canary7@y.org', null, 1, null, null, null)")
+    trailed.pipeline.run()
+    assert trailed.read() == trailed.plain()
+    assert trailed.intact()
+
+
+def test_a_window_from_before_a_class_was_named_is_finished_as_it_was_written(
+    trailed: Trailed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trailed.name_classes()
+    trailed.write()
+    cut_off(trailed, monkeypatch)
+    trailed.name_classes(SENDER, RECIPIENT)
+    goes_on(trailed)
+    assert trailed.payload().where(f"row.{SEALED} is not null").select("version").distinct().collect() == [(4,)]
+
+
+def test_a_sealed_window_is_finished_where_no_class_is_named_any_more(
+    trailed: Trailed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trailed.write()
+    cut_off(trailed, monkeypatch)
+    trailed.name_classes()
+    with pytest.raises(TargetNotReady, match="were written sealed"):  # without keys nobody can compare them
+        trailed.pipeline.run()
+    trailed.name_classes(registry=trailed.registry)
+    goes_on(trailed)
+    assert trailed.payload().where(f"version < 4 and row.{SEALED} is not null").count() == 6
+
+
+FORGED = [
+    (
+        {"row.email": "'made-up@x.org'"},
+        "version = 1 and row.no = 3",
+    ),  # nobody's address, in a row of nobody who is erased
+    ({"row.email": "'made-up@x.org'"}, "version = 1 and row.no = 2"),  # beside what is erased
+    ({"row.day": "date'2001-01-01'"}, "version = 1 and row.no = 2"),
+]
+
+
+@pytest.mark.parametrize(("values", "where"), FORGED, ids=["another's", "beside it", "another column"])
+def test_what_is_erased_hides_no_forgery_in_a_window_that_was_cut_off(
+    trailed: Trailed, monkeypatch: pytest.MonkeyPatch, values: dict[str, str], where: str
+) -> None:
+    """Consistent in itself: every hash is right."""
+    trailed.write()
+    cut_off(trailed, monkeypatch)
+    trailed.shred(8)
+    source = ChangeFeed(trailed.spark, trailed.table.path).log.metadata()
+    columns = kept((), Sealing((SENDER,), trailed.registry).schema(source.schema))
+    change(trailed, where, values)
+    [row] = trailed.payload().where(where).toArrow().combine_chunks().to_batches()
+    [hash] = hashes(row, columns)
+    assert hash is not None
+    change(trailed, where, {"row_hash": f"x'{hash.hex()}'"})
+    events = f"{trailed.sink.path}/events"
+    trailed.spark.sql(f"alter table delta.`{events}` set tblproperties ('delta.appendOnly' = 'false')")
+    event_rows(trailed.payload(), source.table_id).write.format("delta").mode("overwrite").save(events)
+    with pytest.raises(TargetNotReady, match="no runner has left"):
+        trailed.pipeline.run()

@@ -15,11 +15,13 @@ from audit.checkpoint import Signer
 from audit.columns import SEALED
 from audit.keys.groups import SealedPerson
 from audit.keys.opening import opened
+from audit.removal import sealed_under
 from audit.resealing import Unsealed
-from audit.tables import PAYLOAD
-from audit.trail import NamedAnchor
+from audit.tables import EVENTS, LEDGER, PAYLOAD
+from audit.trail import NamedAnchor, Trail
+from audit.verify.values import hashes
 from audit.view import eras
-from cdf.errors import ConfigError
+from cdf.errors import ConfigError, VerificationError
 from connectors.delta_audit.forget import held_open
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.sealed_case import RECIPIENT, SENDER, Trailed
@@ -247,3 +249,112 @@ def test_a_signed_trail_is_continued_after_it(trailed: Trailed, tmp_path: Path) 
     assert trailed.sink.trail.prove(1, 0)
     with pytest.raises(ConfigError, match="sealed after they were written"):
         trailed.sink.trail.prove(1, 0, show_row=True)
+
+
+# ── what somebody else has changed ───────────────────────────────────────────────────────────────────────────────────
+
+
+def forge(trailed: Trailed, version: int, values: dict[str, str]) -> None:
+    """The one row of a version and its event, each with the hash of what the row is now."""
+    payload, events = (f"delta.`{trailed.sink.path}/{name}`" for name in (PAYLOAD, EVENTS))
+    trailed.spark.sql(f"alter table {events} set tblproperties ('delta.appendOnly' = 'false')")
+    told = ", ".join(f"{name} = {value}" for name, value in values.items())
+    trailed.spark.sql(f"update {payload} set {told} where version = {version}")
+    hash = hash_of(trailed, version)
+    for table in (payload, events):
+        trailed.spark.sql(f"update {table} set row_hash = x'{hash.hex()}' where version = {version}")
+
+
+def hash_of(trailed: Trailed, version: int) -> bytes:
+    rows = trailed.payload().where(f"version = {version}").toArrow().combine_chunks().to_batches()[0]
+    [hash] = hashes(rows, trailed.sink.trail.columns())
+    assert hash is not None
+    return hash
+
+
+@pytest.mark.parametrize("forged", ["a row and its event", "a row twice"])
+def test_nothing_is_sealed_in_a_trail_that_is_not_what_was_written(trailed: Trailed, forged: str) -> None:
+    """The record would make it true for good, and the event could be put back."""
+    if forged == "a row twice":
+        path = f"{trailed.sink.path}/{PAYLOAD}"
+        again = trailed.spark.createDataFrame(
+            trailed.payload().where("version = 3").collect(), trailed.payload().schema
+        )
+        again.write.format("delta").mode("append").save(path)
+    else:
+        forge(trailed, 3, {"row.day": "date'2001-01-01'"})
+    with pytest.raises(VerificationError, match="not what was written: nothing is sealed"):
+        trailed.seal_earlier()
+    assert records(trailed) == []
+    assert not Path(trailed.sink.path, "_sealing").exists()
+    with held_open(trailed.sink, trailed.table.path, ("no",), "the next"):
+        pass  # nothing is left that nobody could finish
+
+
+def test_what_is_changed_while_it_is_sealed_is_not_believed(trailed: Trailed, monkeypatch: pytest.MonkeyPatch) -> None:
+    done, verify = list[bool](), Trail.verify
+
+    def verified(trail: Trail, **asked: Any) -> Any:
+        found = verify(trail, **asked)
+        done.append(found[0].intact)
+        forge(trailed, 3, {"row.day": "date'2001-01-01'"})
+        return found
+
+    monkeypatch.setattr(Trail, "verify", verified)
+    trailed.seal_earlier()
+    assert done == [True]
+    assert read(trailed) == trailed.plain()
+
+
+def test_a_quick_verification_believes_no_record_that_it_did_not_look_at(trailed: Trailed) -> None:
+    trailed.table.sql("insert into {t} values (4, 7, 'canary7@x.org', null, 1, null, null, null)")
+    trailed.pipeline.run()
+    _, since = trailed.sink.trail.verify()
+    trailed.table.sql("insert into {t} values (5, 7, 'canary7@x.org', null, 1, null, null, null)")
+    trailed.pipeline.run()
+    assert trailed.sink.trail.verify(since=since)[0].intact  # the control
+    payload, ledger = (f"delta.`{trailed.sink.path}/{name}`" for name in (PAYLOAD, LEDGER))
+
+    def told(kind: str, record: dict[str, Any], hashes: bytes = b"") -> None:
+        """A record among those that are not walked any more."""
+        trailed.spark.sql(
+            f"insert into {ledger} (sequence, kind, events, record, leaf, chunk_roots) "
+            f"values (0, '{kind}', 0, '{json.dumps(record)}', x'00', x'{hashes.hex()}')"
+        )
+
+    def found() -> list[tuple[str, str, int | None]]:
+        quick, kept = trailed.sink.trail.verify(since=since)
+        assert kept is None
+        return [(one.kind, one.table, one.version) for one in quick.findings]
+
+    taken = "transform(sealed, (one, at) -> if(at = 0, null, one))"
+    keys = [bytes(one["key_id"]).hex() for one in trailed.payload().where("version = 5").collect()[0]["row"][SEALED]]
+    trailed.spark.sql(f"update {payload} set sealed = {taken} where version = 5")
+    told("shredding", {"keys": keys})
+    assert found() == [("altered", PAYLOAD, 5)]
+
+    nothing = "cast(null as array<binary>)"
+    names = trailed.payload().schema["row"].dataType.names  # type: ignore[attr-defined]
+    row = ", ".join(f"'{name}', " + ("null" if name == SEALED else f"row.{name}") for name in names)
+    trailed.spark.sql(f"update {payload} set row = named_struct({row}), sealed = {nothing} where version = 5")
+    hash = hash_of(trailed, 5)
+    trailed.spark.sql(f"update {payload} set row_hash = x'{hash.hex()}' where version = 5")
+    told("sealing", {"sealed": {"5": [[0, 0]]}}, hash)
+    assert found() == [("altered", PAYLOAD, 5)]
+
+
+def test_a_shredding_that_is_killed_is_finished_by_the_next(trailed: Trailed, monkeypatch: pytest.MonkeyPatch) -> None:
+    trailed.seal_earlier()
+    token = trailed.token(7)
+    trailed.shred(7)
+    keys = trailed.registry().gone([token])
+    with monkeypatch.context() as patch:
+        patch.setattr("audit.removal._finish_shredding", dies)
+        with held_open(trailed.sink, trailed.table.path, ("no",), "er-1"), pytest.raises(KeyboardInterrupt):
+            trailed.sink.clear(keys, {"run": "er-1"})
+    tables = trailed.sink.trail.tables
+    assert sealed_under(tables, keys).count() > 0  # the record is there, and they are
+    assert trailed.intact()
+    trailed.pipeline.run()
+    assert sealed_under(tables, keys).count() == 0
+    assert trailed.intact()

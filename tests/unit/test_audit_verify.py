@@ -14,8 +14,9 @@ from audit.columns import Column, kept, row_type
 from audit.encoding import encode_rows, row_hash
 from audit.proof import Checkpoint
 from audit.record import canonical_json
+from audit.resealing import _twice, finish_sealing
 from audit.rows import CHUNK
-from audit.tables import EVENTS, LEDGER, STORED_EVENT, payload_of
+from audit.tables import EVENTS, LEDGER, STORED_EVENT, TrailTables, payload_of
 from audit.tree import CompactRange, root_of
 from audit.verify import CHECKPOINTS, MOST_FINDINGS, Seen, Verified
 from audit.verify.events import _folded
@@ -23,6 +24,7 @@ from audit.verify.findings import Findings
 from audit.verify.ledger import _are_hashes, _record, believed
 from audit.verify.schema import faults
 from audit.verify.values import _hasher
+from cdf.errors import VerificationError
 
 ORIGIN = "deltarelay.audit/one"
 HERE = Checkpoint(ORIGIN, 7, bytes(32))
@@ -106,7 +108,7 @@ SEALING = {
     **{name: said for name, said in REMOVAL.items() if name != "removed"},
     "hashes_root": root_of(SEALED).hex(),
     "kind": "sealing",
-    "made_in": "ab",
+    "made_in": "0123456789abcdef" * 2,
     "sealed": REMOVAL["removed"],
 }
 
@@ -116,9 +118,27 @@ def test_a_record_of_rows_that_were_sealed_later() -> None:
     for wrong in ({"sealed": {"x": [[0, 1]]}}, {"sealed": {"1": [[2, 1]]}}, {"hashes_root": 1}, {"made_in": None}):
         assert _record(canonical_json({**SEALING, **wrong})) is None
     assert _are_hashes(SEALING, b"".join(SEALED))
+    for made_in in ("", "ab", "../../another/payload", "0123456789ABCDEF" * 2, "0123456789abcdef" * 2 + "/.."):
+        assert _record(canonical_json({**SEALING, "made_in": made_in})) is None
     for hashes in (SEALED[:-1], [*SEALED, SEALED[0]], SEALED[::-1]):
         assert not _are_hashes(SEALING, b"".join(hashes))
     assert not _are_hashes({**SEALING, "values": 5}, b"".join(SEALED))
+
+
+def test_a_record_removes_no_other_folder_than_one_of_its_own() -> None:
+    for made_in in ("../../another/payload", "", "ab", None):
+        with pytest.raises(VerificationError, match="which no runner makes"):
+            finish_sealing(TrailTables(None, "/trail"), made_in)  # type: ignore[arg-type]
+
+
+def test_a_place_that_comes_twice_gets_into_no_record() -> None:
+    def twice(*rows: tuple[int, int, bytes]) -> tuple[int, int] | None:
+        versions, index, ids = zip(*rows, strict=True)
+        return _twice(pa.table({"version": versions, "index": index, "id": ids}))
+
+    assert twice((1, 0, b"a"), (1, 1, b"b"), (2, 1, b"c")) is None
+    assert twice((1, 0, b"a"), (1, 1, b"b"), (1, 1, b"c")) == (1, 1)
+    assert twice((1, 0, b"a"), (1, 1, b"b"), (2, 0, b"a")) == (2, 0)  # one row for two events
 
 
 ERASURE = {
