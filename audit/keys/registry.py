@@ -4,7 +4,8 @@
     file, KMS   table ``shard``                   table ``key``
 
 A subject has a random token. Which identifiers are its own is known by keyed hashes, and the row that links the two is
-destroyed with the last of its keys: nobody can be led back to the token then, and whoever signs up again is somebody new.
+destroyed with the last of its keys: from here nobody is led back to the token then, and whoever signs up again is somebody
+new. (A backup from before has the row still: it leads whoever can also open today's lookup key to the token, and to no key.)
 
 Losing this database is erasing everybody, and a backup of it from before an erasure brings that person's key back. So living
 keys are wrapped anew in every **epoch**, under shard keys under another root key. The old ones are destroyed, and from the
