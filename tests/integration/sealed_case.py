@@ -102,7 +102,7 @@ class Trailed:
         assert token is not None
         return token
 
-    def shred(self, customer: int, keeping: tuple[str, ...] = ()) -> None:
+    def shred(self, customer: int, *, keeping: tuple[str, ...] = ()) -> None:
         self.registry().shred([self.token(customer)], keeping=keeping, run="er-1")
 
     def bytes(self) -> bytes:

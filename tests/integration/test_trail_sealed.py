@@ -74,7 +74,7 @@ def test_whoever_is_shredded_is_gone_for_readers_and_the_trail_verifies_as_befor
     trailed.write()
     trailed.pipeline.run()
     before = trailed.payload().collect()
-    trailed.shred(7, ("billing",))
+    trailed.shred(7, keeping=("billing",))
     rows = trailed.read()
     erased = re.compile(r"\[erased \d{4}-\d\d-\d\d, er-1\]")
     first = rows[0]

@@ -195,7 +195,7 @@ def test_a_value_that_was_erased_is_told_where_states_are_compared(trailed: Trai
     trailed.table.sql("update {t} set paid = 1 where no = 1")
     trailed.pipeline.run()
     last = trailed.pipeline.feed.log.latest()
-    trailed.shred(7, ["contact"])
+    trailed.shred(7, keeping=("billing",))
     trail = trailed.reader()
     [changed] = diff(trail, ["no"], 1, last).where("key.no = 1").collect()
     assert changed["difference"] == "changed"
