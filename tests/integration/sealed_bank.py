@@ -94,8 +94,10 @@ class Bank:
         return sum(self.spark.read.format("delta").load(f"{sink.path}/events").count() for sink in self.sinks.values())
 
     def read(self, path: str, *columns: str) -> list[tuple[Any, ...]]:
-        """What whoever has the keys is shown of a trail, up to its erasure."""
-        rows = view(Trail(self.spark, path, states=self.registry().states)).where("operation = 'WRITE'")
+        """What whoever has the keys is shown of a trail, up to its erasure; without rows that went as a whole."""
+        rows = view(Trail(self.spark, path, states=self.registry().states)).where(
+            "operation = 'WRITE' and row is not null"
+        )
         return [
             tuple(str((row["unreadable"] or {}).get(name, row["row"][name]))[:8] for name in columns)
             for row in rows.orderBy("version", "row.no").collect()
