@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from audit.columns import SEALED
 from audit.keys.opening import has_groups, opened, shut
 from audit.tables import EVENTS, PAYLOAD
-from audit.view import UNREADABLE, completed, eras, eras_by_name, records
+from audit.view import UNREADABLE, completed, eras, eras_by_name, reasons, records
 from cdf.change import INSERT, UPDATE_POSTIMAGE
 from cdf.net import quoted
 from connectors.delta_audit.forget import present_values, tokens_in
@@ -71,14 +71,13 @@ def _why(trail: Trail, names: Sequence[str]) -> Column:
     """``unreadable``, which has the names of its time, by those that the columns have now."""
     from pyspark.sql import functions as F
 
-    pairs = []
+    past, found = eras_by_name(trail), {}
     for name in names:
         why, before = F.lit(None).cast("string"), None
-        for since, places in eras_by_name(trail):
+        for since, places in past:
             then = places[name].name if name in places else None
             if then != before:
                 of_then = F.lit(None).cast("string") if then is None else F.col(UNREADABLE).getItem(then)
                 why, before = F.when(F.col("version") >= since, of_then).otherwise(why), then
-        pairs.append(F.struct(F.lit(name).alias("name"), why.alias("why")))
-    told = F.filter(F.array(*pairs), lambda pair: pair["why"].isNotNull())
-    return F.when(F.size(told) > 0, F.map_from_entries(told))
+        found[name] = why
+    return reasons(found)
