@@ -24,8 +24,8 @@ __all__ = ["here"]  # a fixture
 
 VERIFIED = {
     "ok", "pipeline", "trail", "origin", "level", "intact", "first_version", "last_version", "last_committed_at",
-    "sealed_version", "sealed_committed_at", "records", "events", "values", "removed", "unrecorded", "checkpoints",
-    "unfinished", "unreachable", "findings", "more_findings", "seconds", "not_covered",
+    "sealed_version", "sealed_committed_at", "records", "events", "values", "removed", "resealed", "unrecorded",
+    "checkpoints", "unfinished", "unreachable", "findings", "more_findings", "seconds", "not_covered",
 }  # fmt: skip
 
 
