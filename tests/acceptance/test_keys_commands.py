@@ -58,6 +58,9 @@ class Safe:
         assert token is not None
         registry.shred([token], run="er-1")
 
+    def read(self, purpose: str) -> None:
+        self.registry("root.key").read_for(trail="trail", reader="r", purpose=purpose, question="history")([])
+
     def restore(self, file: str) -> None:
         """What ``psql`` does with the file, by the statements and rows in it."""
         lines = (self.folder / file).read_text().splitlines(keepends=True)
@@ -91,6 +94,7 @@ def test_from_the_first_key_to_the_next_epoch(safe: Safe) -> None:
     assert (early.code, "deltarelay keys init" in early.err) == (2, True)
     assert [safe.run("init", "--json").document["result"]["epoch"] for _ in range(2)] == [1, 1]
     anna, bob = safe.key(ANNA), safe.key(BOB)
+    safe.read("before")
 
     assert safe.run("backup", "monday.sql").code == 0
     backup = safe.folder / "monday.sql"
@@ -126,6 +130,11 @@ def test_from_the_first_key_to_the_next_epoch(safe: Safe) -> None:
     with pytest.raises(Exception, match="root key"):
         safe.key(BOB, "root-2.key")
     assert safe.key(ANNA) == anna  # why the old root key has to go
+    safe.read("after")  # what a restored registry numbers goes on from what it had
+    assert [(one.id, one.purpose) for one in safe.registry("root.key").readings("trail")] == [
+        (1, "before"),
+        (2, "after"),
+    ]
 
 
 @pytest.mark.parametrize(

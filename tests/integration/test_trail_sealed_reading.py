@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
+from psycopg import sql
 from pyspark.sql import DataFrame, SparkSession
 
 from audit.anchors.file import FileAnchor
@@ -19,7 +21,7 @@ from audit.errors import unreadable
 from audit.keys.registry import KeyState
 from audit.keys.sealing import Sealing
 from audit.proof import check
-from audit.queries import as_of, column_changes, deletes, diff, history, keys_untold, record_as_of
+from audit.queries import as_of, column_changes, deletes, diff, history, keys_untold, readings, record_as_of
 from audit.reconcile import reconcile
 from audit.sql import view_sql
 from audit.tables import TABLES
@@ -318,3 +320,25 @@ def test_keys_that_were_asked_for_open_nothing_after_five_minutes(
     now = view(trail).where("row.no = 1").collect()
     assert all(row["unreadable"]["email"].startswith("[erased ") for row in now)
     assert "canary" not in str(refused.value)
+
+
+def test_every_reading_is_told_once_also_of_a_registry_that_counts_anew(trailed: Trailed) -> None:
+    registry, trail = trailed.registry(), trailed.sink.trail
+
+    def read(purpose: str) -> None:
+        registry.read_for(trail=trail.path, reader="r", purpose=purpose, question="history")([])
+        trailed.pipeline.run()
+
+    def in_registry(statement: str) -> None:
+        with psycopg.connect(trailed.pg.dsn, autocommit=True) as connection:
+            connection.execute(sql.SQL(statement).format(reading=sql.Identifier(trailed.pg.schema, "reading")))
+
+    read("before")
+    in_registry("truncate {reading} restart identity")
+    read("after")
+    assert sorted(row["purpose"] for row in readings(trail).collect()) == ["after", "before"]
+    in_registry("update {reading} set noted_at = null")  # of a runner that died between the two
+    trailed.pipeline.run()
+    assert readings(trail).count() == 2
+    assert registry.readings(trail.path) == []
+    assert trailed.intact()

@@ -87,6 +87,12 @@ def test_classes_of_columns(tmp_path: Path) -> None:
     block = block.replace("holds: [", holds)
     other = '  k: {kind: postgres, dsn: "postgresql://h/keys"}\n  trail:'
     project = loaded(tmp_path, block, BASE.replace("  trail:", other))
+    assert project.spark_settings()["spark.io.encryption.enabled"] == "true"
+    own = loaded(
+        tmp_path, f"{block}spark: {{conf: {{spark.io.encryption.enabled: 'false'}}}}\n", BASE.replace("  trail:", other)
+    )
+    assert own.spark_settings()["spark.io.encryption.enabled"] == "false"
+    assert loaded(tmp_path, BLOCK).spark_settings() == {}
     assert project.erasure is not None
     graph = project.erasure.graph()
     contact = ("contact", ("email", "name"))
