@@ -303,8 +303,7 @@ class ErasureRun:
             self.register.learn(self._tokens(registry), self.keys)
             holds = self.graph.held_classes(self.now.date())
             kept = {name: {"until": hold.until, "basis": hold.basis} for name, hold in holds.items()}
-            roots = [one.root for one in registry.status().epochs]
-            self.held.done(ALL, f"{step} of", {"kept": kept, "roots": roots})
+            self.held.done(ALL, f"{step} of", {"kept": kept, "roots": list(registry.roots())})
         tokens = self._known_tokens()
         registry.shred(tokens, keeping=self._kept_classes(), run=self.run)
         self.held.done(ALL, step, {"keys": len(registry.gone(tokens)), "subjects": len(tokens)})
@@ -639,7 +638,7 @@ class ErasureRun:
         """From where a key that was destroyed could come back."""
         if self.registry is None:
             return []
-        days = {one.root: one.root_gone_on for one in self.registry.status().epochs}
+        days = self.registry.roots()
         told = []
         for root in self._last_shred()["roots"]:
             day = days.get(root)

@@ -45,6 +45,8 @@ __all__ = [
     "about_key",
     "about_lookup",
     "about_shard",
+    "another_root",
+    "empty_registry",
     "registry_database",
     "shard_of",
 ]
@@ -346,7 +348,7 @@ class Registry:
         """The epoch under this root key: one that was cut off, else a new one."""
         epochs = work.rows("select epoch, root, ended_at from {epoch} order by epoch desc")
         if not epochs:
-            raise _empty()
+            raise empty_registry()
         newest, is_under, _ = epochs[0]
         former = [name for _, name, ended_at in epochs[1:] if ended_at is None]
         if former and (is_under, former[0]) != (root.name, self._root.name):
@@ -360,7 +362,7 @@ class Registry:
         if root.name in {name for _, name, _ in epochs} or root.name == self._root.name:
             raise _old_root()
         if is_under != self._root.name:
-            raise _another_root(is_under, self._root.name)
+            raise another_root(is_under, self._root.name)
         if _opens_what_wraps(root, self._root):
             raise _old_root()
         self._begin(work, newest + 1, root)
@@ -375,6 +377,11 @@ class Registry:
                 raise ConfigError(
                     f"no epoch that is over was under the root key {root}", hint="`deltarelay keys status` shows them"
                 )
+
+    def roots(self) -> dict[str, dt.date | None]:
+        """The root keys of all epochs, the latest first, with the day on which each is destroyed, where that is known."""
+        with self._database.transaction() as work:
+            return dict(work.rows("select root, root_gone_on from {epoch} order by epoch desc"))
 
     def status(self) -> RegistryStatus:
         with self._database.transaction() as work:
@@ -426,7 +433,7 @@ class Registry:
     def _newest(self, work: Transaction) -> tuple[int, str]:
         row = work.row("select epoch, root from {epoch} order by epoch desc limit 1")
         if row is None:
-            raise _empty()
+            raise empty_registry()
         return int(row[0]), str(row[1])
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -436,7 +443,7 @@ class Registry:
             with self._database.transaction() as work:
                 row = work.row("select epoch, wrapped, root from {lookup_key} join {epoch} using (epoch)")
             if row is None:
-                raise _empty()
+                raise empty_registry()
             epoch, wrapped, name = row
             self._lookup = self._by_name(name, root or self._root).unwrap(wrapped, about=about_lookup(epoch))
         return self._lookup
@@ -539,7 +546,7 @@ class Registry:
         for one in (root, self._root):
             if one.name == name:
                 return one
-        raise _another_root(name, self._root.name)
+        raise another_root(name, self._root.name)
 
 
 def _opens_what_wraps(root: Root, other: Root) -> bool:
@@ -550,14 +557,14 @@ def _opens_what_wraps(root: Root, other: Root) -> bool:
         return False
 
 
-def _another_root(is_under: str, configured: str) -> ConfigError:
+def another_root(is_under: str, configured: str) -> ConfigError:
     return ConfigError(
         f"the key registry is under the root key {is_under}, and {configured} is configured",
         hint="configure the one that `deltarelay keys rotate` went to; where that was cut off, run it again",
     )
 
 
-def _empty() -> ConfigError:
+def empty_registry() -> ConfigError:
     return ConfigError("the key registry is empty", hint="`deltarelay keys init` begins it")
 
 

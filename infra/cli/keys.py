@@ -28,12 +28,15 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")]
 @app.command()
 def init(config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug = False) -> None:
     """Make the registry under the configured root key; again it changes nothing."""
+    from audit.keys.registry import another_root
+
     output = Output("keys init", as_json, debug)
     safe = Safe(config)
     registry = safe.registry()
     registry.prepare()
     found = registry.status()
-    _check_root(found.epochs[0].root, safe.root.name)
+    if found.epochs[0].root != safe.root.name:
+        raise another_root(found.epochs[0].root, safe.root.name)
     output.line(f"key registry {safe.settings.schema_name}: epoch {found.epochs[0].epoch}, root key {safe.root.name}")
     output.result({"epoch": found.epochs[0].epoch, "root": safe.root.name})
 
@@ -54,22 +57,16 @@ def new_root(
     output.result({"root": made.name, "root_key_file": str(file)})
 
 
-def _check_root(is_under: str, configured: str) -> None:
-    if is_under != configured:
-        raise ConfigError(
-            f"the key registry is under the root key {is_under}, and {configured} is configured",
-            hint="configure the one that `deltarelay keys rotate` went to; where that was cut off, run it again",
-        )
-
-
 @app.command()
 def status(config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug = False) -> None:
     """Show epochs, how many keys live, and from when on older backups are unreadable."""
+    from audit.keys.registry import empty_registry
+
     output = Output("keys status", as_json, debug)
     safe = Safe(config)
     found, configured = safe.registry().status(), safe.root.name
     if not found.epochs:
-        raise ConfigError("the key registry is empty", hint="`deltarelay keys init` begins it")
+        raise empty_registry()
     output.table(
         ("epoch", "root key", "began", "ended", "root key gone", "keys"),
         [
