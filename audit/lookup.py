@@ -161,7 +161,7 @@ def _person(trail: Trail, wanted: Wanted) -> tuple[frozenset[str], bytes | None]
     [token] = trail.sealing.registry().tokens(
         person.subject, [[(person.identifier, normalised(value, person.spelling))]]
     )
-    return wanted.fields[at].names, token
+    return wanted.fields[at].lowered, token
 
 
 def _matching(rows: DataFrame, wanted: Wanted) -> DataFrame:

@@ -28,7 +28,22 @@ from audit.ledger import REMOVING
 from audit.lookup import Wanted, as_data, payload_with
 from audit.operations import why_hiding
 from audit.tables import EVENTS, LEDGER, PAYLOAD
-from audit.view import UNREADABLE, Field, fields_at, fields_of, joined, now, reasons, records, row_of, shown, view, why
+from audit.view import (
+    UNREADABLE,
+    Field,
+    completed,
+    fields_at,
+    fields_of,
+    joined,
+    last_record,
+    now,
+    reasons,
+    records,
+    row_of,
+    shown,
+    view,
+    why,
+)
 from cdf.change import DELETE, INSERT, UPDATE_POSTIMAGE
 from cdf.errors import ConfigError
 from cdf.readers.bounds import parse_timestamp
@@ -78,8 +93,9 @@ def history(trail: Trail, record: Mapping[str, Any]) -> DataFrame:
     Of the payload only the files are read that can hold the key, of events and ledger those of its versions.
     """
     tables, fields = trail.there(), fields_of(trail.columns())
+    recorded = last_record(trail)
     found, versions = payload_with(trail, Wanted.of(tables.spark, record, fields), fields)
-    rows = joined(trail, found, versions)
+    rows = joined(trail, found, versions, recorded=recorded)
     return rows.select(*_WHAT, *_WHO, "row", *why(rows)).orderBy("version", _rank(), "index")
 
 
@@ -92,11 +108,12 @@ def record_as_of(trail: Trail, record: Mapping[str, Any], when: When) -> DataFra
     """
     version = _version(trail, when)
     tables, fields = trail.there(), fields_at(trail, version)
+    recorded = last_record(trail)
     found, versions = payload_with(trail, Wanted.of(tables.spark, record, fields), fields)
     versions = [one for one in versions if one <= version]
     if not versions:
         _check_beginning(trail)
-    events = joined(trail, found, versions)
+    events = joined(trail, found, versions, recorded=recorded)
     return _as_rows(_standing(events, [_of_row(name) for name in record]))
 
 
@@ -236,7 +253,7 @@ def column_changes(trail: Trail, key: Sequence[str], column: str) -> DataFrame:
     if not why(events):
         return found.where("not same").drop("same").orderBy("version", "index")
     [field] = [one for one in fields_of(trail.columns()) if one.name == column]
-    named = F.arrays_overlap(F.transform("changed_columns", F.lower), F.array(*map(F.lit, sorted(field.names))))
+    named = F.arrays_overlap(F.transform("changed_columns", F.lower), F.array(*map(F.lit, sorted(field.lowered))))
     shown = F.col(UNREADABLE).isNull()
     found = found.where(F.when(shown, ~F.col("same")).otherwise(F.coalesce(named, F.lit(True))))
     found = found.withColumn("certain", F.col("certain") & (shown | F.coalesce(named, F.lit(False))))
@@ -434,7 +451,7 @@ def keys_untold(trail: Trail, key: Sequence[str], when: When | None = None) -> i
     as one that was erased. ``as_of``, ``diff`` and ``column_changes`` leave them out."""
     from pyspark.sql import functions as F
 
-    payload = now(trail, PAYLOAD)
+    recorded, payload = last_record(trail), completed(trail, now(trail, PAYLOAD))
     if trail.states is None or not has_groups(payload):
         return 0
     version = None if when is None else _version(trail, when)
@@ -444,7 +461,7 @@ def keys_untold(trail: Trail, key: Sequence[str], when: When | None = None) -> i
     of_key = (field.value().isNull() for field in fields if _is_one_of(field, key))
     # What stands in the row in plain text is shown: most trails end here
     rows = shown(trail, payload.where(reduce(or_, of_key, F.lit(False))))
-    events = joined(trail, row_of(rows, fields)).where("row is not null")
+    events = joined(trail, row_of(rows, fields), recorded=recorded).where("row is not null")
     return events.where(_untold(events, key)).count()
 
 
@@ -532,8 +549,10 @@ def _check_beginning(trail: Trail) -> None:
 
 
 def _table(trail: Trail, key: Sequence[str], version: int, fields: Sequence[Field]) -> DataFrame:
+    recorded = last_record(trail)
     payload = shown(trail, now(trail, PAYLOAD).where(f"version <= {version}"))
-    events = joined(trail, row_of(payload, fields)).where(f"version <= {version} and row is not null")
+    events = joined(trail, row_of(payload, fields), recorded=recorded)
+    events = events.where(f"version <= {version} and row is not null")
     return _standing(events.where(~_untold(events, key)), [_of_row(name) for name in key])
 
 

@@ -24,6 +24,7 @@ from audit.errors import unreadable
 from audit.keys.opening import lost_names, opened, sealed_names
 from audit.reconciled import Fault, Mismatch, NotCompared, Reason, Reconciled
 from audit.tables import EVENTS, LEDGER, PAYLOAD
+from audit.view import completed
 from cdf.change import CHANGE_TYPE, COMMIT_VERSION, DELETE, INSERT, METADATA_COLUMNS, UPDATE_PREIMAGE
 from cdf.errors import (
     CdfError,
@@ -163,7 +164,7 @@ class _Comparison:
         with self._of_the_trail("ledger"):
             self.ledger = _ledger(self.tables)
             # After the ledger, which is written last; before the removals, which it has before the values go
-            self.events, self.payload = self.tables.now(EVENTS), self.tables.now(PAYLOAD)
+            self.events, self.payload = self.tables.now(EVENTS), completed(self.trail, self.tables.now(PAYLOAD))
             self.removals = _removed(self.tables)
             self.sealed = sealed_names(self.payload)
             states = self.trail.states

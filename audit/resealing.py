@@ -230,7 +230,9 @@ def finish_sealing(tables: TrailTables, made_in: str) -> None:
         )
     if not _is_there(tables, made_in):
         return
-    anew = tables.spark.read.parquet(_folder(tables, made_in)).select("id", "salt", "row_hash", "row", "sealed")
+    held = tables.now(PAYLOAD).select("id", "salt", "row_hash", "row", "sealed").schema
+    # By a schema: whoever was killed while they removed the folder may have left no file in it
+    anew = tables.spark.read.schema(held).parquet(_folder(tables, made_in))
     same = "held.id = anew.id and held.row_hash <> anew.row_hash"
     there = tables.now(PAYLOAD).select("id", "row_hash").alias("held")
     if not there.join(anew.alias("anew"), F.expr(same), "left_semi").isEmpty():
@@ -285,12 +287,15 @@ class _Era:
 
 def _eras(trail: Trail, people: Sequence[SealedPerson]) -> list[_Era]:
     found = []
+    written = set(_struct(trail.there().now(PAYLOAD), "row").names)
     for (since, columns), (_, by_name) in zip(eras(trail), eras_by_name(trail), strict=True):
-        then = {column.name.casefold(): column.name for column in columns if column.live and column.name != SEALED}
+        # The payload gets a column with the first row that is written to it
+        there = [one for one in columns if one.live and one.name != SEALED and one.stored in written]
+        then = {column.name.casefold(): column.name for column in there}
         taken = {column.name for column in by_name.values()}
         # Of a column that is gone by now the name that it had
         names = {name: one for name, one in then.items() if one not in taken}
-        names |= {name.casefold(): column.name for name, column in by_name.items()}
+        names |= {name.casefold(): column.name for name, column in by_name.items() if column.stored in written}
         found.append(_Era(since, tuple(columns), tuple(_then(person, names) for person in people)))
     return found
 

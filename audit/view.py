@@ -46,6 +46,7 @@ __all__ = [
     "fields_at",
     "fields_of",
     "joined",
+    "last_record",
     "now",
     "reasons",
     "records",
@@ -77,7 +78,8 @@ def view(trail: Trail) -> DataFrame:
     fails with ``KeysTooOld``, and the view is made anew. What is sealed of commits without a record stays so.
     """
     fields, events = fields_of(trail.columns()), now(trail, EVENTS)  # before the payload, which is written first
-    return joined(trail, row_of(shown(trail, now(trail, PAYLOAD)), fields), events=events)
+    recorded = last_record(trail)
+    return joined(trail, row_of(shown(trail, now(trail, PAYLOAD)), fields), events=events, recorded=recorded)
 
 
 def now(trail: Trail, table: str) -> DataFrame:
@@ -220,11 +222,27 @@ def _before(
     return {**found, **{name: now for name, now in again.items() if now not in taken}}
 
 
+def last_record(trail: Trail) -> int | None:
+    """The last record's number, for ``joined``: to be asked for before the payload is looked at. None without keys."""
+    from pyspark.sql import functions as F
+
+    if trail.states is None:
+        return None
+    number: int | None = trail.there().now(LEDGER).agg(F.max("sequence")).collect()[0][0]
+    return number
+
+
 def joined(
-    trail: Trail, payload: DataFrame, versions: Sequence[int] | None = None, *, events: DataFrame | None = None
+    trail: Trail,
+    payload: DataFrame,
+    versions: Sequence[int] | None = None,
+    *,
+    events: DataFrame | None = None,
+    recorded: int | None,
 ) -> DataFrame:
     """The view over rows of the payload, as ``row_of`` has them: of all events, or of those of these versions that have a
-    row among them. A row that was opened and is not the one of its event is ``[tampered]``."""
+    row among them. A row that was opened and is not the one of its event is ``[tampered]``. ``recorded``: ``last_record``
+    from before; what was sealed later by it, or by those after it, may be in the payload or not."""
     from pyspark.sql import functions as F
 
     events, told = trail.there().read(EVENTS) if events is None else events, records(trail)
@@ -232,7 +250,7 @@ def joined(
         events, told = (rows.where(F.col("version").isin(list(versions))) for rows in (events, told))
     told = told.select("version", "baseline", *TOLD)
     held = _KEPT in payload.columns
-    events = _with_hashes(trail, events) if held else events.select("id", *_WHAT)
+    events = _with_hashes(trail, events, recorded) if held else events.select("id", *_WHAT)
     found = events.join(payload, ["id", "version"], "left" if versions is None else "inner")
     if held:
         other = F.col("row").isNotNull() & ~F.array_contains("deltarelay_hashes", F.col(_KEPT))
@@ -243,7 +261,7 @@ def joined(
     return found.withColumn("values", present).drop("id")
 
 
-def _with_hashes(trail: Trail, events: DataFrame) -> DataFrame:
+def _with_hashes(trail: Trail, events: DataFrame, recorded: int | None) -> DataFrame:
     """With those that the event's row may have: its own, or that of the last record by which the row was sealed later; while
     that is being done, also the one before."""
     from pyspark.sql import functions as F
@@ -251,8 +269,7 @@ def _with_hashes(trail: Trail, events: DataFrame) -> DataFrame:
     from audit.verify.values import resealed_by
 
     events = events.select("id", *_WHAT, F.col("row_hash").alias("deltarelay_hash"))
-    ledger = trail.there().now(LEDGER)
-    later = resealed_by(ledger, ledger.agg(F.max("sequence")).collect()[0][0])
+    later = resealed_by(trail.there().now(LEDGER), recorded)
     told: list[SparkColumn] = [F.col("deltarelay_hash")]
     if later is not None:
         events = events.join(later.withColumnRenamed("event_version", "version"), ["version", "index"], "left")
@@ -324,6 +341,11 @@ class Field:
     def names(self) -> frozenset[str]:
         """All that it was ever called, with their case folded: a sealed row tells the name of its time."""
         return frozenset(name.casefold() for name in (self.name, *(place.name for place in self.places)))
+
+    @property
+    def lowered(self) -> frozenset[str]:
+        """The same as Spark's ``lower`` makes them, which leaves the letters that Python folds."""
+        return frozenset(name.lower() for name in (self.name, *(place.name for place in self.places)))
 
     def value(self) -> SparkColumn:
         from pyspark.sql import functions as F

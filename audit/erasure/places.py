@@ -200,6 +200,10 @@ class Sealed(Protocol):
         """Rows of persons that are not sealed, from before a class was named. Needs no ``open``; reads only."""
         ...
 
+    def seals(self) -> bool:
+        """Whether anything is sealed in it, whatever is named now. Needs no ``open``; reads only."""
+        ...
+
 
 @runtime_checkable
 class Historic(Protocol):

@@ -27,7 +27,7 @@ from audit.erasure.files import Files, LocalFiles
 from audit.erasure.kept import kept_by
 from audit.erasure.model import STATES, Link, normalised
 from audit.erasure.needles import Needle, Needles
-from audit.erasure.places import Erasable, Erasing, Find, Noting, Purged, Scanned, Unseen, not_seen
+from audit.erasure.places import Erasable, Erasing, Find, Noting, Purged, Scanned, Sealed, Unseen, not_seen
 from audit.erasure.plan import Copy, not_sealed
 from audit.erasure.purge import SinkBehind, purge_table
 from audit.erasure.resolve import TOKEN, Resolution, identifiers_in
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from audit.checkpoint import Signer
-    from audit.erasure.model import PersonalTable, Request, State
+    from audit.erasure.model import Hold, PersonalTable, Request, State
     from audit.erasure.register import Held, Register, Standing
     from audit.erasure.sealing import Keys
     from audit.erasure.subjects import Graph
@@ -280,6 +280,8 @@ class ErasureRun:
         on the run is gone on with, and not planned again."""
         if self.registry is not None and self.held.step(ALL, _SHREDS[0]) is None:
             self._check_sealed()
+        if self.registry is None:
+            self._check_keyless()
         left = [one for one in self.free() if self.held.step(one.table, "delete") is None]
         if problems := [problem for one in left for problem in inspect_table(self.spark, one)]:
             raise ConfigError(
@@ -301,16 +303,18 @@ class ErasureRun:
         if self.held.step(ALL, f"{step} of") is None:
             # Once a person's last key is gone nothing leads to the token any more
             self.register.learn(self._tokens(registry), self.keys)
-            holds = self.graph.held_classes(self.now.date())
-            kept = {name: {"until": hold.until, "basis": hold.basis} for name, hold in holds.items()}
+            kept = _told_holds(self.graph.held_classes(self.now.date()))
             self.held.done(ALL, f"{step} of", {"kept": kept, "roots": list(registry.roots())})
         tokens = self._known_tokens()
-        registry.shred(tokens, keeping=self._kept_classes(), run=self.run)
+        registry.shred(tokens, keeping=self._kept_classes(), run=self.run)  # also what is held since it was asked
         self.held.done(ALL, step, {"keys": len(registry.gone(tokens)), "subjects": len(tokens)})
 
     def _kept_classes(self) -> Mapping[str, Mapping[str, str]]:
-        """Those under a hold on the day on which keys were destroyed last, whatever the calendar says by now."""
-        return self._last_shred()["kept"] if self.registry is not None else {}
+        """Those under a hold on the day on which keys were destroyed last, whatever the calendar says by now; and those that
+        are under one since."""
+        if self.registry is None:
+            return {}
+        return {**_told_holds(self.graph.held_classes(self.now.date())), **self._last_shred()["kept"]}
 
     def _last_shred(self) -> Mapping[str, Any]:
         found = [self.held.step(ALL, f"{step} of") for step in reversed(_SHREDS)]
@@ -320,6 +324,17 @@ class ErasureRun:
         """Keys say nothing of rows that they have not sealed, and a class that is held would go with them."""
         if problems := not_sealed(copy for _, copy in self._copies()):
             raise ConfigError("; ".join(problems), hint="then `deltarelay erase run` again", problems=problems)
+
+    def _check_keyless(self) -> None:
+        """What was sealed while keys were configured stays readable by them."""
+        if sealed := [
+            copy.pipeline for _, copy in self._copies() if isinstance(copy.sink, Sealed) and copy.sink.seals()
+        ]:
+            raise ConfigError(
+                f"what is sealed in the trail of {', '.join(sealed)} is readable by keys that `erasure.keys` does not name",
+                hint="put `erasure.keys` back, then `deltarelay erase run` again",
+                pipelines=sealed,
+            )
 
     def _tokens(self, registry: Registry) -> set[tuple[str, str, str]]:
         """By what the registry knows the subjects of the requests, whatever identifier leads there: for the register."""
@@ -405,14 +420,17 @@ class ErasureRun:
     def propagate(self) -> dict[str, dict[str, int]]:
         """Every sink has passed the erasing commits, and forgets what it had before; → counts by pipeline.
 
-        Raises SinkBehind, which names every sink that has not.
+        Raises SinkBehind, which names every sink that has not. Also where nothing was erased in a table it has to have come
+        to where the rows were looked for: what a trail takes in after the keys were destroyed a second time nobody destroys.
         """
         behind = []
         for one, copy in self._copies():
             versions, stands = self._versions(one.table), copy.version()
+            wanted = versions[-1] if versions else self._resolved_at()[one.table]
             # A sink that holds nothing yet begins with what the table is now
-            if versions and stands is not None and stands < versions[-1]:
-                behind.append(f"{copy.pipeline} stands at {stands} and {one.table} was erased at {versions[-1]}")
+            if stands is not None and stands < wanted:
+                done = "was erased" if versions else "was looked through"
+                behind.append(f"{copy.pipeline} stands at {stands} and {one.table} {done} at {wanted}")
         if behind:
             raise SinkBehind(
                 "the deletes have not reached every sink: " + "; ".join(behind),
@@ -659,6 +677,10 @@ class ErasureRun:
             if isinstance(copy.sink, Erasable) and copy.version() is not None:
                 wanted += [(f"pipeline {copy.pipeline}", step) for step in ("forget", "purge")]
         return [f"{step} {place}".strip() for place, step in wanted if (place, step) not in facts]
+
+
+def _told_holds(holds: Mapping[str, Hold]) -> dict[str, Any]:
+    return {name: {"until": hold.until, "basis": hold.basis} for name, hold in holds.items()}
 
 
 def _held_back(hold: Mapping[str, Any]) -> dict[str, Any]:

@@ -163,11 +163,14 @@ def _of_classes(table: PersonalTable, subjects: Mapping[str, Subject]) -> Iterat
     """Each column is sealed once, under the key of somebody whom the row itself tells."""
     taken: dict[str, str] = {}
     for at, one in enumerate(table.people):
+        tell = {column for other in table.people if other is not one for column in _told_by(other, subjects)}
         place: tuple[str | int, ...] = ("tables", table.table, *(() if at == 0 else ("others", at - 1)), "classes")
         for class_name, columns in one.classes:
             for column in columns:
                 if (before := taken.get(column.lower())) is not None:
                     yield Fault((*place, class_name), f"has `{column}`, which is in the class `{before}` already")
+                if column.lower() in tell:
+                    yield Fault((*place, class_name), f"has `{column}`, which tells who somebody else in the row is")
                 taken[column.lower()] = class_name
         if one.classes and one.subject in subjects and _identifier(one, subjects) is None:
             message = f"needs a row that tells whose it is: `{one.column}` holds no identifier of the subject"

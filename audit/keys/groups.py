@@ -66,7 +66,7 @@ class Unreadable:
 
     def __str__(self) -> str:
         if self.why == "erased":
-            return f"{ERASED}{self.erased_on}, {self.erased_by}]"
+            return f"{ERASED}{', '.join(filter(None, (str(self.erased_on), self.erased_by)))}]"
         return f"[{self.why}]"
 
 
@@ -158,10 +158,13 @@ def is_whole(
     """Whether the sealed bytes beside a row are those that its groups tell of, one for each. ``gone``: ids of keys whose
     sealed bytes were removed, and may be there still."""
     groups, texts = groups or (), texts or ()
-    return len(groups) == len(texts) and all(
-        group["key_id"] in gone if text is None else hashlib.sha256(text).digest() == group["digest"]
-        for group, text in zip(groups, texts, strict=True)
-    )
+    try:
+        return len(groups) == len(texts) and all(
+            group["key_id"] in gone if text is None else hashlib.sha256(text).digest() == group["digest"]
+            for group, text in zip(groups, texts, strict=True)
+        )
+    except (KeyError, TypeError):  # no groups of ours: anybody may have written them
+        return False
 
 
 def read_group(

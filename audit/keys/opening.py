@@ -67,8 +67,9 @@ def sealed_names(payload: DataFrame) -> set[str]:
 
     if not has_groups(payload):
         return set()
-    names = F.explode(F.flatten(F.col("row").getField(SEALED)["columns"]))
-    return {row[0].casefold() for row in payload.select(names).distinct().collect()}
+    groups = F.explode(F.col("row").getField(SEALED)).alias("group")
+    names = payload.select(groups).select(F.explode("group.columns").alias("name")).distinct()
+    return {row["name"].casefold() for row in names.where("name is not null").collect()}
 
 
 def lost_names(payload: DataFrame, states: States) -> set[str]:
@@ -77,9 +78,10 @@ def lost_names(payload: DataFrame, states: States) -> set[str]:
 
     group = F.explode(F.col("row").getField(SEALED)).alias("group")
     rows = payload.select(group).select("group.key_id", "group.columns").distinct().collect()
-    known = states({bytes(row["key_id"]) for row in rows})
+    known = states({bytes(row["key_id"]) for row in rows if row["key_id"] is not None})
     living = {key_id for key_id, one in known.items() if one.key is not None}
-    return {name.casefold() for row in rows if bytes(row["key_id"]) not in living for name in row["columns"]}
+    lost = [row["columns"] or () for row in rows if row["key_id"] is None or bytes(row["key_id"]) not in living]
+    return {name.casefold() for names in lost for name in names if name is not None}
 
 
 def shut(payload: DataFrame) -> DataFrame:
@@ -217,7 +219,7 @@ def _with_values(
     beside = (parts[SEALED].to_pylist(), rows.column("sealed").to_pylist(), states.to_pylist())
     ids = rows.column("id").to_pylist()
     for at, (groups, texts, known) in enumerate(zip(*beside, strict=True)):
-        if not intact[at]:
+        if not intact[at] or any(group is None or group["columns"] is None for group in groups or ()):
             unreadable[at] = dict.fromkeys([*theirs, *_names(groups)], tampered)
             continue
         groups = groups or ()

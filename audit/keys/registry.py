@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from audit.database import Database
 from audit.keys.cipher import KEY_BYTES, NotOpened, Opener, Sealer, commitment
 from audit.keys.registry_sql import DEFINITIONS
-from audit.keys.roots import RootRefused
+from audit.keys.roots import UNUSABLE, RootRefused
 from cdf.errors import ConfigError, Fenced, VerificationError
 from cdf.result import Result
 
@@ -357,6 +357,9 @@ class Registry:
                 hint=f"configure {former[0]} until `deltarelay keys rotate` to {is_under} has ended",
             )
         if is_under == root.name != self._root.name:
+            # Else what is configured, and about to be destroyed, is none of ours, or an alias of the key in use by now
+            if self._root.name not in {name for _, name, _ in epochs[1:]} or _leads_to(self._root, root):
+                raise another_root(is_under, self._root.name)
             return int(newest)
         # By its name, or in KMS by an alias: an alias may also have been moved on to the new key meanwhile
         if root.name in {name for _, name, _ in epochs} or root.name == self._root.name:
@@ -485,8 +488,9 @@ class Registry:
         # By whom: who was erased since the token was had. It leads to nobody any more, so nobody could erase a new key
         erased = dict(
             work.rows(
-                "select token, max(shredded_by) from {key} k where token = any(%b::bytea[]) and shredded_at is not null"
-                " and not exists (select from {identifier} i where i.token = k.token) group by token",
+                "select t.token, (select max(k.shredded_by) from {key} k where k.token = t.token and k.wrapped is null)"
+                " from unnest(%b::bytea[]) t (token)"
+                " where not exists (select from {identifier} i where i.token = t.token)",
                 [sorted({token for token, _ in missing})],
             )
         )
@@ -555,6 +559,15 @@ def _opens_what_wraps(root: Root, other: Root) -> bool:
         return root.unwrap(other.wrap(drawn, about="deltarelay probe"), about="deltarelay probe") == drawn
     except RootRefused:
         return False
+
+
+def _leads_to(former: Root, root: Root) -> bool:
+    try:
+        return _opens_what_wraps(root, former)
+    except ConfigError as error:
+        if error.condition in UNUSABLE:  # about to be destroyed already, by a try before this one
+            return False
+        raise
 
 
 def another_root(is_under: str, configured: str) -> ConfigError:

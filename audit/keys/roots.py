@@ -26,12 +26,14 @@ from audit.files import write_key
 from audit.keys.cipher import KEY_BYTES, NotOpened, Sealer, open_sealed
 from cdf.errors import CdfError, ConfigError, SinkUnavailable
 
-__all__ = ["KMS", "FileRoot", "KmsRoot", "Root", "RootRefused", "check_root", "open_root"]
+__all__ = ["KMS", "UNUSABLE", "FileRoot", "KmsRoot", "Root", "RootRefused", "check_root", "open_root"]
 
 KMS = "aws_kms:"
 """What the name of a root key in AWS KMS begins with."""
 _ARN = re.compile(r"arn:aws[a-z-]*:kms:(?P<region>[a-z0-9-]+):[0-9]{12}:(key|alias)/.+")
 # botocore's words for what passes
+UNUSABLE = ("KMSInvalidStateException", "DisabledException", "NotFoundException")
+"""The condition of the ConfigError for a key that is not there, disabled, or about to be deleted."""
 _PASSES = ("EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError")
 _BUSY = ("ThrottlingException", "KMSInternalException", "DependencyTimeoutException", "KeyUnavailableException")
 
@@ -167,9 +169,10 @@ class KmsRoot:
         with self._in_words():
             # Of an alias: the key behind it, which is what is destroyed
             planned = self._client.describe_key(KeyId=self._arn)["KeyMetadata"]
-            if "DeletionDate" not in planned:  # else by a try before this one
+            # Else by a try before this one; a key with replicas elsewhere waits for these, and has no date until then
+            if "DeletionDate" not in planned and not planned["KeyState"].startswith("Pending"):
                 planned = self._client.schedule_key_deletion(KeyId=planned["KeyId"], PendingWindowInDays=days)
-        gone: dt.datetime | None = planned.get("DeletionDate")  # a key with replicas elsewhere has none yet
+        gone: dt.datetime | None = planned.get("DeletionDate")
         return None if gone is None else gone.astimezone(dt.UTC).date()
 
     @property
@@ -203,7 +206,7 @@ class KmsRoot:
             return SinkUnavailable(f"AWS KMS is busy ({code})", hint="run again", condition=code)
         if code in ("InvalidCiphertextException", "IncorrectKeyException"):
             return _refused(self.name)
-        if code in ("KMSInvalidStateException", "DisabledException", "NotFoundException"):
+        if code in UNUSABLE:
             return ConfigError(
                 f"the root key {self.name} cannot be used: it is not there, disabled, or about to be deleted ({code})",
                 hint="`aws kms describe-key` shows its state; until its deletion date `cancel-key-deletion` saves it",

@@ -510,9 +510,9 @@ class DeltaAuditSink:
         """Take into the ledger, on the open sink, who has read what is sealed. Where a window is to be finished first, the
         next runner does."""
         state = self._stands()
-        if self._sealing is None or state.pending is not None:
+        if self._registry is None or state.pending is not None:
             return
-        registry, self._state = self._sealing.registry(), None
+        registry, self._state = self._registry(), None
         with self._errors("noting who has read what is sealed"):
             self._state = note_readings(self._held(), state, registry, self.path, signer=self._signer)
         self._unsealed |= self._state != state
@@ -523,7 +523,7 @@ class DeltaAuditSink:
         note(self, table, key, run, steps)
 
     def kept(self, source: ChangeFeed, columns: Collection[str]) -> Iterator[DataFrame]:  # noqa: ARG002 - it knows its own
-        return kept_values(self, columns, None if self._sealing is None else self._sealing.registry)
+        return kept_values(self, columns, self._registry)
 
     def past(
         self,
@@ -543,6 +543,14 @@ class DeltaAuditSink:
         return scan(self.path, self._files, needles)
 
     # ── sealing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def seals(self) -> bool:
+        """Whether anything is sealed in it, whatever is named now. Needs no ``open``; reads only."""
+        from audit.keys.opening import has_groups
+
+        tables = TrailTables(self._spark, self.path)
+        with self._errors("looking for what is sealed"):
+            return tables.exist() and has_groups(tables.read(PAYLOAD))
 
     def unsealed(self) -> Unsealed:
         """Rows from before a class was named, whose columns are readable. Needs no ``open``; reads only."""

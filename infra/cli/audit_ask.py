@@ -338,8 +338,13 @@ def _print(output: Output, rows: pa.Table, format: str, limit: int, left_out: in
 
 def _told(columns: Sequence[str], row: Sequence[Any]) -> tuple[Any, ...]:
     """In the place of what is not shown stands why; never NULL. ``row``: its last cell has the reasons, by column."""
-    why = dict(row[-1] or ())
-    return tuple(why.get(name.removeprefix("row."), value) for name, value in zip(columns, row[:-1], strict=False))
+    why, of_source = dict(row[-1] or ()), ("row.", "before.", "after.")
+    # Beside those of the source an answer has columns of its own, which may be called the same
+    own = any(name.startswith(of_source) for name in columns)
+    return tuple(
+        value if own and not name.startswith(of_source) else why.get(name.removeprefix("row."), value)
+        for name, value in zip(columns, row[:-1], strict=False)
+    )
 
 
 def _table(output: Output, columns: Sequence[str], rows: Sequence[Sequence[str | None]]) -> None:

@@ -36,7 +36,11 @@ def sql(
     with spark_session(output, project), ctrl_c_counts():
         trail = trail_of(project, pipeline)
         with reading(trail):
-            columns, sealed = trail.columns(), has_groups(trail.there().read(PAYLOAD))
+            payload = trail.there().read(PAYLOAD)
+            # It gets a column with the first row that is written to it: a view of others could not be made
+            written = payload.select("row.*").columns
+            columns = [column for column in trail.columns() if column.stored in written]
+            sealed = has_groups(payload)
         text = view_sql(engine, trail.path, columns, name=pipeline, sealed=sealed)
     output.line(text)
     output.result({"for": engine, "path": trail.path, "sql": text})

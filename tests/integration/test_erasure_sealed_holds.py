@@ -24,6 +24,7 @@ from audit.keys.sealing import Sealing
 from audit.trail import Trail
 from audit.view import view
 from cdf import ChangeFeed, Pipeline
+from cdf.errors import ConfigError
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
@@ -46,6 +47,7 @@ class Shop:
 
     def __init__(self, spark: SparkSession, folder: Path, pg: Pg) -> None:
         self.spark, self.pg, self.root, self.classes = spark, pg, FileRoot.generate(), {"contact": ("email",)}
+        self.keys_configured = True
         self.table = Table(spark, f"{folder}/customers", "no long, id long, email string, iban string, state string")
         self.registry().prepare()
         self.path = f"{folder}/trail"
@@ -68,7 +70,7 @@ class Shop:
 
     def sink(self) -> DeltaAuditSink:
         sealing = Sealing(self.graph().sealed(self.table.path), self.registry)
-        return DeltaAuditSink(self.path, spark=self.spark, sealing=sealing)
+        return DeltaAuditSink(self.path, spark=self.spark, sealing=sealing if self.keys_configured else None)
 
     def pipeline(self) -> Pipeline:
         feed = ChangeFeed(self.spark, self.table.path)
@@ -98,7 +100,7 @@ class Shop:
                         out_of_reach=(),
                         now=now,
                         immediate=True,
-                        registry=self.registry(),
+                        registry=self.registry() if self.keys_configured else None,
                     ).go()
             except SinkBehind:
                 self.pipeline().run()
@@ -179,6 +181,35 @@ def test_a_hold_that_ends_before_the_copies_forget_holds_nothing(shop: Shop, mon
     assert shop.go(now=NOW + 31 * DAY).state == "certified"
     assert shop.shown()[0] == (GONE, GONE, GONE, "a")
     assert shop.certificate("r1")["holds"] == []
+
+
+def test_a_hold_of_the_day_on_which_the_run_is_taken_up_holds(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Registry, "shred", dies)  # when what is held was written down already
+        with pytest.raises(KeyboardInterrupt):
+            shop.go()
+    assert shop.go(HELD).state == "partial"
+    assert shop.shown()[0] == (GONE, GONE, "DE77", "a")
+    [hold] = shop.certificate("r1")["holds"]
+    assert (hold["class"], hold["until"]) == ("billing", str(HELD.until))
+
+
+def test_what_a_trail_has_not_read_yet_is_read_before_the_keys_go_again(shop: Shop) -> None:
+    """Also where the run has nothing to delete: the row went before, in the ordinary way, and the trail was behind."""
+    shop.table.sql("delete from {t} where no = 1")
+    assert shop.go(only=slice(1)).state == "certified"
+    rows = view(Trail(shop.spark, shop.path, states=shop.registry().states)).where("row.state = 'a'").collect()
+    assert [(row["change_type"], (row["unreadable"] or {}).get("id", "")[:8]) for row in rows] == [
+        ("insert", GONE[:8]),
+        ("delete", GONE[:8]),
+    ]
+
+
+def test_nothing_is_certified_without_the_keys_of_what_is_sealed(shop: Shop) -> None:
+    shop.classes, shop.keys_configured = {}, False
+    with pytest.raises(ConfigError, match=r"in the trail of trail is readable by keys .* `erasure\.keys`"):
+        shop.go()
+    assert shop.shown()[0][1] == "seven@x."
 
 
 def test_a_class_that_is_called_otherwise_by_now_goes_as_well(shop: Shop) -> None:

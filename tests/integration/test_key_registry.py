@@ -17,7 +17,7 @@ from audit.database import Transaction
 from audit.keys import registry as registries
 from audit.keys.cipher import commitment
 from audit.keys.registry import Registry
-from audit.keys.roots import FileRoot
+from audit.keys.roots import FileRoot, Root
 from cdf.errors import ConfigError, VerificationError
 from tests.fixtures.fix_postgres import Pg
 
@@ -30,13 +30,31 @@ ANNA = [("customer_id", "7"), ("email", "anna@example.org")]
 BOB = [("customer_id", "8"), ("email", "bob@example.org")]
 
 
+class Alias:
+    """A root key by another name, as KMS has them. ``gone``: about to be destroyed."""
+
+    def __init__(self, root: FileRoot, *, gone: bool = False) -> None:
+        self.root, self.gone, self.name = root, gone, f"alias of {root.name}"
+
+    def wrap(self, key: bytes, *, about: str) -> bytes:
+        if self.gone:
+            raise ConfigError("about to be destroyed", condition="KMSInvalidStateException")
+        return self.root.wrap(key, about=about)
+
+    def unwrap(self, wrapped: bytes, *, about: str) -> bytes:
+        return self.root.unwrap(wrapped, about=about)
+
+    def retire(self, days: int) -> dt.date | None:  # noqa: ARG002
+        return None
+
+
 class Safe:
     def __init__(self, pg: Pg) -> None:
         self.pg, self.root = pg, FileRoot.generate()
         self.registry = self.opened(self.root)
         self.registry.prepare()
 
-    def opened(self, root: FileRoot) -> Registry:
+    def opened(self, root: Root) -> Registry:
         """As another process would."""
         return Registry(self.pg.dsn, root, schema=self.pg.schema)
 
@@ -192,6 +210,13 @@ class TestShred:
         assert {made[anna, "contact"].key_id, made[anna, "billing"].key_id} < set(safe.registry.gone([anna]))
         assert made[anna, "contact"].key.hex() not in safe.everything()
 
+    def test_who_is_erased_before_they_had_any_key_gets_none_that_lives(self, safe: Safe) -> None:
+        anna, _ = self.two(safe)
+        safe.registry.shred([anna], run="er-1")
+        made = safe.registry.keys([(anna, "contact")], create=True)[anna, "contact"]
+        assert safe.registry.states([made.key_id])[made.key_id].key is None
+        assert safe.registry.keys([(anna, "contact")]) == {}
+
     def two(self, safe: Safe) -> list[bytes]:
         return [token for token in safe.registry.tokens("customer", [ANNA, BOB], create=True) if token]
 
@@ -327,6 +352,24 @@ class TestEpochs:
         with pytest.raises(ConfigError, match="a root key of its own"):  # backups of the first epoch would open again
             safe.opened(second).rotate(safe.root)
         assert [one.epoch for one in safe.registry.status().epochs] == [2, 1]
+
+    def test_run_again_it_is_over_but_for_a_root_key_that_is_not_the_former(self, safe: Safe) -> None:
+        """Whoever runs it again is about to destroy the former one."""
+        second = FileRoot.generate()
+        safe.registry.rotate(second)
+        assert safe.opened(safe.root).rotate(second).epoch == 2
+        alias, used_up = Alias(second), Alias(safe.root, gone=True)
+        for never_one in (FileRoot.generate(), alias):
+            with pytest.raises(ConfigError, match="is configured"):
+                safe.opened(never_one).rotate(second)
+        for root, comes_to in ((alias, "is configured"), (used_up, "")):  # an alias that was the former one's
+            safe.rows("update epoch set root = %s where epoch = 1", root.name)
+            if comes_to:
+                with pytest.raises(ConfigError, match=comes_to):
+                    safe.opened(root).rotate(second)
+            else:
+                assert safe.opened(root).rotate(second).epoch == 2
+        assert [one.root_gone_on for one in safe.opened(second).status().epochs] == [None, None]
 
     def test_one_that_was_cut_off_is_ended_before_another_begins(
         self, safe: Safe, monkeypatch: pytest.MonkeyPatch

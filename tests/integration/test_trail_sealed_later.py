@@ -15,6 +15,7 @@ from audit.checkpoint import Signer
 from audit.columns import SEALED
 from audit.keys.groups import SealedPerson
 from audit.keys.opening import opened
+from audit.reconcile import reconcile
 from audit.removal import sealed_under
 from audit.resealing import Unsealed
 from audit.tables import EVENTS, LEDGER, PAYLOAD
@@ -143,6 +144,25 @@ def test_columns_of_former_schemas_are_sealed_too(spark: SparkSession, tmp_path:
     rows = read(trailed)
     assert (rows[0]["email"], str(rows[0]["paid"]), rows[-1]["mail"]) == ("canary7@x.org", "12.50", "canary8@y.org")
     assert trailed.intact()
+
+
+def test_a_column_of_which_no_row_was_written_yet_is_in_no_ones_way(trailed: Trailed) -> None:
+    trailed.table.sql("alter table {t} add columns (fax string)")
+    trailed.name_classes(
+        replace(SENDER, classes=(("contact", ("email", "Phones", "fax")), SENDER.classes[1])), RECIPIENT
+    )
+    trailed.pipeline.run()
+    assert reconcile(trailed.sink.trail, trailed.pipeline).equal is True
+    assert trailed.sink.unsealed() == Unsealed(6, 1, 3, {"contact": 6, "billing": 3})
+    trailed.seal_earlier()
+    assert trailed.sink.unsealed() == Unsealed()
+    assert trailed.intact()
+
+    # Whoever was killed while they removed the folder
+    [record] = records(trailed)
+    Path(trailed.sink.path, "_sealing", record["made_in"]).mkdir(parents=True)
+    trailed.pipeline.run()
+    assert not Path(trailed.sink.path, "_sealing").exists()
 
 
 def test_a_run_that_is_killed_is_finished_or_leaves_nothing(trailed: Trailed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from deltalake import DeltaTable, QueryBuilder
 from psycopg import sql
 from pyspark.sql import DataFrame, SparkSession
 
+from audit import view as views
 from audit.anchors.file import FileAnchor
 from audit.checkpoint import Signer
 from audit.errors import unreadable
@@ -322,6 +323,27 @@ def test_keys_that_were_asked_for_open_nothing_after_five_minutes(
     assert "canary" not in str(refused.value)
 
 
+def test_who_reads_while_it_is_sealed_sees_what_was_there(trailed: Trailed, monkeypatch: pytest.MonkeyPatch) -> None:
+    trailed.name_classes(SENDER)
+    trailed.table.sql("insert into {t} values (4, 9, 'canary9@x.org', null, null, 8, 'canary8@x.org', null)")
+    trailed.pipeline.run()
+    trailed.name_classes(SENDER, RECIPIENT)
+    real = views.shown
+
+    def shown(*of: Any) -> DataFrame:
+        """The payload is chosen already; then its rows are sealed, and a record comes after that."""
+        trailed.seal_earlier()
+        trailed.table.sql("insert into {t} (no) values (5)")
+        trailed.pipeline.run()
+        return real(*of)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(views, "shown", shown)
+        rows = view(trailed.reader()).where("row.no = 4")
+    assert told(rows, "email", "to_email") == [("canary9@x.org", "canary8@x.org")]
+    assert told(view(trailed.reader()).where("row.no = 4"), "to_email") == [("canary8@x.org",)]
+
+
 def test_every_reading_is_told_once_also_of_a_registry_that_counts_anew(trailed: Trailed) -> None:
     registry, trail = trailed.registry(), trailed.sink.trail
 
@@ -340,5 +362,8 @@ def test_every_reading_is_told_once_also_of_a_registry_that_counts_anew(trailed:
     in_registry("update {reading} set noted_at = null")  # of a runner that died between the two
     trailed.pipeline.run()
     assert readings(trail).count() == 2
+    trailed.name_classes(registry=trailed.registry)  # what is sealed can still be read
+    read("later")
+    assert readings(trail).count() == 3
     assert registry.readings(trail.path) == []
     assert trailed.intact()

@@ -289,17 +289,18 @@ def test_json_has_the_values(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_why_a_value_is_not_shown_stands_in_its_place(capsys: pytest.CaptureFixture[str]) -> None:
     why = {"before.email": "[erased 2026-11-24, er-1]", "after.email": "[tampered]", "email": "[sealed]"}
-    names = ["before.email", "after.email", "row.email", "after.no"]
+    names = ["before.email", "after.email", "row.email", "after.no", "email"]
     rows = pa.table(
         [
-            *(pa.array([None], pa.string()) for _ in names),
+            *(pa.array([None], pa.string()) for _ in names[:4]),
+            pa.array(["of the commit"], pa.string()),
             pa.array([list(why.items())], pa.map_(pa.string(), pa.string())),
         ],
         names=[*names, "unreadable"],
     )
     _print(Output("audit diff", True), rows, "json", 9, left_out=3)
     result = json.loads(capsys.readouterr().out)["result"]
-    expected = dict(zip(names, [*why.values(), None], strict=True))
+    expected = dict(zip(names, [*why.values(), None, "of the commit"], strict=True))
     assert (result["columns"], result["rows"], result["left_out"]) == (names, [expected], 3)
 
 

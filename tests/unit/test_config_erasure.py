@@ -133,6 +133,12 @@ def test_classes_of_columns(tmp_path: Path) -> None:
         ),
         ("path: customer_id,", "path: customer_id, classes: {contact: []},", "classes.contact "),
         (
+            "path: customer_id,",
+            """path: customer_id, classes: {contact: [email, friend]},
+      others: [{path: "friend -> lake/customers.customer_id", personal: [friend]}],""",
+            "classes.contact has `friend`, which tells who somebody else in the row is",
+        ),
+        (
             "holds: [",
             "holds: [{class: contact, until: 2031-12-31, basis: b}, ",
             "holds[0].class is no class of any table",

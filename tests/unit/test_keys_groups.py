@@ -136,6 +136,8 @@ def test_the_hash_covers_what_is_sealed_and_not_what_is_in_it() -> None:
     assert not is_whole(made.groups[0], [made.texts[0][0], None])
     assert not is_whole(None, made.texts[0])
     assert is_whole(None, None)
+    for of_others in ([None], ["a"], [{"key_id": IDS[0]}]):
+        assert not is_whole(of_others, [b"x"])  # type: ignore[arg-type]
     others = [hashed([{**first, name: second[name] if name != "class" else "b"}, second]) for name in first]
     found = {hashed([first, second]), hashed([second, first]), hashed([first]), *others}
     assert len(found) == 3 + len(others)
