@@ -108,7 +108,7 @@ def payload_with(trail: Trail, wanted: Wanted, fields: Sequence[Field]) -> tuple
             return _matching(shown(trail, rows, "path"), wanted)
         theirs, others, person = candidates
         # Where nothing sealed is asked for but the person, the others tell who they are without being opened
-        alone = all(field.names == person or sealed.isdisjoint(field.names) for field in wanted.fields)
+        alone = all(field == person or sealed.isdisjoint(field.names) for field in wanted.fields)
         rest = (
             shown(trail, _matching(others, wanted), "path")
             if alone
@@ -122,16 +122,16 @@ def payload_with(trail: Trail, wanted: Wanted, fields: Sequence[Field]) -> tuple
     return row_of(rows, fields), sorted({one["version"] for one in found})
 
 
-def _candidates(trail: Trail, wanted: Wanted, rows: DataFrame) -> tuple[DataFrame, DataFrame, frozenset[str]] | None:
+def _candidates(trail: Trail, wanted: Wanted, rows: DataFrame) -> tuple[DataFrame, DataFrame, Field] | None:
     """Of rows that are asked for by whose they are: those sealed for that person; those whose person is not sealed; and the
-    names of the person's column. None where they are not asked for so: then each has to be opened to be looked at."""
+    person's column. None where they are not asked for so: then each has to be opened to be looked at."""
     from pyspark.sql import functions as F
 
     found = _person(trail, wanted)
     if found is None:
         return None
-    columns, token = found
-    spark, names = rows.sparkSession, F.array(*(F.lit(name) for name in sorted(columns)))
+    person, token = found
+    spark, names = rows.sparkSession, F.array(*(F.lit(name) for name in sorted(person.lowered)))
     asked = spark.createDataFrame(
         spark.sparkContext.parallelize([] if token is None else [(token,)], 1), "token binary"
     )
@@ -140,11 +140,11 @@ def _candidates(trail: Trail, wanted: Wanted, rows: DataFrame) -> tuple[DataFram
         lambda group: F.arrays_overlap(F.transform(group["columns"], F.lower), names),
     )
     whose = F.get(groups, F.lit(0))["token"]
-    return rows.join(F.broadcast(asked), whose == asked["token"], "left_semi"), rows.where(whose.isNull()), columns
+    return rows.join(F.broadcast(asked), whose == asked["token"], "left_semi"), rows.where(whose.isNull()), person
 
 
-def _person(trail: Trail, wanted: Wanted) -> tuple[frozenset[str], bytes | None] | None:
-    """By which column somebody is asked for, all its names; and their token in the registry, if they have one."""
+def _person(trail: Trail, wanted: Wanted) -> tuple[Field, bytes | None] | None:
+    """By which column somebody is asked for; and their token in the registry, if they have one."""
     from audit.erasure.model import normalised
 
     people = () if trail.sealing is None else trail.sealing.people
@@ -161,7 +161,7 @@ def _person(trail: Trail, wanted: Wanted) -> tuple[frozenset[str], bytes | None]
     [token] = trail.sealing.registry().tokens(
         person.subject, [[(person.identifier, normalised(value, person.spelling))]]
     )
-    return wanted.fields[at].lowered, token
+    return wanted.fields[at], token
 
 
 def _matching(rows: DataFrame, wanted: Wanted) -> DataFrame:

@@ -451,9 +451,9 @@ def keys_untold(trail: Trail, key: Sequence[str], when: When | None = None) -> i
     as one that was erased. ``as_of``, ``diff`` and ``column_changes`` leave them out."""
     from pyspark.sql import functions as F
 
-    recorded, payload = last_record(trail), completed(trail, now(trail, PAYLOAD))
-    if trail.states is None or not has_groups(payload):
+    if trail.states is None or not has_groups(trail.there().read(PAYLOAD)):
         return 0
+    recorded, payload = last_record(trail), completed(trail, now(trail, PAYLOAD))
     version = None if when is None else _version(trail, when)
     fields = fields_of(trail.columns()) if version is None else fields_at(trail, version)
     if version is not None:

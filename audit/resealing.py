@@ -133,7 +133,7 @@ class Resealing:
         keyed = _keyed(_with_events(held.tables, rows), self.sealing)
         own = {**_PLACE, "row": _struct(rows, "row"), "sealed": ArrayType(BinaryType())}
         schema = StructType([StructField(name, type) for name, type in own.items()])
-        work = partial(_sealed_anew, _eras(held, self.sealing.people), cleared_by(held.tables.read(LEDGER)))
+        work = partial(_sealed_anew, _eras(held, self.sealing.people, rows), cleared_by(held.tables.read(LEDGER)))
         keyed.mapInArrow(work, schema).write.parquet(_folder(tables, made_in))
         written = tables.spark.read.schema(schema).parquet(_folder(tables, made_in))
         self._check(written, made_in)
@@ -285,9 +285,9 @@ class _Era:
         return F.col("row").getField(next(one.stored for one in self.columns if one.live and one.name == name))
 
 
-def _eras(trail: Trail, people: Sequence[SealedPerson]) -> list[_Era]:
+def _eras(trail: Trail, people: Sequence[SealedPerson], payload: DataFrame) -> list[_Era]:
     found = []
-    written = set(_struct(trail.there().now(PAYLOAD), "row").names)
+    written = set(_struct(payload, "row").names)
     for (since, columns), (_, by_name) in zip(eras(trail), eras_by_name(trail), strict=True):
         # The payload gets a column with the first row that is written to it
         there = [one for one in columns if one.live and one.name != SEALED and one.stored in written]
@@ -316,7 +316,8 @@ def _asked(trail: Trail, sealing: Sealing, *more: SparkColumn) -> tuple[DataFram
     value is sealed already."""
     from pyspark.sql import functions as F
 
-    payload, past = trail.there().now(PAYLOAD), _eras(trail, sealing.people)
+    payload = trail.there().now(PAYLOAD)
+    past = _eras(trail, sealing.people, payload)
     last = by_records(trail.there()).version  # of what has no record yet nothing is known
     groups = F.col("row").getField(SEALED) if has_groups(payload) else None
     columns: dict[str, SparkColumn] = {}

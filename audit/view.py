@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -340,12 +340,16 @@ class Field:
     @property
     def names(self) -> frozenset[str]:
         """All that it was ever called, with their case folded: a sealed row tells the name of its time."""
-        return frozenset(name.casefold() for name in (self.name, *(place.name for place in self.places)))
+        return frozenset(map(str.casefold, self._called()))
 
     @property
     def lowered(self) -> frozenset[str]:
         """The same as Spark's ``lower`` makes them, which leaves the letters that Python folds."""
-        return frozenset(name.lower() for name in (self.name, *(place.name for place in self.places)))
+        return frozenset(map(str.lower, self._called()))
+
+    def _called(self) -> Iterator[str]:
+        yield self.name
+        yield from (place.name for place in self.places)
 
     def value(self) -> SparkColumn:
         from pyspark.sql import functions as F

@@ -278,10 +278,10 @@ class ErasureRun:
     def begin(self) -> None:
         """Before the first key goes, and the first row: whatever would be refused later is refused now, because from here
         on the run is gone on with, and not planned again."""
-        if self.registry is not None and self.held.step(ALL, _SHREDS[0]) is None:
-            self._check_sealed()
         if self.registry is None:
             self._check_keyless()
+        elif self.held.step(ALL, _SHREDS[0]) is None:
+            self._check_sealed()
         left = [one for one in self.free() if self.held.step(one.table, "delete") is None]
         if problems := [problem for one in left for problem in inspect_table(self.spark, one)]:
             raise ConfigError(

@@ -152,8 +152,8 @@ def _of_table(
                 yield Fault((*place, "others", at, "path"), f"takes `{both[0]}`, which tells who somebody else is")
     yield from _of_classes(table, subjects)
     for one in table.people:
-        tell = {column: other for other in table.people if other is not one for column in _told_by(other, subjects)}
-        if one.on_erase == "nullify" and (both := sorted(tell.keys() & {name.lower() for name in one.personal})):
+        tell = _told_by_others(one, table, subjects)
+        if one.on_erase == "nullify" and (both := sorted(tell & {name.lower() for name in one.personal})):
             at = table.people.index(one)
             where = (*place, "personal") if at == 0 else (*place, "others", at - 1, "personal")
             yield Fault(where, f"has `{both[0]}`, which tells who somebody else in the row is")
@@ -163,7 +163,7 @@ def _of_classes(table: PersonalTable, subjects: Mapping[str, Subject]) -> Iterat
     """Each column is sealed once, under the key of somebody whom the row itself tells."""
     taken: dict[str, str] = {}
     for at, one in enumerate(table.people):
-        tell = {column for other in table.people if other is not one for column in _told_by(other, subjects)}
+        tell = _told_by_others(one, table, subjects)
         place: tuple[str | int, ...] = ("tables", table.table, *(() if at == 0 else ("others", at - 1)), "classes")
         for class_name, columns in one.classes:
             for column in columns:
@@ -210,6 +210,11 @@ def _told_by(one: PersonalTable, subjects: Mapping[str, Subject]) -> set[str]:
         return {one.path.column.lower()}
     subject = subjects.get(one.subject)
     return {name.lower() for name in (one.path, *(subject.identifiers if subject else ()))}
+
+
+def _told_by_others(one: PersonalTable, table: PersonalTable, subjects: Mapping[str, Subject]) -> set[str]:
+    """The columns that tell who the other people in the table's rows are."""
+    return {column for other in table.people if other is not one for column in _told_by(other, subjects)}
 
 
 def _of_person(

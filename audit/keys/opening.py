@@ -20,6 +20,7 @@ from cdf.errors import VerificationError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["KEPT_SECONDS", "Eras", "KeysTooOld", "has_groups", "lost_names", "opened", "sealed_names", "shut"]
@@ -67,9 +68,16 @@ def sealed_names(payload: DataFrame) -> set[str]:
 
     if not has_groups(payload):
         return set()
-    groups = F.explode(F.col("row").getField(SEALED)).alias("group")
-    names = payload.select(groups).select(F.explode("group.columns").alias("name")).distinct()
-    return {row["name"].casefold() for row in names.where("name is not null").collect()}
+    return {row[0].casefold() for row in payload.select(F.explode(_columns())).distinct().collect()}
+
+
+def _columns() -> SparkColumn:
+    """Those that the groups of a row name, of which anybody may have written NULL."""
+    from pyspark.sql import functions as F
+
+    groups, none = F.col("row").getField(SEALED), F.array().cast("array<string>")
+    named = F.flatten(F.transform(groups, lambda group: F.coalesce(group["columns"], none)))
+    return F.filter(named, lambda name: name.isNotNull())
 
 
 def lost_names(payload: DataFrame, states: States) -> set[str]:
@@ -88,9 +96,7 @@ def shut(payload: DataFrame) -> DataFrame:
     """With ``unreadable``, by column: ``[sealed]``. Opens nothing."""
     from pyspark.sql import functions as F
 
-    groups, none = F.col("row").getField(SEALED), F.array().cast("array<string>")
-    named = F.flatten(F.transform(groups, lambda group: F.coalesce(group["columns"], none)))
-    names = F.array_distinct(F.filter(named, lambda name: name.isNotNull()))
+    names = F.array_distinct(_columns())
     said = F.array_repeat(F.lit(str(Unreadable("sealed"))), F.size(names))
     return payload.withColumn("unreadable", F.map_from_arrays(names, said))
 

@@ -31,9 +31,9 @@ __all__ = ["KMS", "UNUSABLE", "FileRoot", "KmsRoot", "Root", "RootRefused", "che
 KMS = "aws_kms:"
 """What the name of a root key in AWS KMS begins with."""
 _ARN = re.compile(r"arn:aws[a-z-]*:kms:(?P<region>[a-z0-9-]+):[0-9]{12}:(key|alias)/.+")
-# botocore's words for what passes
 UNUSABLE = ("KMSInvalidStateException", "DisabledException", "NotFoundException")
 """The condition of the ConfigError for a key that is not there, disabled, or about to be deleted."""
+# botocore's words for what passes
 _PASSES = ("EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError")
 _BUSY = ("ThrottlingException", "KMSInternalException", "DependencyTimeoutException", "KeyUnavailableException")
 

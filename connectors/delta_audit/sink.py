@@ -24,6 +24,7 @@ from audit.encoding import unsupported
 from audit.erasure.commits import erasing_versions
 from audit.erasure.files import LocalFiles
 from audit.errors import ForkedTrail
+from audit.keys.opening import has_groups
 from audit.lease import Lease
 from audit.ledger import State, append_notes, append_records, described, read_state, record_of
 from audit.ledger import clear as clear_rest
@@ -546,8 +547,6 @@ class DeltaAuditSink:
 
     def seals(self) -> bool:
         """Whether anything is sealed in it, whatever is named now. Needs no ``open``; reads only."""
-        from audit.keys.opening import has_groups
-
         tables = TrailTables(self._spark, self.path)
         with self._errors("looking for what is sealed"):
             return tables.exist() and has_groups(tables.read(PAYLOAD))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import html
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -321,7 +321,7 @@ def _print(output: Output, rows: pa.Table, format: str, limit: int, left_out: in
     columns = rows.column_names
     shown = list(zip(*(column.to_pylist() for column in rows.slice(0, limit).columns), strict=True))
     if columns[-1:] == [UNREADABLE]:
-        columns, shown = columns[:-1], [_told(columns, row) for row in shown]
+        columns, shown = columns[:-1], _told(columns[:-1], shown)
     if rows.num_rows > limit:
         output.note(f"only the first {limit} rows are shown: --limit raises that")
     if format == "table":
@@ -336,15 +336,20 @@ def _print(output: Output, rows: pa.Table, format: str, limit: int, left_out: in
         print(_html(columns, shown))
 
 
-def _told(columns: Sequence[str], row: Sequence[Any]) -> tuple[Any, ...]:
-    """In the place of what is not shown stands why; never NULL. ``row``: its last cell has the reasons, by column."""
-    why, of_source = dict(row[-1] or ()), ("row.", "before.", "after.")
+def _told(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    """In the place of what is not shown stands why; never NULL. ``rows``: their last cell has the reasons, by column."""
     # Beside those of the source an answer has columns of its own, which may be called the same
-    own = any(name.startswith(of_source) for name in columns)
-    return tuple(
-        value if own and not name.startswith(of_source) else why.get(name.removeprefix("row."), value)
-        for name, value in zip(columns, row[:-1], strict=False)
-    )
+    of_source = [name.startswith(("row.", "before.", "after.")) for name in columns]
+    places = [
+        name.removeprefix("row.") if theirs or not any(of_source) else None
+        for name, theirs in zip(columns, of_source, strict=True)
+    ]
+
+    def told(row: Sequence[Any]) -> tuple[Any, ...]:
+        why = dict(row[-1] or ())
+        return tuple(why.get(place, value) for place, value in zip(places, row[:-1], strict=True))
+
+    return [told(row) for row in rows]
 
 
 def _table(output: Output, columns: Sequence[str], rows: Sequence[Sequence[str | None]]) -> None:
