@@ -23,7 +23,7 @@ from cdf.testing import SampleTable, delete, insert, update
 from connectors.postgres import PostgresSink
 from infra.embedded_postgres import EmbeddedPostgres
 from tests.fixtures.fix_postgres import Pg
-from tests.fixtures.fix_s3_writers import NOT_RUN
+from tests.fixtures.fix_spark import cannot_run
 from tests.fixtures.postgres_proxy import PostgresProxy, TlsDoor
 from tests.integration.postgres_case import ON_BOTH_PATHS, loaded, names, opened, people, person, position, tells
 
@@ -266,7 +266,7 @@ def small_disk(own: Own, server_folder: Path) -> Iterator[str]:
         ["mount", "-t", "tmpfs", "-o", "size=6m,mode=0777", "deltarelay-test", place], capture_output=True, check=False
     )
     if mounted.returncode != 0:
-        pytest.skip(f"{NOT_RUN}a full disk needs the right to mount one (root)")
+        cannot_run("a full disk needs the right to mount one (root)")
     try:
         inside = place / "space"
         inside.mkdir(mode=0o700)
