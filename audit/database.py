@@ -49,8 +49,13 @@ class Transaction:
     def copied(self, statement: str) -> Iterator[bytes]:
         """What ``copy … to stdout`` sends, as it comes."""
         with self._connection.cursor() as cursor, cursor.copy(self._text(statement)) as copy:
-            for part in copy:
-                yield bytes(part)
+            try:
+                for part in copy:
+                    yield bytes(part)
+            except GeneratorExit:  # a COPY that is not read to its end would abort the transaction
+                for _ in copy:
+                    pass
+                raise
 
     def _text(self, statement: str) -> sql.Composed:
         from psycopg import sql
@@ -100,9 +105,10 @@ class Database:
     def _transaction(self, isolation: str, statement_seconds: int, idle_seconds: int) -> Iterator[Transaction]:
         import psycopg
 
+        from audit.postgres_session import connect
+
         try:
-            # Prepared statements belong to a session, which PgBouncer's transaction mode does not keep
-            with psycopg.connect(self._conninfo(), prepare_threshold=None) as connection:
+            with connect(self._conninfo()) as connection:
                 connection.isolation_level = psycopg.IsolationLevel[isolation]
                 connection.execute(
                     f"set local lock_timeout = '{LOCK_SECONDS}s';"
@@ -132,13 +138,12 @@ class Database:
         return [table for table in self._definitions if (table,) not in there]
 
     def _conninfo(self) -> str:
-        from psycopg.conninfo import conninfo_to_dict, make_conninfo
+        from audit.postgres_session import session_dsn
 
         # A server that vanished is noticed soon, instead of after the two hours of the system's defaults
         patience = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": 15_000}
         patience |= {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3}
-        parts: dict[str, Any] = {"application_name": "deltarelay", **patience, **conninfo_to_dict(self._dsn)}
-        return make_conninfo("", **{**parts, "client_encoding": "utf8"})
+        return session_dsn(self._dsn, **patience)
 
     def _in_words(self, error: psycopg.Error) -> CdfError:
         import psycopg

@@ -192,8 +192,7 @@ class Following:
         """Open, catch up, follow. → True when it ended as it should, False when a new query is needed."""
         pipeline = self.pipeline
         self._state = "catching_up"
-        pipeline.retries = self._pauses
-        with pipeline.opened(pipeline.last_version(None)) as position:
+        with pipeline.opened(pipeline.last_version(None), retries=self._pauses) as position:
             self._opened_once = True
             self._batches = batches = MicroBatches(pipeline, position, progress=self._told, trusted=True)
             if self._stop.is_set():  # stop() may have come before there was anything to tell it to

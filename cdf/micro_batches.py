@@ -25,7 +25,7 @@ from cdf.lag import Lag, lag
 from cdf.net import quoted
 from cdf.readers.batch import translate
 from cdf.results import Followed, Step
-from cdf.sink import Position, Reporting
+from cdf.sink import Cancellable, Position, Reporting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,6 +39,10 @@ __all__ = ["MicroBatches", "Offset", "Progress", "lag_of", "read_offset"]
 _log = logging.getLogger("deltarelay.follow")
 
 Progress = Callable[[Followed], None]
+
+STOP_SECONDS = 30.0
+"""The time that a running window has to end by itself."""
+CANCEL_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,8 @@ class MicroBatches:
         """The version at which the query begins, where that is known."""
         self.thread: threading.Thread | None = None
         """Of Spark's callbacks: whoever is called from there must not wait for them."""
+        self._jobs: str | None = None
+        """The query's job group."""
         self._before: tuple[str, int, Offset] | None = None
         self._stop = threading.Event()
         self._gate = threading.Lock()
@@ -149,12 +155,32 @@ class MicroBatches:
         with self._gate:
             self._stop.set()
 
+    def close(self) -> None:
+        """No further window is begun, and the sink is free: the window that is being applied has ended, or was cancelled and
+        rolled back after ``STOP_SECONDS``."""
+        self.stop()
+        if self.idle.wait(STOP_SECONDS):
+            return
+        _log.info("the running window is cancelled", extra={"pipeline": self.pipeline.name})
+        deadline = time.monotonic() + CANCEL_SECONDS
+        while not self.idle.is_set() and time.monotonic() < deadline:
+            self._cancel()  # again: between two statements there is nothing to cancel
+            self.idle.wait(1.0)
+
+    def _cancel(self) -> None:
+        if isinstance(self.pipeline.sink, Cancellable):
+            self.pipeline.sink.cancel()
+        if self._jobs is not None:
+            with suppress(Exception):
+                self.pipeline.feed.spark.sparkContext.cancelJobGroup(self._jobs)
+
     def __call__(self, micro_batch: DataFrame, batch_id: int) -> None:
         with self._gate:
             if self._stop.is_set():
                 raise _closed(self.pipeline)
             self.idle.clear()
         self.thread = threading.current_thread()
+        self._jobs = self.pipeline.feed.spark.sparkContext.getLocalProperty("spark.jobGroup.id")
         try:
             self._apply(micro_batch, batch_id)
         except CdfError as error:

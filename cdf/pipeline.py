@@ -87,8 +87,6 @@ class Pipeline:
         self.name = name or feed.table
         self.limits = limits or Limits()
         self.guard = guard
-        self.retries = 0
-        """How often whoever runs it has tried in vain what is to be done now: for the sink's history."""
         self._at_work = threading.Lock()
         self._checked: tuple[int, int, Metadata] | None = None
         """What ``check_ahead`` found for a range while the sink was being opened; the first window need not ask again."""
@@ -97,17 +95,22 @@ class Pipeline:
     # ── the walk ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(
-        self, until: int | str | dt.datetime | None = None, *, progress: Callable[[Step], None] | None = None
+        self,
+        until: int | str | dt.datetime | None = None,
+        *,
+        progress: Callable[[Step], None] | None = None,
+        retries: int = 0,
     ) -> RunResult:
         """Catch up to the latest version there is now (or to ``until``, a version or a time), and stop.
 
         Returns when everything is durable in the sink. Raises a CdfError where something must be refused; whatever was
-        applied before stays, and the next run goes on after it. ``progress`` is called after each durable step.
+        applied before stays, and the next run goes on after it. ``progress`` is called after each durable step. ``retries``:
+        how often the caller has tried in vain what comes first now; for the sink's history.
         """
         began = time.monotonic()
         last = self.last_version(until)
         totals = Totals()
-        with self.opened(last) as position:
+        with self.opened(last, retries=retries) as position:
             stands = position.version
             for step in self.steps(position, last):
                 stands = step.applied.position
@@ -116,7 +119,7 @@ class Pipeline:
                     progress(step)
         return totals.result(self.name, self.feed.table, stands, last, time.monotonic() - began)
 
-    def reload(self, *, progress: Callable[[Step], None] | None = None) -> RunResult:
+    def reload(self, *, progress: Callable[[Step], None] | None = None, retries: int = 0) -> RunResult:
         """Make the target anew from a snapshot at the latest version, then catch up as ``run`` does.
 
         For a target that no run can bring further, or that ``verify`` found to differ: it does not matter where the target
@@ -124,7 +127,7 @@ class Pipeline:
         of ours has brought there are refused: their position has to be adopted first.
         """
         began = time.monotonic()
-        step = make_anew(self)
+        step = make_anew(self, retries=retries)
         if progress is not None:
             progress(step)
         after = self.run(progress=progress)
@@ -180,6 +183,9 @@ class Pipeline:
         The query has to read this pipeline's table, and nothing else. Its micro-batches only tell how far the table has
         got: commits are read as a whole whatever its limits, options, filters and checkpoint are, so a small
         ``max_files_per_trigger`` or an old checkpoint does no harm. The target is loaded and brought up to date first.
+
+        Leaving the block ends the running window: it has 30 seconds to end by itself, then it is cancelled and rolled back,
+        and the query fails.
         """
         last = self.last_version(None)
         with self.opened(last) as position:
@@ -189,8 +195,7 @@ class Pipeline:
             try:
                 yield batches
             finally:
-                batches.stop()
-                batches.idle.wait(60.0)
+                batches.close()  # the sink is used from one thread at a time
 
     def _load(self, last: int, *, begun: Bounds | None) -> Step:
         """``begun``: a load that is durable in part is finished with the version that it was begun with."""
@@ -288,9 +293,9 @@ class Pipeline:
         return log.metadata(last).schema
 
     @contextmanager
-    def opened(self, last: int) -> Iterator[Position]:
+    def opened(self, last: int, *, retries: int = 0) -> Iterator[Position]:
         """The sink, open and checked against the source; closed whatever happens."""
-        with self.closed_afterwards(), self.failures_recorded():
+        with self.closed_afterwards(), self.failures_recorded(retries):
             # Looked at first, so that a table that was replaced is refused before the lease or any DDL.
             with self.feed.log.glance():
                 stands = self.inspect(last).position
@@ -301,7 +306,7 @@ class Pipeline:
                 # The schema at the end of this run: what comes after it is not this run's concern
                 end = max(last, stands.version or 0)
                 source = self.source(self.feed.log.metadata(end).schema, self._standing_schema(stands, last))
-            position = self.sink.open(source)
+            position = self.sink.open(replace(source, retries=retries))
             self.check_position(position)  # the lease may have been waited for
             yield position
 
@@ -316,13 +321,13 @@ class Pipeline:
                 self.sink.close()
 
     @contextmanager
-    def failures_recorded(self) -> Iterator[None]:
+    def failures_recorded(self, retries: int) -> Iterator[None]:
         """A try that fails goes into the sink's history. Not where another runner is at work: then nothing was tried."""
         try:
             yield
         except CdfError as error:
             if isinstance(self.sink, Recorded) and not isinstance(error, LeaseHeld):
-                self.sink.record_failure(error, pipeline=self.name, source=self.feed.table, retries=self.retries)
+                self.sink.record_failure(error, pipeline=self.name, source=self.feed.table, retries=retries)
             raise
 
     @contextmanager
@@ -435,7 +440,6 @@ class Pipeline:
             key=self.key,
             pipeline=self.name,
             standing=standing,
-            retries=self.retries,
         )
 
     def snapshot(self, version: int) -> Snapshot:

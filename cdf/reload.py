@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["make_anew"]
 
 
-def make_anew(pipeline: Pipeline) -> Step:
+def make_anew(pipeline: Pipeline, *, retries: int = 0) -> Step:
     """Reload the target from the latest version. Where the target stands, and on which table, does not matter."""
     feed, sink = pipeline.feed, pipeline.sink
     if not isinstance(sink, Reloadable) or sink.capabilities.holds != "state":
@@ -29,10 +29,10 @@ def make_anew(pipeline: Pipeline) -> Step:
     feed.require_enabled()  # or else no run could bring the target any further
     snapshot = pipeline.snapshot(feed.log.latest())
     check_key(snapshot.schema, snapshot.key, snapshot.table)
-    with pipeline.closed_afterwards(), pipeline.failures_recorded():
+    with pipeline.closed_afterwards(), pipeline.failures_recorded(retries):
         try:
             snapshot = pipeline.admitted(snapshot)
-            source = replace(pipeline.source(snapshot.schema), former=_former_columns(pipeline))
+            source = replace(pipeline.source(snapshot.schema), former=_former_columns(pipeline), retries=retries)
             sink.open_to_reload(source)
             applied = sink.reload(snapshot)
         except CdfError:

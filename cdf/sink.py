@@ -156,7 +156,7 @@ class Applied(Result):
     rejected: int = 0
     """Rows that could not be stored, and were set aside: dead letters. They are among the counts above."""
     copied: int | None = None
-    """Rows of the whole table, where the sink took a window in by copying that: what changed was not counted then."""
+    """Rows of the whole table, where the sink applied a window by copying that. The counts above are the window's."""
     replayed: bool = False
     """The sink held this window already and changed nothing."""
     ddl: tuple[str, ...] = ()
@@ -281,7 +281,8 @@ class PartialImage(Image, Protocol):
 
     @property
     def keeps_deleted(self) -> bool:
-        """Rows that the source no longer has are no difference."""
+        """Rows that the source no longer has are no difference. Then ``rows`` gives the buckets in the order of their
+        numbers: there may be as many rows as in the whole table."""
         ...
 
     @property

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import functions as F
@@ -137,22 +138,21 @@ def _compare(
     target = image.digest(buckets)
     differing = sorted(bucket for bucket in source.keys() | target.keys() if source.get(bucket) != target.get(bucket))
     keeps = partial is not None and partial.keeps_deleted
-    parts = _parts(differing, source, target)
+    # Where deleted rows stay, a bucket that differs says nothing yet: then all of them are looked at
+    chosen = differing if keeps else _first_part(differing, source, target)
     seen = _Seen()
-    looked_at = 0
-    for chosen in parts:
-        # Where deleted rows stay, a bucket that differs says nothing yet: then all of them are looked at
-        if looked_at and not keeps:
-            break
-        looked_at += len(chosen)
-        here: dict[str, RowDigest] = {}
-        for row in hashed.where(F.col(BUCKET).isin(chosen)).toLocalIterator():
-            mine = RowDigest(row[KEY_DIGEST], row[ROW_DIGEST], row[KEY_TEXT])
-            if mine.key in here:
-                seen.duplicates[mine.key] = mine
-            here[mine.key] = mine
-        seen.compare(here, image.rows(buckets, chosen, show_keys=show_keys), keeps_deleted=keeps)
-    complete = looked_at == len(differing)
+    if chosen:
+        ours = hashed.where(F.col(BUCKET).isin(chosen)).orderBy(BUCKET).toLocalIterator()
+        mine = _ByBucket((RowDigest(row[KEY_DIGEST], row[ROW_DIGEST], row[KEY_TEXT]) for row in ours), buckets)
+        there: Iterable[RowDigest] = image.rows(buckets, chosen, show_keys=show_keys)
+        if not keeps:
+            there = sorted(there, key=lambda row: _bucket_of(row, buckets))
+        theirs = _ByBucket(there, buckets)
+        for bucket in chosen:
+            seen.compare(mine.take(bucket), theirs.take(bucket), keeps_deleted=keeps)
+        mine.check_taken()
+        theirs.check_taken()
+    complete = len(chosen) == len(differing)
     equal = not differing or (keeps and complete and not (seen.missing or seen.different or seen.duplicates))
     examples = seen.examples + [Difference("duplicate", row.shown or row.key) for row in seen.duplicates.values()]
     return Verification(
@@ -187,8 +187,13 @@ class _Seen:
     duplicates: dict[str, RowDigest] = field(default_factory=dict)
     examples: list[Difference] = field(default_factory=list)
 
-    def compare(self, here: dict[str, RowDigest], target: Iterable[RowDigest], *, keeps_deleted: bool) -> None:
-        """Hold the source's rows, by key, against the target's; ``here`` is used up."""
+    def compare(self, source: Iterable[RowDigest], target: Iterable[RowDigest], *, keeps_deleted: bool) -> None:
+        """Hold the source's rows of a bucket against the target's."""
+        here: dict[str, RowDigest] = {}
+        for row in source:
+            if row.key in here:
+                self.duplicates[row.key] = row
+            here[row.key] = row
         for there in target:
             mine = here.pop(there.key, None)
             if mine is None and keeps_deleted:
@@ -208,19 +213,44 @@ class _Seen:
             self.examples.append(difference)
 
 
-def _parts(
+def _bucket_of(row: RowDigest, buckets: int) -> int:
+    """As ``cdf.canonical.digests`` has it."""
+    return int(row.key[:8], 16) % buckets
+
+
+class _ByBucket:
+    """Rows in the order of their buckets, bucket by bucket: one pass, with the rows of one bucket in memory."""
+
+    def __init__(self, rows: Iterable[RowDigest], buckets: int) -> None:
+        self._groups = groupby(rows, key=lambda row: _bucket_of(row, buckets))
+        self._next = next(self._groups, None)
+
+    def take(self, bucket: int) -> list[RowDigest]:
+        if self._next is None or self._next[0] != bucket:
+            return []
+        rows = list(self._next[1])
+        self._next = next(self._groups, None)
+        return rows
+
+    def check_taken(self) -> None:
+        if self._next is not None:
+            raise VerificationError(
+                "the rows of the target did not come in the order of their buckets: not all of them were compared",
+                hint="this is an error in the sink: report it",
+            )
+
+
+def _first_part(
     differing: list[int], source: Mapping[int, BucketDigest], target: Mapping[int, BucketDigest]
-) -> Iterator[list[int]]:
-    """The differing buckets, as many at a time as can be compared row by row in the driver's memory, at least one."""
+) -> list[int]:
+    """So many of the differing buckets as are worth being compared row by row, at least one."""
     nothing = BucketDigest(0, 0)
     chosen: list[int] = []
     rows = 0
     for bucket in differing:
         size = source.get(bucket, nothing).rows + target.get(bucket, nothing).rows
         if chosen and rows + size > MOST_ROWS_COMPARED:
-            yield chosen
-            chosen, rows = [], 0
+            break
         chosen.append(bucket)
         rows += size
-    if chosen:
-        yield chosen
+    return chosen

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cdf.change import CHANGE_TYPE, CONFLICTS, DELETE, INSERT, METADATA_COLUMNS, UPDATE
 from cdf.errors import CdfError, ConfigError, KeyViolation
 
 if TYPE_CHECKING:
@@ -146,6 +147,23 @@ class Window:
         from cdf.net import net_effect
 
         return net_effect(self.read(), self.key)
+
+    def count_net(self) -> tuple[dict[str, int], int]:
+        """How many inserts, updates and deletes the net effect has, and how many changes contradict each other. Reads the
+        key columns only."""
+        from pyspark.sql import functions as F
+
+        from cdf.net import net_effect, quoted
+
+        try:
+            keys = self.read().select(*map(quoted, (*self.key, *METADATA_COLUMNS)))
+            net = net_effect(keys, self.key).groupBy(CHANGE_TYPE).agg(F.count("*"), F.sum(CONFLICTS)).collect()
+        except Exception as error:
+            raise self.failure(error) from error
+        counts = {kind: int(rows) for kind, rows, _ in net}
+        named = {"inserts": INSERT, "updates": UPDATE, "deletes": DELETE}
+        conflicts = sum(int(found or 0) for _, _, found in net)
+        return {name: counts.get(kind, 0) for name, kind in named.items()}, conflicts
 
     def refuse_key_changes(self) -> None:
         """Raises KeyViolation where an update changes the key of a row: its images have two different keys."""

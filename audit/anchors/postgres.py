@@ -141,9 +141,10 @@ class PostgresAnchor:
         """A transaction. Whatever psycopg raises inside comes out in our words."""
         import psycopg
 
+        from audit.postgres_session import connect
+
         try:
-            # Prepared statements belong to a session, which PgBouncer's transaction mode does not keep
-            with psycopg.connect(self._conninfo(), prepare_threshold=None) as connection:
+            with connect(self._conninfo()) as connection:
                 connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
                 connection.execute(
                     f"set local lock_timeout = '{LOCK_SECONDS}s';"
@@ -157,13 +158,12 @@ class PostgresAnchor:
         raise_alone(failure)
 
     def _conninfo(self) -> str:
-        from psycopg.conninfo import conninfo_to_dict, make_conninfo
+        from audit.postgres_session import session_dsn
 
         # A server that vanished is noticed soon, instead of after the two hours of the system's defaults
         patience = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": 1000 * STATEMENT_SECONDS}
         patience |= {"keepalives_idle": STATEMENT_SECONDS, "keepalives_interval": 5, "keepalives_count": 3}
-        parts: dict[str, Any] = {"application_name": "deltarelay", **patience, **conninfo_to_dict(self._dsn)}
-        return make_conninfo("", **{**parts, "client_encoding": "utf8"})
+        return session_dsn(self._dsn, **patience)
 
     def _missing(self, connection: psycopg.Connection[Any]) -> bool:
         # Not to_regclass: after the wait for a lock it may still say what its cache held before

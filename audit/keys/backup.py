@@ -72,8 +72,6 @@ def write_backup(
         out = _Out(file, progress)
         out.text(_head(made_at, epoch, root))
         out.text(_tables(schema))
-        # Whatever the role is set to write dates and bytes like
-        work.execute("set local datestyle = 'ISO'; set local timezone = 'UTC'; set local bytea_output = 'hex'")
         rows = {table: out.rows(work, table) for table in COLUMNS}
         # COPY keeps the numbers as they are, and a sequence knows nothing of it
         out.text(

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
 from psycopg import sql
@@ -33,6 +33,7 @@ from connectors.postgres.dead_letters import (
     FOREIGN_KEY,
     Held,
     Letters,
+    Pages,
     Rejected,
     clash,
     digests_of,
@@ -484,13 +485,14 @@ class WindowWriter:
 
         letters, limit = self._letters(window), self._modes.reject_limit
         letters.set_aside(connection, kept)
-        failed, waiting = list(kept), self._places(connection, staged, "insert", "update")
+        failed, waiting = list(kept), staged.inserts + staged.updates
+        places: Pages | Sequence[str] = self._places(connection, staged, "insert", "update")
         while waiting:
-            found = divide(waiting, put, most=limit, unless=CLASHES if alone else ())
+            found = divide(places, put, most=limit, unless=CLASHES if alone else ())
             again = [one for one in found if one.clashes]
-            if len(again) == len(waiting) or len(found) > limit:
+            if len(again) == waiting or len(found) > limit:
                 again = []
-            waiting = [one.place for one in again]
+            places, waiting = [one.place for one in again], len(again)
             found = [one for one in found if one not in again]
             letters.set_aside(connection, found)
             failed += found
@@ -598,14 +600,20 @@ class WindowWriter:
             session.target, session.own_name(self._kind), self._layout, session.own_name("aside"), part=part
         )
 
-    def _places(self, connection: Connection, staged: Staged, *kinds: str) -> list[str]:
+    def _places(self, connection: Connection, staged: Staged, *kinds: str) -> Pages:
+        table = self._session.own_table(self._kind)
         statement = sql.SQL(
-            "select s.ctid::text from {} s where s.{} = any(%s) and s.{} = any(%s) order by s.ctid"
-        ).format(
-            self._session.own_table(self._kind), sql.Identifier(staging.ATTEMPT), sql.Identifier(staging.OPERATION)
-        )
-        rows = connection.execute(statement, [list(staged.attempts), [CODES[kind] for kind in kinds]])
-        return [place for (place,) in rows]
+            "select s.ctid::text from {} s where s.{} = any(%s) and s.{} = any(%s) and s.ctid between %s::tid and %s::tid "
+            "order by s.ctid"
+        ).format(table, sql.Identifier(staging.ATTEMPT), sql.Identifier(staging.OPERATION))
+
+        def rows_of(low: str, high: str) -> list[str]:
+            wanted = [list(staged.attempts), [CODES[kind] for kind in kinds], low, high]
+            return [place for (place,) in connection.execute(statement, wanted)]
+
+        size = "select pg_relation_size(%s::regclass) / current_setting('block_size')::bigint"
+        pages = _number(connection, size, [table.as_string(connection)])
+        return Pages(range(pages), rows_of)
 
     def _letters(self, window: Window) -> Letters:
         assert self._layout is not None
@@ -697,7 +705,9 @@ def _updated(connection: Connection, statements: ApplyStatements, parameters: Ma
     return _count(connection, statements.update, parameters)[0] + marked
 
 
-def _number(connection: Connection, statement: sql.Composed, parameters: Mapping[str, Any]) -> int:
+def _number(
+    connection: Connection, statement: LiteralString | sql.Composed, parameters: Mapping[str, Any] | Sequence[Any]
+) -> int:
     row = connection.execute(statement, parameters).fetchone()
     assert row is not None
     return int(row[0])

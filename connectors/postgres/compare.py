@@ -88,9 +88,9 @@ class PostgresImage:
         return {bucket: BucketDigest(int(rows), int(total)) for bucket, rows, total in self._execute(query)}
 
     def rows(self, buckets: int, chosen: Collection[int], *, show_keys: bool) -> Iterator[RowDigest]:
-        query = sql.SQL("select key_digest, row_digest, key_text from ({rows}) r where bucket = any({chosen})").format(
-            rows=self._digests(buckets, show_keys=show_keys), chosen=sql.Literal(list(chosen))
-        )
+        query = sql.SQL(
+            "select key_digest, row_digest, key_text from ({rows}) r where bucket = any({chosen}) order by bucket"
+        ).format(rows=self._digests(buckets, show_keys=show_keys), chosen=sql.Literal(list(chosen)))
         with self._failures(), self._connection.cursor(name="deltarelay_verify") as cursor:
             cursor.itersize = 10_000
             cursor.execute(query)

@@ -11,7 +11,7 @@ blame for a foreign key, whose other row may come with the next window, nor for 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -52,6 +52,7 @@ __all__ = [
     "readable",
     "rejectable",
     "clash",
+    "Pages",
     "divide",
     "read_letters",
     "digests_of",
@@ -150,8 +151,17 @@ class Rejected:
         return self.sqlstate in _CLASHING
 
 
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """The rows of a table by its pages. Those of one page are listed at a time: a list of all would fill the memory."""
+
+    pages: range
+    rows_of: Callable[[str, str], Sequence[str]]
+    """The places of the rows between two places."""
+
+
 def divide(
-    places: Sequence[str],
+    places: Pages | Sequence[str],
     put: Callable[[str, str], None],
     *,
     most: int,
@@ -163,18 +173,36 @@ def divide(
     stack = [places]
     while stack and len(failed) <= most:
         part = stack.pop()
-        if not part:
+        if not (part.pages if isinstance(part, Pages) else part):
             continue
+        low, high = _bounds(part)
         try:
-            put(part[0], part[-1])
+            put(low, high)
         except psycopg.Error as error:
             if not rejectable(error) or isinstance(error, unless):
                 raise
-            if len(part) == 1:
+            if isinstance(part, Pages) and len(part.pages) == 1:
+                part = part.rows_of(low, high)
+                if not part:
+                    raise  # no row of these is to blame
+            if not isinstance(part, Pages) and len(part) == 1:
                 failed.append(Rejected.of(part[0], error))
             else:
-                stack += [part[len(part) // 2 :], part[: len(part) // 2]]
+                stack += reversed(_halves(part))
     return failed
+
+
+def _bounds(part: Pages | Sequence[str]) -> tuple[str, str]:
+    if isinstance(part, Pages):
+        return f"({part.pages[0]},0)", f"({part.pages[-1]},65535)"
+    return part[0], part[-1]
+
+
+def _halves(part: Pages | Sequence[str]) -> tuple[Pages | Sequence[str], Pages | Sequence[str]]:
+    if isinstance(part, Pages):
+        middle = len(part.pages) // 2
+        return replace(part, pages=part.pages[:middle]), replace(part, pages=part.pages[middle:])
+    return part[: len(part) // 2], part[len(part) // 2 :]
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,8 +239,8 @@ def _caught(
     with session.errors("reading the rows that are kept"), connection.transaction():
         connection.execute("set local row_security = off")
         for rows in kept_rows(connection, session.target, columns, found, schema, spark, where=may_be_left):
-            held = erasing.catch(rows).select(*(f"`{name}`" for name in erasing.key)).collect()
-            kinds = rows.select(*(f"`{name}`" for name in erasing.key)).schema
+            held = erasing.catch(rows).select(*map(quoted, erasing.key)).collect()
+            kinds = rows.select(*map(quoted, erasing.key)).schema
             if held:
                 caught.append(spark.createDataFrame(spark.sparkContext.parallelize(held), kinds))
     return caught

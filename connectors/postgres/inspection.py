@@ -208,6 +208,13 @@ def database_problems(connection: Connection, name: TargetName) -> list[str]:
         problems.append(f"the database is encoded in {encoding}: only UTF8 can hold every text")
     if version < 140000:
         problems.append("the server is older than PostgreSQL 14")
+    # ADBC looks up types by printed names when it connects, before any setting can be pinned
+    if connection.execute("select reset_val from pg_settings where name = 'quote_all_identifiers'").fetchone() == (
+        "on",
+    ):
+        problems.append(
+            "the role has quote_all_identifiers = on, with which rows cannot be copied: turn it off for the role"
+        )
     if not schema_there:
         problems.append(f"there is no schema {name.schema!r}: create it, or name another one in the table")
     elif not may_use:

@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
+from cdf.errors import RowRejected
+from connectors.postgres.casts import PLAIN, cast
+from connectors.postgres.sql import filled
+from connectors.postgres.types import target_type
+
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
+    from connectors.postgres.casts import Found
     from connectors.postgres.columns import Columns
     from connectors.postgres.schema import TargetName
 
@@ -29,7 +35,7 @@ def kept_rows(
     connection: Connection,
     target: TargetName,
     columns: Columns,
-    found: Collection[str],
+    found: Mapping[str, Found],
     source: StructType,
     spark: SparkSession,
     *,
@@ -37,7 +43,8 @@ def kept_rows(
 ) -> Iterator[DataFrame]:
     """Part by part, inside a transaction. A column that the target does not have, or that is no plain value, is null.
 
-    The values come as text and are cast by Spark, which has no way of its own into the database. They are in no plan.
+    The values come as text and are cast by Spark, which has no way of its own into the database. They are in no plan. Raises
+    RowRejected for a value that Spark cannot read: as a null it would hide a person's row from an erasure.
     """
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
@@ -54,14 +61,10 @@ def kept_rows(
         return
     numbers = {name: f"c{number}" for number, name in enumerate(taken)}
     texts = T.StructType([T.StructField(number, T.StringType()) for number in numbers.values()])
-    typed = [
-        (F.col(numbers[field.name]).try_cast(field.dataType) if field.name in numbers else F.lit(None)).alias(
-            field.name
-        )
-        for field in source.fields
-    ]
+    values = {name: F.col(number).try_cast(source[name].dataType) for name, number in numbers.items()}
+    typed = [values.get(field.name, F.lit(None)).alias(field.name) for field in source.fields]
     query = sql.SQL("select {} from {} t where {}").format(
-        sql.SQL(", ").join(sql.SQL("t.{}::text").format(sql.Identifier(name)) for name in taken.values()),
+        sql.SQL(", ").join(_text(source[name].dataType, column, found[column]) for name, column in taken.items()),
         target.identifier,
         where,
     )
@@ -69,4 +72,23 @@ def kept_rows(
         cursor.execute(query)
         while rows := cursor.fetchmany(ROWS):
             # Not createDataFrame of the rows themselves, whose plan would show them
-            yield spark.createDataFrame(spark.sparkContext.parallelize(rows), texts).select(*typed)
+            read = spark.createDataFrame(spark.sparkContext.parallelize(rows), texts)
+            unread = [F.max(F.col(numbers[name]).isNotNull() & value.isNull()) for name, value in values.items()]
+            lost = [name for name, found in zip(values, read.agg(*unread).first() or (), strict=True) if found]
+            if lost:
+                raise RowRejected(
+                    f"{target} has values in {', '.join(map(repr, lost))} that the source's type cannot hold",
+                    hint="nothing was erased: correct or remove these values in the target, then erase again",
+                )
+            yield read.select(*typed)
+
+
+def _text(kind: DataType, name: str, found: Found) -> sql.Composed:
+    """The column in our type (a count may be numeric there, whose text is no integer's), as text."""
+    column = sql.Identifier("t", name)
+    way = cast(target_type(kind) or "", found) or PLAIN
+    text = sql.SQL("({})::text").format(filled(way.back, column, parameters=False))
+    if way.returns is None:
+        return text
+    image = filled(way.returns, column, parameters=False)
+    return sql.SQL("case when ({}) is false then {}::text else {} end").format(image, column, text)

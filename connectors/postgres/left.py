@@ -74,8 +74,9 @@ class _Scan:
 def scan(session: Session, columns: Columns, deletes: Deletes, needles: Needles) -> Scanned:
     target, made, cells = session.target, _Scan(needles), Cells(needles, columns)
     with session.errors("scanning the target"), session.connect() as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.read_only = True
         with connection.transaction():
-            connection.execute("set transaction isolation level repeatable read, read only")
             connection.execute("set local row_security = off")  # better an error than rows that a policy hides from us
             connection.execute("set local bytea_output = 'escape'")
             live = _scan_rows(connection, made, target, deletes, cells)
@@ -92,8 +93,10 @@ def living(
 ) -> set[str]:
     """The requests that the target or a dead letter still has something of."""
     made, cells = _Scan(needles), Cells(needles, columns)
-    letters, of_others = _scan_letters(connection, made, target, cells)
-    return _scan_rows(connection, made, target, deletes, cells) | letters | of_others
+    with connection.transaction():
+        connection.execute("set local row_security = off; set local bytea_output = 'escape'")
+        letters, of_others = _scan_letters(connection, made, target, cells)
+        return _scan_rows(connection, made, target, deletes, cells) | letters | of_others
 
 
 def _scan_rows(connection: Connection, made: _Scan, target: TargetName, deletes: Deletes, cells: Cells) -> set[str]:
@@ -141,8 +144,13 @@ def _copied(
         sql.SQL(", ").join(map(sql.Identifier, columns)), table.identifier, where
     )
     with connection.cursor() as cursor, cursor.copy(query) as copy:
-        for line in copy:
-            yield bytes(line)
+        try:
+            for line in copy:
+                yield bytes(line)
+        except GeneratorExit:  # a COPY that is not read to its end would abort the transaction
+            for _ in copy:
+                pass
+            raise
 
 
 def _chunks(lines: Iterator[bytes]) -> Iterator[list[bytes]]:

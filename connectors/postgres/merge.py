@@ -60,16 +60,19 @@ def merge(
     *,
     before: Position,
     action: str | None,
+    counts: Mapping[str, int] | None = None,
 ) -> tuple[str, ...]:
     """Rows, columns and position in one transaction. → the DDL that was run"""
     try:
-        return _merged(session, snapshot, rows, own, deletes, before=before, action=action, leaving=False)
+        return _merged(
+            session, snapshot, rows, own, deletes, before=before, action=action, counts=counts, leaving=False
+        )
     except CLASHES as error:
         # Values may change places under a second unique index, of which an UPDATE sees one row after the other
         reached = reached_by_deletes(session.main(), session.target)
         if reached is not None:
             raise_alone(clash(session.target, error, reached))
-    return _merged(session, snapshot, rows, own, deletes, before=before, action=action, leaving=True)
+    return _merged(session, snapshot, rows, own, deletes, before=before, action=action, counts=counts, leaving=True)
 
 
 def _merged(
@@ -81,6 +84,7 @@ def _merged(
     *,
     before: Position,
     action: str | None,
+    counts: Mapping[str, int] | None,
     leaving: bool,
 ) -> tuple[str, ...]:
     """``leaving``: the rows that differ leave before the first of them comes back."""
@@ -126,7 +130,7 @@ def _merged(
         after = Position(version=snapshot.version, table_id=snapshot.table_id)
         forget_all(connection, str(target))  # each row of the source is stored now
         positions.move_recorded(connection, lease, before=before, to=after, action=action)
-        session.record(connection, **written)
+        session.record(connection, **(written if counts is None else counts))
     log.info("merged", extra={"target": str(target), **written})
     return ddl
 

@@ -180,9 +180,10 @@ def lock_position(connection: Connection, lease: Lease, *, expected: int | None,
     connection.execute(
         """
         select set_config('idle_in_transaction_session_timeout', '15s', true),
-               case when current_setting('lock_timeout') = '0' then set_config('lock_timeout', %s, true) end
+               case when current_setting('lock_timeout') = '0' then set_config('lock_timeout', %s, true) end,
+               pg_try_advisory_xact_lock(hashtextextended(%s, 0))
         """,
-        [f"{LOCK_SECONDS * 1000:.0f}ms"],
+        [f"{LOCK_SECONDS * 1000:.0f}ms", _applying(lease.target)],
     )
     row = connection.execute(
         "select epoch, version from deltarelay.position where target = %s for update", [lease.target]
@@ -239,18 +240,32 @@ def move_recorded(
     )
 
 
+def _applying(target: str) -> str:
+    """Names the advisory lock of a transaction that holds the position's row. No session waits for it. It shows that the
+    runner is at work: while the row is locked its lease cannot be renewed, and others see the row as it was before."""
+    return f"deltarelay.position {target}"
+
+
 def read_standing(connection: Connection, target: str, *, most_records: int) -> Standing:
     _, positions_there, log_there, *_ = _present(connection)
     if not positions_there:
         return Standing()
     row = connection.execute(
         """
+        with at_work as (
+            select exists (
+                select from pg_locks l join pg_database d on d.oid = l.database
+                 where d.datname = current_database() and l.locktype = 'advisory' and l.objsubid = 1 and l.granted
+                   and (l.classid::bigint << 32) | l.objid::bigint = hashtextextended(%s, 0)
+            ) as applying
+        )
         select version, source_table_id, source, epoch, updated_at,
-               case when lease_until > clock_timestamp() then owner end,
-               case when lease_until > clock_timestamp() then lease_until end
-          from deltarelay.position where target = %s
+               case when applying or lease_until > clock_timestamp() then owner end,
+               case when applying then greatest(lease_until, clock_timestamp())
+                    when lease_until > clock_timestamp() then lease_until end
+          from deltarelay.position, at_work where target = %s
         """,
-        [target],
+        [_applying(target), target],
     ).fetchone()
     if row is None:
         return Standing()

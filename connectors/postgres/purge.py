@@ -20,6 +20,7 @@ import psycopg
 from psycopg import sql
 
 from audit.erasure.places import Purged
+from audit.postgres_session import PinnedConnection
 from connectors.postgres.left import LETTERS, STATISTICS, found_in_pages, living
 from connectors.postgres.pages import pages_of, relations_of
 from connectors.postgres.schema import column_types
@@ -121,11 +122,11 @@ select count(*) from horizon where xmin is not null and age(xmin) > age((%(now)s
 """
 
 
-def _vacuumed(connection: Connection, statement: sql.Composed) -> bool:
+def _vacuumed(connection: PinnedConnection, statement: sql.Composed) -> bool:
     """Of a table that the role may not vacuum, PostgreSQL only warns."""
     try:
         with _warnings(connection) as states:
-            connection.execute(statement)
+            connection.execute_alone(statement)
     except psycopg.errors.InsufficientPrivilege:  # of the schema
         return False
     return not states
@@ -146,17 +147,17 @@ def _warnings(connection: Connection) -> Iterator[list[str | None]]:
         connection.remove_notice_handler(note)
 
 
-def _anew(connection: Connection, table: TargetName, waits: list[str]) -> bool:
+def _anew(connection: PinnedConnection, table: TargetName, waits: list[str]) -> bool:
     if _TRANSACTION in waits:
         return False  # it would copy the dead rows along
-    connection.execute(sql.SQL("set lock_timeout = {}").format(sql.Literal(LOCK_TIMEOUT)))
+    connection.execute_alone(sql.SQL("set lock_timeout = {}").format(sql.Literal(LOCK_TIMEOUT)))
     try:
         return _vacuumed(connection, sql.SQL("vacuum (full) {}").format(table.identifier))
     except psycopg.errors.LockNotAvailable:
         waits.append(f"a moment when nobody uses {table}: VACUUM FULL needs it alone")
         return False
     finally:
-        connection.execute("reset lock_timeout")
+        connection.execute_alone("reset lock_timeout")
 
 
 def _holds(connection: Connection, table: TargetName, needles: Needles) -> bool:

@@ -114,10 +114,11 @@ def reload(
     action: str | None = "reload",
     must_merge: bool = False,
     confirm: Callable[[], None] = lambda: None,
+    counts: Mapping[str, int] | None = None,
 ) -> tuple[int, tuple[str, ...]]:
     """→ rows, the statements that were run. ``action``: what the record of the position says, if there is to be one.
     ``must_merge``: the table stays, also where another could take its place. ``confirm`` is called between reading the rows
-    and making them durable."""
+    and making them durable. ``counts``: what the history is to say of a window that is applied so; None: what is written."""
     with session.errors("looking at the target"):
         shape = read_shape(session.main(), session.target)
         found = column_types(session.main(), session.target)
@@ -132,14 +133,19 @@ def reload(
         create = create_table(session.own_table("load"), snapshot.schema, logged=False)
     elif shape is not None:
         create = create_shaped(session.own_table("load"), shape, snapshot.schema)
+        look_for_readers(session)
     rows = copy_snapshot(session, snapshot, create=create).rows
     confirm()
     seconds["copy"] = round(time.monotonic() - began, 4)
+    # To copy again would take as long
+    patience = max(PATIENCE_SECONDS, seconds["copy"])
     began = time.monotonic()
     if merging:
         merge.add_key(session, snapshot)
         ddl = patiently(
-            session, lambda: merge.merge(session, snapshot, rows, own, deletes, before=before, action=action)
+            session,
+            lambda: merge.merge(session, snapshot, rows, own, deletes, before=before, action=action, counts=counts),
+            patience,
         )
         seconds["merge"] = round(time.monotonic() - began, 4)
         return rows, ddl
@@ -150,8 +156,9 @@ def reload(
     made = _dressed(session, snapshot, dressing)
     seconds["build"] = round(time.monotonic() - began, 4)
     began = time.monotonic()
-    await_readers(session)
-    swapped = patiently(session, lambda: _swap(session, snapshot, shape, dressing, before, action))
+    if shape is not None:
+        await_readers(session, patience)
+    swapped = patiently(session, lambda: _swap(session, snapshot, shape, dressing, before, action, counts), patience)
     seconds["swap"] = round(time.monotonic() - began, 4)
     return rows, (*([create] if create is not None else []), *made, *swapped)
 
@@ -231,6 +238,7 @@ def _swap(
     dressing: Dressing | None,
     before: Position,
     action: str | None,
+    counts: Mapping[str, int] | None,
 ) -> tuple[str, ...]:
     lease, target = session.held(), session.target
     done: list[str] = []
@@ -262,41 +270,66 @@ def _swap(
         after = Position(version=snapshot.version, table_id=snapshot.table_id)
         forget_all(connection, str(target))  # each row of the source is stored now
         positions.move_recorded(connection, lease, before=before, to=after, action=action)
-        session.record(connection)
+        session.record(connection, **(counts or {}))
     return tuple(done)
 
 
 # ── patience ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def await_readers(session: Session) -> None:
+def look_for_readers(session: Session) -> None:
+    """Before anything is copied: whoever has a snapshot now may well have it still when the copy is complete."""
+    _await_end(session, PATIENCE_SECONDS, "nothing was copied")
+
+
+def await_readers(session: Session, patience: float) -> None:
     """Wait for every snapshot that is older than the copy: to a reader who holds one, the new table would be empty."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    _await_end(session, patience, "the copy is given up, the target was not changed")
+
+
+def _await_end(session: Session, patience: float, so: str) -> None:
+    began = told = time.monotonic()
     with session.errors("waiting for readers"):
-        older = _open_snapshots(session.main())
-        while older and time.monotonic() < deadline:
+        older = _open_snapshots(session.main(), session.target)
+        while older and time.monotonic() - began < patience:
+            if time.monotonic() - told > 10:
+                told = time.monotonic()
+                log.info("waiting for older transactions", extra={"target": str(session.target), "pids": sorted(older)})
             time.sleep(0.1)
-            older &= _open_snapshots(session.main())
+            still = _open_snapshots(session.main(), session.target)
+            older = {process: snapshot for process, snapshot in older.items() if still.get(process) == snapshot}
     if older:
-        raise _in_use(session)
+        processes = ", ".join(map(str, sorted(older)))
+        raise InUse(
+            f"a transaction that is older than the copy could still read {session.target}, and would find the new table "
+            f"empty (server process {processes}): waited {patience:.0f} s for its end",
+            hint=f"{so}: end that transaction (pg_stat_activity shows it), or run again later",
+        )
 
 
-def _open_snapshots(connection: Connection) -> set[str]:
-    """Transactions of this database that look at it as of some moment, by their virtual ids."""
+def _open_snapshots(connection: Connection, target: TargetName) -> dict[int, tuple[str, str]]:
+    """Process → transaction and xmin, for each that has a snapshot of this database and a role that may read the target, or
+    may become one that may. A transaction whose xmin changes takes a new snapshot for each statement, and sees the copy."""
     found = connection.execute(
         """
-        select l.virtualtransaction from pg_stat_activity a join pg_locks l on l.pid = a.pid
+        select a.pid, l.virtualtransaction, a.backend_xmin::text
+          from pg_stat_activity a join pg_locks l on l.pid = a.pid
          where l.locktype = 'virtualxid' and l.granted and a.backend_xmin is not null
            and a.datname = current_database() and a.usesysid is not null and a.pid <> pg_backend_pid()
            and not exists (select from pg_stat_progress_vacuum v where v.pid = a.pid)
-        """
+           and exists (
+               select from pg_roles r, pg_class c join pg_namespace n on n.oid = c.relnamespace
+                where n.nspname = %s and c.relname = %s and pg_has_role(a.usesysid, r.oid, 'member')
+                  and has_any_column_privilege(r.oid, c.oid, 'select'))
+        """,
+        [target.schema, target.table],
     )
-    return {name for (name,) in found}
+    return {pid: (transaction, xmin) for pid, transaction, xmin in found}
 
 
-def patiently(session: Session, step: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
-    """Try again for a while where somebody else holds a lock that the step needs."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+def patiently(session: Session, step: Callable[[], tuple[str, ...]], patience: float) -> tuple[str, ...]:
+    """Try again for a while where another session holds a lock that the step needs."""
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         with session.errors("reloading the target"):
             try:
@@ -304,15 +337,11 @@ def patiently(session: Session, step: Callable[[], tuple[str, ...]]) -> tuple[st
             except psycopg.errors.LockNotAvailable:
                 log.info("waiting for others to leave the table", extra={"target": str(session.target)})
         time.sleep(0.5)
-    raise _in_use(session)
+    raise InUse(
+        f"transactions of other sessions have kept {session.target} locked for {patience:.0f} s",
+        hint="nothing was changed: run again when they have ended (pg_locks and pg_stat_activity show them)",
+    )
 
 
 class InUse(SinkUnavailable):
     """Readers or writers are in the way of it."""
-
-
-def _in_use(session: Session) -> InUse:
-    return InUse(
-        f"a transaction of somebody else has been using {session.target} for {PATIENCE_SECONDS:.0f} s",
-        hint="nothing was changed: run again when it has ended (pg_stat_activity shows it)",
-    )

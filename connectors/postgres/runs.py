@@ -16,6 +16,7 @@ from typing import Any, Literal
 import psycopg
 from psycopg.types.json import Jsonb
 
+from audit.postgres_session import connect
 from cdf.errors import CdfError
 from cdf.sink import RunRecord
 
@@ -53,7 +54,7 @@ create table if not exists deltarelay.runs (
 MOST_ROWS = 10_000
 """So many rows of a target are kept; older ones go when it is next tidied up."""
 TIDY_EVERY = 200
-"""Among so many rows of all targets one tidies up its own target's."""
+"""A runner tidies up with its first row and then after so many. A failure tidies up as well: it may be all there is."""
 
 _INSERT = """
     insert into deltarelay.runs (target, pipeline, source, started_at, kind, first_version, last_version, rows_in,
@@ -61,7 +62,6 @@ _INSERT = """
     values (%(target)s, %(pipeline)s, %(source)s, clock_timestamp() - make_interval(secs => %(elapsed)s), %(kind)s,
             %(first)s, %(last)s, %(rows_in)s, %(inserts)s, %(updates)s, %(deletes)s, %(conflicts)s, %(change_bytes)s,
             %(seconds)s, %(retries)s, %(code)s, %(condition)s)
-    returning id
 """
 _TIDY = """
     delete from deltarelay.runs
@@ -78,6 +78,7 @@ class History:
         self.writes = False
         """Set once the table is known to be there, and open to the role."""
         self._written = False
+        self._rows = 0
         self._began = time.monotonic()
         self._step: dict[str, Any] = _nothing("open")
         self._seconds: Mapping[str, float] = {}
@@ -101,8 +102,10 @@ class History:
         self._seconds, self._rows_in = seconds, rows_in
 
     def copied(self, rows: int) -> None:
-        """So many rows of the table lie ready: what a load inserts, where nothing else is told."""
-        self._rows_in = lambda: rows
+        """So many rows of the table lie ready: what a load inserts, where nothing else is told. A window that is applied
+        by a copy counts the feed's rows."""
+        if self._step["kind"] != "window":
+            self._rows_in = lambda: rows
 
     def write(
         self,
@@ -126,11 +129,11 @@ class History:
             conflicts=conflicts,
             seconds=Jsonb({**self._seconds, "apply": round(elapsed - sum(self._seconds.values()), 4)}),
         )
-        written = connection.execute(_INSERT, row).fetchone()
-        assert written is not None
+        connection.execute(_INSERT, row)
         self._written = True
-        if written[0] % TIDY_EVERY == 0:
+        if self._rows % TIDY_EVERY == 0:
             connection.execute(_TIDY, {"target": self._target, "most": MOST_ROWS})
+        self._rows += 1
 
     def failure(self, error: CdfError) -> dict[str, Any]:
         """The row of the step that failed."""
@@ -164,12 +167,13 @@ def write_failure(dsn: str, row: Mapping[str, Any]) -> None:
     """Through a connection of its own, soon or not at all: whoever failed has an error to tell."""
     try:
         brief = psycopg.conninfo.make_conninfo(dsn, connect_timeout=3)
-        with psycopg.connect(brief, autocommit=True, prepare_threshold=None) as connection:
+        with connect(brief, autocommit=True) as connection:
             if may_write(connection):
                 with connection.transaction():
                     connection.execute("set local lock_timeout = '1s'")
                     connection.execute("set local statement_timeout = '3s'")
                     connection.execute(_INSERT, row)
+                    connection.execute(_TIDY, {"target": row["target"], "most": MOST_ROWS})
     except psycopg.Error as error:
         log.info("failure not kept", extra={"target": row["target"], "sqlstate": error.sqlstate})
 

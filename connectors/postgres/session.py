@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import pq, sql
 
+from audit.postgres_session import PinnedConnection, connect, session_dsn
 from cdf.errors import CdfError, PositionError, RowRejected
 from connectors.postgres.errors import (
     UNFAITHFUL,
@@ -58,10 +59,9 @@ class Session:
 
     # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def connect(self) -> Connection:
-        # Prepared statements belong to a session, which PgBouncer's transaction mode does not keep
+    def connect(self) -> PinnedConnection:
         try:
-            connection = psycopg.connect(self.dsn, autocommit=True, prepare_threshold=None)
+            connection = connect(self.dsn, autocommit=True)
         except psycopg.OperationalError as error:
             error.sqlstate = of_refusal(self.dsn, error)
             raise
@@ -261,15 +261,7 @@ class Session:
 
 
 def _with_defaults(dsn: str) -> str:
-    parts = psycopg.conninfo.conninfo_to_dict(dsn)
-    parts.setdefault("connect_timeout", "10")
-    parts.setdefault("application_name", "deltarelay")
     # A server that vanished is noticed within a minute, instead of after the two hours of the system's defaults
-    for name, value in {
-        "keepalives_idle": "30",
-        "keepalives_interval": "10",
-        "keepalives_count": "3",
-        "tcp_user_timeout": "60000",
-    }.items():
-        parts.setdefault(name, value)
-    return psycopg.conninfo.make_conninfo("", **parts)
+    patience = {"connect_timeout": 10, "tcp_user_timeout": 60_000}
+    patience |= {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+    return session_dsn(dsn, **patience)

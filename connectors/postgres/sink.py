@@ -29,7 +29,18 @@ from cdf.errors import (
     TargetNotReady,
     WindowOutOfOrder,
 )
-from cdf.sink import Applied, Capabilities, DeadLetter, Image, Inspection, Position, RunRecord, Source, Standing
+from cdf.sink import (
+    Applied,
+    Capabilities,
+    Conflicts,
+    DeadLetter,
+    Image,
+    Inspection,
+    Position,
+    RunRecord,
+    Source,
+    Standing,
+)
 from cdf.timed import timed
 from connectors.postgres import dead_letters, large
 from connectors.postgres import position as positions
@@ -428,6 +439,8 @@ class PostgresSink:
         snapshot = self._columns.snapshot(window.whole())
         log.info("a copy is cheaper than the changes", extra={"target": str(self.target), "way": way})
         try:
+            with timed(seconds, "count"):  # the copy itself does not tell what has changed
+                counts, conflicts = window.count_net()
             rows, ddl = reload(
                 self._session,
                 snapshot,
@@ -438,6 +451,7 @@ class PostgresSink:
                 action=None,
                 must_merge=way == "merge",
                 confirm=window.confirm,
+                counts={**counts, "conflicts": conflicts},
             )
         except (TableReplaced, Fenced):
             raise
@@ -448,7 +462,16 @@ class PostgresSink:
             seconds.clear()
             return None
         self._position = Position(version=window.last, table_id=window.table_id)
-        return Applied(position=window.last, copied=rows, ddl=ddl, seconds=seconds)
+        return Applied(
+            position=window.last,
+            inserts=counts["inserts"],
+            updates=counts["updates"],
+            deletes=counts["deletes"],
+            conflicts=Conflicts(within_window=conflicts),
+            copied=rows,
+            ddl=ddl,
+            seconds=seconds,
+        )
 
     # ── figures for others to see ────────────────────────────────────────────────────────────────────────────────
 

@@ -117,10 +117,9 @@ class _Runs:
                 retries = 0 if moved.is_set() else retries + 1
                 moved.clear()
                 with use() as pipeline:
-                    pipeline.retries = retries
                     if self._reload and totals.loaded_rows is None:
-                        return pipeline.reload(progress=done)
-                    return pipeline.run(self._until, progress=done)
+                        return pipeline.reload(progress=done, retries=retries)
+                    return pipeline.run(self._until, progress=done, retries=retries)
 
             def tell(error: CdfError, number: int, seconds: float) -> None:
                 self._output.note(f"{name}: {error.message} ({error.code}); try {number} of {TRIES} in {seconds:.1f} s")
@@ -287,10 +286,10 @@ def describe_step(step: Step) -> str:
         aside = _set_aside(applied.rejected)
         return f"copied version {step.last}, {applied.inserts} rows{how} ({seconds:.2f} s){aside}"
     versions = f"version {step.first}" if step.first == step.last else f"versions {step.first}..{step.last}"
-    if applied.copied is not None:
-        return f"{versions}: by a copy of the table, {applied.copied} rows, which is cheaper ({seconds:.2f} s)"
+    copied = "" if applied.copied is None else f", by a copy of the table ({applied.copied} rows)"
     text = (
-        f"{versions}: {applied.inserts} inserts, {applied.updates} updates, {applied.deletes} deletes ({seconds:.2f} s)"
+        f"{versions}: {applied.inserts} inserts, {applied.updates} updates, {applied.deletes} deletes{copied} "
+        f"({seconds:.2f} s)"
     )
     if applied.ddl:
         text += f", the target's columns altered ({counted(len(applied.ddl), 'statement')})"

@@ -55,9 +55,9 @@ def source_side(spark: SparkSession, table: str) -> Side:
 
 
 def target_side(dsn: str) -> Side:
-    import psycopg
+    from audit.postgres_session import connect
 
-    with psycopg.connect(dsn) as connection:
+    with connect(dsn) as connection:
         cursor = connection.execute("select * from public.customers")
         columns = tuple(column.name for column in cursor.description or ())
         rows = [dict(zip(columns, map(_plain, row), strict=True)) for row in cursor]

@@ -12,13 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from cdf import ChangeFeed, Followed, Following, Limits, Pipeline
+from cdf import ChangeFeed, Followed, Following, Limits, Pipeline, micro_batches
 from cdf.errors import (
     CdfError,
     ConfigError,
@@ -389,6 +390,33 @@ def test_what_comes_after_the_end_is_not_taken_for_applied(
         pipeline.run()
     with pytest.raises(Exception, match="is closed"):
         ran(apply, pipeline.feed.stream(start_version=1), tmp_path / "checkpoint")
+
+
+def test_a_window_that_is_being_applied_at_the_end_is_cancelled(
+    spark: SparkSession, pg: Pg, delta_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(micro_batches, "STOP_SECONDS", 1.0)
+    table = inserted(spark, delta_path, 1)
+    pipeline = own_pipeline(spark, pg, delta_path)
+    waiting = "select count(*) from pg_stat_activity where application_name = 'deltarelay' and "
+    with psycopg.connect(pg.dsn) as other:
+        with pipeline.foreach_batch() as apply:
+            other.execute(f"lock table {pg.schema}.target in access exclusive mode")
+            table.sql("update {t} set v = 'b' where id = 1")
+            stream = pipeline.feed.stream(start_version=1)
+            query = stream.writeStream.foreachBatch(apply).option("checkpointLocation", str(tmp_path / "c")).start()
+            while pg.query(waiting + "wait_event_type = 'Lock'") == [(0,)]:
+                assert query.isActive
+                time.sleep(0.05)
+        assert apply.idle.is_set()
+        assert pg.query(waiting + "state <> 'idle'") == [(0,)]
+        assert pipeline.sink.standing().lease_holder is None  # type: ignore[attr-defined]
+        with pytest.raises(Exception, match="cancelled"):
+            query.awaitTermination(60)
+        assert apply.failure is not None
+        assert apply.failure.transient
+    pipeline.run()
+    same(spark, pg, delta_path)
 
 
 # ── what happens to the table meanwhile ──────────────────────────────────────────────────────────────────────────────

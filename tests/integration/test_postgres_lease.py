@@ -71,6 +71,24 @@ def test_a_lease_is_renewed_for_as_long_as_its_runner_lives(spark: SparkSession,
         assert found == [(1,)]
 
 
+def test_a_long_transaction_shows_its_runner(spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No renewal gets through while it holds the position's row."""
+    monkeypatch.setattr(positions, "LEASE_SECONDS", 1.0)
+    table = people(spark)
+    with loaded(pg, table, [A]) as sink, psycopg.connect(pg.dsn) as other:
+        holder = sink.standing().lease_holder
+        other.execute(f"lock table {pg.schema}.target in access exclusive mode")
+        applying = threading.Thread(target=sink.apply, args=(table.window(2, [insert(B)]),))
+        applying.start()
+        time.sleep(2.5)
+        found = sink_of(pg).standing()
+        other.rollback()
+        applying.join()
+        assert (found.lease_holder, found.position.version) == (holder, 1)
+        assert found.lease_until is not None
+    assert sink_of(pg).standing().lease_holder is None
+
+
 def test_a_dead_runner_is_succeeded_within_one_lease(spark: SparkSession, pg: Pg) -> None:
     table = people(spark)
     with loaded(pg, table, [A]) as dead:

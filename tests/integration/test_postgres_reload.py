@@ -166,12 +166,41 @@ def test_an_older_snapshot_is_waited_for(spark: SparkSession, pg: Pg, monkeypatc
     with psycopg.connect(pg.dsn) as reader:
         reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         reader.execute("select 1")  # not of the target: it holds no lock there
-        with pytest.raises(SinkUnavailable, match="somebody else"):
+        with monkeypatch.context() as patch:
+            patch.setattr(reload, "copy_snapshot", lambda *_, **__: pytest.fail("copied in vain"))
+            with pytest.raises(
+                SinkUnavailable, match=f"could still read.*process {reader.info.backend_pid}"
+            ) as refused:
+                reloaded(pg, table)
+        assert "nothing was copied" in str(refused.value.hint)
+        monkeypatch.setattr(reload, "look_for_readers", lambda _: None)
+        with pytest.raises(SinkUnavailable, match="could still read"):
             reloaded(pg, table)
-        monkeypatch.setattr(reload, "await_readers", lambda _: None)
+        monkeypatch.setattr(reload, "await_readers", lambda *_: None)
         reloaded(pg, table)
         found = reader.execute(f"select count(*) from {pg.schema}.target").fetchall()  # type: ignore[arg-type]
         assert found == [(0,)], "what the wait is for: without it that reader meets an empty table"
+    assert names(pg) == {2: "bb", 3: "c"}
+
+
+def test_only_what_can_read_the_target_is_waited_for(
+    spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, role = people(spark), f"{pg.schema}_reader"
+    filled(pg, table)
+    monkeypatch.setattr(reload, "PATIENCE_SECONDS", 0.5)
+    pg.query(f"create role {role} login")
+    try:
+        with psycopg.connect(make_conninfo(pg.dsn, user=role)) as reader:
+            reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            reader.execute("select 1")
+            reloaded(pg, table)
+            pg.query(f"grant select (id) on target to {role}")
+            with pytest.raises(SinkUnavailable, match="could still read"):
+                reloaded(pg, table, version=4)
+    finally:
+        pg.query(f"drop owned by {role}")
+        pg.query(f"drop role {role}")
     assert names(pg) == {2: "bb", 3: "c"}
 
 
@@ -182,7 +211,7 @@ def test_a_reader_who_stays_keeps_nobody_else_out(spark: SparkSession, pg: Pg, m
     monkeypatch.setattr(reload, "LOCK_TIMEOUT", "200ms")
     with psycopg.connect(pg.dsn) as reader:
         reader.execute(f"select count(*) from {pg.schema}.target")  # type: ignore[arg-type]
-        with pytest.raises(SinkUnavailable, match="somebody else") as found:
+        with pytest.raises(SinkUnavailable, match="locked for") as found:
             reloaded(pg, table)
         assert found.value.transient
         assert names(pg) == {1: "a", 2: "b"}
@@ -422,8 +451,8 @@ def test_a_reload_that_dies_leaves_the_old_or_the_new(
         else:
             done = reload.patiently
 
-            def then_killed(session: Any, step: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
-                done(session, step)
+            def then_killed(session: Any, step: Callable[[], tuple[str, ...]], patience: float) -> tuple[str, ...]:
+                done(session, step, patience)
                 raise Killed
 
             patch.setattr(reload, "patiently", then_killed)

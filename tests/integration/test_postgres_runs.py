@@ -16,7 +16,7 @@ from cdf.testing import insert, update
 from connectors.postgres import PostgresSink, runs
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
-from tests.integration.postgres_case import ON_BOTH_PATHS, loaded, people, person, position, sink_of
+from tests.integration.postgres_case import ON_BOTH_PATHS, loaded, opened, people, person, position, sink_of
 
 START = [person(index, f"xanadu-{index}") for index in range(1, 6)]
 
@@ -86,16 +86,15 @@ def test_what_was_rolled_back_is_no_step_but_a_failed_try(spark: SparkSession, p
     pipeline = Pipeline(ChangeFeed(spark, delta_path), sink, key="id", start=1)
     pipeline.run(until=1)
     pg.query("delete from target where id = 2")
-    pipeline.retries = 3
     with pytest.raises(ConflictFound):
-        pipeline.run()
+        pipeline.run(retries=3)
     assert position(pg) == 1
     _, failed = history(pg)
     assert (failed.kind, failed.first, failed.last, failed.code) == ("window", 2, 2, "conflict_found")
     assert (failed.inserts, failed.updates, failed.retries) == (None, None, 3)
     assert history(pg, failed=True) == [failed]
     pg.query("insert into target values (2, 'xanadu-2')")
-    pipeline.run()
+    pipeline.run(retries=3)
     assert [(one.kind, one.code, one.retries) for one in history(pg)[2:]] == [("window", None, 3)]
     assert "xanadu" not in told(pg)
 
@@ -141,6 +140,20 @@ def test_old_rows_go(spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatc
         for version in range(2, 8):
             sink.apply(table.window(version, [update(START[0], person(1, str(version)))]))
     assert [one.first for one in history(pg)] == [5, 6, 7]
+
+
+def test_short_runs_and_failures_tidy_up_as_well(spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "MOST_ROWS", 3)
+    table = people(spark)
+    with loaded(pg, table, START):
+        pass
+    for version in range(2, 8):
+        with opened(pg, table.source()) as sink:
+            sink.apply(table.window(version, [update(START[0], person(1, str(version)))]))
+    assert [one.first for one in history(pg)] == [5, 6, 7]
+    for _ in range(5):
+        sink.record_failure(CdfError("x"), pipeline="p", source="s", retries=0)
+    assert [one.code for one in history(pg)] == [CdfError("x").code] * 3
 
 
 def test_without_the_rights_to_it_everything_else_goes_on(spark: SparkSession, pg: Pg) -> None:

@@ -179,6 +179,8 @@ ODD_SESSION = {
     "extra_float_digits": "0",
     "bytea_output": "escape",
     "standard_conforming_strings": "off",
+    "client_encoding": "latin1",
+    "array_nulls": "off",
 }
 """What a role or a database may have as its defaults."""
 

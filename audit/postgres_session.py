@@ -1,0 +1,90 @@
+"""Every session with PostgreSQL is opened here, so that none depends on what a role, a database or a dsn has set.
+
+The settings of a session decide how the server prints dates, numbers and bytes, reads literals and finds functions. Each
+transaction of a ``PinnedConnection`` therefore begins by setting all of these for itself (``SETTINGS``). It does so for the
+transaction, not for the session: PgBouncer's transaction mode would pass a session's settings on to other clients, and
+refuses most of them as start-up options. The encoding is the exception: it is a parameter of the connection, which PgBouncer
+knows. It is all that matters to a binary COPY (ADBC), which has no other text forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+__all__ = ["SETTINGS", "PinnedConnection", "connect", "session_dsn"]
+
+SETTINGS = {
+    "DateStyle": "ISO, MDY",
+    "IntervalStyle": "postgres",
+    "TimeZone": "UTC",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    "lc_monetary": "C",
+    "lc_numeric": "C",
+    "lc_time": "C",
+    "xmlbinary": "base64",
+    "xmloption": "content",
+    "array_nulls": "on",
+    "standard_conforming_strings": "on",
+    "quote_all_identifiers": "off",
+    "transform_null_equals": "off",
+}
+"""PostgreSQL's defaults where there is no reason for another value: triggers and defaults of the target see them too."""
+
+# Nothing in the role's search_path may take the place of a function, type or catalog of the server, which is searched first
+# where the path does not name it. The rest of the path stays: it leads to what the target's triggers use, and to extensions
+_SEARCH_PATH = (
+    "select pg_catalog.concat_ws(', ', pg_catalog.string_agg(pg_catalog.quote_ident(s::pg_catalog.text), ', ' order by n), "
+    "'pg_temp') from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality as p (s, n) "
+    "where s operator(pg_catalog.<>) 'pg_catalog'"
+)
+_PIN = "select {}, pg_catalog.set_config('search_path', ({}), true)".format(
+    ", ".join(f"pg_catalog.set_config('{name}', '{value}', true)" for name, value in SETTINGS.items()), _SEARCH_PATH
+)
+
+
+class PinnedConnection(psycopg.Connection[Any]):
+    """Each transaction begins with ``SETTINGS``. A statement outside of one gets one of its own."""
+
+    @contextmanager
+    def transaction(
+        self, savepoint_name: str | None = None, force_rollback: bool = False
+    ) -> Iterator[psycopg.Transaction]:
+        begins = self._is_idle()
+        with super().transaction(savepoint_name, force_rollback) as transaction:
+            if begins:
+                super().execute(_PIN)
+            yield transaction
+
+    def execute(self, query: Any, params: Any = None, **options: Any) -> psycopg.Cursor[Any]:
+        if not self._is_idle():
+            return super().execute(query, params, **options)
+        if self.autocommit:
+            with self.transaction():
+                return super().execute(query, params, **options)
+        super().execute(_PIN)
+        return super().execute(query, params, **options)
+
+    def execute_alone(self, query: Any) -> None:
+        """For statements that no transaction may hold, such as VACUUM. None of them has text forms."""
+        super().execute(query)
+
+    def _is_idle(self) -> bool:
+        return self.info.transaction_status == pq.TransactionStatus.IDLE
+
+
+def connect(dsn: str, *, autocommit: bool = False) -> PinnedConnection:
+    # Prepared statements belong to a session, which PgBouncer's transaction mode does not keep
+    return PinnedConnection.connect(session_dsn(dsn), autocommit=autocommit, prepare_threshold=None)
+
+
+def session_dsn(dsn: str, **defaults: str | int) -> str:
+    """The dsn with these defaults, and with the encoding that all text of ours has."""
+    parts: dict[str, Any] = {"application_name": "deltarelay", **defaults, **conninfo_to_dict(dsn)}
+    return make_conninfo("", **{**parts, "client_encoding": "utf8"})

@@ -1,0 +1,182 @@
+"""What a role, a database or a dsn has set for its sessions changes nothing of what ours write, read or compare."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+from pyspark.sql import SparkSession
+
+from audit.anchors.postgres import PostgresAnchor
+from audit.database import Database
+from audit.postgres_session import SETTINGS
+from cdf import ChangeFeed, Pipeline
+from cdf.errors import RowRejected
+from connectors.postgres.left import _copied
+from connectors.postgres.modes import Modes
+from connectors.postgres.schema import TargetName
+from connectors.postgres.session import Session
+from connectors.postgres.staging import bulk_connection
+from tests.fixtures.fix_pgbouncer import PgBouncer, Program, pooled
+from tests.fixtures.fix_postgres import Pg
+from tests.integration.delta_table import Table
+from tests.integration.postgres_case import sink_of
+
+ODD = {
+    "DateStyle": "SQL, DMY",
+    "IntervalStyle": "sql_standard",
+    "TimeZone": "Australia/Lord_Howe",
+    "extra_float_digits": "-15",
+    "bytea_output": "escape",
+    "lc_monetary": "C",
+    "lc_numeric": "C",
+    "lc_time": "C",
+    "xmlbinary": "hex",
+    "xmloption": "document",
+    "array_nulls": "off",
+    "standard_conforming_strings": "off",
+    "quote_all_identifiers": "on",
+    "transform_null_equals": "on",
+}
+PROBE = r"""
+select current_schemas(true)::text, date '2024-03-04'::text, '04/03/2024'::date - date '2024-01-01',
+       timestamptz '2024-03-04 05:06:07.891+00'::text, timestamp '2024-03-04 05:06:07'::text,
+       interval '1 day 2 hours'::text, (0.1::float8 + 0.2)::text, 0.1::real::text, '\x00ff'::bytea::text,
+       '{NULL}'::text[]::text, 'a\nb', md5('x'), 'deltarelay_probe'::regtype::text, null = null, null = 1,
+       to_char(date '2024-03-04', 'TMMonth')
+"""
+Opens = Callable[[str], AbstractContextManager[Callable[[str], Any]]]
+ROLE = "odd_settings"
+
+
+@contextmanager
+def of_the_sink(dsn: str) -> Iterator[Callable[[str], Any]]:
+    with Session(dsn, TargetName("public", "t")).connect() as connection:
+        yield lambda statement: connection.execute(statement).fetchone()
+
+
+@contextmanager
+def of_a_transaction(dsn: str) -> Iterator[Callable[[str], Any]]:
+    with Session(dsn, TargetName("public", "t")).connect() as connection, connection.transaction():
+        yield lambda statement: connection.execute(statement).fetchone()
+
+
+@contextmanager
+def of_the_registers(dsn: str) -> Iterator[Callable[[str], Any]]:
+    with Database(dsn, "s", what="test", definitions={}, made_by="-").transaction() as work:
+        yield lambda statement: work._connection.execute(statement).fetchone()  # type: ignore[arg-type]
+
+
+@contextmanager
+def of_an_anchor(dsn: str) -> Iterator[Callable[[str], Any]]:
+    with PostgresAnchor(dsn)._connected() as connection:
+        yield lambda statement: connection.execute(statement).fetchone()  # type: ignore[arg-type]
+
+
+SESSIONS = [of_the_sink, of_a_transaction, of_the_registers, of_an_anchor]
+
+
+@pytest.fixture
+def role(pg: Pg) -> Iterator[str]:
+    """Its settings are all odd, and functions and types of its own take the place of the server's."""
+    pg.query("create function md5(text) returns text language sql as $$ select 'shadow' $$")
+    pg.query("create type deltarelay_probe as (a int)")
+    pg.query(f"create role {ROLE} superuser login")
+    for name, value in {**ODD, "client_encoding": "latin1"}.items():
+        pg.query(f"alter role {ROLE} set {name} to '{value}'")
+    pg.query(f"alter role {ROLE} set search_path = {pg.schema}, pg_catalog")
+    yield ROLE
+    pg.query(f"drop owned by {ROLE}")
+    pg.query(f"drop role {ROLE}")
+
+
+def test_the_odd_settings_are_all(pg: Pg) -> None:
+    """Also of a server to come: what its sessions may be set to and looks like a form of text is pinned."""
+    assert ODD.keys() == SETTINGS.keys()
+    found = pg.query(
+        "select name from pg_settings where context = 'user' and category ~ 'Locale|Output|Previous|Style'"
+    )
+    known = {
+        *map(str.lower, SETTINGS),
+        "client_encoding",  # of the connection
+        "lc_messages", "timezone_abbreviations", "icu_validation_level", "default_text_search_config",  # of no value's text
+        "backslash_quote", "escape_string_warning", "lo_compat_privileges", "synchronize_seqscans",
+    }  # fmt: skip
+    assert {name.lower() for (name,) in found} <= known
+
+
+@pytest.mark.parametrize("session", SESSIONS)
+def test_no_text_form_depends_on_the_settings_of_a_role(pg: Pg, role: str, session: Opens) -> None:
+    odd, plain = (make_conninfo(pg.dsn, user=name) for name in (role, "postgres"))
+    with session(make_conninfo(plain, options=f"-c search_path={pg.schema}")) as ask:
+        expected = ask(PROBE)
+    with session(odd) as ask:
+        assert ask(PROBE) == expected
+        assert ask("select timestamptz '2024-03-04 05:06:07+00'") == (dt.datetime(2024, 3, 4, 5, 6, 7, tzinfo=dt.UTC),)
+        for name, value in {**SETTINGS, "client_encoding": "UTF8"}.items():
+            assert ask(f"select current_setting('{name}')") == (value,)
+    with bulk_connection(Session(odd, TargetName("public", "t")).dsn) as bulk, bulk.cursor() as cursor:
+        cursor.execute("select current_setting('client_encoding')")
+        assert cursor.fetchone() in {("UTF8",), (b"UTF8",)}  # it does not know the type's name with quotes
+
+
+def test_a_pooler_hands_no_setting_on(pgbouncer_program: Program, server_folder: Path, pg: Pg, role: str) -> None:
+    """One server session for two clients: the settings are ours in our transactions, and the other's in its own."""
+    bouncer: PgBouncer
+    dsn = make_conninfo(pg.dsn, user=role)
+    with pooled(pgbouncer_program, server_folder / f"settings-{pg.schema}", dsn, default_pool_size=1) as bouncer:
+        with of_the_sink(bouncer.dsn) as ask:
+            assert ask("select current_setting('DateStyle'), current_setting('bytea_output')") == ("ISO, MDY", "hex")
+            assert ask("select current_setting('search_path')") == (f"{pg.schema}, pg_temp",)
+        with psycopg.connect(bouncer.dsn, autocommit=True) as other:
+            found = other.execute("select current_setting('bytea_output'), current_setting('search_path')").fetchone()
+            assert found == ("escape", f"{pg.schema}, pg_catalog")
+
+
+def test_a_copy_that_is_not_read_to_its_end_does_not_end_the_transaction(pg: Pg) -> None:
+    pg.query("create table target as select n, repeat('x', 1000) as x from generate_series(1, 5000) n")
+    with Session(pg.dsn, TargetName(pg.schema, "target")).connect() as connection, connection.transaction():
+        assert any(line for line in _copied(connection, TargetName(pg.schema, "target"), ["n", "x"]))
+        assert connection.execute("select 1").fetchone() == (1,)
+    with Database(pg.dsn, pg.schema, what="test", definitions={"target": ""}, made_by="-").transaction() as work:
+        assert any(work.copied("copy {target} to stdout"))
+        assert work.row("select 1") == (1,)
+
+
+def test_sessions_are_opened_in_one_place() -> None:
+    root = Path(__file__).parents[2]
+    files = [file for part in ("audit", "cdf", "connectors", "infra") for file in (root / part).rglob("*.py")]
+    opening = re.compile(r"psycopg\.(connect|Connection\.connect)\(|dbapi\.connect\(")
+    found = {str(file.relative_to(root)) for file in files if opening.search(file.read_text())}
+    assert found == {"connectors/postgres/staging.py"}  # ADBC, with the dsn of the sink's session
+
+
+def test_kept_rows_are_read_whatever_the_settings_are(spark: SparkSession, pg: Pg, role: str, delta_path: str) -> None:
+    """An erasure finds a person by them: a date that becomes null would hide the person."""
+    pg.query(
+        "create table target (day date primary key, at timestamptz, amount numeric(20, 2), ratio float8, "
+        "_deleted_at timestamptz)"
+    )
+    table = Table(spark, delta_path, "day date, at timestamp, amount int, ratio double")
+    sink = sink_of(pg, dsn=make_conninfo(pg.dsn, user=role), modes=Modes(deletes="soft"))
+    pipeline = Pipeline(ChangeFeed(spark, delta_path), sink, key="day", name="kept")
+    assert any("quote_all_identifiers" in problem for problem in pipeline.plan().problems)
+    pg.query(f"alter role {role} set quote_all_identifiers to off")
+    table.sql("insert into {t} values (date'2024-03-04', timestamp'2024-03-04 05:06:07Z', 700, 0.1)")
+    expected = spark.read.format("delta").load(delta_path).collect()
+    pipeline.run()
+    table.sql("delete from {t}")
+    pipeline.run()
+    columns = ["day", "at", "amount", "ratio"]
+    assert [row for rows in sink.kept(pipeline.feed, columns) for row in rows.collect()] == expected
+    pg.query("update target set at = 'infinity'")
+    with pytest.raises(RowRejected, match="'at'") as refused:
+        list(sink.kept(pipeline.feed, columns))
+    assert "2024" not in str(refused.value)
