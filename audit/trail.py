@@ -19,6 +19,7 @@ from audit.layout import LaidOut, lay_out
 from audit.lease import Lease
 from audit.ledger import State, by_records, left_by, read_state, record_at, record_of
 from audit.proof import Proof, ProofError, VerifierKey, check, leaf_hash, read_checkpoint, read_note, verify_note
+from audit.records import parse_record
 from audit.rows import CHUNK
 from audit.seal import forked, sealed
 from audit.tables import EVENT, EVENTS, LEDGER, PAYLOAD, TrailTables
@@ -332,8 +333,6 @@ class Trail:
 
     def _ledger(self, version: int, size: int) -> tuple[list[bytes], dict[str, Any], list[bytes]]:
         """The hashes of the first ``size`` records; the record of the version, and the roots of its chunks."""
-        import json
-
         from pyspark.sql import functions as F
 
         ledger = self.tables.read(LEDGER).where(F.col("sequence") < size)
@@ -344,7 +343,7 @@ class Trail:
                 f"version {version} is not covered by a checkpoint yet", hint="`deltarelay audit checkpoint` signs one"
             )
         text, roots = rows[0]["record"].encode(), bytes(rows[0]["chunk_roots"])
-        record = {**json.loads(text), "text": text}
+        record = {**(parse_record(text) or {}), "text": text}
         return leaves, record, [roots[at : at + 32] for at in range(0, len(roots), 32)]
 
     def _row(self, id: bytes, version: int, hash: bytes) -> tuple[bytes, bytes]:
