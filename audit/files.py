@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cdf.errors import ConfigError
 
-__all__ = ["durable", "reason", "write_key", "write_new"]
+__all__ = ["durable", "is_open_to_others", "reason", "write_key", "write_new"]
 
 
 def write_new(path: Path, text: str, *, mode: int) -> None:
@@ -31,6 +31,12 @@ def write_key(path: Path, secret: str, *, what: str) -> None:
         ) from error
     except OSError as error:
         raise ConfigError(f"the {what} cannot be written to {path}: {reason(error)}") from error
+
+
+def is_open_to_others(found: os.stat_result) -> bool:
+    """Whether other users than its owner can use a key file. Where root owns it its group may read: so secrets are
+    mounted for a process that is not root."""
+    return bool(found.st_mode & (0o037 if found.st_uid == 0 else 0o077))
 
 
 def durable(directory: Path) -> None:
