@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from audit.anchors import Missed
+from audit.files import write_new
 from cdf.errors import ConfigError
 from cdf.result import Result
 from infra.cli.audit_ask import QUESTIONS
@@ -341,7 +342,9 @@ def prove(
         with reading(trail):
             text = trail.prove(version, index, show_row=show_row)
     try:
-        out.write_text(text)
+        write_new(out, text, mode=0o600 if show_row else 0o644)
+    except FileExistsError as error:
+        raise ConfigError(f"there is a file at {out} already", hint="choose another name for the proof") from error
     except OSError as error:
         raise ConfigError(f"the proof cannot be written to {out}: {error.strerror}") from error
     output.line(f"{out}: event {index} of version {version}" + (", with the values of its row" if show_row else ""))
