@@ -9,12 +9,14 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from audit.anchors import Missed
 from audit.columns import Column, from_json, row_type
 from audit.encoding import encode_rows
 from audit.errors import ForkedTrail
+from audit.files import special_file
 from audit.layout import LaidOut, lay_out
 from audit.lease import Lease
 from audit.ledger import State, by_records, left_by, read_state, record_at, record_of
@@ -238,6 +240,11 @@ class Trail:
         ``before``: an earlier verification of which everything has to be the continuation. ``extra``: checkpoints that
         the caller brings: where from, and the note. ``origin``: the trail that it has to be.
         """
+        if "://" not in self.path and (found := special_file(Path(self.path.removeprefix("file:")))) is not None:
+            raise VerificationError(
+                f"{found} is no regular file: whoever reads the trail would wait for ever",
+                hint="look at who put it there, put the file back from a backup, and verify again",
+            )
         tables = self.there()
         seen, missed = self.seen(least=0 if since is None or extra else since.size)
         return verify_trail(

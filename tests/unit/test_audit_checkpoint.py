@@ -14,7 +14,7 @@ from audit.anchors import LARGEST_NOTE
 from audit.anchors.file import FileAnchor
 from audit.checkpoint import Signer
 from audit.errors import AnchorUnavailable, ForkedTrail
-from audit.files import is_open_to_others
+from audit.files import is_open_to_others, special_file
 from audit.proof import (
     Checkpoint,
     ProofError,
@@ -26,7 +26,8 @@ from audit.proof import (
     root_from_path,
     verify_note,
 )
-from cdf.errors import ConfigError
+from audit.trail import Trail
+from cdf.errors import ConfigError, VerificationError
 
 # The key and the note of the documentation of Go's golang.org/x/mod/sumdb/note
 SECRET = "PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz"
@@ -364,6 +365,18 @@ def test_what_takes_a_note_s_place_stops_no_reader(tmp_path: Path, kind: str) ->
     assert len(second) <= LARGEST_NOTE
     with pytest.raises(ForkedTrail):
         anchor.publish(ORIGIN, MINE.sign(checkpoint(8)))
+
+
+def test_a_pipe_in_a_trail_is_refused_before_anything_waits_for_it(tmp_path: Path) -> None:
+    (tmp_path / "events").mkdir()
+    (tmp_path / "events" / "part-0.parquet").touch()
+    (tmp_path / "nowhere").symlink_to(tmp_path / "nothing")
+    assert special_file(tmp_path) is None
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "events" / "part-1.parquet").symlink_to(tmp_path / "pipe")
+    assert special_file(tmp_path / "events") == tmp_path / "events" / "part-1.parquet"
+    with pytest.raises(VerificationError, match="is no regular file"):
+        Trail(None, str(tmp_path)).verify()  # type: ignore[arg-type]
 
 
 def test_a_folder_that_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
