@@ -8,13 +8,12 @@ from __future__ import annotations
 import base64
 import os
 import re
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from audit.files import reason, write_key
+from audit.files import is_open_to_others, reason, write_key
 from audit.proof import Checkpoint, VerifierKey, base64_text, read_checkpoint
 from cdf.errors import ConfigError
 
@@ -49,12 +48,12 @@ class Signer:
 
     @classmethod
     def read(cls, path: Path) -> Signer:
-        """From a file that not everybody can read. The group may: a mounted secret belongs to the group that uses it."""
+        """From a file that no other user can use (``is_open_to_others``)."""
         try:
             with path.open() as file:
-                if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o007:
+                if is_open_to_others(os.fstat(file.fileno())):
                     raise ConfigError(
-                        f"everybody on this machine can use the signing key {path}",
+                        f"others than its owner can use the signing key {path}",
                         hint=f"chmod 600 {path}",
                         path=str(path),
                     )

@@ -129,13 +129,43 @@ def to_json(columns: Iterable[Column]) -> list[dict[str, Any]]:
 
 
 def from_json(said: Iterable[dict[str, Any]]) -> tuple[Column, ...]:
-    fields = StructType.fromJson(
-        {
-            "type": "struct",
-            "fields": [{"name": one["stored"], "type": one["type"], "nullable": True, "metadata": {}} for one in said],
-        }
-    )
+    """Raises ValueError for whatever is no list of columns, however it is wrong."""
+    try:
+        columns = list(said)
+        for one in columns:
+            if type(one["name"]) is not str or type(one["stored"]) is not str or type(one["live"]) is not bool:
+                raise ValueError("no column")
+            _refuse_classes(one["type"])
+        if len({one["stored"].lower() for one in columns}) < len(columns):
+            raise ValueError("two columns in one place")
+        fields = StructType.fromJson(
+            {
+                "type": "struct",
+                "fields": [
+                    {"name": one["stored"], "type": one["type"], "nullable": True, "metadata": {}} for one in columns
+                ],
+            }
+        )
+    except Exception as error:  # PySpark raises whatever it trips over, assertions too
+        raise ValueError(f"these are no columns ({type(error).__name__})") from error
     return tuple(
         Column(one["name"], one["stored"], field.dataType, one["live"])
-        for one, field in zip(said, fields.fields, strict=True)
+        for one, field in zip(columns, fields.fields, strict=True)
     )
+
+
+def _refuse_classes(type: Any) -> None:
+    """PySpark imports the module of the class that a user-defined type names."""
+    if not isinstance(type, dict):
+        return
+    match type["type"]:
+        case "array":
+            _refuse_classes(type["elementType"])
+        case "map":
+            _refuse_classes(type["keyType"])
+            _refuse_classes(type["valueType"])
+        case "struct":
+            for field in type["fields"]:
+                _refuse_classes(field["type"])
+        case _:
+            raise ValueError("a type of another kind")

@@ -7,9 +7,11 @@ CdfError
 
 from __future__ import annotations
 
+import re
+
 from cdf.errors import CdfError, VerificationError, condition_of
 
-__all__ = ["AnchorUnavailable", "ForkedTrail", "unreadable"]
+__all__ = ["AnchorUnavailable", "ForkedTrail", "named_file", "unreadable"]
 
 
 _TOO_OLD = "audit.keys.opening.KeysTooOld"
@@ -24,6 +26,15 @@ class AnchorUnavailable(CdfError):
     transient = True
 
 
+_FILE = re.compile(r"/((?:events|payload|ledger)/[\w.=/-]+\.(?:parquet|json|bin|crc))")
+
+
+def named_file(error: BaseException) -> str | None:
+    """The file of a trail that an exception of Spark's names, below the trail's folder: names of ours, without values."""
+    found = _FILE.search(str(error))
+    return found[1] if found else None
+
+
 def unreadable(path: str, error: Exception, what: str = "") -> VerificationError:
     """For what a trail's tables have answered that a trail does not: somebody may have altered them. Also where a reader's
     keys have grown too old meanwhile."""
@@ -34,6 +45,8 @@ def unreadable(path: str, error: Exception, what: str = "") -> VerificationError
         )
     condition = condition_of(error)
     why = condition or type(error).__name__
+    if (file := named_file(error)) is not None:
+        why += f"; {file}"
     return VerificationError(
         f"the trail at {path} cannot be read ({f'{what}; {why}' if what else why})",
         hint="`deltarelay audit verify` tells what is altered or gone",

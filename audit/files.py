@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 from cdf.errors import ConfigError
 
-__all__ = ["durable", "reason", "write_key", "write_new"]
+__all__ = ["durable", "is_open_to_others", "reason", "special_file", "write_key", "write_new"]
 
 
 def write_new(path: Path, text: str, *, mode: int) -> None:
@@ -31,6 +33,22 @@ def write_key(path: Path, secret: str, *, what: str) -> None:
         ) from error
     except OSError as error:
         raise ConfigError(f"the {what} cannot be written to {path}: {reason(error)}") from error
+
+
+def is_open_to_others(found: os.stat_result) -> bool:
+    """Whether other users than its owner can use a key file. Where root owns it its group may read: so secrets are
+    mounted for a process that is not root."""
+    return bool(found.st_mode & (0o037 if found.st_uid == 0 else 0o077))
+
+
+def special_file(folder: Path) -> Path | None:
+    """A pipe, a socket or a device at any depth, or a link to one: whoever opens it may wait for ever."""
+    for inside, _, names in os.walk(folder):
+        for path in (Path(inside, name) for name in names):
+            with suppress(OSError):  # gone meanwhile, or a link to nothing
+                if not stat.S_ISREG(path.stat().st_mode):
+                    return path
+    return None
 
 
 def durable(directory: Path) -> None:

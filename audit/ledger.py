@@ -7,7 +7,6 @@ is a leaf of one tree over the whole ledger, which is what checkpoints sign.
 from __future__ import annotations
 
 import datetime as dt
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -18,6 +17,7 @@ import pyarrow as pa
 from audit.columns import Column, from_json, to_json
 from audit.proof import Checkpoint, ProofError, VerifierKey, leaf_hash, read_checkpoint, verify_note
 from audit.record import canonical_json, cleaned_parameters, text_of, told_in
+from audit.records import parse_record
 from audit.rows import CommitRoots
 from audit.standing import LOOK_BACK, NO_RECORDS
 from audit.tables import EVENTS, LEDGER, PAYLOAD, RECORD, TrailTables, about_of
@@ -129,7 +129,7 @@ def by_records(tables: TrailTables) -> State:
     wanted = (F.col("sequence") == ends["sequence"]) | (F.col("version") == ends["version"])
     rows = sorted(ledger.where(wanted).select("sequence", "kind", "record").collect())
     try:
-        last = json.loads([row["record"] for row in rows if row["kind"] in ("commit", "baseline")][-1])
+        last = _parsed([row["record"] for row in rows if row["kind"] in ("commit", "baseline")][-1])
         return State(
             sequence=rows[-1]["sequence"] + 1,
             previous=leaf_hash(rows[-1]["record"].encode()),
@@ -164,8 +164,14 @@ def _record(tables: TrailTables, column: str, value: int) -> dict[str, Any]:
     from pyspark.sql import functions as F
 
     rows = tables.read(LEDGER).where(F.col(column) == value).select("record").collect()
-    told: dict[str, Any] = json.loads(rows[0]["record"])
-    return told
+    return _parsed(rows[0]["record"])
+
+
+def _parsed(text: str | None) -> dict[str, Any]:
+    record = parse_record(text)
+    if record is None:
+        raise ValueError("this is no record")
+    return record
 
 
 def left_by(keys: Iterable[VerifierKey], tables: TrailTables, state: State) -> bool:

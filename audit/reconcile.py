@@ -23,6 +23,7 @@ from audit.erasure.commits import erasing_versions
 from audit.errors import unreadable
 from audit.keys.opening import lost_names, opened, sealed_names
 from audit.reconciled import Fault, Mismatch, NotCompared, Reason, Reconciled
+from audit.records import named_runs, parse_record
 from audit.tables import EVENTS, LEDGER, PAYLOAD
 from audit.view import completed
 from cdf.change import CHANGE_TYPE, COMMIT_VERSION, DELETE, INSERT, METADATA_COLUMNS, UPDATE_PREIMAGE
@@ -116,8 +117,11 @@ def _removed(tables: TrailTables) -> Mapping[int, int]:
     """How many values of each version the ledger says were removed."""
     ranges: dict[int, list[tuple[int, int]]] = {}
     for row in tables.now(LEDGER).where("kind = 'removal'").select("record").collect():
-        for version, places in json.loads(row["record"])["removed"].items():
-            ranges.setdefault(int(version), []).extend((first, last) for first, last in places)
+        record = parse_record(row["record"])
+        if record is None or record["kind"] != "removal":
+            continue  # what it names is told as missing; `audit verify` reports the record
+        for version, first, last in named_runs(record):
+            ranges.setdefault(version, []).append((first, last))
     return {version: _covered(places) for version, places in ranges.items()}
 
 

@@ -15,9 +15,10 @@ from audit.columns import SEALED
 from audit.keys.opening import has_groups
 from audit.ledger import State, append_removal, record_at
 from audit.record import text_of
+from audit.records import named_runs
 from audit.resealing import finish_sealing
 from audit.tables import EVENTS, PAYLOAD, TrailTables
-from cdf.errors import ConfigError
+from cdf.errors import ConfigError, VerificationError
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -115,17 +116,26 @@ def finish(tables: TrailTables, state: State) -> None:
 
     if not state.removal:
         return
-    record = record_at(tables, state.sequence - 1)
+    try:
+        record = record_at(tables, state.sequence - 1)
+    except (LookupError, ValueError) as error:
+        raise VerificationError(
+            f"the last record of the trail at {tables.path} is none that a runner writes: no value is removed by it",
+            hint="`deltarelay audit verify` reports what is altered",
+        ) from error
     if record["kind"] == "sealing":
-        finish_sealing(tables, record.get("made_in", ""))
+        finish_sealing(tables, record["made_in"])
         return
     if record["kind"] == "shredding":
         _finish_shredding(tables, [bytes.fromhex(one) for one in record["keys"]])
         return
-    removed = record["removed"]
-    ranges = [(int(version), first, last) for version, runs in removed.items() for first, last in runs]
-    told = tables.spark.createDataFrame(ranges, "version long, first long, last long")
-    places = told.select("version", F.explode(F.sequence("first", "last")).alias("index"))
+    if record["kind"] != "removal":
+        return
+    told = tables.spark.createDataFrame(list(named_runs(record)), "version long, first long, last long").alias("told")
+    # By a range join: how much a record names never counts for more than the events that are there
+    events, place = tables.now(EVENTS).alias("event"), F.col("event.index")
+    named = (F.col("event.version") == F.col("told.version")) & place.between(F.col("told.first"), F.col("told.last"))
+    places = events.join(F.broadcast(told), named, "left_semi").select("version", "index")
     doomed = _there(tables, places).select("id")
     if doomed.isEmpty():
         return

@@ -31,9 +31,9 @@ from audit.keys.opening import has_groups
 from audit.keys.sealing import Sealing, with_keys
 from audit.ledger import State, append_removal, by_records
 from audit.record import text_of
+from audit.records import is_folder_name
 from audit.tables import EVENTS, LEDGER, PAYLOAD, TrailTables
 from audit.tree import root_of
-from audit.verify.ledger import names_folder
 from audit.verify.values import cleared_by, hashes, resealed_by, whole
 from audit.view import eras, eras_by_name
 from cdf.errors import VerificationError
@@ -223,7 +223,7 @@ def finish_sealing(tables: TrailTables, made_in: str) -> None:
     VerificationError for what is no name of such a folder: nothing else is to be removed by a record."""
     from pyspark.sql import functions as F
 
-    if not names_folder(made_in):
+    if not is_folder_name(made_in):
         raise VerificationError(
             f"a record of the trail at {tables.path} tells of rows that were sealed in a folder which no runner makes",
             hint="`deltarelay audit verify` tells what is altered",

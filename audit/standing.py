@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -58,5 +57,5 @@ def _read(ledger: Any) -> Position:
     if rows.num_rows == 0:
         return Position(None)
     last = rows.filter(pc.equal(rows["version"], pc.max(rows["version"]))).column("record")[0].as_py()
-    record = json.loads(last)
+    record = object_in(last)
     return Position(record["version"], record["table_id"])

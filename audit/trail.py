@@ -9,16 +9,19 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from audit.anchors import Missed
 from audit.columns import Column, from_json, row_type
 from audit.encoding import encode_rows
 from audit.errors import ForkedTrail
+from audit.files import special_file
 from audit.layout import LaidOut, lay_out
 from audit.lease import Lease
 from audit.ledger import State, by_records, left_by, read_state, record_at, record_of
 from audit.proof import Proof, ProofError, VerifierKey, check, leaf_hash, read_checkpoint, read_note, verify_note
+from audit.records import parse_record
 from audit.rows import CHUNK
 from audit.seal import forked, sealed
 from audit.tables import EVENT, EVENTS, LEDGER, PAYLOAD, TrailTables
@@ -237,6 +240,11 @@ class Trail:
         ``before``: an earlier verification of which everything has to be the continuation. ``extra``: checkpoints that
         the caller brings: where from, and the note. ``origin``: the trail that it has to be.
         """
+        if "://" not in self.path and (found := special_file(Path(self.path.removeprefix("file:")))) is not None:
+            raise VerificationError(
+                f"{found} is no regular file: whoever reads the trail would wait for ever",
+                hint="look at who put it there, put the file back from a backup, and verify again",
+            )
         tables = self.there()
         seen, missed = self.seen(least=0 if since is None or extra else since.size)
         return verify_trail(
@@ -332,8 +340,6 @@ class Trail:
 
     def _ledger(self, version: int, size: int) -> tuple[list[bytes], dict[str, Any], list[bytes]]:
         """The hashes of the first ``size`` records; the record of the version, and the roots of its chunks."""
-        import json
-
         from pyspark.sql import functions as F
 
         ledger = self.tables.read(LEDGER).where(F.col("sequence") < size)
@@ -344,7 +350,7 @@ class Trail:
                 f"version {version} is not covered by a checkpoint yet", hint="`deltarelay audit checkpoint` signs one"
             )
         text, roots = rows[0]["record"].encode(), bytes(rows[0]["chunk_roots"])
-        record = {**json.loads(text), "text": text}
+        record = {**(parse_record(text) or {}), "text": text}
         return leaves, record, [roots[at : at + 32] for at in range(0, len(roots), 32)]
 
     def _row(self, id: bytes, version: int, hash: bytes) -> tuple[bytes, bytes]:

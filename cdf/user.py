@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import getpass
 import os
+import pwd
 
 __all__ = ["os_user"]
 
 
 def os_user() -> str:
-    """The name of the machine's user, or their number where they have no name."""
+    """The user of this process, by the number that the kernel has: LOGNAME is whatever the user sets it to."""
+    uid = os.getuid()
     try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container's user need not have a name
-        return f"uid {os.getuid()}"
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:  # a container's user need not have a name
+        return f"uid {uid}"

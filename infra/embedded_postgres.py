@@ -257,9 +257,24 @@ def _as_server() -> dict[str, Any]:
 
 
 def _let_through(*folders: Path) -> None:
-    """As root: the server's user may pass through the folders above, and no more than pass (x without r)."""
-    for folder in folders:
-        for above in folder.parents:
-            mode = above.stat().st_mode
-            if not mode & 0o001:
-                above.chmod(mode | 0o001)
+    """As root: the server's user may pass through the folders above, and no more than pass (x without r).
+
+    ConfigError, before anything is changed, where that would open root's home or a folder of the system: who else may
+    pass there is for the administrator to say.
+    """
+    import pwd
+
+    home = Path(pwd.getpwuid(0).pw_dir)
+    shut = [above for folder in folders for above in folder.parents if not above.stat().st_mode & 0o001]
+    if refused := first_not_to_open(shut, home):
+        raise ConfigError(
+            f"the embedded PostgreSQL runs as the user nobody, who may not pass through {refused}",
+            hint=f"run as an ordinary user, choose a folder elsewhere, or allow it: chmod o+x {refused}",
+        )
+    for above in shut:
+        above.chmod(above.stat().st_mode | 0o001)
+
+
+def first_not_to_open(shut: Sequence[Path], home: Path) -> Path | None:
+    """The first folder whose rights are not ours to change: root's home, what it lies in, and those at the top."""
+    return next((one for one in shut if one == home or one in home.parents or len(one.parts) <= 2), None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from cdf.errors import ConfigError, condition_of
 from infra.java import require_java, see_output, start_java
 from infra.storage.options import LOG_STORE_ARTIFACT, excludes, java_options, located, packages, spark_conf
+from infra.temporary import private_folder, private_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -170,8 +170,10 @@ def session(
     java: tuple[str, ...] = ()
     if storage is not None:
         storage = located(storage)
-        java = java_options(storage, Path(tempfile.gettempdir()) / f"deltarelay-{os.getuid()}")
+        java = java_options(storage, private_folder())
     chosen = settings(master, conf=conf, jars=jars, storage=storage, java=java)
+    if chosen.get(_WAREHOUSE, "").startswith(str(private_path())):
+        private_folder()  # else Spark makes it, for others to read
     started_with = SparkConf(loadDefaults=False).setAll(list(chosen.items())).setAppName(app_name)
     if SparkContext._gateway is None and not submitted:
         require_java()
@@ -232,6 +234,9 @@ def _reused(spark: SparkSession) -> SparkSession:
     return spark
 
 
+_WAREHOUSE = "spark.sql.warehouse.dir"
+
+
 def _local_settings(master: str) -> dict[str, str]:
     """What is right on one machine and wrong on a cluster."""
     if one := _LOCAL.fullmatch(master):
@@ -244,7 +249,7 @@ def _local_settings(master: str) -> dict[str, str]:
     local = {
         "spark.driver.memory": "2g",
         # Any SQL makes this folder, by default in whatever directory the command is run in
-        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / f"deltarelay-{os.getuid()}" / "warehouse"),
+        _WAREHOUSE: str(private_path() / "warehouse"),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         # The defaults (200 and 50 tasks) make every small commit take seconds on one machine.

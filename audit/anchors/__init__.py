@@ -20,6 +20,7 @@ from cdf.errors import CdfError
 from cdf.result import Result
 
 __all__ = [
+    "LARGEST_NOTE",
     "Anchor",
     "Missed",
     "check_kept",
@@ -29,6 +30,10 @@ __all__ = [
     "overtaken",
     "raise_alone",
 ]
+
+
+LARGEST_NOTE = 65_536
+"""Bytes of a note that are read: whoever puts a terabyte into a note's place stops nobody."""
 
 
 @dataclass(frozen=True, slots=True)

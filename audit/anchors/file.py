@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import os
+import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import TypeVar
 
-from audit.anchors import check_kept, checkpoint_of, file_name, folder_name, overtaken
+from audit.anchors import LARGEST_NOTE, check_kept, checkpoint_of, file_name, folder_name, overtaken
 from audit.errors import AnchorUnavailable
 from audit.files import durable, reason, write_new
+from audit.proof import Checkpoint
 
 __all__ = ["FileAnchor"]
+
+ANSWER_SECONDS = 60
+"""How long a folder is waited for: a network file system whose server is gone may answer never."""
+
+Answer = TypeVar("Answer")
 
 
 class FileAnchor:
@@ -28,34 +38,38 @@ class FileAnchor:
     def publish(self, origin: str, note: str) -> None:
         checkpoint = checkpoint_of(origin, note)
         with self._reachable():
-            if not self._directory.is_dir():
-                raise FileNotFoundError(0, "no such directory")
-            folder = self._folder(origin)
-            folder.mkdir(exist_ok=True)
-            durable(self._directory)
-            file, temporary = folder / file_name(checkpoint.size), folder / f".{uuid.uuid4().hex}"
-            if not file.exists():
-                if (sizes := self._files(origin)) and sizes[-1].name > file.name:
-                    raise overtaken(str(self._directory), checkpoint)
-                try:
-                    write_new(temporary, note, mode=0o444)
-                    with suppress(FileExistsError):  # somebody else was quicker; whether with the same is asked below
-                        os.link(temporary, file)
-                finally:
-                    with suppress(OSError):  # storage that lets nothing be removed keeps it under its hidden name
-                        temporary.unlink(missing_ok=True)
-            # Also for one that was there: whoever wrote it may have died before it was durable
-            durable(folder)
-            check_kept(str(self._directory), checkpoint, _read(file))
+            _within(lambda: self._publish(origin, note, checkpoint))
+
+    def _publish(self, origin: str, note: str, checkpoint: Checkpoint) -> None:
+        if not self._directory.is_dir():
+            raise FileNotFoundError(0, "no such directory")
+        folder = self._folder(origin)
+        folder.mkdir(exist_ok=True)
+        durable(self._directory)
+        file, temporary = folder / file_name(checkpoint.size), folder / f".{uuid.uuid4().hex}"
+        if not file.exists():
+            if (sizes := self._files(origin)) and sizes[-1].name > file.name:
+                raise overtaken(str(self._directory), checkpoint)
+            try:
+                write_new(temporary, note, mode=0o444)
+                with suppress(FileExistsError):  # somebody else was quicker; whether with the same is asked below
+                    os.link(temporary, file)
+            finally:
+                with suppress(OSError):  # storage that lets nothing be removed keeps it under its hidden name
+                    temporary.unlink(missing_ok=True)
+        # Also for one that was there: whoever wrote it may have died before it was durable
+        durable(folder)
+        check_kept(str(self._directory), checkpoint, _read(file))
 
     def latest(self, origin: str) -> str | None:
         with self._reachable():
-            files = self._files(origin)
+            files = _within(lambda: self._files(origin))
             return _read(files[-1]) if files else None
 
     def notes(self, origin: str, *, least: int = 0) -> Iterator[str]:
         with self._reachable():
-            yield from (_read(file) for file in self._files(origin) if file.name >= file_name(least))
+            files = _within(lambda: self._files(origin))
+            yield from (_read(file) for file in files if file.name >= file_name(least))
 
     def _folder(self, origin: str) -> Path:
         return self._directory / folder_name(origin)
@@ -78,5 +92,33 @@ class FileAnchor:
 
 
 def _read(file: Path) -> str:
-    """Something damaged is shown as it is: no signature will fit it."""
-    return file.read_bytes().decode(errors="replace")
+    """Something damaged is shown as it is: no signature will fit it. What is no regular file is shown as empty."""
+    return _within(lambda: _content(file)).decode(errors="replace")
+
+
+def _content(file: Path) -> bytes:
+    handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # the open of a pipe would wait for a writer
+    try:
+        return os.read(handle, LARGEST_NOTE) if stat.S_ISREG(os.fstat(handle).st_mode) else b""
+    finally:
+        os.close(handle)
+
+
+def _within(ask: Callable[[], Answer]) -> Answer:
+    """TimeoutError, an OSError, where there is no answer in time. The thread is left behind: nothing can end its wait."""
+    answers: SimpleQueue[tuple[bool, object]] = SimpleQueue()
+
+    def work() -> None:
+        try:
+            answers.put((True, ask()))
+        except BaseException as error:
+            answers.put((False, error))
+
+    Thread(target=work, daemon=True).start()
+    try:
+        done, answer = answers.get(timeout=ANSWER_SECONDS)
+    except Empty:
+        raise TimeoutError(0, f"no answer within {ANSWER_SECONDS} seconds") from None
+    if not done:
+        raise answer  # type: ignore[misc]
+    return answer  # type: ignore[return-value]

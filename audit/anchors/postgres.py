@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
+import socket
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from audit.anchors import check_kept, checkpoint_of, overtaken, raise_alone
+from audit.anchors import LARGEST_NOTE, check_kept, checkpoint_of, overtaken, raise_alone
 from audit.errors import AnchorUnavailable
 from cdf.errors import CdfError, ConfigError
 
@@ -22,6 +26,8 @@ SCHEMA = "deltarelay_anchor"
 CONNECT_SECONDS = 5
 LOCK_SECONDS = 5
 STATEMENT_SECONDS = 15
+ANSWER_SECONDS = 60
+"""How long one answer is waited for, on the client's clock: a server that is stopped cancels no statement."""
 
 _SHRINKS = "DR001"
 _DEFINITION = """\
@@ -107,7 +113,7 @@ class PostgresAnchor:
 
     def publish(self, origin: str, note: str) -> None:
         checkpoint = checkpoint_of(origin, note)
-        with self._connected() as connection:
+        with self._connected() as (connection, _):
             if self._missing(connection):
                 self._create(connection)
             try:
@@ -117,41 +123,43 @@ class PostgresAnchor:
                 if error.sqlstate != _SHRINKS:
                     raise
                 raise_alone(overtaken(self._name, checkpoint))
-            query = "select note from {table} where origin = %s and size = %s"
+            query = "select {note} from {table} where origin = %s and size = %s"
             ((kept,),) = connection.execute(_sql(query, self._schema), [origin, checkpoint.size])
             check_kept(self._name, checkpoint, kept)
 
     def latest(self, origin: str) -> str | None:
-        with self._connected() as connection:
+        with self._connected() as (connection, _):
             if self._missing(connection):
                 return None
-            query = "select note from {table} where origin = %s order by size desc limit 1"
+            query = "select {note} from {table} where origin = %s order by size desc limit 1"
             return next((note for (note,) in connection.execute(_sql(query, self._schema), [origin])), None)
 
     def notes(self, origin: str, *, least: int = 0) -> Iterator[str]:
-        with self._connected() as connection, connection.cursor("notes") as cursor:
+        with self._connected() as (connection, patience), connection.cursor("notes") as cursor:
             if self._missing(connection):
                 return
-            query = "select note from {table} where origin = %s and size >= %s order by size"
+            query = "select {note} from {table} where origin = %s and size >= %s order by size"
             for (note,) in cursor.execute(_sql(query, self._schema), [origin, least]):
+                patience.answered()
                 yield note
 
     @contextmanager
-    def _connected(self) -> Iterator[psycopg.Connection[Any]]:
+    def _connected(self) -> Iterator[tuple[psycopg.Connection[Any], _Patience]]:
         """A transaction. Whatever psycopg raises inside comes out in our words."""
         import psycopg
 
         from audit.postgres_session import connect
 
         try:
-            with connect(self._conninfo()) as connection:
+            opened = connect(self._conninfo())
+            with _Patience(opened.fileno()) as patience, opened as connection:  # it watches the commit, too
                 connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
                 connection.execute(
                     f"set local lock_timeout = '{LOCK_SECONDS}s';"
                     f"set local statement_timeout = '{STATEMENT_SECONDS}s';"
                     "set local synchronous_commit = on"
                 )
-                yield connection
+                yield connection, patience
                 return
         except psycopg.Error as error:
             failure = self._in_words(error)
@@ -207,6 +215,37 @@ class PostgresAnchor:
         )
 
 
+class _Patience(threading.Thread):
+    """Ends a connection that has not answered for too long, by which whoever waits for it gets an error.
+
+    psycopg itself waits for ever, and what the server is to limit a server that is stopped does not.
+    """
+
+    def __init__(self, handle: int) -> None:
+        super().__init__(daemon=True)
+        self._socket, self._over, self._since = socket.socket(fileno=os.dup(handle)), threading.Event(), 0.0
+
+    def answered(self) -> None:
+        self._since = time.monotonic()
+
+    def __enter__(self) -> _Patience:
+        self.answered()
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+    def run(self) -> None:
+        with self._socket:
+            while not self._over.wait(1):
+                if time.monotonic() - self._since > ANSWER_SECONDS:
+                    with suppress(OSError):
+                        self._socket.shutdown(socket.SHUT_RDWR)
+                    return
+
+
 def _sql(text: str, schema: str, *, role: str = "", rights: str = "") -> sql.Composed:
     from psycopg import sql
 
@@ -215,4 +254,6 @@ def _sql(text: str, schema: str, *, role: str = "", rights: str = "") -> sql.Com
         "table": sql.Identifier(schema, "checkpoint"),
         "role": sql.Identifier(role),
     }
-    return sql.SQL(text).format(**names, rights=sql.SQL(rights))
+    # Of something huge only the beginning is read
+    note = sql.SQL("left(note, {})").format(sql.Literal(LARGEST_NOTE))
+    return sql.SQL(text).format(**names, rights=sql.SQL(rights), note=note)

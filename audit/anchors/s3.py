@@ -11,14 +11,11 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from audit.anchors import check_kept, checkpoint_of, file_name, folder_name, overtaken, raise_alone
+from audit.anchors import LARGEST_NOTE, check_kept, checkpoint_of, file_name, folder_name, overtaken, raise_alone
 from audit.errors import AnchorUnavailable
 from cdf.errors import CdfError, ConfigError
 
 __all__ = ["S3Anchor"]
-
-LARGEST_NOTE = 65_536
-"""Bytes of an object that are read: whoever puts a terabyte into a note's place stops nobody."""
 
 _TAKEN = {"PreconditionFailed", "412", "ConditionalRequestConflict"}
 _NOT_ALLOWED = {"AccessDenied", "403", "Forbidden"}

@@ -50,5 +50,7 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """Also what could begin a link or markup in the middle of a line."""
-    return re.sub(r"([\\`*_\[\]<>|#~&])", r"\\\1", shown(text))
+    """Also what could begin a link or markup in the middle of a line. A page makes addresses, mentions and references out of
+    the text that is rendered, where no escape is left: a sign that joins, and is not seen, parts them."""
+    escaped = re.sub(r"([\\`*_\[\]<>|#~&])", r"\\\1", shown(text))
+    return re.sub(r"(:(?=//)|@|#|\bwww(?=\.))", r"\1&NoBreak;", escaped, flags=re.IGNORECASE)

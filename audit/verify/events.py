@@ -66,14 +66,16 @@ def _verify_commit(version: int, commit: Commit, chunks: Mapping[int, Any], find
         findings.add(kind, EVENTS, f"{place} of version {version}: {text}", version=version, rows=(first, last))
 
     for number, root in enumerate(commit.chunk_roots):
-        start, end = number * CHUNK, min((number + 1) * CHUNK, commit.rows) - 1
+        start = number * CHUNK
+        # A record that tells of fewer rows than its roots are of makes no chunk longer than one is
+        end = max(start, min(start + CHUNK, commit.rows)) - 1
         chunk = chunks.get(number)
         if chunk is None:
             add("missing", start, end, "gone")
         elif bytes(chunk["root"]) != root or chunk["altered"]:
-            gaps = [place for place in chunk["gaps"] if place <= end]
-            missing = [*gaps, *range(chunk["last"] + 1, end + 1)]
-            added = [place for place in range(end + 1, chunk["last"] + 1) if place not in chunk["gaps"]]
+            empty = frozenset(chunk["gaps"])
+            missing = [*sorted(place for place in empty if place <= end), *range(chunk["last"] + 1, end + 1)]
+            added = [place for place in range(end + 1, chunk["last"] + 1) if place not in empty]
             places: dict[Kind, Sequence[int]] = {
                 "altered": chunk["altered"],
                 "missing": missing,

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from audit.columns import Column, from_json
 from audit.proof import leaf_hash
-from audit.record import canonical_json
+from audit.records import NOTED, PLACES, REMOVAL, SEALING, SHREDDING, are_hashes, micros_of, named_runs, parse_record
 from audit.rows import CHUNK
 from audit.tables import LEDGER
-from audit.tree import CompactRange, root_of, root_of_chunks
+from audit.tree import CompactRange, root_of_chunks
 from audit.verify.findings import CHECKPOINTS, Findings, Kind, Seen, Verified
 
 if TYPE_CHECKING:
     from audit.tables import TrailTables
 
-__all__ = ["REMOVAL", "SEALING", "SHREDDING", "Commit", "Walk", "believed", "names_folder", "verify_ledger"]
+__all__ = ["Commit", "Walk", "believed", "records_from", "verify_ledger"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +28,8 @@ class Commit:
     chunk_roots: tuple[bytes, ...]
     columns_at: int
     committed_micros: int | None
+    sound: bool = True
+    """The record is whole in itself."""
 
 
 @dataclass(slots=True)
@@ -42,12 +42,20 @@ class Walk:
     records: int = 0
     removals: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Of each record by which values went or were sealed, by its sequence: the versions of which it names them."""
+    sound: set[bytes] = field(default_factory=set)
+    unsound: set[bytes] = field(default_factory=set)
+    """Hashes of the records of values that went or were sealed, as far as each of them is whole in itself; and others."""
     last_version: int | None = None
     last_committed_at: str | None = None
     sealed: int = 0
     """Records that a signed checkpoint covers."""
     sealed_version: int | None = None
     sealed_committed_at: str | None = None
+
+    @property
+    def distrusted(self) -> frozenset[bytes]:
+        """Records that explain no fault; not those that only a bad copy stands beside."""
+        return frozenset(self.unsound - self.sound)
 
     @classmethod
     def after(cls, verified: Verified) -> Walk:
@@ -101,9 +109,17 @@ def believed(seen: Sequence[Seen], origin: str, findings: Findings) -> dict[int,
 
 
 def verify_ledger(
-    tables: TrailTables, walk: Walk, told: Mapping[int, Sequence[Seen]], findings: Findings, *, before: Verified | None
+    rows: Iterator[Any],
+    walk: Walk,
+    told: Mapping[int, Sequence[Seen]],
+    findings: Findings,
+    *,
+    before: Verified | None = None,
 ) -> None:
-    """Take every record into ``walk``, and compare its root where a checkpoint has one, or a verification ``before``."""
+    """Take every record into ``walk``, and compare its root where a checkpoint has one, or a verification ``before``.
+
+    ``rows``: of ``records_from``. Whatever is in them: it is a finding or intact, and nothing is computed without limits.
+    """
     tree, previous, began = walk.tree, walk.previous, walk.tree.size
     faults = len(findings.of(LEDGER))
 
@@ -111,13 +127,12 @@ def verify_ledger(
         if len(findings.of(LEDGER)) == faults:  # else the root is another one because of those
             _compare(walk, told.get(tree.size, ()), before, findings)
 
-    rows = _records(tables, max(0, began - 1))
     if began and not _is_still_there(next(rows, None), began - 1, previous, findings):
         return  # the rest is held against what is not there any more
     compare()
     expected = began
     for row in rows:
-        sequence, text = row["sequence"], (row["record"] or "").encode()
+        sequence, text = row["sequence"], bytes(row["record"] or b"")
         leaf, at = leaf_hash(text), f"record {sequence} of the ledger"
         if sequence is None or sequence < 0:
             findings.add("added", LEDGER, "a record without a place in the ledger", version=row["version"])
@@ -127,21 +142,28 @@ def verify_ledger(
             kind: Kind = "missing" if sequence > expected else "doubled"
             words = f"{at} stands where record {expected} was to be expected"
             findings.add(kind, LEDGER, words, version=row["version"])
-        record = _record(text)
-        if record is None or leaf != row["leaf"] or not _copies_agree(row, record):
+        record = parse_record(text)
+        own = record is not None and leaf == row["leaf"] and _copies_agree(row, record)
+        if record is None or not own:
             findings.add("altered", LEDGER, f"{at} is not what was written", version=row["version"])
         elif follows and record["previous"] != previous.hex():
             findings.add("altered", LEDGER, f"{at} does not follow the record before it", version=row["version"])
         previous, expected = bytes(row["leaf"] or b""), sequence + 1
         tree.append(leaf)
         walk.records += 1
-        if record is not None and record["kind"] in _PLACES:
-            walk.removals[sequence] = tuple(map(int, record[_PLACES[record["kind"]]]))
-            if record["kind"] == SEALING and not _are_hashes(record, bytes(row["chunk_roots"] or b"")):
+        if record is not None and record["kind"] in PLACES:
+            walk.removals[sequence] = tuple(dict.fromkeys(version for version, _, _ in named_runs(record)))
+            if record["kind"] == SEALING and not are_hashes(record, bytes(row["chunk_roots"] or b"")):
                 words = f"the hashes kept for {at} are not those of the record"
                 findings.add("altered", LEDGER, words)
-        elif record is not None and record["kind"] not in _NOTED:
-            _take(walk, record, bytes(row["chunk_roots"] or b""), findings, follows=follows)
+                own = False
+            if (version := _unknown_place(walk, record)) is not None:
+                findings.add("altered", LEDGER, f"{at} names events of version {version} that were never there")
+                own = False
+        if record is not None and record["kind"] in (REMOVAL, SEALING, SHREDDING):
+            (walk.sound if own else walk.unsound).add(leaf)
+        elif record is not None and record["kind"] not in NOTED:
+            _take(walk, record, bytes(row["chunk_roots"] or b""), findings, follows=follows, sound=own)
         compare()
     walk.previous = previous
     # By the last one's own place: a record that is missing in between leaves too few as well
@@ -159,7 +181,7 @@ def _is_still_there(row: Any, sequence: int, leaf: bytes, findings: Findings) ->
     """The last record that was verified before."""
     if row is None or row["sequence"] is None or row["sequence"] < 0:
         findings.add("cut_off", LEDGER, f"record {sequence}, which was verified before, is gone")
-    elif row["sequence"] != sequence or leaf_hash((row["record"] or "").encode()) != leaf:
+    elif row["sequence"] != sequence or leaf_hash(bytes(row["record"] or b"")) != leaf:
         findings.add("replaced", LEDGER, f"record {sequence} is another one than the one that was verified before")
     else:
         return True
@@ -180,123 +202,44 @@ def _compare(walk: Walk, ones: Iterable[Seen], before: Verified | None, findings
         findings.add("replaced", LEDGER, words, version=walk.last_version)
 
 
-def _records(tables: TrailTables, first: int) -> Iterator[Any]:
+def records_from(tables: TrailTables, size: int) -> Iterator[Any]:
+    """The ledger's rows after the first ``size`` and the last of those, by sequence; then those without a place."""
     from pyspark.sql import functions as F
 
-    rows = tables.read(LEDGER)
+    rows, first = tables.read(LEDGER), max(0, size - 1)
     if first:
         sequence = F.col("sequence")
         rows = rows.where((sequence >= first) | (sequence < 0) | sequence.isNull())
     at = F.unix_micros("committed_at").alias("at")
-    columns = ("sequence", "kind", "version", "events", "record", "leaf", "chunk_roots")
+    text = F.col("record").cast("binary").alias("record")  # what is no UTF-8 is no record, and fails nowhere
+    columns = ("sequence", "kind", "version", "events", text, "leaf", "chunk_roots")
     # Records without a place come last: the first one is then the one that was asked for
     placed = F.when(F.col("sequence") >= 0, F.col("sequence"))
     return rows.select(*columns, at).orderBy(placed.asc_nulls_last()).toLocalIterator(prefetchPartitions=True)
 
 
-REMOVAL, SEALING, SHREDDING, READING = "removal", "sealing", "shredding", "reading"
-_NOTED = {
-    REMOVAL: "removed_at",
-    SEALING: "removed_at",
-    SHREDDING: "removed_at",
-    "erasure": "noted_at",
-    READING: "noted_at",
-}
-"""Records that tell of no commit, and where they have their time."""
-_PLACES = {REMOVAL: "removed", SEALING: "sealed"}
-"""Where records have the places of events."""
-_OF_ALL = {"sequence": int, "kind": str, "previous": str, "table_id": str}
-_OF_A_COMMIT = {**_OF_ALL, "version": int, "rows": int, "rows_root": str, "columns_at": int}
-_OF_A_REMOVAL = {**_OF_ALL, "removed_at": str, "removed": dict, "values": int}
-_OF_A_SEALING = {**_OF_ALL, "removed_at": str, "sealed": dict, "values": int, "hashes_root": str, "made_in": str}
-_OF_A_SHREDDING = {**_OF_ALL, "removed_at": str, "keys": list, "values": int}
-_OF_A_READING = {**_OF_ALL, "noted_at": str, "read_at": str, "reader": str, "role": str, "purpose": str, "keys": int}
-_OF_AN_ERASURE = {**_OF_ALL, "noted_at": str, "reached_at": str, "run": str, "state": str, "requests": list}
-_FIELDS = {
-    "commit": _OF_A_COMMIT,
-    "baseline": _OF_A_COMMIT,
-    REMOVAL: _OF_A_REMOVAL,
-    SEALING: _OF_A_SEALING,
-    SHREDDING: _OF_A_SHREDDING,
-    "erasure": _OF_AN_ERASURE,
-    READING: _OF_A_READING,
-}
-"""By the kind of the record."""
-_KEY_ID_BYTES = 16
-_FOLDER = re.compile(r"[0-9a-f]{32}")
-
-
-def _record(text: bytes) -> dict[str, Any] | None:
-    """None: no record can be so."""
-    try:
-        record = json.loads(text)
-        if not isinstance(record, dict) or canonical_json(record) != text:
-            return None
-        if any(type(record.get(name)) is not kind for name, kind in _FIELDS[record["kind"]].items()):
-            return None
-        if record["kind"] in _NOTED:
-            _micros(record[_NOTED[record["kind"]]])
-            if not all(len(bytes.fromhex(key)) == _KEY_ID_BYTES for key in _keys(record)):
-                return None
-            if record["kind"] == SEALING and not names_folder(record["made_in"]):
-                return None
-            named = (places for name in _PLACES.values() for places in record.get(name, {}).items())
-            return record if all(map(_are_places, named)) else None
-        if record["rows"] < 0:
-            return None
-        if _micros(record.get("committed_at")) is None and record.get("committed_at") is not None:
-            return None
-        from_json(record.get("columns", []))
-    except (ValueError, TypeError, KeyError, RecursionError, AttributeError):
-        return None
-    return record
-
-
-def names_folder(made_in: object) -> bool:
-    """Whether a record of rows that were sealed later can tell this: the name of a folder that is removed in the end."""
-    return isinstance(made_in, str) and _FOLDER.fullmatch(made_in) is not None
-
-
-def _keys(record: Mapping[str, Any]) -> Iterable[str]:
-    keys: Iterable[str] = record["keys"] if record["kind"] == SHREDDING else ()
-    return keys
-
-
-def _are_places(named: tuple[str, Any]) -> bool:
-    """A version, and first and last of its events from place to place."""
-    version, places = named
-    return str(int(version)) == version and all(
-        type(first) is type(last) is int and 0 <= first <= last for first, last in places
-    )
-
-
-def _are_hashes(record: Mapping[str, Any], hashes: bytes) -> bool:
-    """One for each place that the record names, and its root over them."""
-    leaves = [hashes[at : at + 32] for at in range(0, len(hashes), 32)]
-    named = sum(last - first + 1 for places in record["sealed"].values() for first, last in places)
-    all_there: bool = len(hashes) == 32 * named and named == record["values"]
-    return all_there and root_of(leaves).hex() == record["hashes_root"]
-
-
-def _micros(said: object) -> int | None:
-    import datetime as dt
-
-    if not isinstance(said, str):
-        return None
-    since = dt.datetime.fromisoformat(said) - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    return since // dt.timedelta(microseconds=1)
+def _unknown_place(walk: Walk, record: Mapping[str, Any]) -> int | None:
+    """The first version of which the record names an event that was never there, as far as the walk can tell."""
+    for version, _, last in named_runs(record):
+        commit = walk.commits.get(version)
+        beyond = walk.last_version is None or version > walk.last_version
+        if beyond or (commit is not None and last >= commit.rows):
+            return version
+    return None
 
 
 def _copies_agree(row: Any, record: Mapping[str, Any]) -> bool:
     copied = (row["sequence"], row["kind"], row["version"], row["events"], row["at"])
-    if record["kind"] in _NOTED:
-        told = (record["sequence"], record["kind"], None, 0, _micros(record[_NOTED[record["kind"]]]))
+    if record["kind"] in NOTED:
+        told = (record["sequence"], record["kind"], None, 0, micros_of(record[NOTED[record["kind"]]]))
         return copied == told and (record["kind"] == SEALING or not row["chunk_roots"])
-    at = _micros(record["committed_at"])
+    at = micros_of(record["committed_at"])
     return copied == (record["sequence"], record["kind"], record["version"], record["rows"], at)
 
 
-def _take(walk: Walk, record: Mapping[str, Any], roots: bytes, findings: Findings, *, follows: bool) -> None:
+def _take(
+    walk: Walk, record: Mapping[str, Any], roots: bytes, findings: Findings, *, follows: bool, sound: bool
+) -> None:
     version = record["version"]
     if follows and walk.last_version is not None and version != walk.last_version + 1:
         kind: Kind = "missing" if version > walk.last_version else "doubled"
@@ -317,6 +260,10 @@ def _take(walk: Walk, record: Mapping[str, Any], roots: bytes, findings: Finding
         )
         walk.columns[record["columns_at"]] = ()
     walk.columns_at = record["columns_at"]
-    at = _micros(record["committed_at"])
-    walk.commits[version] = Commit(record["rows"], chunks, record["columns_at"], at)
-    walk.last_version, walk.last_committed_at = version, record["committed_at"]
+    held = walk.commits.get(version)
+    if held is None or (sound and not held.sound):  # a record that comes twice takes the place of no sound one
+        at = micros_of(record["committed_at"])
+        walk.commits[version] = Commit(record["rows"], chunks, record["columns_at"], at, sound)
+    # A lower one hides none of the commits that are there
+    if walk.last_version is None or version > walk.last_version:
+        walk.last_version, walk.last_committed_at = version, record["committed_at"]

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from audit.columns import LATER, SEALED, row_type
+from audit.columns import LATER, SEALED, plain_type, row_type
 from audit.columns import Column as StoredColumn
 from audit.keys.groups import is_whole
+from audit.proof import leaf_hash
+from audit.records import REMOVAL, SEALING, SHREDDING, are_hashes, named_runs, parse_record
 from audit.tables import EVENTS, PAYLOAD
 from audit.verify.events import WORDS, encoded
 from audit.verify.findings import MOST_FINDINGS, Findings
-from audit.verify.ledger import REMOVAL, SEALING, SHREDDING, Walk
+from audit.verify.ledger import Walk
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
 __all__ = ["Values", "cleared_by", "hashes", "removed_by", "resealed_by", "verify_values", "whole"]
 
@@ -124,33 +127,32 @@ def _expecting(of_events: DataFrame, resealed: DataFrame | None) -> DataFrame:
     return joined.withColumns(told).drop("row_hash", "sealed_hash", "hash_before", "late")
 
 
-def removed_by(ledger: DataFrame, size: int) -> DataFrame:
+def removed_by(ledger: DataFrame, size: int, distrusted: Collection[bytes] = ()) -> DataFrame:
     """``version`` and ``removed``: places from ``first`` to ``last`` whose values records name.
 
     ``late``: by a record after the first ``size``, by which somebody removes at this moment: its values may still be there.
+    ``distrusted``: the hashes of records that are not believed (``Walk.distrusted``).
     """
     from pyspark.sql import functions as F
 
-    named = F.from_json(F.get_json_object("record", "$.removed"), "map<string, array<array<bigint>>>")
-    records = ledger.where((F.col("kind") == REMOVAL) & (F.col("sequence") >= 0))
-    runs = records.select("sequence", F.explode(named).alias("version", "runs"))
-    runs = runs.select("sequence", F.col("version").cast("long").alias("version"), F.explode("runs").alias("run"))
-    place = F.struct(
-        F.col("run")[0].alias("first"), F.col("run")[1].alias("last"), (F.col("sequence") >= size).alias("late")
+    runs = _of_kind(ledger, REMOVAL).mapInArrow(
+        partial(_removed, distrusted), "sequence long, version long, first long, last long"
     )
+    place = F.struct("first", "last", (F.col("sequence") >= size).alias("late"))
     return runs.groupBy("version").agg(F.collect_set(place).alias("removed"))
 
 
-def resealed_by(ledger: DataFrame, size: int | None = None) -> DataFrame | None:
+def resealed_by(ledger: DataFrame, size: int | None = None, distrusted: Collection[bytes] = ()) -> DataFrame | None:
     """``event_version``, ``index``, and ``sealed_hash``: the hash that a record tells of a row sealed later; None where none
-    does. ``late``: as ``removed_by`` has it, and ``hash_before``: what it was until then, where a record tells."""
+    does. ``late`` and ``distrusted``: as ``removed_by`` has it, and ``hash_before``: what it was until then, where a record
+    tells."""
     from pyspark.sql import functions as F
 
-    records = ledger.where((F.col("kind") == SEALING) & (F.col("sequence") >= 0))
+    records = _of_kind(ledger, SEALING)
     if records.isEmpty():
         return None
-    rows = records.select("sequence", "record", "chunk_roots").mapInArrow(
-        _resealed, "sequence long, event_version long, index long, hash binary"
+    rows = records.mapInArrow(
+        partial(_resealed, distrusted), "sequence long, event_version long, index long, hash binary"
     )
     late = F.lit(False) if size is None else F.col("sequence") >= size
     return rows.groupBy("event_version", "index").agg(
@@ -160,20 +162,59 @@ def resealed_by(ledger: DataFrame, size: int | None = None) -> DataFrame | None:
     )
 
 
-def _resealed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def cleared_by(ledger: DataFrame, distrusted: Collection[bytes] = ()) -> frozenset[bytes]:
+    """The ids of the keys whose sealed bytes records name as removed."""
+    rows = _of_kind(ledger, SHREDDING).collect()
+    told = (record for row in rows if (record := _believed(row["record"], SHREDDING, distrusted)) is not None)
+    return frozenset(bytes.fromhex(one) for record in told for one in record["keys"])
+
+
+def _of_kind(ledger: DataFrame, kind: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    own = ledger.where((F.col("kind") == kind) & (F.col("sequence") >= 0))
+    # What is no UTF-8 is no record, and fails nowhere
+    return own.select("sequence", F.col("record").cast("binary").alias("record"), "chunk_roots")
+
+
+def _believed(said: bytes | None, kind: str, distrusted: Collection[bytes]) -> dict[str, Any] | None:
+    """None: what is no such record, or one that is distrusted. The ledger's own faults report it."""
+    text = bytes(said or b"")
+    record = parse_record(text)
+    if record is None or record["kind"] != kind or leaf_hash(text) in distrusted:
+        return None
+    return record
+
+
+def _removed(distrusted: Collection[bytes], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    for batch in batches:
+        places = [
+            {"sequence": row["sequence"], "version": version, "first": first, "last": last}
+            for row in batch.to_pylist()
+            if (record := _believed(row["record"], REMOVAL, distrusted)) is not None
+            for version, first, last in named_runs(record)
+        ]
+        schema = pa.schema([(name, pa.int64()) for name in ("sequence", "version", "first", "last")])
+        yield pa.RecordBatch.from_pylist(places, schema=schema)
+
+
+def _resealed(distrusted: Collection[bytes], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import numpy as np
     import pyarrow as pa
 
     for batch in batches:
         for row in batch.to_pylist():
-            try:
-                named = sorted((int(version), runs) for version, runs in json.loads(row["record"])["sealed"].items())
-            except (ValueError, TypeError, KeyError, AttributeError):  # no record, as the ledger's own faults tell
+            record, hashes = _believed(row["record"], SEALING, distrusted), row["chunk_roots"] or b""
+            if record is None or not record["values"] or not are_hashes(record, hashes):
                 continue
-            hashes = row["chunk_roots"] or b""
-            places = [(version, at) for version, runs in named for first, last in runs for at in range(first, last + 1)]
-            count = min(len(places), len(hashes) // 32)
-            versions, index = np.array(places[:count], dtype=np.int64).reshape(-1, 2).T
+            # There is a hash for each place: what is made out of the ranges is no larger than what was read
+            runs = list(named_runs(record))
+            index = np.concatenate([np.arange(first, last + 1, dtype=np.int64) for _, first, last in runs])
+            sizes = [last - first + 1 for _, first, last in runs]
+            versions = np.repeat(np.array([version for version, _, _ in runs], dtype=np.int64), sizes)
+            count = len(index)
             offsets = np.arange(0, 32 * count + 1, 32, dtype=np.int32)
             yield pa.RecordBatch.from_arrays(
                 [
@@ -186,17 +227,6 @@ def _resealed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 ],
                 names=["sequence", "event_version", "index", "hash"],
             )
-
-
-def cleared_by(ledger: DataFrame) -> frozenset[bytes]:
-    """The ids of the keys whose sealed bytes records name as removed."""
-    found: set[bytes] = set()
-    for row in ledger.where(f"kind = '{SHREDDING}' and sequence >= 0").select("record").collect():
-        try:
-            found.update(bytes.fromhex(one) for one in json.loads(row["record"])["keys"])
-        except (ValueError, TypeError, KeyError):  # no record, as the ledger's own faults tell
-            continue
-    return frozenset(found)
 
 
 def _marked(of_events: DataFrame, removed: DataFrame) -> DataFrame:
@@ -226,14 +256,23 @@ def _hashed(payload: DataFrame, walk: Walk, gone: frozenset[bytes]) -> DataFrame
         if not columns_at or commit.columns_at != columns_at[-1]:
             starts.append(version)
             columns_at.append(commit.columns_at)
-    hasher = _hasher(starts, [walk.columns[at] for at in columns_at], gone)
+    row = payload.schema["row"].dataType
+    held = {field.name: plain_type(field.dataType) for field in getattr(row, "fields", ())}
+    hasher = _hasher(starts, [_fitting(walk.columns[at], held) for at in columns_at], gone)
     return payload.mapInArrow(hasher, f"id binary, version long, hash binary, copies {copies}, kept_hash binary")
 
 
+def _fitting(columns: Sequence[StoredColumn], held: Mapping[str, DataType]) -> Sequence[StoredColumn] | None:
+    """None: a record tells of other types than the payload has, so that nothing was written with these columns."""
+    live = (column for column in columns if column.live)
+    return columns if all(held.get(one.stored, one.type) == one.type for one in live) else None
+
+
 def _hasher(
-    starts: Sequence[int], columns: Sequence[Sequence[StoredColumn]], gone: frozenset[bytes]
+    starts: Sequence[int], columns: Sequence[Sequence[StoredColumn] | None], gone: frozenset[bytes]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """``columns``: from each of the versions ``starts`` on. ``gone``: of ``cleared_by``."""
+    """``columns``: from each of the versions ``starts`` on; None: none of its rows can be what was written. ``gone``: of
+    ``cleared_by``."""
 
     def hashed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import numpy as np
@@ -244,10 +283,12 @@ def _hasher(
             era = np.searchsorted(starts, versions, side="right") - 1
             found = np.full(batch.num_rows, None, dtype=object)
             for one in np.unique(era[era >= 0]):
+                if (its := columns[one]) is None:
+                    continue
                 places = np.flatnonzero(era == one)
                 rows = batch if len(places) == batch.num_rows else batch.take(pa.array(places))
                 right = whole(rows, gone)
-                found[places] = [hash if right[at] else None for at, hash in enumerate(hashes(rows, columns[one]))]
+                found[places] = [hash if right[at] else None for at, hash in enumerate(hashes(rows, its))]
             kept = [batch.column(name) for name in ("id", "version", "copies", "kept_hash")]
             yield pa.RecordBatch.from_arrays(
                 [*kept[:2], pa.array(found, pa.binary()), *kept[2:]],
@@ -326,7 +367,8 @@ def _add(fault: Any, findings: Findings) -> None:
     told = findings.of(EVENTS)
     if kind == "moved":
         for finding in told:
-            if finding.first == index and finding.version in (version, fault["version"]):
+            same = finding.first == index and finding.version in (version, fault["version"])
+            if same and finding.kind != "moved":  # of two that took each other's place both are named
                 findings.kept.remove(finding)
         text = f"event {index} of version {version} has the values of one of version {fault['version']}"
         findings.add("moved", EVENTS, text, version=version, rows=(index, index))

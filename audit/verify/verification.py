@@ -17,6 +17,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
+from audit.errors import named_file
 from audit.ledger import REMOVING, by_records, left_by
 from audit.tables import EVENTS, LEDGER, PAYLOAD, TrailTables
 from audit.verify.events import verify_events
@@ -29,7 +30,7 @@ from audit.verify.findings import (
     TrailVerification,
     Verified,
 )
-from audit.verify.ledger import Walk, believed, verify_ledger
+from audit.verify.ledger import Walk, believed, records_from, verify_ledger
 from audit.verify.schema import AsWritten, verify_schema
 from audit.verify.statistics import verify_statistics
 from audit.verify.values import cleared_by, removed_by, resealed_by, verify_values
@@ -86,11 +87,15 @@ def verify_trail(
     except CdfError:
         raise
     except Exception as error:
-        condition = condition_of(error)
+        condition, file = condition_of(error), named_file(error)
         raise VerificationError(
             f"the trail at {tables.path} cannot be read through ({', '.join(steps[-1:])}; "
-            f"{condition or type(error).__name__}): a file is damaged or gone, or may not be read",
-            hint="`deltarelay audit verify --debug` shows the file; put it back from a backup, and verify again",
+            f"{condition or type(error).__name__}): "
+            + (f"the file {file} is damaged or gone" if file else "a file is damaged or gone")
+            + ", or may not be read",
+            hint="put the file back from a backup, and verify again"
+            if file
+            else "`deltarelay audit verify --debug` shows the file; put it back from a backup, and verify again",
             condition=condition,
         ) from error
 
@@ -138,7 +143,7 @@ def _verified(
     walk = Walk() if since is None or whole else Walk.after(since)
     told = believed(asked.seen, origin, findings)
     tell("ledger")
-    verify_ledger(tables, walk, told, findings, before=before)
+    verify_ledger(records_from(tables, walk.tree.size), walk, told, findings, before=before)
     again = _removed_since(walk, since)
     if again and not whole:  # of commits from before it takes their records, too
         return _verified(tables, asked, tell, whole=True)
@@ -167,8 +172,9 @@ def _verified(
     # Only records that were looked at: those from before can tell nothing of what is new, nor take away from it
     walked = ledger if whole else ledger.where(f"sequence >= {walk.tree.size - walk.records}")
     rows = (looked_at.of(payload), looked_at.of(events))
-    removed, resealed, cleared = removed_by(walked, size), resealed_by(walked, size), cleared_by(walked)
-    values = verify_values(*rows, removed, resealed, cleared, walk, findings)
+    distrusted = walk.distrusted
+    removed, resealed = removed_by(walked, size, distrusted), resealed_by(walked, size, distrusted)
+    values = verify_values(*rows, removed, resealed, cleared_by(walked, distrusted), walk, findings)
     if since is None:
         tell("statistics")
         verify_statistics(tables, findings)

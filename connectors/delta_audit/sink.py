@@ -23,7 +23,7 @@ from audit.columns import GROUPS, SEALED, kept, row_type, unwritable
 from audit.encoding import unsupported
 from audit.erasure.commits import erasing_versions
 from audit.erasure.files import LocalFiles
-from audit.errors import ForkedTrail
+from audit.errors import ForkedTrail, named_file
 from audit.keys.opening import has_groups
 from audit.lease import Lease
 from audit.ledger import State, append_notes, append_records, described, read_state, record_of
@@ -535,10 +535,12 @@ class DeltaAuditSink:
         return past(self.trail, catch, sealed, states)
 
     def erase(self, erasing: Erasing) -> Mapping[str, int]:
-        return forget(self, erasing)
+        with self._errors("erasing in the trail"):
+            return forget(self, erasing)
 
     def purge(self, erasing: Erasing, *, now: dt.datetime) -> Purged:
-        return purge(self, erasing, now=now)
+        with self._errors("purging the trail"):
+            return purge(self, erasing, now=now)
 
     def scan(self, needles: Needles) -> Scanned:
         return scan(self.path, self._files, needles)
@@ -761,9 +763,10 @@ class DeltaAuditSink:
         except CdfError:
             raise
         except Exception as error:
-            condition = condition_of(error)
+            condition, file = condition_of(error), named_file(error)
+            why = "; ".join(filter(None, (condition or type(error).__name__, file)))
             failure = SinkError(
-                f"{doing} at {self.path} failed ({condition or type(error).__name__})",
+                f"{doing} at {self.path} failed ({why})",
                 hint="the trail stands where it stood: mend what the condition names, and run again",
                 condition=condition,
             )

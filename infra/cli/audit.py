@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from audit.anchors import Missed
+from audit.files import write_new
 from cdf.errors import ConfigError
 from cdf.result import Result
 from infra.cli.audit_ask import QUESTIONS
@@ -336,14 +338,22 @@ def prove(
     """Write a proof of one event, a small text file that anybody can check offline with the verifier key."""
     output = Output("audit prove", as_json, debug)
     project = loaded(config)
+    if os.path.lexists(out):
+        raise _there_already(out)
     with spark_session(output, project), ctrl_c_counts():
         trail = trail_of(project, pipeline)
         with reading(trail):
             text = trail.prove(version, index, show_row=show_row)
     try:
-        out.write_text(text)
+        write_new(out, text, mode=0o600 if show_row else 0o644)
+    except FileExistsError as error:
+        raise _there_already(out) from error
     except OSError as error:
         raise ConfigError(f"the proof cannot be written to {out}: {error.strerror}") from error
     output.line(f"{out}: event {index} of version {version}" + (", with the values of its row" if show_row else ""))
     output.line("check it with: deltarelay audit check --key VERIFIER_KEY " + str(out))
     output.result({"proof": str(out), "version": version, "index": index, "discloses_row": show_row})
+
+
+def _there_already(out: Path) -> ConfigError:
+    return ConfigError(f"there is a file at {out} already", hint="choose another name for the proof")

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from cdf.errors import ConfigError
+from cdf.user import os_user
 from infra.cli.audit_common import One, loaded, reading, trail_of, visible
 from infra.cli.audit_sinks import sinks
 from infra.cli.audit_sql import sql
 from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, spark_session
-from infra.cli.output import Output
+from infra.cli.output import Output, no_formula
 from infra.interrupt import ctrl_c_counts
 
 if TYPE_CHECKING:
@@ -256,11 +257,9 @@ def _purpose(decrypt: bool, purpose: str | None) -> str | None:
 
 
 def _keys(project: Project, trail: str, question: str, purpose: str) -> States:
-    import getpass
-
     if project.erasure is None or project.erasure.key_registry is None:
         raise ConfigError("nothing can be decrypted: no registry of keys is configured", hint="set erasure.keys")
-    return project.key_registry().read_for(trail=trail, reader=getpass.getuser(), purpose=purpose, question=question)
+    return project.key_registry().read_for(trail=trail, reader=os_user(), purpose=purpose, question=question)
 
 
 def _parsed(parameter: str, said: Sequence[str] | None) -> Any:
@@ -385,9 +384,9 @@ def _cell(value: Any) -> str | None:
 
 
 def _csv(value: Any) -> str:
-    """NULL is empty, an empty text is ``""``. A spreadsheet computes a text that begins like a formula."""
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
-        value = f"'{value}"
+    """NULL is empty, an empty text is ``""``."""
+    if isinstance(value, str):
+        value = no_formula(value)
     if value is None or isinstance(value, bool | int | float | Decimal):
         return "" if value is None else str(_plain(value))
     return '"' + str(_plain(value)).replace('"', '""') + '"'

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from audit.files import write_new
 from cdf.errors import ConfigError
 from infra.cli.audit_common import (
     Checkpoints,
@@ -114,9 +115,9 @@ def _keys(project: Project, pipeline: str) -> tuple[str, ...]:
 
 def _write(out: Path, text: str) -> None:
     """All of it or nothing."""
-    beside = out.with_name(f".{out.name}.{os.getpid()}")
+    beside = out.with_name(f".{out.name}.{uuid.uuid4().hex}")  # a name that nobody has put a link at
     try:
-        beside.write_text(text, encoding="utf-8")
+        write_new(beside, text, mode=0o644)
         beside.replace(out)
     except OSError as error:
         beside.unlink(missing_ok=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import typer
 from cdf.errors import ConfigError
 from infra.cli.output import Output
 from infra.logs import LOG_FORMAT_VARIABLE, LogFormat
+from infra.temporary import private_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,9 +116,7 @@ def spark_session(output: Output, project: Project | None, *, tables: Sequence[s
     # PySpark logs every error that it raises on stderr, with the server's text, which may quote rows
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = not output.debug
-    folder = Path(tempfile.gettempdir()) / f"deltarelay-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    log_file = folder / f"spark-{os.getpid()}.log"
+    log_file = private_folder() / f"spark-{os.getpid()}.log"
     output.note("starting Spark …")
     spark = session(
         master=project.spark.master if project else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,6 +10,7 @@ import typer
 
 from audit.files import reason, write_new
 from cdf.errors import ConfigError
+from cdf.user import os_user
 from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, spark_session
 from infra.cli.erase_common import Office, now
 from infra.cli.output import Output, counted
@@ -68,7 +68,7 @@ def access_report(
             known,
             targets=office.targets(),
             registry=office.registry(),
-            reader=getpass.getuser(),
+            reader=os_user(),
             approve_above=office.erasure.approve_above,
             now=now(),
             progress=lambda step: output.note(f"{step} …"),
@@ -78,7 +78,7 @@ def access_report(
         json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n" if chosen == "json" else access_page(report)
     )
     # Whoever has the file has read it: what the register cannot keep is not written
-    register.accessed(asked.id, asked.subject, getpass.getuser(), report.digest, report.counts())
+    register.accessed(asked.id, asked.subject, os_user(), report.digest, report.counts())
     try:
         write_new(out, text, mode=0o600)
     except OSError as error:

@@ -13,7 +13,7 @@ import typer
 
 from cdf.errors import ConfigError
 from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, address, spark_session
-from infra.cli.output import Output
+from infra.cli.output import Output, no_formula
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -76,7 +76,13 @@ def show(
     end: Annotated[
         str | None, typer.Option("--to", metavar="VERSION|TIME", help="Last version or time; default: the latest.")
     ] = None,
-    form: Annotated[Form, typer.Option("--format", help="How the changes are printed.")] = Form.table,
+    form: Annotated[
+        Form,
+        typer.Option(
+            "--format",
+            help="How the changes are printed. csv: a text that a spreadsheet would take for a formula begins with '.",
+        ),
+    ] = Form.table,
     limit: Annotated[int, typer.Option(min=1, help="Print at most so many changes.")] = 1_000,
     config: Config = DEFAULT_CONFIG,
     debug: Debug = False,
@@ -101,8 +107,8 @@ def show(
         )
     elif form is Form.csv:
         writer = csv.writer(sys.stdout)
-        writer.writerow(columns)
-        writer.writerows([[_cell(value, null="") for value in row] for row in rows])
+        writer.writerow(map(no_formula, columns))
+        writer.writerows([[_csv(value) for value in row] for row in rows])
     else:
         output.table(columns, [[_cell(value, null="NULL") for value in row] for row in rows])
     if more:
@@ -113,6 +119,15 @@ def _cell(value: Any, *, null: str) -> str:
     if value is None:
         return null
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _csv(value: Any) -> str:
+    text = _cell(value, null="")
+    return text if isinstance(value, int | _Number) else no_formula(text)
+
+
+class _Number(str):
+    """A number with a fraction, as it was written: what a float would round."""
 
 
 def _bound(side: str, text: str | None) -> dict[str, Any]:
@@ -136,5 +151,5 @@ def _in_order(changes: DataFrame, most: int) -> list[list[Any]]:
     puts_last = F.when(F.col(CHANGE_TYPE).isin(DELETE, UPDATE_PREIMAGE), 0).otherwise(1)
     ordered = changes.orderBy(F.col(COMMIT_VERSION), puts_last).limit(most)
     found = ordered.select(F.to_json(F.struct("*"), TO_JSON).alias("row")).collect()
-    parsed = [json.loads(row["row"], parse_float=str) for row in found]
+    parsed = [json.loads(row["row"], parse_float=_Number) for row in found]
     return [[row.get(column) for column in changes.columns] for row in parsed]

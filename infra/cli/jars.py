@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ import typer
 
 from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json
 from infra.cli.output import DONE, FAILED, Output
+from infra.temporary import private_folder
 
 if TYPE_CHECKING:
     from infra.config.model import Project
@@ -98,9 +98,7 @@ def fetch(
 
     output = Output("jars fetch", as_json, debug)
     project = _project(config)
-    folder = Path(tempfile.gettempdir()) / f"deltarelay-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    log_file = folder / f"ivy-{os.getpid()}.log"
+    log_file = private_folder() / f"ivy-{os.getpid()}.log"
     output.note("starting Spark's Ivy …")
     conf = project.spark.settings() if project else None
     found = fetch_jars(directory, conf=conf, log_file=log_file, storage=storage_of(project))

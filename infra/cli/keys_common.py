@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from audit.files import reason
+from audit.files import is_open_to_others, reason
 from cdf.errors import ConfigError
 from infra.cli.output import Output
 
@@ -49,7 +50,10 @@ class Safe:
         if place.startswith(KMS):
             return self.project.root_key(place)
         try:
-            text = Path(place).read_text(encoding="utf-8")
+            with Path(place).open(encoding="utf-8") as file:
+                if is_open_to_others(os.fstat(file.fileno())):
+                    raise ConfigError(f"others than its owner can use the root key {place}", hint=f"chmod 600 {place}")
+                text = file.read()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
                 f"the root key {place} cannot be read: {reason(error)}",

@@ -34,6 +34,7 @@ __all__ = [
     "overall",
     "in_our_words",
     "counted",
+    "no_formula",
 ]
 
 JSON_VERSION = 1
@@ -174,6 +175,11 @@ def in_our_words(error: Exception) -> CdfError:
     unforeseen = CdfError(f"something unforeseen happened ({type(error).__name__})", hint="run again with --debug")
     unforeseen.__cause__ = error
     return unforeseen
+
+
+def no_formula(text: str) -> str:
+    """For CSV: a spreadsheet computes a text that begins like a formula, so that such a text begins with ' instead."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") else text
 
 
 def counted(number: int, noun: str) -> str:

@@ -7,6 +7,7 @@ for further references.
 from __future__ import annotations
 
 import datetime as dt
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path as FilePath
@@ -14,6 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from audit.files import is_open_to_others
 from cdf.result import plain
 from infra.config.document import Document
 from infra.config.model import Expanded, Project
@@ -26,6 +28,8 @@ MASK = "***"
 _REFERENCE = re.compile(r"\$(?:(?P<escape>\$)|\{(?P<name>[^{}]*)(?P<closed>\})?)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LARGEST = 64 * 1024
+_KEY = re.compile(r"\s*[A-Z]+\+KEY\+")
+"""How a key of deltarelay begins. The rights of other secrets are not checked: Docker mounts them readable for all."""
 
 
 def expand(
@@ -129,9 +133,12 @@ class _Filler:
         try:
             with (self.folder / name).open("rb") as file:
                 content = file.read(_LARGEST + 1)
+                others = is_open_to_others(os.fstat(file.fileno()))
             if len(content) > _LARGEST:
                 return "", f"the secret file {name} is larger than 64 KiB", "name the file that holds only the secret"
             text = content.decode("utf-8-sig")
+            if others and _KEY.match(text):
+                return "", f"others than its owner can use the key file {name}", f"chmod 600 {self.folder / name}"
         except OSError as error:
             return "", f"the secret file {name} cannot be read ({(error.strerror or 'failed').lower()})", hint
         except ValueError:

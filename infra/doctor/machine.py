@@ -14,6 +14,7 @@ from pathlib import Path
 from infra.doctor.finding import Finding, failed, ok, warning
 from infra.jars import user_home
 from infra.java import require_java
+from infra.temporary import private_path, what_is_wrong
 
 __all__ = ["LOW_BYTES", "TOO_LOW_BYTES", "Machine", "disk", "java", "packages", "python", "temporary_folder"]
 
@@ -88,8 +89,8 @@ def temporary_folder(machine: Machine) -> Finding:
     if not _usable(folder):
         return failed("temporary_folder", f"{folder} is not there, or cannot be written", "set TMPDIR to one that can")
     # Logs of Spark and Ivy go there; somebody else may have made it first
-    ours = folder / f"deltarelay-{os.getuid()}"
-    if ours.exists() and not (_usable(ours) and ours.stat().st_uid == os.getuid()):
+    ours = private_path(folder)
+    if os.path.lexists(ours) and (what_is_wrong(ours) or not _usable(ours)):
         return failed("temporary_folder", f"{ours} is not ours to write in", f"remove {ours}, or set TMPDIR")
     return ok("temporary_folder", f"{folder} can be written")
 

@@ -113,6 +113,9 @@ def test_trails(project: Project, here: Command, spark: SparkSession, tmp_path: 
 
     done = here("audit", "prove", "customers", "1", "0", "--out", "event.proof", "--show-row")
     assert done.code == 0, done.err
+    assert (folder / "event.proof").stat().st_mode & 0o077 == 0  # a person's row is in it
+    again = here("audit", "prove", "customers", "1", "0", "--out", "event.proof")
+    assert (again.code, "already" in again.err) == (2, True)
     check = ("audit", "check", "event.proof", "--key", str(signer.verifier))
     done = here(*check)
     assert (done.code, done.out.startswith("PROVEN")) == (0, True)

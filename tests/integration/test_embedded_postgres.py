@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from cdf.errors import ConfigError
-from infra.embedded_postgres import EmbeddedPostgres
+from infra.embedded_postgres import EmbeddedPostgres, first_not_to_open
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.fix_spark import missing_service
 
@@ -114,6 +114,22 @@ def test_the_version_is_the_servers(server: EmbeddedPostgres) -> None:
 def test_the_data_is_not_for_others(server: EmbeddedPostgres) -> None:
     for folder in (server.data, Path(value(server.dsn, "show unix_socket_directories"))):
         assert folder.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("shut", "refused"),
+    [
+        (["/root"], "/root"),
+        (["/tmp/pytest/a", "/root"], "/root"),
+        (["/srv"], "/srv"),
+        (["/"], "/"),
+        (["/tmp/pytest", "/root/demo"], None),
+        ([], None),
+    ],
+)
+def test_no_home_or_system_folder_is_opened_for_others(shut: list[str], refused: str | None) -> None:
+    found = first_not_to_open([Path(one) for one in shut], Path("/root"))
+    assert found == (None if refused is None else Path(refused))
 
 
 def test_each_test_has_a_schema_of_its_own(pg: Pg) -> None:

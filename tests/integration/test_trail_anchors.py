@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -496,6 +497,28 @@ def test_a_server_that_accepts_and_stays_silent(anchored: Roles) -> None:
         dsn = make_conninfo(anchored.dsn, host=host, port=port, connect_timeout="2")
         with pytest.raises(AnchorUnavailable):
             PostgresAnchor(dsn, schema=anchored.schema).latest(ORIGIN)
+
+
+def test_a_server_that_stops_in_the_middle(anchored: Roles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No limit of its own ends a statement then."""
+    monkeypatch.setattr("audit.anchors.postgres.ANSWER_SECONDS", 1)
+    anchor = PostgresAnchor(anchored.dsn, schema=anchored.schema)
+    stopped: list[int] = []
+
+    def stop_and_ask() -> None:
+        with anchor._connected() as (connection, _):
+            stopped.extend(connection.execute("select pg_backend_pid()").fetchone() or ())
+            os.kill(stopped[0], signal.SIGSTOP)
+            connection.execute("select 1")
+
+    began = time.monotonic()
+    try:
+        with pytest.raises(AnchorUnavailable):
+            stop_and_ask()
+        assert time.monotonic() - began < 10
+    finally:
+        os.kill(stopped[0], signal.SIGCONT)
+    assert anchor.latest(ORIGIN) is None
 
 
 # ── PostgreSQL: setting up ───────────────────────────────────────────────────────────────────────────────────────────

@@ -17,8 +17,10 @@ from pyspark.sql import SparkSession
 
 from audit.anchors import Missed
 from audit.errors import AnchorUnavailable
+from audit.proof import leaf_hash
 from audit.tables import EVENTS, LEDGER, PAYLOAD
 from audit.verify import CHECKPOINTS, MOST_FINDINGS, Finding, Seen, verify_trail
+from audit.verify.values import resealed_by
 from cdf.errors import TableReplaced, VerificationError
 from tests.integration.delta_table import Table
 from tests.integration.intruder import forge_statistics, rewrite
@@ -242,6 +244,18 @@ class TestEvents:
         rewrite(trail.table(EVENTS), lambda rows: put(rows, where(1, 5)(rows), version=lambda _: 3))
         assert trail.findings() == [("moved", EVENTS, 3, 5)]
 
+    def test_two_exchange_their_commits(self, trail: Trail) -> None:
+        """Each is named where it is now, although both have the same place in their commit."""
+        change = {(1, 0): 2, (2, 0): 1}
+
+        def edit(rows: pa.Table) -> pa.Table:
+            there = zip(rows["version"].to_pylist(), rows["index"].to_pylist(), strict=True)
+            new = pa.array([change.get(place, place[0]) for place in there], rows.schema.field("version").type)
+            return rows.set_column(rows.schema.get_field_index("version"), "version", new)
+
+        rewrite(trail.table(EVENTS), edit)
+        assert trail.findings() == [("moved", EVENTS, 1, 0), ("moved", EVENTS, 2, 0)]
+
     def test_an_event_and_its_hash(self, trail: Trail) -> None:
         """The leaf is computed anew, as whoever knows the format can: the commit's root does not fit."""
         rewrite(trail.table(EVENTS), as_insert)
@@ -280,6 +294,46 @@ class TestTheLedger:
     def test_a_record_that_is_none(self, trail: Trail, record: str) -> None:
         rewrite(trail.table(LEDGER), lambda rows: put(rows, where(6)(rows), record=lambda _: record))
         assert ("altered", LEDGER, 6, None) in trail.findings()
+
+    def test_records_that_no_runner_writes_hide_nothing(self, trail: Trail) -> None:
+        """Ranges without end, of the wrong form, and of what never was; what else is altered is reported all the same."""
+        forged: list[tuple[str, dict[str, Any]]] = [
+            ("sealing", {"sealed": {"2": [[0, 10**15]]}, "values": 10**15 + 1}),
+            ("sealing", {"sealed": {"2": [[0]]}, "values": 1}),
+            ("removal", {"removed": {"2": [[2**70, 2**71]]}, "values": 1}),
+            ("removal", {"removed": {"x": [[0]]}, "values": 1}),
+            ("removal", {"removed": {"1": [[3, 10**15]]}, "values": 10**15 - 2}),
+            ("shredding", {"keys": ["xy", 1], "values": 1}),
+        ]
+
+        def edit(rows: pa.Table) -> pa.Table:
+            last = [row for row in rows.to_pylist() if row["sequence"] == 6]
+            made = []
+            for at, (kind, said) in enumerate(forged if last else (), 7):
+                at_now = last[0]["committed_at"].isoformat(timespec="microseconds").replace("+00:00", "") + "Z"
+                common = {"hashes_root": "00" * 32, "made_in": "00" * 16} if kind == "sealing" else {}
+                record = {**common, **said, "kind": kind, "previous": "00" * 32, "sequence": at, "table_id": "t"}
+                text = json.dumps({**record, "removed_at": at_now}, sort_keys=True, separators=(",", ":"))
+                copies = {"sequence": at, "kind": kind, "version": None, "events": 0, "record": text}
+                made.append({**last[0], **copies, "leaf": leaf_hash(text.encode()), "chunk_roots": b""})
+            return pa.concat_tables([rows, pa.Table.from_pylist(made, schema=rows.schema)])
+
+        rewrite(trail.table(LEDGER), edit)
+        event = event_of(trail, 1, 3)
+        changed = dt.timedelta(microseconds=1)
+        rewrite(
+            trail.table(PAYLOAD),
+            lambda rows: put(
+                rows, pc.equal(rows["id"], bytes(event["id"])), row=lambda row: {**row, "at": row["at"] + changed}
+            ),
+        )
+        found = trail.findings()
+        assert ("altered", PAYLOAD, 1, 3) in found
+        assert [one for one in found if one[1] != LEDGER] == [("altered", PAYLOAD, 1, 3)]
+        assert len([one for one in found if one[:2] == ("altered", LEDGER)]) >= len(forged)
+        later = resealed_by(trail.tables.read(LEDGER))
+        assert later is not None
+        assert later.count() == 0
 
     def test_a_record_is_removed(self, trail: Trail) -> None:
         rewrite(trail.table(LEDGER), lambda rows: rows.filter(pc.invert(where(4)(rows))))
@@ -345,7 +399,14 @@ def test_a_damaged_file_is_no_finding_but_an_error(trail: Trail, name: str) -> N
     for file in trail.table(name).glob("*.parquet"):
         file.write_bytes(file.read_bytes()[:-20] + b"\0" * 20)
         trail.table(name).joinpath(f".{file.name}.crc").unlink(missing_ok=True)
-    with pytest.raises(VerificationError, match="cannot be read through"):
+    with pytest.raises(VerificationError, match=rf"cannot be read through.*the file {name}/part-.*parquet is damaged"):
+        trail.findings()
+
+
+def test_a_missing_file_is_named(trail: Trail) -> None:
+    for file in trail.table(EVENTS).glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(VerificationError, match=r"the file events/part-[^/]*\.parquet is damaged or gone"):
         trail.findings()
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import base64
 import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
 
+from audit.anchors import LARGEST_NOTE
 from audit.anchors.file import FileAnchor
 from audit.checkpoint import Signer
 from audit.errors import AnchorUnavailable, ForkedTrail
+from audit.files import is_open_to_others, special_file
 from audit.proof import (
     Checkpoint,
     ProofError,
@@ -23,7 +26,8 @@ from audit.proof import (
     root_from_path,
     verify_note,
 )
-from cdf.errors import ConfigError
+from audit.trail import Trail
+from cdf.errors import ConfigError, VerificationError
 
 # The key and the note of the documentation of Go's golang.org/x/mod/sumdb/note
 SECRET = "PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz"
@@ -170,12 +174,12 @@ def test_a_key_file_is_its_owner_s(tmp_path: Path) -> None:
     assert Signer.read(file) == MINE
 
 
-@pytest.mark.parametrize("mode", [0o644, 0o604, 0o602, 0o666])
+@pytest.mark.parametrize("mode", [0o644, 0o604, 0o602, 0o620, 0o666])
 def test_a_key_that_everybody_can_use_is_refused(tmp_path: Path, mode: int) -> None:
     file = tmp_path / "audit.key"
     MINE.write(file)
     file.chmod(mode)
-    with pytest.raises(ConfigError, match="everybody") as refused:
+    with pytest.raises(ConfigError, match="others than its owner") as refused:
         Signer.read(file)
     assert refused.value.hint == f"chmod 600 {file}"
     assert MINE.secret() not in str(refused.value.to_dict())
@@ -183,10 +187,14 @@ def test_a_key_that_everybody_can_use_is_refused(tmp_path: Path, mode: int) -> N
 
 @pytest.mark.parametrize("mode", [0o400, 0o440, 0o600])
 def test_a_mounted_secret_is_taken(tmp_path: Path, mode: int) -> None:
+    """Also one that root owns and the process reads by its group."""
     file = tmp_path / "audit.key"
     MINE.write(file)
     file.chmod(mode)
-    assert Signer.read(file) == MINE
+    own = os.stat_result((stat.S_IFREG | mode, 0, 0, 1, 4711, 4711, 0, 0, 0, 0))
+    assert is_open_to_others(own) == (mode == 0o440)
+    if mode != 0o440 or not file.stat().st_uid:
+        assert Signer.read(file) == MINE
 
 
 def test_a_key_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
@@ -333,6 +341,50 @@ def test_what_is_no_text_is_shown_all_the_same(tmp_path: Path) -> None:
     assert anchor.latest(ORIGIN) == "\ufffd"
     with pytest.raises(ForkedTrail):
         anchor.publish(ORIGIN, MINE.sign(checkpoint(7)))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "huge"])
+def test_what_takes_a_note_s_place_stops_no_reader(tmp_path: Path, kind: str) -> None:
+    anchor = FileAnchor(tmp_path)
+    anchor.publish(ORIGIN, MINE.sign(checkpoint(7)))
+    (file,) = tmp_path.rglob("*.txt")
+    other = file.with_name(f"{8:020}.txt")
+    match kind:
+        case "pipe":
+            os.mkfifo(other)
+        case "folder":
+            other.mkdir()
+        case "device":
+            other.symlink_to("/dev/zero")
+        case "huge":
+            with other.open("wb") as handle:
+                handle.truncate(2**40)
+    first, second = anchor.notes(ORIGIN)
+    assert first == MINE.sign(checkpoint(7))
+    assert second.strip("\0") == ""
+    assert len(second) <= LARGEST_NOTE
+    with pytest.raises(ForkedTrail):
+        anchor.publish(ORIGIN, MINE.sign(checkpoint(8)))
+
+
+def test_a_pipe_in_a_trail_is_refused_before_anything_waits_for_it(tmp_path: Path) -> None:
+    (tmp_path / "events").mkdir()
+    (tmp_path / "events" / "part-0.parquet").touch()
+    (tmp_path / "nowhere").symlink_to(tmp_path / "nothing")
+    assert special_file(tmp_path) is None
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "events" / "part-1.parquet").symlink_to(tmp_path / "pipe")
+    assert special_file(tmp_path / "events") == tmp_path / "events" / "part-1.parquet"
+    with pytest.raises(VerificationError, match="is no regular file"):
+        Trail(None, str(tmp_path)).verify()  # type: ignore[arg-type]
+
+
+def test_a_folder_that_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one on a network file system does whose server is gone."""
+    monkeypatch.setattr("audit.anchors.file.ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(Path, "is_dir", lambda _: time.sleep(3))
+    with pytest.raises(AnchorUnavailable, match="no answer within"):
+        FileAnchor(tmp_path).latest(ORIGIN)
 
 
 def test_a_directory_that_is_not_mounted_is_not_made(tmp_path: Path) -> None:

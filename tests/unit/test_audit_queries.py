@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import re
 from decimal import Decimal
 from typing import Any
@@ -19,7 +20,10 @@ from audit.queries import QUERIES
 from audit.sql import ENGINES, view_sql
 from audit.view import fields_of, widens
 from cdf.errors import ConfigError
+from cdf.user import os_user
 from infra.cli.audit_ask import _csv, _parsed, _print
+from infra.cli.feed import _csv as feed_csv
+from infra.cli.feed import _Number
 from infra.cli.output import Output
 
 # ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -309,3 +313,21 @@ def test_a_limit_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr()
     assert len(told.out.splitlines()) == 2
     assert "only the first 1 rows" in told.err
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [("=1+1", "'=1+1"), ("-2", "'-2"), ("@a", "'@a"), ("\t=1", "'\t=1"), ("a=1", "a=1"), (None, ""), (-2, "-2"),
+     (_Number("-2.50"), "-2.50"), (["=1"], '["=1"]'), (True, "true")],
+)  # fmt: skip
+def test_csv_of_a_feed_computes_nothing(value: Any, written: str) -> None:
+    assert feed_csv(value) == written
+
+
+def test_the_user_is_who_the_kernel_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = os_user()
+    monkeypatch.setenv("LOGNAME", "somebody-else")
+    assert os_user() == own
+    assert f"uid {os.getuid()}" in own
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_123)
+    assert os_user() == "uid 4000000123"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import html
 import json
 import re
 from html.parser import HTMLParser
@@ -144,6 +145,16 @@ def test_what_others_have_written_is_text_in_markdown(text: str) -> None:
         bare = re.sub(r"\\.", "", theirs)  # what is escaped is no markup
         assert bare.count("|") == re.sub(r"\\.", "", mine).count("|")
         assert not re.search(r"[<>`\[\]]", bare)
+
+
+@pytest.mark.parametrize(
+    "text", ["https://evil.example/a", "WWW.evil.example", "@somebody", "a@evil.example", "see #7"]
+)
+def test_nothing_that_others_have_written_is_active_in_markdown(text: str) -> None:
+    rendered = html.unescape(re.sub(r"\\(.)", r"\1", as_markdown(made(text))))
+    lines = [line for line in rendered.split("\n") if not line.startswith(("    ", "#"))]
+    assert any(text in line.replace("\u2060", "") for line in lines)
+    assert not re.search(r"://|www\.|@[\w.]|#\d", "\n".join(lines), re.IGNORECASE)
 
 
 def test_a_page_needs_nothing_but_itself() -> None:

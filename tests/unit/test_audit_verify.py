@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import random
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
-from audit.columns import Column, kept, row_type
+from audit.columns import Column, from_json, kept, row_type, to_json
 from audit.encoding import encode_rows, row_hash
-from audit.proof import Checkpoint
+from audit.proof import Checkpoint, leaf_hash
 from audit.record import canonical_json
+from audit.records import are_hashes, micros_of, parse_record
 from audit.resealing import _twice, finish_sealing
 from audit.rows import CHUNK
 from audit.tables import EVENTS, LEDGER, STORED_EVENT, TrailTables, payload_of
 from audit.tree import CompactRange, root_of
 from audit.verify import CHECKPOINTS, MOST_FINDINGS, Seen, Verified
-from audit.verify.events import _folded
+from audit.verify.events import _folded, _verify_commit
 from audit.verify.findings import Findings
-from audit.verify.ledger import _are_hashes, _record, believed
+from audit.verify.ledger import Commit as EventsOf
+from audit.verify.ledger import Walk, believed, verify_ledger
 from audit.verify.schema import faults
-from audit.verify.values import _hasher
+from audit.verify.values import _fitting, _hasher, _removed, _resealed
 from cdf.errors import VerificationError
 
 ORIGIN = "deltarelay.audit/one"
@@ -78,8 +82,8 @@ REMOVAL = {
 
 
 def test_a_record_of_a_removal() -> None:
-    assert _record(canonical_json(REMOVAL)) == REMOVAL
-    assert _record(canonical_json({**REMOVAL, "ticket": "T-1"})) is not None
+    assert parse_record(canonical_json(REMOVAL)) == REMOVAL
+    assert parse_record(canonical_json({**REMOVAL, "ticket": "T-1"})) is not None
 
 
 @pytest.mark.parametrize(
@@ -99,8 +103,8 @@ def test_a_record_of_a_removal() -> None:
     ],
 )
 def test_what_is_no_record_of_a_removal(wrong: dict[str, Any]) -> None:
-    assert _record(canonical_json({**REMOVAL, **wrong})) is None
-    assert _record(json.dumps(REMOVAL).encode()) is None  # right, but not in the one form that it has
+    assert parse_record(canonical_json({**REMOVAL, **wrong})) is None
+    assert parse_record(json.dumps(REMOVAL).encode()) is None  # right, but not in the one form that it has
 
 
 SEALED = [bytes([at]) * 32 for at in range(6)]
@@ -114,15 +118,15 @@ SEALING = {
 
 
 def test_a_record_of_rows_that_were_sealed_later() -> None:
-    assert _record(canonical_json(SEALING)) == SEALING
+    assert parse_record(canonical_json(SEALING)) == SEALING
     for wrong in ({"sealed": {"x": [[0, 1]]}}, {"sealed": {"1": [[2, 1]]}}, {"hashes_root": 1}, {"made_in": None}):
-        assert _record(canonical_json({**SEALING, **wrong})) is None
-    assert _are_hashes(SEALING, b"".join(SEALED))
+        assert parse_record(canonical_json({**SEALING, **wrong})) is None
+    assert are_hashes(SEALING, b"".join(SEALED))
     for made_in in ("", "ab", "../../another/payload", "0123456789ABCDEF" * 2, "0123456789abcdef" * 2 + "/.."):
-        assert _record(canonical_json({**SEALING, "made_in": made_in})) is None
+        assert parse_record(canonical_json({**SEALING, "made_in": made_in})) is None
     for hashes in (SEALED[:-1], [*SEALED, SEALED[0]], SEALED[::-1]):
-        assert not _are_hashes(SEALING, b"".join(hashes))
-    assert not _are_hashes({**SEALING, "values": 5}, b"".join(SEALED))
+        assert not are_hashes(SEALING, b"".join(hashes))
+    assert not are_hashes({**SEALING, "values": 5}, b"".join(SEALED))
 
 
 def test_a_record_removes_no_other_folder_than_one_of_its_own() -> None:
@@ -155,9 +159,9 @@ ERASURE = {
 
 
 def test_a_record_of_an_erasure() -> None:
-    assert _record(canonical_json(ERASURE)) == ERASURE
+    assert parse_record(canonical_json(ERASURE)) == ERASURE
     for wrong in ({"noted_at": "yesterday"}, {"requests": "R-1"}, {"state": None}, {"removed": {"x": 1}}):
-        assert _record(canonical_json({**ERASURE, **wrong})) is None
+        assert parse_record(canonical_json({**ERASURE, **wrong})) is None
 
 
 def test_the_leaves_of_each_chunk() -> None:
@@ -274,3 +278,196 @@ def test_what_else_is_in_the_columns_is_told(there: StructType, fault: str) -> N
 
 def test_a_row_among_the_events_was_added() -> None:
     assert list(faults(StructType([*STORED_EVENT.fields, *of(row=TEXT).fields]), STORED_EVENT)) == ["`row` was added"]
+
+
+# ── records that anybody may have written ────────────────────────────────────────────────────────────────────────────
+
+COMMIT = {
+    "columns_at": 0,
+    "committed_at": "2026-01-01T00:00:00.000000Z",
+    "counts": {"insert": 6},
+    "kind": "commit",
+    "log_sha256": "00" * 32,
+    "operation": "WRITE",
+    "parameters": {},
+    "rows": 6,
+    "rows_root": "",
+    "user": None,
+    "version": 0,
+}
+FUZZED: list[dict[str, Any]] = [
+    {**COMMIT, "columns": to_json([Column("id", "id", LongType()), Column("a", "a", ArrayType(StringType()))])},
+    *({**COMMIT, "version": version} for version in (1, 2)),
+    {**REMOVAL, "removed": {"0": [[0, 0], [2, 5]], "2": [[1, 1]]}},
+    {**SEALING, "sealed": {"0": [[0, 0], [2, 5]], "2": [[1, 1]]}},
+    {"keys": ["ab" * 16], "kind": "shredding", "removed_at": REMOVAL["removed_at"], "values": 3},
+    ERASURE,
+    {
+        "keys": 1,
+        "kind": "reading",
+        "noted_at": REMOVAL["removed_at"],
+        "purpose": "why",
+        "read_at": REMOVAL["removed_at"],
+        "reader": "me",
+        "role": "auditor",
+    },
+    {**COMMIT, "version": 3},
+]
+"""One record of each kind at least, as a runner writes them; places and hashes are those of one ledger."""
+TAMPERED = 8
+"""The record that is altered besides, in each case."""
+SIX = [bytes([at]) * 32 for at in range(6)]
+ROOTS = root_of(SIX)
+NASTY: list[Any] = [
+    None, True, False, 0, -1, 1, 7, 10**15, 2**53, 2**53 + 1, 2**63, 2**70, -(2**70), 1.5, 1e308, "", "0", "x", "-1",
+    "00", "9" * 5000, "\ud800", "2026-13-45", "2026-01-01", "9999-12-31T23:59:59-14:00", "commit", "removal", "sealing",
+    "shredding", "erasure", "reading", "id", "udt", "decimal(99,99)", "ab" * 16, "00" * 32, [], [[]], [[0]],
+    [[0, 10**15]], [[0, 2**70]], [[5, 0]], [[0, 1, 2]], [["0", "1"]], [[0, 0], [0, 0]], {}, {"": []},
+    {"2": [[0, 10**15]]}, {"2": [[0]]}, {"9": [[0, 1]]}, {"2": [[2**70, 2**71]]}, {"x": [[0, 0]]}, {"-1": [[0, 0]]},
+    {"9" * 4400: [[0, 0]]}, {"0": [[0, 6]]}, {"type": "udt", "pyClass": "antigravity.Any"}, [{"type": "udt"}],
+    [{"live": True, "name": "id", "stored": "id", "type": {"type": "udt", "pyClass": "antigravity.Any"}}],
+    [{"live": True, "name": "id", "stored": "id", "type": "string"}],
+    [{"live": True, "name": "id", "stored": "id", "type": {"type": "struct", "fields": [1]}}],
+]  # fmt: skip
+COPIES = ("sequence", "kind", "version", "events", "record", "leaf", "chunk_roots", "at")
+
+
+OF_KIND = pa.schema([("sequence", pa.int64()), ("record", pa.binary()), ("chunk_roots", pa.binary())])
+
+
+def ledger_row(record: Mapping[str, Any], text: bytes, roots: bytes) -> dict[str, Any]:
+    """As the ledger has a record, with its copies; of a record of any form."""
+    noted = next((record[name] for name in ("removed_at", "noted_at") if name in record), record.get("committed_at"))
+    try:
+        at = micros_of(noted)
+    except (ValueError, TypeError):
+        at = 0
+    told = [
+        said if isinstance(said := record.get(name), kind) and (kind is str or abs(said) < 2**63) else None
+        for name, kind in (("sequence", int), ("kind", str), ("version", int), ("rows", int))
+    ]
+    kept = (text, leaf_hash(text), roots, at)
+    row = dict(zip(COPIES, (*told, *kept), strict=True))
+    return {**row, "events": row["events"] or 0} if "rows" not in record else row
+
+
+def chained_rows(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each with the hash of the one before; also such as have no canonical form."""
+    previous, rows = bytes(32), []
+    for at, record in enumerate(records):
+        whole = {"previous": previous.hex(), "sequence": at, "table_id": "t", **record}
+        try:
+            text = canonical_json(whole)
+        except (ValueError, TypeError):
+            text = json.dumps(whole).encode()
+        roots = ROOTS if record.get("kind") == "commit" else b"".join(SIX) if record.get("kind") == "sealing" else b""
+        rows.append(ledger_row(whole, text, roots))
+        previous = leaf_hash(text)
+    return rows
+
+
+def written_records() -> list[dict[str, Any]]:
+    own = [{name: said for name, said in one.items() if name not in ("previous", "sequence")} for one in FUZZED]
+    for one in own:
+        if one["kind"] == "commit":
+            one["rows_root"] = ROOTS.hex()
+        elif one["kind"] == "sealing":
+            one["hashes_root"] = root_of(SIX).hex()
+    return own
+
+
+WRITTEN = chained_rows(written_records())
+
+
+def anywhere(value: Any, chance: random.Random) -> Any:
+    """With one part of it replaced, at any depth."""
+    if isinstance(value, dict) and value and chance.random() < 0.7:
+        name = chance.choice(sorted(value))
+        return {**value, name: anywhere(value[name], chance)}
+    if isinstance(value, list) and value and chance.random() < 0.7:
+        at = chance.randrange(len(value))
+        return [*value[:at], anywhere(value[at], chance), *value[at + 1 :]]
+    return chance.choice(NASTY)
+
+
+def forged(records: list[dict[str, Any]], chance: random.Random) -> list[dict[str, Any]]:
+    """The rows of a ledger in which one record is another, or a copy of what is in it."""
+    at = chance.randrange(len(records) - 1)
+    record, way = records[at], chance.random()
+    name = chance.choice([*sorted(record), "previous", "sequence", "table_id", "more"])
+    new = {**record, name: anywhere(record.get(name), chance)}
+    if way < 0.1:
+        del new[name]
+    rows = [*WRITTEN]
+    if way < 0.5:  # by somebody who knows the format: all that follows fits
+        return chained_rows([*records[:at], new, *records[at + 1 :]])
+    if way < 0.8:  # the record alone, with its own hash
+        rows[at] = chained_rows([{"previous": rows[at - 1]["leaf"].hex(), "sequence": at, **new}])[0]
+        return rows
+    copy = chance.choice(COPIES)
+    nasty = [one for one in NASTY if type(one) is type(rows[at][copy])] or [None]
+    wrong: dict[str, list[Any]] = {
+        "leaf": [None, b"", b"1"],
+        "record": [None, b"", b"\xff", b"[" * 9000, b"{}"],
+        "chunk_roots": [b"", b"1", SIX[0] * 10_000],
+    }
+    rows[at] = {**rows[at], copy: chance.choice(wrong.get(copy, nasty))}
+    return rows
+
+
+def walked(rows: list[dict[str, Any]], told: Mapping[int, Sequence[Seen]]) -> tuple[Walk, list[str]]:
+    walk, findings = Walk(), Findings()
+    placed = [row for row in rows if type(row["sequence"]) is int and row["sequence"] >= 0]
+    lost = [row for row in rows if row not in placed]
+    verify_ledger(iter([*sorted(placed, key=lambda row: row["sequence"]), *lost]), walk, told, findings)
+    return walk, [one.text for one in findings.kept]
+
+
+def test_any_field_of_any_record_is_a_finding_or_intact() -> None:
+    """10,000 forged ledgers: none of them fails, stalls, or hides that another record is altered as well."""
+    chance, records = random.Random(24), written_records()
+    whole, texts = walked(WRITTEN, {})
+    assert texts == []
+    told = {len(records): [Seen(Checkpoint(ORIGIN, len(records), whole.tree.root()), "a safe", True)]}
+    assert walked(WRITTEN, told)[1] == []
+    held = {"id": LongType(), "a": ArrayType(StringType())}
+    altered = f"record {TAMPERED} of the ledger is not what was written"
+    changed = 0
+    for case in range(10_000):
+        rows = forged(records, chance)
+        if tampers := case % 2:
+            rows[TAMPERED] = {**rows[TAMPERED], "record": rows[TAMPERED]["record"].replace(b"WRITE", b"MERGE")}
+        walk, texts = walked(rows, told)
+        assert texts or rows == WRITTEN, rows
+        assert not tampers or altered in texts, rows
+        changed += bool(texts)
+        # What comes after the ledger: no more is made out of a record than what is there
+        for kind, work in ((b'"removal"', _removed), (b'"sealing"', _resealed)):
+            own = [{**row, "sequence": 0} for row in rows if kind in (row["record"] or b"")]
+            made = work(walk.distrusted, [pa.RecordBatch.from_pylist(own, schema=OF_KIND)])
+            assert sum(one.num_rows for one in made) <= 6
+        assert len(walk.removals) <= len(rows)
+        assert all(_fitting(one, held) in (one, None) for one in walk.columns.values())
+    assert changed > 9_000
+
+
+@pytest.mark.parametrize("type", ["string", {"type": "array", "elementType": "long", "containsNull": True}])
+def test_columns_of_other_types_than_the_payload_has(type: Any) -> None:
+    (column,) = from_json([{"live": True, "name": "id", "stored": "id", "type": type}])
+    assert _fitting([column], {"id": LongType()}) is None
+    assert _fitting([Column("id", "id", LongType())], {"id": LongType()}) is not None
+    rows = pa.RecordBatch.from_pylist([{"id": b"a", "version": 1, "copies": 1, "kept_hash": b"", "row": {"id": 1}}])
+    (found,) = _hasher([0], [None], frozenset())([rows])
+    assert found.column("hash").to_pylist() == [None]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2**53])
+def test_roots_of_more_rows_than_the_record_tells(rows: int) -> None:
+    """Found in seconds, however many chunks there are."""
+    chunks = {
+        at: {"root": b"", "altered": [], "gaps": [], "doubled": [], "last": (at + 1) * CHUNK - 1, "least": 0, "most": 0}
+        for at in range(2_000)
+    }
+    findings = Findings()
+    _verify_commit(1, EventsOf(rows, tuple(SIX[:1] * 2_000), 0, 0), chunks, findings)
+    assert findings.kept

@@ -41,6 +41,7 @@ erasure:
 
 def loaded(folder: Path, block: str, base: str = BASE) -> Project:
     (folder / "erasure.key").write_text(KEY + "\n")
+    (folder / "erasure.key").chmod(0o600)
     file = folder / "d.yaml"
     file.write_text(base + block)
     return load(file)
@@ -74,7 +75,7 @@ def test_the_whole_block(tmp_path: Path) -> None:
 
 
 def test_classes_of_columns(tmp_path: Path) -> None:
-    (tmp_path / "root.key").write_text(FileRoot.generate().secret() + "\n")
+    FileRoot.generate().write(tmp_path / "root.key")
     keys = '  keys: {connection: k, root_key: "${file:root.key}"}\n  approve_above'
     block = BLOCK.replace("  approve_above", keys).replace(
         "path: customer_id,", "path: customer_id, classes: {contact: [email, name], billing: [iban]},"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
 
 import connectors.registry
+from audit.checkpoint import Signer
 from cdf.errors import ConfigError
 from connectors.postgres.config import PostgresOptions
 from infra.config.load import load
@@ -226,3 +227,19 @@ def test_a_talkative_validator_is_silenced(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(ConfigError, match=r"connections\.w\.token: cannot parse") as caught:
         load(file, environ={"TOKEN": f"ab:{CANARY}"})
     assert CANARY not in everything(caught.value)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400, 0o644, 0o604, 0o660, 0o666])
+def test_a_key_that_others_can_use_is_refused_and_a_password_is_not(tmp_path: Path, mode: int) -> None:
+    Signer.generate("example.org/a").write(tmp_path / "own.key")
+    (tmp_path / "password").write_text("canary")
+    for name in ("own.key", "password"):
+        (tmp_path / name).chmod(mode)
+    assert dsn_of(read(tmp_path, dsn="a${file:password}")) == "acanary"
+    if mode & 0o077 == 0:
+        assert "PRIVATE+KEY" in dsn_of(read(tmp_path, dsn="a${file:own.key}"))
+        return
+    with pytest.raises(ConfigError, match=r"others than its owner can use the key file own\.key") as refused:
+        read(tmp_path, dsn="a${file:own.key}")
+    assert f"chmod 600 {tmp_path / 'own.key'}" in f"{refused.value} {refused.value.hint}"
+    assert "PRIVATE+KEY" not in f"{refused.value.to_dict()}"
