@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from audit.checkpoint import Signer
+from audit.erasure.sealing import SealKey, WatchKey
+from audit.keys.backup import END, backup_mac
 from audit.keys.registry import Registry
 from audit.keys.roots import FileRoot
 from tests.acceptance.commands import Done, Project
@@ -157,6 +161,90 @@ def test_a_backup_that_is_none(safe: Safe, spoil: object, said: str) -> None:
     assert done.code in (1, 2, 3)
     assert done.code != 0
     assert said in done.err
+
+
+def test_a_hostile_backup_is_refused(safe: Safe) -> None:
+    """One that was signed with SHA-256 alone, and one whose MAC is right: the root key's holder need not be the author."""
+    assert safe.run("init").code == 0
+    for person in (ANNA, BOB):
+        safe.key(person)
+    assert safe.run("backup", "b.sql").code == 0
+    assert safe.run("restore-check", "b.sql").code == 0
+    file, registry = safe.folder / "b.sql", safe.registry("root.key")
+    with registry._database.transaction() as work:
+        mac_key = registry._mac_key(work, 1, registry._root)
+    body, _, _ = file.read_bytes().rpartition(END)
+    rows = body.partition(b'copy "identifier"')[2].partition(b"\\.\n")[0].split(b"\n")[1:3]
+    one, two = (row.split(b"\t") for row in rows)
+    swapped = body.replace(one[1], b"?").replace(two[1], one[1]).replace(b"?", two[1])
+    for name, hostile in {
+        "a command of psql": body.replace(b"commit;\n", b"\\! touch here\ncommit;\n"),
+        "before all": body.replace(b"begin;\n", b"\\! touch here\nbegin;\n"),
+        "keys deleted": body.replace(b"commit;\n", b"delete from key;\ncommit;\n"),
+        "after the end": body + b"delete from keys.key;\n",
+        "another schema": body.replace(b'"keys"', b'"other"'),
+        "another table": body.replace(b"commit;\n", b'copy "shreds" ("one", "count") from stdin;\n\\.\ncommit;\n'),
+        "a line end that psql takes for the end": body.replace(b'copy "key"', b'\\.\r\n\\! touch here\ncopy "key"'),
+        "in the rows": body.replace(rows[0] + b"\n", rows[0] + b"\n\\.\r\n"),
+        "swapped tokens": swapped,
+    }.items():
+        assert hostile != body, name
+        for end, said in (
+            (hashlib.sha256(hostile).hexdigest().encode(), "not as it was written"),
+            (_mac(mac_key, hostile), "does other things|are not those that were made|lacks rows"),
+        ):
+            file.write_bytes(hostile + END + end + b"\n")
+            done = safe.run("restore-check", "b.sql")
+            assert done.code != 0, name
+            assert re.search(said, done.err), (name, done.err)
+    file.write_bytes(body + END + _mac(mac_key, body) + b"\n")
+    assert safe.run("restore-check", "b.sql").code == 0  # the control
+    file.write_bytes(b"-- deltarelay key registry backup v1\n" + body.partition(b"\n")[2])
+    former = safe.run("restore-check", "b.sql")
+    assert (former.code, "another release" in former.err) == (2, True)
+
+
+def _mac(mac_key: bytes, data: bytes) -> bytes:
+    mac = backup_mac(mac_key)
+    mac.update(data)
+    return mac.hexdigest().encode()
+
+
+def test_a_registry_of_an_earlier_release(safe: Safe) -> None:
+    assert safe.run("init").code == 0
+    anna = safe.key(ANNA)
+    with psycopg.connect(safe.project.database.dsn, autocommit=True) as connection:
+        connection.execute("alter table keys.identifier drop column mac, drop column epoch")
+        connection.execute("alter table keys.epoch drop column mac")
+    for words in (("init",), ("backup", "b.sql")):
+        refused = safe.run(*words)
+        assert (refused.code, "deltarelay keys upgrade" in refused.err) == (2, True), words
+    upgraded = safe.run("upgrade", "--json")
+    assert (upgraded.code, upgraded.document["result"]["links"]) == (0, 1)
+    assert safe.key(ANNA) == anna
+    assert safe.run("backup", "b.sql").code == 0
+    assert safe.run("restore-check", "b.sql").code == 0
+
+
+def test_the_keys_of_an_erasure_are_split(safe: Safe) -> None:
+    folder, signer = safe.folder, Signer.parse((safe.folder / "erasure.key").read_text())
+    (folder / "apart").mkdir()
+    assert safe.project.run("erase", "split-keys", "apart").code == 0
+    for name, kind in (("watch", WatchKey), ("seal", SealKey)):
+        file = folder / "apart" / f"{name}.key"
+        assert file.stat().st_mode & 0o077 == 0
+        assert kind.parse(file.read_text()) == kind.of(signer)  # what was made before stays valid
+    again = safe.project.run("erase", "split-keys", "apart")
+    assert (again.code, "there is a file" in again.err) == (2, True)
+    (folder / "new").mkdir()
+    made = safe.project.run("erase", "split-keys", "new", "--new", "--json").document["result"]
+    assert made["watch_key"] == WatchKey.parse((folder / "new" / "watch.key").read_text()).id != WatchKey.of(signer).id
+    # A machine that has the watch key alone can erase nobody, and says what it needs
+    file, signing = folder / "deltarelay.yaml", '"signing_key": "${file:erasure.key}"'
+    file.write_text(file.read_text().replace(signing, '"watch_key": "${file:apart/watch.key}"'))
+    refused = safe.project.run("erase", "split-keys", "apart")
+    assert (refused.code, "erasure.signing_key" in refused.err) == (2, True)
+    assert safe.run("init").code == 0
 
 
 def test_what_is_asked_wrongly(safe: Safe, tmp_path: Path) -> None:
