@@ -11,4 +11,5 @@ pytest_plugins = [
     "tests.fixtures.fix_pgbouncer",
     "tests.fixtures.fix_spread",
     "tests.fixtures.fix_trail",
+    "tests.fixtures.fix_closures",
 ]

@@ -38,6 +38,10 @@ class Sealing(Protocol):
         """The same for the same value of that name, and without the key nobody can tell of what."""
         ...
 
+    def marks(self, name: str, value: str) -> Sequence[bytes]:
+        """``mark``, and what it was under each of the former keys."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Added(Result):
@@ -161,7 +165,7 @@ class Register:
             )
             known = sorted(given.keys() - new)
             there = work.rows("select id, digest from {request} where id = any(%s)", [known])
-            clashing.update(id for id, digest in there if digest != given[id][1])
+            clashing.update(id for id, digest in there if digest not in keys.marks(*_content(given[id][0])))
             if clashing:
                 raise ConfigError(
                     f"another request has this id already, with other content: {listed(sorted(clashing))}",
@@ -431,9 +435,13 @@ def _row(request: Request, digest: bytes, keys: Sealing) -> tuple[Any, ...]:
 
 
 def _digest(request: Request, keys: Sealing) -> bytes:
+    return keys.mark(*_content(request))
+
+
+def _content(request: Request) -> tuple[str, str]:
     content = {one.name: getattr(request, one.name) for one in fields(request)}
     content["identifiers"] = sorted(request.identifiers.items())
-    return keys.mark("request", json.dumps(content, sort_keys=True, default=dt.date.isoformat))
+    return "request", json.dumps(content, sort_keys=True, default=dt.date.isoformat)
 
 
 def _about(*names: str) -> str:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from audit.erasure.register import Register
-    from audit.erasure.sealing import Keys
+    from audit.erasure.sealing import Keys, Marker
     from audit.erasure.subjects import Graph
     from cdf.guard import Without
     from cdf.window import Commit
@@ -79,7 +79,8 @@ class Watch:
 
     register: Callable[[], Register]
     """Called at the first look: a pipeline that is only built connects to nothing."""
-    keys: Keys
+    marker: Marker
+    """All of it goes to Spark's tasks: it holds nothing but the keys of marks."""
     graph: Graph
     on_return: OnReturn = "stop"
     _register: Register | None = None
@@ -102,7 +103,7 @@ class Watch:
         columns = self._columns(table, rows)
         if not columns or not (living := self._living()):
             return None
-        found = _found(_of_others(rows, erasing), columns, self.keys, frozenset(living))
+        found = _found(_of_others(rows, erasing), columns, self.marker, frozenset(living))
         if not found:
             return None
         arrived = {mark for mark, arrives in found.items() if arrives}
@@ -132,7 +133,12 @@ class Watch:
                 },
             )
         return partial(
-            _without, columns=columns, key=tuple(key), keys=self.keys, living=frozenset(found), erasing=list(erasing)
+            _without,
+            columns=columns,
+            key=tuple(key),
+            marker=self.marker,
+            living=frozenset(found),
+            erasing=list(erasing),
         )
 
     def erased(self, commits: Sequence[Commit], *, table: str) -> frozenset[int]:
@@ -163,7 +169,7 @@ class Watch:
     def _still_there(self, found: set[bytes], table: str, current: DataFrame) -> set[bytes]:
         """Not those who were deleted again since."""
         columns = self._columns(table, current)
-        return set(_found(current, columns, self.keys, frozenset(found))) if columns else found
+        return set(_found(current, columns, self.marker, frozenset(found))) if columns else found
 
     def _columns(self, table: str, rows: DataFrame) -> dict[str, tuple[str, Spelling]]:
         """Columns of the rows that hold an identifier: what it is called in marks, and how it is spelled."""
@@ -214,7 +220,7 @@ def _texts(columns: Iterable[str]) -> list[Column]:
 
 
 def _found(
-    rows: DataFrame, columns: Mapping[str, tuple[str, Spelling]], keys: Keys, living: frozenset[bytes]
+    rows: DataFrame, columns: Mapping[str, tuple[str, Spelling]], marker: Marker, living: frozenset[bytes]
 ) -> dict[bytes, bool]:
     """The living marks that are among the rows, and whether in one that arrives. Keys and marks travel inside of the
     function, in no plan."""
@@ -234,8 +240,7 @@ def _found(
                     if value is not None:
                         values[value] = values.get(value, False) or arrives
                 for value, arrives in values.items():
-                    mark = keys.mark(name, normalised(value, spelling))
-                    if mark in living:
+                    for mark in living.intersection(marker.marks(name, normalised(value, spelling))):
                         met[mark] = met.get(mark, False) or arrives
             if met:
                 yield pa.record_batch({"mark": pa.array(met.keys(), pa.binary()), "arrives": list(met.values())})
@@ -251,7 +256,7 @@ def _without(
     *,
     columns: Mapping[str, tuple[str, Spelling]],
     key: tuple[str, ...],
-    keys: Keys,
+    marker: Marker,
     living: frozenset[bytes],
     erasing: list[int],
 ) -> DataFrame:
@@ -267,7 +272,7 @@ def _without(
 
     def of_theirs(*values: str | None) -> bool:
         return any(
-            value is not None and keys.mark(name, normalised(value, spelling)) in living
+            value is not None and not living.isdisjoint(marker.marks(name, normalised(value, spelling)))
             for value, (name, spelling) in zip(values, names, strict=True)
         )
 

@@ -1,7 +1,8 @@
 """A backup of the key registry, and what restoring it would do: bring people back, or lose what others have signed up for.
 
 The file is a script for ``psql``, with the rows as they are: every key in it is wrapped, and opens by the root key alone.
-It is one transaction, so that a file that is cut off restores nothing, and its last line has the SHA-256 of those before.
+It is one transaction, so that a file that is cut off restores nothing. Its last line has a MAC of those before, under a key
+that the root key wraps. All but the rows of the tables is the same for every backup of a schema: ``script``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import hashlib
+import hmac
 import os
 import secrets
 from collections.abc import Callable, Iterator
@@ -17,22 +19,24 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from audit.files import durable, reason
+from audit.keys.registry import about_mac, another_root, empty_registry, not_upgraded, without_macs
 from cdf.errors import ConfigError
 from cdf.result import Result
 
 if TYPE_CHECKING:
     from audit.database import Database, Transaction
+    from audit.keys.roots import Root
 
-__all__ = ["COLUMNS", "END", "FIRST_LINE", "BackupMade", "ignored", "write_backup"]
+__all__ = ["COLUMNS", "END", "FIRST_LINE", "BackupMade", "backup_mac", "head", "ignored", "script", "write_backup"]
 
-FIRST_LINE = b"-- deltarelay key registry backup v1\n"
-END = b"-- complete, sha256 "
+FIRST_LINE = b"-- deltarelay key registry backup v2\n"
+END = b"-- complete, hmac-sha256 "
 
 COLUMNS = {
-    "epoch": ("epoch", "root", "began_at", "ended_at", "root_gone_on"),
+    "epoch": ("epoch", "root", "began_at", "ended_at", "root_gone_on", "mac"),
     "shard": ("epoch", "shard", "wrapped"),
     "lookup_key": ("one", "epoch", "wrapped"),
-    "identifier": ("lookup", "token"),
+    "identifier": ("lookup", "token", "epoch", "mac"),
     "key": ("key_id", "token", "class", "epoch", "wrapped", "commitment", "created_at", "shredded_at", "shredded_by"),
     "shreds": ("one", "count"),
     "reading": ("id", "at", "role", "reader", "purpose", "question", "trail", "keys", "noted_at"),
@@ -54,6 +58,7 @@ class BackupMade(Result):
     """Living and shredded ones."""
     bytes: int
     sha256: str
+    """Of all lines but the last, which has the MAC."""
 
 
 def ignored(_: int) -> None:
@@ -61,42 +66,51 @@ def ignored(_: int) -> None:
 
 
 def write_backup(
-    database: Database, path: Path, schema: str, *, progress: Callable[[int], None] = ignored
+    database: Database, root: Root, path: Path, schema: str, *, progress: Callable[[int], None] = ignored
 ) -> BackupMade:
     """Into a new file that only its owner can read, complete or not at all. ``database``: of ``registry_database``.
 
     The rows are those of one moment, while others go on making keys. ``progress`` is told how many rows are written."""
     made_at = dt.datetime.now(dt.UTC)
-    with _new_file(path) as file, database.snapshot() as work:
-        root, epoch = _under(work)
-        out = _Out(file, progress)
-        out.text(_head(made_at, epoch, root))
-        out.text(_tables(schema))
-        rows = {table: out.rows(work, table) for table in COLUMNS}
-        # COPY keeps the numbers as they are, and a sequence knows nothing of it
-        out.text(
-            "select setval(pg_get_serial_sequence('reading', 'id'), greatest((select max(id) from reading), 1));\n"
-        )
-        out.text("commit;\n")
-        digest = out.digest.hexdigest()
-        file.write(END + digest.encode() + b"\n")
+    with without_macs(), _new_file(path) as file, database.snapshot() as work:
+        epoch, mac_key = _under(work, root)
+        out = _Out(file, mac_key, progress)
+        out.text(head(made_at, epoch, root.name))
+        rows = {}
+        for table, text in script(schema):
+            out.text(text)
+            if table is not None:
+                rows[table] = out.rows(work, table)
+        file.write(END + out.mac.hexdigest().encode() + b"\n")
         size = file.tell()
-    return BackupMade(str(path), made_at, epoch, root, rows["key"], size, digest)
+    return BackupMade(str(path), made_at, epoch, root.name, rows["key"], size, out.digest.hexdigest())
 
 
-def _under(work: Transaction) -> tuple[str, int]:
-    rows = work.rows("select root, epoch from {epoch} where epoch in (select epoch from {shard}) order by epoch desc")
+def _under(work: Transaction, root: Root) -> tuple[int, bytes]:
+    """Its epoch, and the key of the MAC."""
+    rows = work.rows(
+        "select root, epoch, mac from {epoch} where epoch in (select epoch from {shard}) order by epoch desc"
+    )
     if not rows:
-        raise ConfigError("the key registry is empty", hint="`deltarelay keys init` begins it")
+        raise empty_registry()
     if len(rows) > 1:
         raise ConfigError(
             "a rotation of the key registry was begun and is not over: its backup would need two root keys",
             hint="run `deltarelay keys rotate` again to its end, then back up",
         )
-    return str(rows[0][0]), int(rows[0][1])
+    name, epoch, wrapped = rows[0]
+    if wrapped is None:
+        raise not_upgraded()
+    if name != root.name:
+        raise another_root(name, root.name)
+    return int(epoch), root.unwrap(wrapped, about=about_mac(epoch))
 
 
-def _head(made_at: dt.datetime, epoch: int, root: str) -> str:
+def backup_mac(mac_key: bytes) -> hmac.HMAC:
+    return hmac.new(hmac.digest(mac_key, b"deltarelay registry backup v2", "sha256"), digestmod="sha256")
+
+
+def head(made_at: dt.datetime, epoch: int, root: str) -> str:
     return (
         FIRST_LINE.decode()
         + f"-- made {made_at.isoformat()}, epoch {epoch}, root key {root}\n"
@@ -105,7 +119,8 @@ def _head(made_at: dt.datetime, epoch: int, root: str) -> str:
     )
 
 
-def _tables(schema: str) -> str:
+def script(schema: str) -> Iterator[tuple[str | None, str]]:
+    """All that follows the head, but for the rows: the table whose rows come next, and the text before them."""
     from psycopg import sql
 
     from audit.keys.registry_sql import DEFINITIONS
@@ -114,32 +129,38 @@ def _tables(schema: str) -> str:
     where = sql.SQL("create schema if not exists {0};\nset local search_path to {0};\n").format(sql.Identifier(schema))
     lines = ["begin;\n", "set local client_encoding to 'UTF8';\n", where.as_string(None)]
     lines += [sql.SQL(text).format(**names).as_string(None) + ";\n" for text in DEFINITIONS.values()]
-    return "".join(lines) + "delete from shreds;\n"  # it is made with a row
+    text = "".join(lines) + "delete from shreds;\n"  # it is made with a row
+    for table, columns in COLUMNS.items():
+        named = ", ".join(f'"{column}"' for column in columns)
+        yield table, text + f'copy "{table}" ({named}) from stdin;\n'
+        text = "\\.\n"
+    # COPY keeps the numbers as they are, and a sequence knows nothing of it
+    text += "select setval(pg_get_serial_sequence('reading', 'id'), greatest((select max(id) from reading), 1));\n"
+    yield None, text + "commit;\n"
 
 
 class _Out:
-    def __init__(self, file: IO[bytes], progress: Callable[[int], None]) -> None:
+    def __init__(self, file: IO[bytes], mac_key: bytes, progress: Callable[[int], None]) -> None:
         self._file, self._progress = file, progress
         self._rows = 0
-        self.digest = hashlib.sha256()
+        self.digest, self.mac = hashlib.sha256(), backup_mac(mac_key)
 
     def text(self, text: str) -> None:
         self._put(text.encode())
 
     def rows(self, work: Transaction, table: str) -> int:
         columns = ", ".join(f'"{column}"' for column in COLUMNS[table])
-        self.text(f'copy "{table}" ({columns}) from stdin;\n')
         before = self._rows
         for part in work.copied(f"copy {{{table}}} ({columns}) to stdout"):
             self._put(part)
             told, self._rows = self._rows // _ROWS, self._rows + part.count(b"\n")
             if self._rows // _ROWS > told:
                 self._progress(self._rows)
-        self.text("\\.\n")
         return self._rows - before
 
     def _put(self, data: bytes) -> None:
         self.digest.update(data)
+        self.mac.update(data)
         self._file.write(data)
 
 

@@ -3,7 +3,8 @@
     root key ─▶ shard keys (256, for an epoch) ─▶ keys of persons       each wrapped by the one before
     file, KMS   table ``shard``                   table ``key``
 
-A subject has a random token. Which identifiers are its own is known by keyed hashes, and the row that links the two is
+A subject has a random token. Which identifiers are its own is known by keyed hashes. The row that links the two has a MAC,
+which is verified at every use: with two tokens swapped, erasing one person would destroy the keys of another. The row is
 destroyed with the last of its keys: from here nobody is led back to the token then, and whoever signs up again is somebody
 new. (A backup from before has the row still: it leads whoever can also open today's lookup key to the token, and to no key.)
 
@@ -18,12 +19,13 @@ import datetime as dt
 import hmac
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from audit.database import Database
 from audit.keys.cipher import KEY_BYTES, NotOpened, Opener, Sealer, commitment
-from audit.keys.registry_sql import DEFINITIONS
+from audit.keys.registry_sql import DEFINITIONS, UPGRADE, UPGRADED
 from audit.keys.roots import UNUSABLE, RootRefused
 from cdf.errors import ConfigError, Fenced, VerificationError
 from cdf.result import Result
@@ -44,11 +46,15 @@ __all__ = [
     "States",
     "about_key",
     "about_lookup",
+    "about_mac",
     "about_shard",
     "another_root",
     "empty_registry",
+    "mac_of",
+    "not_upgraded",
     "registry_database",
     "shard_of",
+    "without_macs",
 ]
 
 SHARDS = 256
@@ -56,6 +62,11 @@ TOKEN_BYTES = KEY_ID_BYTES = 16
 MOST_PURPOSE = 200
 BATCH = 5_000
 """So many keys in one statement."""
+
+_UNLINKED = """\
+from {key} k where k.shredded_at is null and not exists (select from {identifier} i where i.token = k.token)"""
+_LINK = b"deltarelay registry link v1"
+_NO_COLUMN = "42703"
 
 T = TypeVar("T")
 States: TypeAlias = "Callable[[Iterable[bytes]], Mapping[bytes, KeyState]]"
@@ -125,6 +136,8 @@ class RegistryStatus(Result):
     subjects: int
     living: int
     shredded: int
+    unlinked: int
+    """Living keys of tokens that no identifier leads to: links that somebody has removed. No erasure would destroy them."""
 
 
 def registry_database(dsn: str, schema: str) -> Database:
@@ -139,6 +152,7 @@ class Registry:
         self._root = root
         self._database = registry_database(dsn, schema)
         self._shards: dict[tuple[int, int], bytes] = {}
+        self._macs: dict[int, bytes] = {}
         self._lookup: bytes | None = None
         self._opener = Opener()  # a shard key leads to few ciphers
 
@@ -153,6 +167,37 @@ class Registry:
                     "insert into {lookup_key} (epoch, wrapped) values (1, %s)",
                     [self._root.wrap(os.urandom(KEY_BYTES), about=about_lookup(1))],
                 )
+        self._lookup_key()  # refuses a registry that was made before links had a MAC
+
+    def upgrade(self) -> int:
+        """Give every link of a registry from before a MAC, once; → how many. It takes the links as they are: what somebody
+        has swapped before this moment stays swapped."""
+        with self._database.transaction() as work:
+            work.execute("lock table {epoch} in exclusive mode")
+            epochs = work.rows("select epoch, root from {epoch} where ended_at is null order by epoch desc")
+            if not epochs:
+                raise empty_registry()
+            if len(epochs) > 1:
+                raise ConfigError(
+                    "a rotation of the key registry was begun and is not over",
+                    hint="run `deltarelay keys rotate` of the release that began it to its end, then upgrade",
+                )
+            epoch, root = int(epochs[0][0]), str(epochs[0][1])
+            work.execute(UPGRADE)
+            row = work.row("select mac from {epoch} where epoch = %s", [epoch])
+            if row is not None and row[0] is not None:
+                return 0
+            mac_key = os.urandom(KEY_BYTES)
+            wrapped = self._by_name(root, self._root).wrap(mac_key, about=about_mac(epoch))
+            work.execute("update {epoch} set mac = %s where epoch = %s", [wrapped, epoch])
+            count = 0
+            work.execute("set local statement_timeout = 0")
+            links = _pairs(work.rows("select lookup, token from {identifier}"))
+            for some in _batches(list(links)):
+                self._put_macs(work, epoch, mac_key, some)
+                count += len(some)
+            work.execute(UPGRADED)
+        return count
 
     # ── persons and their keys ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -176,11 +221,15 @@ class Registry:
                         new.setdefault(one, token)
             if not new:
                 return [known[own[0]] if own else None for own in lookups]
+            work.execute("lock table {epoch} in row share mode")  # as where keys are made
+            epoch, root = self._newest(work)
+            mac_key = self._mac_key(work, epoch, self._by_name(root, self._root))
             for some in _batches(sorted(new.items())):  # in one order, or two could wait for each other
                 work.execute(
-                    "insert into {identifier} (lookup, token) select * from unnest(%b::bytea[], %b::bytea[])"
-                    " on conflict do nothing",
-                    [[lookup for lookup, _ in some], [token for _, token in some]],
+                    "insert into {identifier} (lookup, token, epoch, mac)"
+                    " select n.lookup, n.token, %s, n.mac from unnest(%b::bytea[], %b::bytea[], %b::bytea[])"
+                    " as n (lookup, token, mac) on conflict do nothing",
+                    [epoch, *map(list, zip(*((*link, mac_of(mac_key, *link, epoch)) for link in some), strict=True))],
                 )
             known = self._known(work, lookups)  # somebody else may have been quicker
             return [known[own[0]] if own else None for own in lookups]
@@ -288,7 +337,11 @@ class Registry:
             )
 
     def shred(self, tokens: Iterable[bytes], *, run: str, keeping: Collection[str] = ()) -> Shredded:
-        """Destroy their keys, but for those of the classes to be kept. Again for the same it does nothing."""
+        """Destroy their keys, but for those of the classes to be kept. Again for the same it does nothing.
+
+        Raises VerificationError, and destroys nothing, where a living key belongs to a token that no identifier leads to:
+        such a key may be of the same people, and would stay.
+        """
         keys = subjects = 0
         with self._database.transaction() as work:
             _alone(work)
@@ -302,10 +355,18 @@ class Registry:
                     "select token from {key} where token = any(%b::bytea[]) and shredded_at is null", [list(some)]
                 )
                 gone = work.rows(
-                    "delete from {identifier} where token = any(%b::bytea[]) returning token",
+                    "delete from {identifier} where token = any(%b::bytea[]) returning lookup, token, epoch, mac",
                     [sorted(set(some) - {bytes(row[0]) for row in living})],
                 )
-                subjects += len(set(gone))
+                # One that was led here by a hand is another person's, and would be lost
+                subjects += len(set(self._verified(work, gone).values()))
+            if left := work.rows(f"select k.key_id {_UNLINKED} order by k.key_id limit 20"):
+                raise VerificationError(
+                    f"no identifier leads to the owner of the living key {bytes(left[0][0]).hex()}, and maybe of others: "
+                    "links were removed or keys moved by hand. No key was destroyed",
+                    hint="restore a backup of the key registry that `deltarelay keys restore-check` approves",
+                    keys=[bytes(row[0]).hex() for row in left],
+                )
             if keys:
                 work.execute("update {shreds} set count = count + 1")
         return Shredded(keys, subjects)
@@ -318,6 +379,8 @@ class Registry:
         with self._database.transaction() as work:
             work.execute("lock table {epoch} in exclusive mode")
             epoch = self._begun(work, root)
+        while self._move_links(epoch, root):
+            pass
         moved, after = 0, b""
         while (last := self._move(epoch, root, after)) or after:  # again from the first, until none is found
             if last is not None:
@@ -327,7 +390,12 @@ class Registry:
         lookup_key = self._lookup_key(root)
         with self._database.transaction() as work:
             work.execute("lock table {epoch} in exclusive mode")
-            if work.row("select from {key} where shredded_at is null and epoch < %s limit 1", [epoch]) is not None:
+            left = work.row(
+                "select exists (select from {key} where shredded_at is null and epoch < %s)"
+                " or exists (select from {identifier} where epoch < %s)",
+                [epoch, epoch],
+            )
+            if left != (False,):
                 raise Fenced(
                     "somebody has made keys of an older epoch meanwhile: nothing is destroyed",
                     hint="run `deltarelay keys rotate` again: it goes on where it stands",
@@ -338,9 +406,11 @@ class Registry:
             )
             work.execute("delete from {shard} where epoch < %s", [epoch])
             work.execute(
-                "update {epoch} set ended_at = clock_timestamp() where epoch < %s and ended_at is null", [epoch]
+                "update {epoch} set ended_at = clock_timestamp(), mac = null where epoch < %s and ended_at is null",
+                [epoch],
             )
         self._root, self._shards = root, {place: key for place, key in self._shards.items() if place[0] == epoch}
+        self._macs = {number: key for number, key in self._macs.items() if number == epoch}
         self._opener = Opener()
         return self.status().epochs[0]
 
@@ -396,7 +466,8 @@ class Registry:
             counts = work.row(
                 "select (select count(distinct token) from {identifier}),"
                 " (select count(*) from {key} where shredded_at is null),"
-                " (select count(*) from {key} where shredded_at is not null)"
+                " (select count(*) from {key} where shredded_at is not null),"
+                f" (select count(*) {_UNLINKED})"
             )
         assert counts is not None
         return RegistryStatus(tuple(Epoch(*one) for one in epochs), *counts)
@@ -425,8 +496,21 @@ class Registry:
             )
         return bytes(rows[-1][0]), len(rows)
 
+    def _move_links(self, epoch: int, root: Root) -> int:
+        """A batch of links into the epoch; → how many."""
+        with self._database.transaction() as work:
+            rows = work.rows(
+                "select lookup, token, epoch, mac from {identifier} where epoch < %s limit %s for update",
+                [epoch, BATCH],
+            )
+            links = sorted(self._verified(work, rows).items())
+            if links:
+                self._put_macs(work, epoch, self._mac_key(work, epoch, root), links)
+        return len(links)
+
     def _begin(self, work: Transaction, epoch: int, root: Root) -> None:
-        work.execute("insert into {epoch} (epoch, root) values (%s, %s)", [epoch, root.name])
+        mac = root.wrap(os.urandom(KEY_BYTES), about=about_mac(epoch))
+        work.execute("insert into {epoch} (epoch, root, mac) values (%s, %s, %s)", [epoch, root.name, mac])
         for shard in range(SHARDS):
             work.execute(
                 "insert into {shard} (epoch, shard, wrapped) values (%s, %s, %s)",
@@ -443,23 +527,62 @@ class Registry:
 
     def _lookup_key(self, root: Root | None = None) -> bytes:
         if self._lookup is None:
-            with self._database.transaction() as work:
-                row = work.row("select epoch, wrapped, root from {lookup_key} join {epoch} using (epoch)")
+            with without_macs(), self._database.transaction() as work:
+                row = work.row("select epoch, wrapped, root, mac from {lookup_key} join {epoch} using (epoch)")
             if row is None:
                 raise empty_registry()
-            epoch, wrapped, name = row
+            epoch, wrapped, name, mac = row
+            if mac is None:
+                raise not_upgraded()
             self._lookup = self._by_name(name, root or self._root).unwrap(wrapped, about=about_lookup(epoch))
         return self._lookup
 
     def _known(self, work: Transaction, lookups: Sequence[Sequence[bytes]]) -> dict[bytes, bytes]:
         known: dict[bytes, bytes] = {}
         for some in _batches({one for own in lookups for one in own}):
-            known |= dict(
-                _pairs(
-                    work.rows("select lookup, token from {identifier} where lookup = any(%b::bytea[])", [list(some)])
-                )
+            rows = work.rows(
+                "select lookup, token, epoch, mac from {identifier} where lookup = any(%b::bytea[])", [some]
+            )
+            known |= self._verified(work, rows)
+        return known
+
+    def _verified(self, work: Transaction, links: Iterable[tuple[bytes, bytes, int, bytes]]) -> dict[bytes, bytes]:
+        """Token by lookup, of rows of ``identifier``. Raises VerificationError for one that this package has not written."""
+        known: dict[bytes, bytes] = {}
+        altered: list[str] = []
+        for lookup, token, epoch, mac in links:
+            key = self._mac_key(work, epoch, self._root)
+            if hmac.compare_digest(mac, mac_of(key, lookup, token, epoch)):
+                known[bytes(lookup)] = bytes(token)
+            else:
+                altered.append(bytes(lookup).hex())
+        if altered:
+            raise VerificationError(
+                f"{len(altered)} links from an identifier to a person's keys are not those that were made, such as that of "
+                f"the lookup {altered[0]} in the table identifier: it would lead to another person's keys",
+                hint="somebody has altered the key registry: restore a backup that `deltarelay keys restore-check` approves",
+                lookups=altered[:20],
             )
         return known
+
+    def _put_macs(self, work: Transaction, epoch: int, mac_key: bytes, links: Sequence[tuple[bytes, bytes]]) -> None:
+        macs = [mac_of(mac_key, lookup, token, epoch) for lookup, token in links]
+        work.execute(
+            "update {identifier} i set epoch = %s, mac = n.mac"
+            " from unnest(%b::bytea[], %b::bytea[]) as n (lookup, mac) where i.lookup = n.lookup",
+            [epoch, [lookup for lookup, _ in links], macs],
+        )
+
+    def _mac_key(self, work: Transaction, epoch: int, root: Root) -> bytes:
+        if epoch not in self._macs:
+            row = work.row("select mac, root from {epoch} where epoch = %s", [epoch])
+            if row is None or row[0] is None:
+                raise VerificationError(
+                    f"the registry has links of epoch {epoch}, and the key of their MACs is gone",
+                    hint="restore the registry",
+                )
+            self._macs[epoch] = self._by_name(row[1], root).unwrap(row[0], about=about_mac(epoch))
+        return self._macs[epoch]
 
     def _living(self, work: Transaction, wanted: Sequence[tuple[bytes, str]]) -> dict[tuple[bytes, str], PersonKey]:
         # Not a join with what is wanted: while the table has no statistics it sorts all keys there are
@@ -485,13 +608,17 @@ class Registry:
         # Until the end of the transaction no epoch begins or ends: its keys would be left in one whose shard keys go
         work.execute("lock table {epoch} in row share mode")
         epoch, root = self._newest(work)
+        told = work.rows(
+            "select lookup, token, epoch, mac from {identifier} where token = any(%b::bytea[])",
+            [sorted({token for token, _ in missing})],
+        )
+        linked = set(self._verified(work, told).values())
         # By whom: who was erased since the token was had. It leads to nobody any more, so nobody could erase a new key
         erased = dict(
             work.rows(
                 "select t.token, (select max(k.shredded_by) from {key} k where k.token = t.token and k.wrapped is null)"
-                " from unnest(%b::bytea[]) t (token)"
-                " where not exists (select from {identifier} i where i.token = t.token)",
-                [sorted({token for token, _ in missing})],
+                " from unnest(%b::bytea[]) t (token)",
+                [sorted({token for token, _ in missing} - linked)],
             )
         )
         sealer, rows, dead = Sealer(), [], {}
@@ -581,6 +708,25 @@ def empty_registry() -> ConfigError:
     return ConfigError("the key registry is empty", hint="`deltarelay keys init` begins it")
 
 
+@contextmanager
+def without_macs() -> Iterator[None]:
+    """Tells of a registry that an earlier release made."""
+    try:
+        yield
+    except ConfigError as error:
+        if error.condition != _NO_COLUMN:
+            raise
+        raise not_upgraded() from None
+
+
+def not_upgraded() -> ConfigError:
+    return ConfigError(
+        "the key registry is from before its links from identifiers to persons were authenticated",
+        hint="make sure that nobody has altered it, then run `deltarelay keys upgrade` once; where that was done already, "
+        "somebody has altered it since: restore a backup",
+    )
+
+
 def _old_root() -> ConfigError:
     return ConfigError(
         "an epoch is under a root key of its own: an older backup would open with the same one",
@@ -601,6 +747,16 @@ def about_key(key_id: bytes, token: bytes, class_name: str) -> bytes:
 
 def about_shard(epoch: int, shard: int) -> str:
     return f"deltarelay shard key {epoch}/{shard}"
+
+
+def about_mac(epoch: int) -> str:
+    return f"deltarelay mac key {epoch}"
+
+
+def mac_of(mac_key: bytes, lookup: bytes, token: bytes, epoch: int) -> bytes:
+    """Of a row of ``identifier``."""
+    message = _LINK + len(lookup).to_bytes(8, "big") + lookup + len(token).to_bytes(8, "big") + token
+    return hmac.digest(mac_key, message + epoch.to_bytes(8, "big"), "sha256")
 
 
 def about_lookup(epoch: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DEFINITIONS"]
+__all__ = ["DEFINITIONS", "UPGRADE", "UPGRADED"]
 
 # {schema} and {<table>} are identifiers that ``audit.database`` puts in
 DEFINITIONS = {
@@ -12,7 +12,8 @@ create table {epoch} (
     root         text not null,  -- the name of the root key that its shard keys are wrapped by
     began_at     timestamptz not null default clock_timestamp(),
     ended_at     timestamptz,    -- its shard keys are destroyed
-    root_gone_on date            -- from this day on nobody has its root key, and no older backup opens
+    root_gone_on date,           -- from this day on nobody has its root key, and no older backup opens
+    mac          bytea           -- wrapped by the root key: authenticates rows of `identifier`, and backups; null once ended
 )""",
     "shard": """\
 create table {shard} (
@@ -30,9 +31,12 @@ create table {lookup_key} (
     "identifier": """\
 create table {identifier} (
     lookup bytea primary key,  -- keyed hash of subject, name and value
-    token  bytea not null      -- random: whose it is
+    token  bytea not null,     -- random: whose it is
+    epoch  integer not null references {epoch},
+    mac    bytea not null      -- of the three before, under the epoch's key
 );
-create index on {identifier} (token)""",
+create index on {identifier} (token);
+create index on {identifier} (epoch)""",
     "key": """\
 create table {key} (
     key_id      bytea primary key,
@@ -68,3 +72,10 @@ create table {reading} (
 )""",
 }
 """By table, in the order in which they are made."""
+
+UPGRADE = """\
+alter table {epoch} add column if not exists mac bytea;
+alter table {identifier} add column if not exists epoch integer references {epoch}, add column if not exists mac bytea;
+create index if not exists identifier_epoch_idx on {identifier} (epoch)"""
+"""Of a registry whose links were not authenticated. Once all have their MAC, ``UPGRADED`` demands it."""
+UPGRADED = "alter table {identifier} alter column epoch set not null, alter column mac set not null"

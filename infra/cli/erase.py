@@ -41,6 +41,15 @@ class ErasureKeyMade(Result):
     verifier_key: str
 
 
+@dataclass(frozen=True, slots=True)
+class KeysSplit(Result):
+    watch_key_file: str
+    seal_key_file: str
+    watch_key: str
+    """Its id; tells nothing of the key."""
+    seal_key: str
+
+
 @app.command()
 def keygen(
     name: Annotated[str, typer.Argument(help="Who signs certificates, best like an address: example.org/erasure.")],
@@ -57,6 +66,40 @@ def keygen(
     made = ErasureKeyMade(str(out), str(signer.verifier))
     output.line(f"private key   {out}  (only you can read it; without it the register's identifiers are lost)")
     output.line(f"verifier key  {made.verifier_key}  (for whoever checks certificates)")
+    output.result(made)
+
+
+@app.command("split-keys")
+def split_keys(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where watch.key and seal.key go; files are kept.")],
+    new: Annotated[
+        bool, typer.Option("--new", help="Make new keys; those of today stay in the configuration as former ones.")
+    ] = False,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write the watch key and the seal key to files of their own, so that each can be kept apart and replaced. No JVM.
+
+    Without --new they are those in use: what was recorded and sealed before stays valid.
+    """
+    from audit.erasure.sealing import SealKey, WatchKey
+
+    output = Output("erase split-keys", as_json, debug)
+    office = Office(config)
+    watch, seal = (WatchKey.generate(), SealKey.generate()) if new else office.keys.in_use
+    made = KeysSplit(str(folder / "watch.key"), str(folder / "seal.key"), watch.id, seal.id)
+    watch.write(folder / "watch.key")
+    seal.write(folder / "seal.key")
+    output.line(f"watch key  {made.watch_key_file}  (erasure.watch_key: all that a machine which runs pipelines needs)")
+    output.line(
+        f"seal key   {made.seal_key_file}  (erasure.seal_key: where people are erased; without it the register's"
+    )
+    output.line("           identifiers are lost)")
+    if new:
+        output.line(
+            "next: move the configured keys to former_watch_keys and former_seal_keys; everywhere, before a run"
+        )
     output.result(made)
 
 

@@ -49,9 +49,7 @@ class Office:
 
     @property
     def signer(self) -> Signer:
-        from audit.checkpoint import Signer
-
-        return Signer.parse(self.erasure.signing_key.get_secret_value())
+        return self.erasure.signer()
 
     def register(self) -> Register:
         from audit.erasure.register import Register

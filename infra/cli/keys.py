@@ -41,6 +41,21 @@ def init(config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug = 
     output.result({"epoch": found.epochs[0].epoch, "root": safe.root.name})
 
 
+@app.command()
+def upgrade(config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug = False) -> None:
+    """Authenticate the links of a registry that an earlier release made; once, and again it changes nothing.
+
+    It takes every link from an identifier to a person as it is: make sure before that nobody has altered them. Runners of
+    the earlier release create no keys afterwards. Take a new backup: `keys restore-check` refuses the earlier ones.
+    """
+    output = Output("keys upgrade", as_json, debug)
+    safe = Safe(config)
+    done = safe.registry().upgrade()
+    output.line(f"{counted(done, 'link')} authenticated under the root key {safe.root.name}")
+    output.line("next: take a backup (`deltarelay keys backup`)")
+    output.result({"links": done, "root": safe.root.name})
+
+
 @app.command("new-root")
 def new_root(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the key goes; a file that is there is kept.")],
@@ -80,6 +95,11 @@ def status(config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug 
     for one in found.epochs:
         if one.ended_at is not None:
             output.line(_backups(one))
+    if found.unlinked:
+        output.note(
+            f"warning: no identifier leads to {counted(found.unlinked, 'living key')}: somebody has removed links, and no "
+            "erasure reaches these keys"
+        )
     if len([one for one in found.epochs if one.ended_at is None]) > 1:
         output.note("warning: a rotation was begun and is not over: run `deltarelay keys rotate` again")
     elif found.epochs[0].root != configured:
@@ -186,13 +206,15 @@ def _day(text: str) -> dt.date:
 def backup(file: File, config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug = False) -> None:
     """Write all of the registry into a new file, every key wrapped; `psql` restores it.
 
+    Its last line is a MAC under a key that the root key wraps, so the root key has to be configured.
     Keep the root key apart from it. Whoever has both has every key, also of people who are erased later.
     """
     from audit.keys.backup import write_backup
 
     output = Output("keys backup", as_json, debug)
     safe = Safe(config)
-    made = write_backup(safe.database(), file, safe.settings.schema_name, progress=told(output, "rows written"))
+    schema = safe.settings.schema_name
+    made = write_backup(safe.database(), safe.root, file, schema, progress=told(output, "rows written"))
     output.line(f"{file}: {counted(made.keys, 'key')}, {made.bytes:,} bytes, epoch {made.epoch}")
     output.line(f"it opens by the root key {made.root} alone")
     output.result(made)
@@ -214,14 +236,18 @@ def restore_check(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Open every key of a backup, and say what restoring it would do; 3 where it brings people back or loses keys."""
+    """Open every key of a backup, and say what restoring it would do; 3 where it brings people back or loses keys.
+
+    A backup is approved only if it is, byte for byte, a script that `keys backup` wrote for this schema under this root key.
+    """
     from audit.keys.restore_check import check_backup
 
     output = Output("keys restore-check", as_json, debug)
     safe = Safe(config)
     opened_by = safe.root if root is None else safe.root_at(root)
     today = None if alone else safe.database()
-    checked = check_backup(file, opened_by, today, progress=told(output, "keys looked at"))
+    schema = safe.settings.schema_name
+    checked = check_backup(file, opened_by, today, schema, progress=told(output, "keys looked at"))
     output.line(
         f"{file}: whole, from {_minute(checked.made_at)}, epoch {checked.epoch}; the root key {checked.root} opens all "
         f"{counted(checked.living, 'living key')}; {checked.shredded} are shredded in it"

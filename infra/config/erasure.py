@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -22,7 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from audit.checkpoint import Signer
 from audit.erasure.model import Hold, OnErase, OnReturn, PersonalTable, Spelling, Subject
-from audit.erasure.sealing import Keys
+from audit.erasure.sealing import Keys, Marker, SealKey, WatchKey
 from audit.erasure.subjects import Graph, parse_path
 from audit.keys.roots import check_root
 from cdf.errors import ConfigError
@@ -83,6 +84,17 @@ def _key(value: SecretStr) -> SecretStr:
     )
 
 
+def _apart(kind: type[WatchKey] | type[SealKey]) -> AfterValidator:
+    def check(value: SecretStr) -> SecretStr:
+        try:
+            kind.parse(value.get_secret_value())
+        except ConfigError:
+            raise ValueError(f"is no {kind.kind.lower()} key: `deltarelay erase split-keys FOLDER` writes it") from None
+        return value
+
+    return AfterValidator(check)
+
+
 def _root_key(value: SecretStr) -> SecretStr:
     try:
         check_root(value.get_secret_value())
@@ -119,6 +131,8 @@ def _each_once(value: Any, info: ValidationInfo) -> Any:
     return value
 
 
+_WatchKey = Annotated[SecretStr, _apart(WatchKey)]
+_SealKey = Annotated[SecretStr, _apart(SealKey)]
 _Text = Annotated[str, StringConstraints(min_length=1)]
 _Address = Annotated[str, AfterValidator(_address)]
 _Rows = Annotated[
@@ -245,10 +259,33 @@ class Erasure(Model):
     """Whose data are where, and what may not go yet."""
 
     state: ErasureState = Field(title="State", description="Where the requests and what became of them are kept.")
-    signing_key: Annotated[SecretStr, AfterValidator(_key)] = Field(
+    signing_key: Annotated[SecretStr, AfterValidator(_key)] | None = Field(
+        default=None,
         title="Signing key",
         description="The private key of `deltarelay erase keygen`, best as ${file:/run/secrets/erasure.key}. It signs "
-        "certificates, and the state is sealed with keys that come from it.",
+        "certificates. The seal key and the watch key are derived from it too; with `seal_key` and `watch_key` these are "
+        "former keys. A machine that only runs pipelines needs no signing key, but `watch_key`.",
+    )
+    watch_key: _WatchKey | None = Field(
+        default=None,
+        title="Watch key",
+        description="The key by which pipelines recognise erased people, of `deltarelay erase split-keys`; all that a "
+        "machine which only runs pipelines needs of this block's keys.",
+    )
+    former_watch_keys: tuple[_WatchKey, ...] = Field(
+        default=(),
+        title="Former watch keys",
+        description="Those that were `watch_key` before. Keep each for `watch_days` after it was replaced.",
+    )
+    seal_key: _SealKey | None = Field(
+        default=None,
+        title="Seal key",
+        description="The key that encrypts identifiers in the state, of `deltarelay erase split-keys`. Needs `watch_key`.",
+    )
+    former_seal_keys: tuple[_SealKey, ...] = Field(
+        default=(),
+        title="Former seal keys",
+        description="Those that were `seal_key` before. Keep each until every request of its time is certified.",
     )
     key_registry: ErasureKeys | None = Field(
         default=None,
@@ -292,6 +329,16 @@ class Erasure(Model):
         title="Out of reach",
         description="Copies that nobody here can remove, such as backups, and when they go: told in each certificate.",
     )
+
+    @model_validator(mode="after")
+    def _has_keys(self) -> Self:
+        if self.signing_key is None and self.watch_key is None:
+            raise ValueError("needs signing_key or, on a machine that only runs pipelines, watch_key")
+        if (self.watch_key is None) and (self.seal_key is not None or self.former_watch_keys):
+            raise ValueError("needs watch_key beside seal_key or former_watch_keys")
+        if self.former_seal_keys and self.seal_key is None:
+            raise ValueError("needs seal_key beside former_seal_keys")
+        return self
 
     @model_validator(mode="wrap")
     @classmethod
@@ -343,5 +390,28 @@ class Erasure(Model):
         ]
         return Graph.of(subjects, tables, [Hold(one.table, one.until, one.basis, one.class_name) for one in self.holds])
 
+    def signer(self) -> Signer:
+        """Raises ConfigError where there is none."""
+        if self.signing_key is None:
+            raise ConfigError(
+                "erasing people needs the key that signs certificates, and only pipelines can be run here",
+                hint="set erasure.signing_key, or run the command where it is set",
+            )
+        return Signer.parse(self.signing_key.get_secret_value())
+
     def keys(self) -> Keys:
-        return Keys(Signer.parse(self.signing_key.get_secret_value()))
+        """Of the state. Raises ConfigError where only pipelines can be run."""
+        seals = [SealKey.parse(one.get_secret_value()) for one in _several(self.seal_key, self.former_seal_keys)]
+        return Keys(None if self.signing_key is None else self.signer(), watch=self._watch_keys(), seal=seals)
+
+    def marker(self) -> Marker:
+        """All that pipelines need."""
+        derived = [] if self.signing_key is None else [WatchKey.of(self.signer())]
+        return Marker.of([*self._watch_keys(), *derived])
+
+    def _watch_keys(self) -> list[WatchKey]:
+        return [WatchKey.parse(one.get_secret_value()) for one in _several(self.watch_key, self.former_watch_keys)]
+
+
+def _several(first: SecretStr | None, others: Sequence[SecretStr]) -> list[SecretStr]:
+    return [*([] if first is None else [first]), *others]

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from audit.checkpoint import Signer
+from audit.erasure.sealing import SealKey, WatchKey
 from audit.keys.registry import Registry
 from audit.keys.roots import FileRoot
 from tests.acceptance.commands import Done, Project
@@ -143,8 +144,10 @@ def test_from_the_first_key_to_the_next_epoch(safe: Safe) -> None:
         (lambda text: text[: len(text) // 2], "is cut off"),
         (lambda text: text.replace(b"\\\\x", b"\\\\x0", 1), "not as it was written"),
         (lambda _: b"select 1;\n", "is no backup"),
+        (lambda text: text.replace(b"commit;\n", b"\\! touch here\ncommit;\n"), "not as it was written"),
+        (lambda text: text.replace(b"backup v2", b"backup v1", 1), "is a backup of another release"),
     ],
-    ids=["cut off", "altered", "something else"],
+    ids=["cut off", "altered", "something else", "hostile", "former"],
 )
 def test_a_backup_that_is_none(safe: Safe, spoil: object, said: str) -> None:
     assert callable(spoil)
@@ -157,6 +160,43 @@ def test_a_backup_that_is_none(safe: Safe, spoil: object, said: str) -> None:
     assert done.code in (1, 2, 3)
     assert done.code != 0
     assert said in done.err
+
+
+def test_a_registry_of_an_earlier_release(safe: Safe) -> None:
+    assert safe.run("init").code == 0
+    anna = safe.key(ANNA)
+    with psycopg.connect(safe.project.database.dsn, autocommit=True) as connection:
+        connection.execute("alter table keys.identifier drop column mac, drop column epoch")
+        connection.execute("alter table keys.epoch drop column mac")
+    for words in (("init",), ("backup", "b.sql")):
+        refused = safe.run(*words)
+        assert (refused.code, "deltarelay keys upgrade" in refused.err) == (2, True), words
+    upgraded = safe.run("upgrade", "--json")
+    assert (upgraded.code, upgraded.document["result"]["links"]) == (0, 1)
+    assert safe.key(ANNA) == anna
+    assert safe.run("backup", "b.sql").code == 0
+    assert safe.run("restore-check", "b.sql").code == 0
+
+
+def test_the_keys_of_an_erasure_are_split(safe: Safe) -> None:
+    folder, signer = safe.folder, Signer.parse((safe.folder / "erasure.key").read_text())
+    (folder / "apart").mkdir()
+    assert safe.project.run("erase", "split-keys", "apart").code == 0
+    for name, kind in (("watch", WatchKey), ("seal", SealKey)):
+        file = folder / "apart" / f"{name}.key"
+        assert file.stat().st_mode & 0o077 == 0
+        assert kind.parse(file.read_text()) == kind.of(signer)  # what was made before stays valid
+    again = safe.project.run("erase", "split-keys", "apart")
+    assert (again.code, "there is a file" in again.err) == (2, True)
+    (folder / "new").mkdir()
+    made = safe.project.run("erase", "split-keys", "new", "--new", "--json").document["result"]
+    assert made["watch_key"] == WatchKey.parse((folder / "new" / "watch.key").read_text()).id != WatchKey.of(signer).id
+    # A machine that has the watch key alone can erase nobody, and says what it needs
+    file, signing = folder / "deltarelay.yaml", '"signing_key": "${file:erasure.key}"'
+    file.write_text(file.read_text().replace(signing, '"watch_key": "${file:apart/watch.key}"'))
+    refused = safe.project.run("erase", "split-keys", "apart")
+    assert (refused.code, "erasure.signing_key" in refused.err) == (2, True)
+    assert safe.run("init").code == 0
 
 
 def test_what_is_asked_wrongly(safe: Safe, tmp_path: Path) -> None:

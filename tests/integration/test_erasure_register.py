@@ -46,6 +46,9 @@ class Secrets:
     def mark(self, name: str, value: str) -> bytes:
         return hmac.digest(self._key, f"{name}\0{value}".encode(), "sha256")
 
+    def marks(self, name: str, value: str) -> list[bytes]:
+        return [self.mark(name, value)]
+
 
 KEYS = Secrets()
 

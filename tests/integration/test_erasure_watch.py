@@ -54,7 +54,7 @@ class Watched:
             marks = {("DSR-1", *mark) for mark in marks_of(KEYS, self.graph, "customer", known.items())}
             held.suppress(["DSR-1"], marks, TODAY + dt.timedelta(days=365))
         self.sink = MemorySink()
-        self.watch = Watch(lambda: register, KEYS, self.graph)
+        self.watch = Watch(lambda: register, KEYS.marker, self.graph)
         self.pipeline = Pipeline(ChangeFeed(spark, path), self.sink, key=["customer_id"], guard=self.watch)
 
 
@@ -120,7 +120,7 @@ def test_what_is_there_by_right(spark: SparkSession, delta_path: str, register: 
     ):
         graph = Graph.of(SUBJECTS, tables, holds)
         expected = set() if holds else {"customer_id"}
-        assert set(Watch(lambda: register, KEYS, graph)._columns(delta_path, rows)) == expected
+        assert set(Watch(lambda: register, KEYS.marker, graph)._columns(delta_path, rows)) == expected
 
 
 def held(watched: Watched) -> set[int]:
@@ -204,11 +204,11 @@ class TestLeftOut:
 
 def test_a_register_that_is_not_there(watched: Watched, postgres_dsn: str) -> None:
     """No register: nobody was erased. One that cannot be asked: nothing is applied."""
-    watched.pipeline.guard = Watch(lambda: Register(postgres_dsn, schema="nobody_made_it"), KEYS, watched.graph)
+    watched.pipeline.guard = Watch(lambda: Register(postgres_dsn, schema="nobody_made_it"), KEYS.marker, watched.graph)
     assert watched.pipeline.run().position == 1
     watched.table.sql("insert into {t} values (8, 'q@example.org', 'n')")
     unreachable = "postgresql://127.0.0.1:1/nowhere?connect_timeout=1"
-    watched.pipeline.guard = Watch(lambda: Register(unreachable), KEYS, watched.graph)
+    watched.pipeline.guard = Watch(lambda: Register(unreachable), KEYS.marker, watched.graph)
     with pytest.raises(SinkUnavailable):
         watched.pipeline.run()
     assert watched.sink.store.contents.position.version == 1

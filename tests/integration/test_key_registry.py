@@ -413,3 +413,84 @@ class TestEpochs:
         safe.registry.rotate(FileRoot.generate())
         with pytest.raises(ConfigError, match=r"keys rotate|is configured"):
             other.keys([(anna, "contact")], create=True)
+
+
+class TestLinks:
+    """From an identifier to a person's keys: one that a hand has altered is named wherever it is used."""
+
+    def test_swapped_tokens_are_named(self, safe: Safe) -> None:
+        anna, bob = TestShred().two(safe)
+        safe.registry.keys([(anna, "contact"), (bob, "contact")], create=True)
+        restore = safe.backup()
+        swap = "update identifier set token = case token when %s then %s else %s end where token in (%s, %s)"
+        relabel = "update identifier set token = %s where token = %s"
+        replay = "update identifier i set mac = other.mac from identifier other where i.token = %s and other.token = %s"
+        uses: list[Callable[[Registry], object]] = [
+            lambda one: one.tokens("customer", [ANNA, BOB]),
+            lambda one: one.tokens("customer", [ANNA, BOB], create=True),
+            lambda one: one.keys([(anna, "billing"), (bob, "billing")], create=True),
+            lambda one: one.shred([anna, bob], run="er-1"),
+            lambda one: one.rotate(FileRoot.generate()),
+        ]
+        for statement, values in (
+            (swap, [anna, bob, anna, anna, bob]),
+            (relabel, [anna, bob]),
+            (replay, [anna, bob]),
+            ("update identifier set mac = %s where token = %s", [b"", anna]),
+            ("update identifier set lookup = %s || lookup where token = %s", [b"x", anna]),
+        ):
+            safe.rows(statement, *values)
+            for at, use in enumerate(uses[2:] if "lookup = " in statement else uses):
+                with pytest.raises(VerificationError, match=r"links? from an identifier .* the lookup [0-9a-f]{60}"):
+                    use(safe.opened(safe.root))
+                assert at == 4 or safe.registry.status().living == 2  # nothing was destroyed
+            restore()
+        assert safe.opened(safe.root).tokens("customer", [ANNA, BOB]) == [anna, bob]
+
+    def test_a_link_from_before_a_rotation_is_not_taken_up_again(self, safe: Safe) -> None:
+        anna, _ = TestShred().two(safe)
+        safe.backup()
+        second = FileRoot.generate()
+        safe.registry.rotate(second)
+        assert safe.opened(second).tokens("customer", [ANNA]) == [anna]
+        assert safe.rows("select epoch, mac is null from epoch order by epoch") == [(1, True), (2, False)]
+        safe.rows("delete from identifier")
+        safe.rows("insert into identifier select * from kept_identifier")
+        with pytest.raises(VerificationError, match="the key of their MACs is gone"):
+            safe.opened(second).tokens("customer", [ANNA])
+
+    @pytest.mark.parametrize(
+        "statement", ["delete from identifier where token = %s", "update key set token = 'x' where token = %s"]
+    )
+    def test_a_key_that_no_erasure_would_reach(self, safe: Safe, statement: str) -> None:
+        """Put back after the erasure, it would open what the person is certified to be rid of."""
+        anna, bob = TestShred().two(safe)
+        safe.registry.keys([(anna, "contact"), (bob, "contact")], create=True)
+        assert safe.registry.status().unlinked == 0
+        safe.rows(statement, anna)
+        assert safe.registry.status().unlinked == 1
+        with pytest.raises(VerificationError, match="no identifier leads to"):
+            safe.opened(safe.root).shred([anna, bob], run="er-1")
+        assert safe.registry.status().living == 2
+
+    def test_a_registry_of_an_earlier_release_is_upgraded_by_hand(self, safe: Safe) -> None:
+        anna, bob = TestShred().two(safe)
+        made = safe.registry.keys([(anna, "contact")], create=True)
+        safe.rows("alter table identifier drop column mac, drop column epoch")
+        safe.rows("alter table epoch drop column mac")
+        for use in (
+            lambda one: one.prepare(),
+            lambda one: one.tokens("customer", [ANNA], create=True),
+            lambda one: one.rotate(FileRoot.generate()),
+        ):
+            with pytest.raises(ConfigError) as refused:
+                use(safe.opened(safe.root))
+            assert "keys upgrade" in str(refused.value.hint)
+        with pytest.raises(ConfigError, match="is configured"):
+            safe.opened(FileRoot.generate()).upgrade()
+        assert safe.opened(safe.root).upgrade() == len(ANNA) + len(BOB)
+        assert safe.opened(safe.root).upgrade() == 0
+        safe.opened(safe.root).prepare()
+        assert safe.opened(safe.root).tokens("customer", [ANNA, BOB]) == [anna, bob]
+        assert safe.opened(safe.root).keys([(anna, "contact")]) == made
+        assert safe.rows("select count(*) from identifier where mac is null or epoch <> 1") == [(0,)]

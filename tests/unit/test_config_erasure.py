@@ -9,6 +9,7 @@ import pytest
 
 from audit.checkpoint import Signer
 from audit.erasure.model import Link, Subject
+from audit.erasure.sealing import SealKey, WatchKey
 from audit.keys.groups import SealedPerson
 from audit.keys.roots import FileRoot
 from cdf.errors import ConfigError
@@ -71,7 +72,7 @@ def test_the_whole_block(tmp_path: Path) -> None:
     assert by_name["s3a://bucket/t"].on_erase == "nullify"
     assert [one.until for one in graph.held(orders, dt.date(2026, 1, 1))] == [dt.date(2031, 12, 31)]
     assert erasure.keys().mark("a", "b") == erasure.keys().mark("a", "b")
-    assert erasure.keys().signer == Signer.parse(KEY)
+    assert erasure.signer() == Signer.parse(KEY)
 
 
 def test_classes_of_columns(tmp_path: Path) -> None:
@@ -282,3 +283,66 @@ def test_a_key_that_stands_in_the_file_itself_is_never_quoted(tmp_path: Path) ->
     with pytest.raises(ConfigError) as caught:
         loaded(tmp_path, BLOCK.replace('"${file:erasure.key}"', f"{KEY}, approve: 3").replace("500", "x"))
     assert KEY[-20:] not in str(caught.value.to_dict())
+
+
+WATCH, SEAL = WatchKey.of(Signer.parse(KEY)), SealKey.of(Signer.parse(KEY))
+
+
+def test_keys_that_are_kept_apart(tmp_path: Path) -> None:
+    """What was marked and sealed under the signing key alone is known and opened after each of the steps of a rotation."""
+    (tmp_path / "watch.key").write_text(WATCH.secret())
+    (tmp_path / "seal.key").write_text(SEAL.secret())
+    fresh_watch, fresh_seal = WatchKey.generate(), SealKey.generate()
+    (tmp_path / "watch-2.key").write_text(fresh_watch.secret())
+    (tmp_path / "seal-2.key").write_text(fresh_seal.secret())
+    before = loaded(tmp_path, BLOCK).erasure
+    assert before is not None
+    mark, sealed = before.keys().mark("a", "b"), before.keys().seal("x", about="y")
+    signing, watch, seal = (
+        'signing_key: "${file:erasure.key}"',
+        'watch_key: "${file:watch.key}"',
+        'seal_key: "${file:seal.key}"',
+    )
+    rotated = (
+        'watch_key: "${file:watch-2.key}"\n  former_watch_keys: ["${file:watch.key}"]\n'
+        '  seal_key: "${file:seal-2.key}"\n  former_seal_keys: ["${file:seal.key}"]'
+    )
+    for lines, first in (
+        (f"{signing}\n  {watch}\n  {seal}", mark),
+        (f"{watch}\n  {seal}", mark),
+        (rotated, None),
+        (f"{signing}\n  {rotated}", None),
+    ):
+        erasure = loaded(tmp_path, BLOCK.replace(signing, lines)).erasure
+        assert erasure is not None
+        assert mark in erasure.marker().marks("a", "b")
+        assert first in (None, erasure.marker().mark("a", "b"))
+        assert erasure.keys().unseal(sealed, about="y") == "x"
+        assert erasure.keys().unseal(erasure.keys().seal("z", about="y"), about="y") == "z"
+    assert erasure.keys().in_use == (fresh_watch, fresh_seal)
+
+    # A machine that runs pipelines knows people again, and can neither sign nor open anything
+    runner = loaded(tmp_path, BLOCK.replace(signing, watch)).erasure
+    assert runner is not None
+    assert runner.marker().mark("a", "b") == mark
+    for asked in (runner.signer, runner.keys):
+        with pytest.raises(ConfigError, match="signs certificates" if asked == runner.signer else "sealed by"):
+            asked()
+    shown = str(describe(loaded(tmp_path, BLOCK.replace(signing, rotated))))
+    assert not any(one.secret()[-20:] in shown for one in (WATCH, SEAL, fresh_watch, fresh_seal))
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("on_return: stop", "needs signing_key or, on a machine that only runs pipelines, watch_key"),
+        (f'watch_key: "{KEY}"', "is no watch key"),
+        (f'watch_key: "{SEAL.secret()}"', "is no watch key"),
+        (f'watch_key: "{WATCH.secret()[:-3]}xx="', "is no watch key"),
+        (f'signing_key: "${{file:erasure.key}}"\n  seal_key: "{SEAL.secret()}"', "needs watch_key beside seal_key"),
+        (f'watch_key: "{WATCH.secret()}"\n  former_seal_keys: ["{SEAL.secret()}"]', "needs seal_key beside"),
+    ],
+)
+def test_keys_that_do_not_fit(tmp_path: Path, lines: str, told: str) -> None:
+    found = refused(tmp_path, 'signing_key: "${file:erasure.key}"', lines)
+    assert any(told in one for one in found), found

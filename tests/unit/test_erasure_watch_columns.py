@@ -44,7 +44,9 @@ CUSTOMERS = PersonalTable("customers", "customer", "customer_id")
 )
 def test_columns(table: PersonalTable, columns: list[str], known: dict[str, str]) -> None:
     tables = [CUSTOMERS] if table is CUSTOMERS else [CUSTOMERS, table]
-    watch = Watch(lambda: cast(Any, None), Keys(Signer.generate("example.org/test")), Graph.of(SUBJECTS, tables, []))
+    watch = Watch(
+        lambda: cast(Any, None), Keys(Signer.generate("example.org/test")).marker, Graph.of(SUBJECTS, tables, [])
+    )
     found = watch._columns(table.table, cast(Any, SimpleNamespace(columns=columns)))
     assert {column: name for column, (name, _) in found.items()} == {
         column: f"customer.{name}" for column, name in known.items()

@@ -1,0 +1,42 @@
+"""The search of ``fix_closures`` finds what it is there for; every other test with Spark is searched by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from audit.checkpoint import Signer
+from audit.erasure.sealing import Keys, SealKey
+from audit.keys.roots import FileRoot
+from tests.fixtures.fix_closures import Secrets
+
+SIGNER = Signer.generate("example.org/erasure")
+KEYS = Keys(SIGNER)
+
+
+@pytest.mark.parametrize(
+    ("held", "found"),
+    [
+        (SIGNER, ["a key"]),
+        (KEYS, ["a key"]),
+        (SealKey.of(SIGNER), ["a key"]),
+        (FileRoot.generate(), ["a key"]),
+        (KEYS.marker, []),
+    ],
+    ids=["signing key", "keys", "seal key", "root key", "watch key"],
+)
+def test_what_is_handed_to_tasks(
+    spark: SparkSession, secrets_in_closures: Secrets, held: object, found: list[str]
+) -> None:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        assert held is not None
+        yield from batches
+
+    before = secrets_in_closures.searched
+    spark.range(1).mapInArrow(work, "id long")
+    assert secrets_in_closures.searched > before
+    assert secrets_in_closures.found == found
+    secrets_in_closures.found.clear()

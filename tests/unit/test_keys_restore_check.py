@@ -1,0 +1,130 @@
+"""A backup of the key registry is approved only if it is what ``keys backup`` writes: ``psql`` runs whatever is in it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from audit.keys.backup import END, backup_mac, head, script
+from audit.keys.cipher import Sealer, commitment
+from audit.keys.registry import SHARDS, about_key, about_lookup, about_mac, about_shard, mac_of, shard_of
+from audit.keys.restore_check import check_backup
+from audit.keys.roots import FileRoot
+from cdf.errors import CdfError, ConfigError, VerificationError
+
+ROOT, MAC_KEY, SCHEMA = FileRoot.generate(), os.urandom(32), 'ke"ys'
+
+
+def _cell(value: object) -> str:
+    return "\\N" if value is None else f"\\\\x{value.hex()}" if isinstance(value, bytes) else str(value)
+
+
+def _rows() -> dict[str, list[tuple[object, ...]]]:
+    shards = {shard: os.urandom(32) for shard in range(SHARDS)}
+    people = [(os.urandom(32), os.urandom(16)) for _ in range(2)]
+    keys = []
+    for _, token in people:
+        key_id, key = os.urandom(16), os.urandom(32)
+        wrapped = Sealer().seal(shards[shard_of(token)], key, about=about_key(key_id, token, "contact"))
+        keys.append((key_id, token, "contact", 1, wrapped, commitment(key), "2026-01-01 00:00:00+00", None, None))
+    return {
+        "epoch": [(1, ROOT.name, "2026-01-01 00:00:00+00", None, None, ROOT.wrap(MAC_KEY, about=about_mac(1)))],
+        "shard": [(1, shard, ROOT.wrap(key, about=about_shard(1, shard))) for shard, key in shards.items()],
+        "lookup_key": [("t", 1, ROOT.wrap(os.urandom(32), about=about_lookup(1)))],
+        "identifier": [(lookup, token, 1, mac_of(MAC_KEY, lookup, token, 1)) for lookup, token in people],
+        "key": keys,
+        "shreds": [("t", 0)],
+        "reading": [(1, "2026-01-01 00:00:00+00", "r", "r", "a\\tb\\nselect 1;", "history", "trail", 0, None)],
+    }
+
+
+def _body(rows: dict[str, list[tuple[object, ...]]], schema: str = SCHEMA) -> bytes:
+    text = head(dt.datetime(2026, 1, 1, tzinfo=dt.UTC), 1, ROOT.name)
+    for table, before in script(schema):
+        text += before
+        text += "".join("\t".join(map(_cell, row)) + "\n" for row in rows.get(table or "", []))
+    return text.encode()
+
+
+def _signed(body: bytes) -> bytes:
+    mac = backup_mac(MAC_KEY)
+    mac.update(body)
+    return body + END + mac.hexdigest().encode() + b"\n"
+
+
+ROWS = _rows()
+BODY = _body(ROWS)
+
+
+def _swap(rows: dict[str, list[tuple[object, ...]]]) -> bytes:
+    (one, one_token, *one_rest), (two, two_token, *two_rest) = rows["identifier"]
+    return _body({**rows, "identifier": [(one, two_token, *one_rest), (two, one_token, *two_rest)]})
+
+
+def _before(text: bytes, more: bytes) -> bytes:
+    assert text in BODY
+    return BODY.replace(text, more + text)
+
+
+FIRST_KEY = _cell(ROWS["key"][0][0]).encode()
+HOSTILE = {
+    "a command of psql": _before(b"commit;\n", b"\\! touch here\n"),
+    "before all": _before(b"begin;\n", b"\\! touch here\n"),
+    "in the head": BODY.replace(b"-- before:", b"\\! touch here\n-- before:"),
+    "keys deleted": _before(b"commit;\n", b"delete from key;\n"),
+    "after the end": BODY + b"delete from keys.key;\n",
+    "no commit": BODY.replace(b"commit;\n", b""),
+    "another schema": _body(ROWS, "other"),
+    "another function": BODY.replace(b"clock_timestamp()", b"pg_sleep(9)", 1),
+    "another table": _before(b"commit;\n", b'copy "shreds" ("one", "count") from stdin;\n\\.\n'),
+    "a table that comes earlier": BODY.replace(b'copy "key"', b'copy "shreds"', 1),
+    "an end that psql takes for one": _before(FIRST_KEY, b"\\.\r\n\\! touch here\n"),
+    "a row too many cells": _before(FIRST_KEY, b"\\N\t"),
+    "swapped tokens": _swap(ROWS),
+    "a key of another": _body({**ROWS, "key": [(ROWS["key"][1][0], *ROWS["key"][0][1:]), ROWS["key"][1]]}),
+    "a shard key gone": _body({**ROWS, "shard": ROWS["shard"][:-1]}),
+}
+
+
+def check(file: Path, data: bytes) -> int:
+    file.write_bytes(data)
+    return check_backup(file, ROOT, None, SCHEMA).living
+
+
+def test_what_was_written_is_approved(tmp_path: Path) -> None:
+    assert check(tmp_path / "b.sql", _signed(BODY)) == 2
+
+
+@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
+def test_nothing_else_is(tmp_path: Path, body: bytes) -> None:
+    assert body != BODY
+    by_anyone: list[Callable[[bytes], bytes]] = [
+        lambda text: text + b"-- complete, sha256 " + hashlib.sha256(text).hexdigest().encode() + b"\n",
+        lambda text: text + END + hashlib.sha256(text).hexdigest().encode() + b"\n",
+        lambda text: text + _signed(BODY)[len(BODY) :],
+    ]
+    for sign in by_anyone:
+        with pytest.raises(VerificationError, match=r"not as it was written|is cut off|lacks rows"):
+            check(tmp_path / "b.sql", sign(body))
+    # Not even if its MAC is right
+    with pytest.raises(CdfError, match=r"does other things|are not those that were made|lacks rows"):
+        check(tmp_path / "b.sql", _signed(body))
+
+
+def test_others_are_named(tmp_path: Path) -> None:
+    for data, said in (
+        (_signed(BODY)[: len(BODY) // 2], "is cut off"),
+        (_signed(BODY)[:-1], "is cut off"),
+        (b"", "is no backup"),
+        (b"select 1;\n", "is no backup"),
+        (BODY.replace(b"backup v2", b"backup v1") + END + b"0" * 64 + b"\n", "another release"),
+        (_signed(BODY.replace(ROOT.name.encode(), b"file:00000000", 1)), "under the root key file:00000000"),
+        (_signed(BODY).replace(b"\\\\x", b"\\\\x0", 1), "not as it was written"),
+    ):
+        with pytest.raises((VerificationError, ConfigError), match=said):
+            check(tmp_path / "b.sql", data)
