@@ -33,7 +33,7 @@ from infra.cli.audit import Anchored, AnchoredCheckpoint, KeyMade
 from infra.cli.audit_seal import SealedEarlier
 from infra.cli.audit_sinks import Reached, SinkReached
 from infra.cli.deadletter import Dropped, Letters, Replayed
-from infra.cli.erase import ErasureKeyMade
+from infra.cli.erase import ErasureKeyMade, ErasureRegisterMade
 from infra.cli.position import PositionShown
 from infra.cli.runs import PipelineRuns
 from infra.doctor import Diagnosis, Finding
@@ -80,6 +80,7 @@ SECTIONS = {
     "## `audit reconcile`": (Reconciled, Mismatch, NotCompared),
     "## `audit sinks`": (Reached, SinkReached),
     "## `erase keygen`": (ErasureKeyMade,),
+    "## `erase init`": (ErasureRegisterMade,),
     "## `erase plan`": (ErasurePlan, PlannedTable, PlannedSink),
     "## `erase run`": (ErasureReport,),
     "## `erase status`": (Standing,),
