@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg import sql
 
-__all__ = ["Database", "Transaction", "jsonb"]
+__all__ = ["Database", "DatabaseMissing", "LoginRefused", "Transaction", "jsonb"]
 
 CONNECT_SECONDS = 5
 STATEMENT_SECONDS = 60
@@ -31,10 +31,19 @@ _PASSES = ("08", "40", "53", "57", "58", "55P03", "25006", "25P03", "25P04")
 _ABSENT = ("42P01", "3F000")
 # A login that fails has no SQLSTATE in libpq, only words: its own, and an English server's
 _MALFORMED = re.compile(r"invalid \w+ (value|number)")
+_NO_DATABASE = re.compile(r"database .* does not exist")
 _REFUSED = re.compile(
-    r"authentication failed|no password supplied|no pg_hba\.conf entry|(role|database) .* does not exist|"
+    r"authentication failed|no password supplied|no pg_hba\.conf entry|role .* does not exist|"
     r"not permitted to log in|certificate|does not support SSL"
 )
+
+
+class LoginRefused(ConfigError):
+    code = "login_refused"
+
+
+class DatabaseMissing(ConfigError):
+    code = "database_missing"
 
 
 class Transaction:
@@ -133,6 +142,11 @@ class Database:
             for table in self._missing(work):  # still, now that nobody else is at it
                 work.execute(self._definitions[table])
 
+    def missing(self) -> list[str]:
+        """The tables that are not there."""
+        with self.transaction() as work:
+            return self._missing(work)
+
     def _missing(self, work: Transaction) -> list[str]:
         there = work.rows("select tablename from pg_tables where schemaname = %s", [self._schema])
         return [table for table in self._definitions if (table,) not in there]
@@ -153,8 +167,12 @@ class Database:
             return ConfigError(f"{what}: a text that PostgreSQL cannot hold", hint="no text holds the character NUL")
         if state is None and (isinstance(error, psycopg.ProgrammingError) or _MALFORMED.search(str(error))):
             return ConfigError(f"{what}: its dsn cannot be read", hint="postgresql://user@host/database")
+        if state is None and _NO_DATABASE.search(str(error)):
+            return DatabaseMissing(
+                f"{what}: the server has no database of that name", hint="check the database in its dsn"
+            )
         if state is None and _REFUSED.search(str(error)):
-            return ConfigError(
+            return LoginRefused(
                 f"{what}: the server refuses the login, or is not the one that the dsn trusts",
                 hint="check user, password, database and sslmode in its dsn, and pg_hba.conf on the server",
             )

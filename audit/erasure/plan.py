@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from audit.erasure.kept import kept_by
 from audit.erasure.model import Link
 from audit.erasure.places import Erasable, Sealed
 from audit.erasure.purge import schedule_of
+from audit.erasure.register import Carrier
 from audit.erasure.resolve import Resolution
 from audit.files import reason, write_new
 from audit.record import canonical_json
@@ -29,10 +30,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from audit.erasure.model import Request
+    from audit.erasure.register import Run
     from audit.erasure.subjects import Graph
     from cdf.sink import Sink
 
-__all__ = ["Copy", "Plan", "PlannedSink", "PlannedTable", "make_plan", "not_sealed", "read_plan", "write_plan"]
+__all__ = [
+    "Copy",
+    "Plan",
+    "PlannedSink",
+    "PlannedTable",
+    "check_plan",
+    "check_tables",
+    "digest_of",
+    "make_plan",
+    "not_sealed",
+    "read_plan",
+    "write_plan",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +57,12 @@ class Copy:
     table: str
     key: tuple[str, ...]
     sink: Sink
+    target: str = ""
+    """What the pipeline writes to, in words."""
+
+    @property
+    def carrier(self) -> Carrier:
+        return Carrier(self.pipeline, self.table, self.target)
 
     def version(self) -> int | None:
         """Where the sink stands; None while it holds nothing, or does not tell."""
@@ -93,7 +113,11 @@ class Plan(Result):
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(canonical_json(self.to_dict())).hexdigest()
+        return digest_of(self.to_dict())
+
+
+def digest_of(document: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical_json(document)).hexdigest()
 
 
 def make_plan(
@@ -219,6 +243,16 @@ def _id_of(spark: SparkSession, table: str) -> str | None:
         return None  # not there yet, or its pipeline cannot read it either
 
 
+def check_tables(plan: Mapping[str, Any], tables: Collection[str]) -> None:
+    """``tables``: those of the subjects, by the configuration. One that was planned and is configured no more would be
+    left as it is under a certificate that does not name it."""
+    if other := sorted({one["table"] for one in plan["tables"]} ^ set(tables)):
+        raise ConfigError(
+            f"`erasure.tables` is not what it was when the plan was made: {_some(other)}",
+            hint="put it back until the run is over, or plan again",
+        )
+
+
 def _some(ids: Sequence[str], most: int = 5) -> str:
     return ", ".join(ids[:most]) + (f" and {len(ids) - most} more" if len(ids) > most else "")
 
@@ -246,6 +280,27 @@ def read_plan(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is no plan: it is not JSON", hint="`deltarelay erase plan` writes one") from error
     if not isinstance(document, dict) or not isinstance(digest := document.pop("digest", None), str):
         raise ConfigError(f"{path} is no plan", hint="`deltarelay erase plan` writes one")
-    if hashlib.sha256(canonical_json(document)).hexdigest() != digest:
+    if digest_of(document) != digest:
         raise ConfigError(f"the plan {path} was changed after it was made", hint="plan again")
     return document
+
+
+def check_plan(run: Run, plan: Mapping[str, Any], given: Mapping[str, Any] | None) -> None:
+    """The plan of a run as the register has it is what is done; ``given``, of a file, must be the same.
+
+    Anybody can compute the digest of an edited file, so the file only names its run. Raises ConfigError where they differ,
+    or where requests of the plan are no longer in the run.
+    """
+    if digest_of(plan) != run.plan_digest:
+        raise ConfigError(f"the plan of run {run.id} in the register is not the one that was made", hint="plan again")
+    if given is not None and digest_of(given) != run.plan_digest:
+        raise ConfigError(
+            f"the file is not the plan of run {run.id}: it differs from the one in the register",
+            hint=f"`deltarelay erase run {run.id}` runs the plan as it was made; or plan again",
+        )
+    if moved := sorted(set(plan["requests"]) ^ set(run.requests)):
+        raise ConfigError(
+            f"run {run.id} no longer has the requests of its plan: {_some(moved)}",
+            hint="plan again: another plan has taken them over",
+            requests=moved,
+        )

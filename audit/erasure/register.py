@@ -8,31 +8,58 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
-from audit.database import Database, jsonb
+from audit.database import Database, Transaction, jsonb
 from audit.erasure.model import Request, State
 from audit.erasure.places import Reached
 from audit.erasure.register_held import DELETING, Held, hold, record
-from audit.erasure.register_sql import DEFINITIONS
+from audit.erasure.register_sql import DEFINITIONS, LATER
 from audit.erasure.register_words import absent, listed
-from cdf.errors import ConfigError
+from cdf.errors import CdfError, ConfigError
 from cdf.result import Result
 
-__all__ = ["Access", "Added", "Event", "Held", "Mark", "Register", "Run", "Sealing", "Standing", "Step"]
+__all__ = [
+    "Access",
+    "Added",
+    "Carrier",
+    "Event",
+    "Held",
+    "Mark",
+    "Register",
+    "RegisterIncomplete",
+    "RegisterMismatch",
+    "RegisterMissing",
+    "Run",
+    "Sealing",
+    "Standing",
+    "Step",
+]
 
 
-class Sealing(Protocol):
-    """Keys that the database never sees. ``audit.erasure.sealing.Keys`` is one."""
+class RegisterMissing(ConfigError):
+    """The database can be asked, and has no register there: it was never made, was dropped, or the schema is misspelt."""
 
-    def seal(self, text: str, *, about: str) -> bytes:
-        """Ciphertext that opens again under the same ``about`` only."""
-        ...
+    code = "erasure_register_missing"
 
-    def unseal(self, data: bytes, *, about: str) -> str: ...
+
+class RegisterIncomplete(ConfigError):
+    """Tables of the register are missing."""
+
+    code = "erasure_register_incomplete"
+
+
+class RegisterMismatch(ConfigError):
+    """The register is not the one that the configuration names, or its marks were made with other keys."""
+
+    code = "erasure_register_mismatch"
+
+
+class Marking(Protocol):
+    """Watch keys. ``audit.erasure.sealing.Marker`` is one."""
 
     def mark(self, name: str, value: str) -> bytes:
         """The same for the same value of that name, and without the key nobody can tell of what."""
@@ -41,6 +68,16 @@ class Sealing(Protocol):
     def marks(self, name: str, value: str) -> Sequence[bytes]:
         """``mark``, and what it was under each of the former keys."""
         ...
+
+
+class Sealing(Marking, Protocol):
+    """Keys that the database never sees. ``audit.erasure.sealing.Keys`` is one."""
+
+    def seal(self, text: str, *, about: str) -> bytes:
+        """Ciphertext that opens again under the same ``about`` only."""
+        ...
+
+    def unseal(self, data: bytes, *, about: str) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +155,16 @@ class Access(Result):
     counts: Mapping[str, int]
 
 
+@dataclass(frozen=True, order=True, slots=True)
+class Carrier(Result):
+    """A pipeline that has carried a table to a target, now or once."""
+
+    pipeline: str
+    table: str
+    target: str
+    """In words, such as ``public.customers of warehouse (postgres)``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mark(Result):
     """Whoever has this mark is not to come back before ``until``."""
@@ -132,15 +179,102 @@ class Mark(Result):
 class Register:
     def __init__(self, dsn: str, *, schema: str = "erasure") -> None:
         self._database = Database(
-            dsn, schema, what="the erasure register", definitions=DEFINITIONS, made_by="deltarelay erase plan"
+            dsn, schema, what="the erasure register", definitions=DEFINITIONS, made_by="deltarelay erase init"
         )
 
     def __repr__(self) -> str:
         return f"Register({self._database.name!r})"
 
     def prepare(self) -> None:
-        """Make the schema and its tables where they are missing. May be called again, also by two at once."""
+        """Make the schema and its tables where they are missing. May be called again, also by two at once.
+
+        Raises RegisterIncomplete where a register is there and has lost a table: made again it would be empty, and every
+        person who was erased would be unknown.
+        """
+        self._check_complete(self._database.missing(), LATER)
         self._database.prepare()
+
+    def bind(self, keys: Sealing) -> str:
+        """Record which watch key the marks are made with; → the identity. Raises RegisterMismatch where the register's is
+        neither that in use nor a former one."""
+        with self._database.transaction() as work:
+            identity, made_with = self._identity(work)
+            if made_with is None:
+                first = work.row("select id, sealed from {request} where sealed is not null limit 1")
+                if first is not None:
+                    try:  # a register of an earlier version: whoever cannot read it has other keys
+                        keys.unseal(first[1], about=_about(first[0]))
+                    except CdfError:
+                        raise _other_keys(self._database.name) from None
+            elif made_with not in keys.marks("register", identity):
+                raise _other_keys(self._database.name)
+            mine = keys.mark("register", identity)
+            work.execute(
+                "update {register} set keys = %s where keys is not distinct from %s and keys is distinct from %s",
+                [mine, made_with, mine],
+            )
+            if self._identity(work)[1] not in keys.marks("register", identity):  # another process was faster
+                raise _other_keys(self._database.name)
+        return identity
+
+    def check(self, keys: Marking, identity: str | None = None) -> None:
+        """Raises unless the register is there, complete, the one with ``identity`` and made with these keys: whatever else
+        it answered would be that no one was erased."""
+        missing = self._database.missing()
+        if len(missing) == len(DEFINITIONS):
+            raise RegisterMissing(
+                f"{self._database.name} is not in the database",
+                hint="check `erasure.state` (connection, schema); restore the register from its backup if it was lost; if "
+                "there never was one, `deltarelay erase init` makes it",
+            )
+        self._check_complete(missing)
+        with self._database.transaction() as work:
+            found, made_with = self._identity(work)
+            is_used = work.row("select from {request} limit 1") is not None
+        if identity not in (None, found):
+            raise RegisterMismatch(
+                f"{self._database.name} is another register than `erasure.state.identity` names",
+                hint="check `erasure.state` (connection, schema, identity), and whether the database was replaced",
+            )
+        if made_with is None and is_used:
+            raise RegisterIncomplete(
+                f"{self._database.name} was made by an earlier version", hint="`deltarelay erase init` completes it"
+            )
+        if made_with is not None and made_with not in keys.marks("register", found):
+            raise _other_keys(self._database.name)
+
+    def _identity(self, work: Transaction) -> tuple[str, bytes | None]:
+        found = work.row("select identity, keys from {register}")
+        if found is None:
+            raise RegisterIncomplete(f"{self._database.name} has lost its identity", hint="restore it from its backup")
+        return found[0], found[1]
+
+    def _check_complete(self, missing: Collection[str], later: Collection[str] = ()) -> None:
+        if len(missing) < len(DEFINITIONS) and (lost := sorted(set(missing) - set(later))):
+            is_old = set(lost) <= LATER
+            raise RegisterIncomplete(
+                f"{self._database.name} has no table {listed(lost)}",
+                hint="`deltarelay erase init` adds what this version needs" if is_old else "restore it from its backup",
+            )
+
+    # ── carriers ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def carry(self, carriers: Iterable[Carrier]) -> None:
+        """Record that these pipelines carry these tables; the same again changes nothing, and nothing removes them."""
+        rows = sorted(set(carriers))
+        with self._database.transaction() as work:
+            work.execute(
+                "insert into {carrier} (pipeline, table_name, target)"
+                " select * from unnest(%s::text[], %s::text[], %s::text[]) on conflict do nothing",
+                [[one.pipeline for one in rows], [one.table for one in rows], [one.target for one in rows]],
+            )
+
+    def carriers(self, tables: Iterable[str]) -> tuple[Carrier, ...]:
+        """Every pipeline that ever carried one of the tables. Of one that only a plan of an earlier version names the target
+        is empty."""
+        with self._database.transaction() as work:
+            rows = work.rows(_CARRIERS, [asked := list(tables), asked])
+        return tuple(Carrier(*row) for row in rows)
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -156,6 +290,7 @@ class Register:
             if given.setdefault(request.id, (request, digest))[1] != digest:
                 clashing.add(request.id)
         rows = [_row(request, digest, keys) for _, (request, digest) in sorted(given.items())]
+        self.bind(keys)
         with self._database.transaction() as work:
             # Sorted by id, so that two who add the same requests at once do not wait for each other
             new = (
@@ -306,11 +441,17 @@ class Register:
         return kept
 
     def run(self, run: str) -> Run:
+        found = self.find_run(run)
+        if found is None:
+            raise ConfigError(f"there is no run {run}", hint="`deltarelay erase status --json` names the runs")
+        return found
+
+    def find_run(self, run: str) -> Run | None:
         with self._database.transaction() as work:
             found = work.row("select plan_digest, created_at, finished_at from {run} where id = %s", [run])
             ids = work.rows("select id from {request} where run = %s order by id", [run])
         if found is None:
-            raise ConfigError(f"there is no run {run}")
+            return None
         plan_digest, created_at, finished_at = found
         return Run(run, plan_digest, created_at, finished_at, tuple(id for (id,) in ids))
 
@@ -401,6 +542,13 @@ class Register:
         return None if found is None else found[0]
 
 
+_CARRIERS = """\
+select pipeline, table_name, target from {carrier} where table_name = any(%s)
+union
+select sink ->> 'pipeline', sink ->> 'table', '' from {run}, jsonb_array_elements(plan -> 'sinks') as sink
+ where sink ->> 'table' = any(%s)
+   and not exists (select from {carrier} where (pipeline, table_name) = (sink ->> 'pipeline', sink ->> 'table'))
+order by 1, 2, 3"""
 _AT_WORK = ("shredded", "deleted", "propagated", "purged", "verified", "certified")
 _TODAY = "(clock_timestamp() at time zone 'UTC')::date"
 _ADD = """\
@@ -447,6 +595,14 @@ def _content(request: Request) -> tuple[str, str]:
 def _about(*names: str) -> str:
     """What a ciphertext belongs to: no other row can have it."""
     return json.dumps(["erasure register", *names])
+
+
+def _other_keys(name: str) -> RegisterMismatch:
+    return RegisterMismatch(
+        f"the marks of {name} were made with other keys than the configured ones: no person would be recognised",
+        hint="put the `watch_key` or `signing_key` back that the register was made with; a key that was replaced "
+        "belongs in `former_watch_keys`",
+    )
 
 
 def _not_forgotten(ids: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DEFINITIONS"]
+__all__ = ["DEFINITIONS", "LATER"]
 
 # {schema} and {<table>} are identifiers that ``audit.database`` puts in
 DEFINITIONS = {
@@ -113,5 +113,24 @@ create table {access} (
 );
 create trigger never_changes before update or delete or truncate on {access}
     for each statement execute function {schema}.never_changes()""",
+    "register": """\
+create table {register} (
+    one      boolean primary key default true check (one),
+    identity text not null default gen_random_uuid()::text,  -- `erasure.state.identity` of a configuration names it
+    keys     bytea                       -- keyed hash of the identity: tells which keys the marks are made with
+);
+insert into {register} default values""",
+    "carrier": """\
+create table {carrier} (
+    pipeline   text not null,
+    table_name text not null,
+    target     text not null,  -- in words: it names no person
+    since      timestamptz not null default clock_timestamp(),
+    primary key (pipeline, table_name, target)
+);
+create trigger never_changes before update or delete or truncate on {carrier}
+    for each statement execute function {schema}.never_changes()""",
 }
 """By table, in the order in which they are made."""
+LATER = frozenset({"register", "carrier"})
+"""Those that a register of an earlier version does not have."""

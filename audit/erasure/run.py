@@ -40,16 +40,18 @@ if TYPE_CHECKING:
 
     from audit.checkpoint import Signer
     from audit.erasure.model import Hold, PersonalTable, Request, State
-    from audit.erasure.register import Held, Register, Standing
+    from audit.erasure.register import Carrier, Held, Register, Standing
     from audit.erasure.sealing import Keys
     from audit.erasure.subjects import Graph
     from audit.keys.registry import Registry
 
-__all__ = ["ErasureReport", "ErasureRun", "needles_of", "scan_everything"]
+__all__ = ["ErasureReport", "ErasureRun", "carried_by", "needles_of", "scan_everything"]
 
 log = logging.getLogger("deltarelay.erasure")
 
-_NOT_THERE = "the plan reached it, and it is configured no more: what its target holds was neither erased nor looked at"
+_NOT_THERE = (
+    "it has carried a touched table and is configured no more: what its target holds was neither erased nor looked at"
+)
 _LAST_TRY = "by the last of several tries: what one before it had removed is not among them"
 _SHREDS = ("shred", "shred again")
 ALL = ""
@@ -72,6 +74,10 @@ class ErasureReport(Result):
     finds: tuple[Find, ...] = ()
     """What the scan found that no date clears."""
     certificates: tuple[str, ...] = ()
+
+
+def carried_by(carrier: Carrier) -> str:
+    return f"pipeline {carrier.pipeline}" + (f", to {carrier.target}" if carrier.target else "")
 
 
 def needles_of(requests: Sequence[Request], known: Sequence[tuple[str, str, str]]) -> Needles:
@@ -131,8 +137,6 @@ class ErasureRun:
     """What is below the address of a table."""
     registry: Registry | None = None
     """Of the keys that trails have sealed by; None where nothing is sealed."""
-    planned: tuple[str, ...] = ()
-    """The pipelines that the plan has reached."""
     progress: Callable[[str], None] = lambda _: None
     _resolution: Resolution | None = None
 
@@ -142,6 +146,8 @@ class ErasureRun:
 
     def go(self) -> ErasureReport:
         """Go on from where the register stands, as far as today allows. Trails are told of every state that was reached."""
+        self._check_requests()
+        self.register.carry(copy.carrier for copy in self.copies)
         try:
             report = self._over() or self._walk()
         except SinkBehind:
@@ -151,6 +157,15 @@ class ErasureRun:
         if report.certificates:
             self.held.finish()
         return report
+
+    def _check_requests(self) -> None:
+        """All requests of the run are in it, and no other: one that was left out could be finished by no later command."""
+        if other := sorted(set(self.ids) ^ set(self.register.run(self.run).requests)):
+            raise ConfigError(
+                f"these are not the requests of run {self.run}: they differ by {', '.join(other[:5])}",
+                hint=f"`deltarelay erase run {self.run}` takes them from the register",
+                requests=other,
+            )
 
     def _over(self) -> ErasureReport | None:
         """Where every request has its certificate: of a run that died after that."""
@@ -567,7 +582,7 @@ class ErasureRun:
             scanned = scan_everything(
                 self.graph, tables, copies, self.needles(), files=self.files, now=self.now, progress=self.progress
             )
-            scanned += Scanned(unseen=tuple(Unseen(f"pipeline {name}", _NOT_THERE) for name in self.not_there()))
+            scanned += Scanned(unseen=tuple(Unseen(carried_by(one), _NOT_THERE) for one in self.not_there()))
             if scanned.finds:
                 log.warning("something is left", extra={"run": self.run, "finds": len(scanned.finds)})
                 return scanned.finds
@@ -576,9 +591,12 @@ class ErasureRun:
         self._reached("verified")
         return ()
 
-    def not_there(self) -> list[str]:
-        """Pipelines of the plan that are configured no more: nobody has told their targets to forget anything."""
-        return sorted(set(self.planned) - {copy.pipeline for copy in self.copies})
+    def not_there(self) -> list[Carrier]:
+        """Pipelines that have carried a table of the requests' subjects and are configured no more, or with another target:
+        what they have written has not been told to forget anything."""
+        carriers = self.register.carriers(one.table for one in self.tables())
+        there = {copy.carrier for copy in self.copies} | {replace(copy.carrier, target="") for copy in self.copies}
+        return [one for one in carriers if one not in there]
 
     # ── certify ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -638,7 +656,7 @@ class ErasureRun:
             purges=[{"place": place, **told["done"]} for place, told in purges],
             scan={"finds": facts[ALL, "scan"]["finds"], "checked": facts[ALL, "scan"]["checked"]},
             pending=[_held_back(hold) for hold in holds],
-            unverified=facts[ALL, "scan"]["unseen"],
+            unverified=[*facts[ALL, "scan"]["unseen"], *plain(self._gone_since(facts[ALL, "scan"]["unseen"]))],
             out_of_reach=[
                 *self.out_of_reach,
                 *self._undead(),
@@ -651,6 +669,11 @@ class ErasureRun:
         )
         refuse_identifiers(document, self.needles())
         return sign(document, self.signer)
+
+    def _gone_since(self, unseen: Sequence[Mapping[str, Any]]) -> list[Unseen]:
+        """Pipelines that were configured when the scan was recorded, and are no more."""
+        named = {one["place"] for one in unseen}
+        return [Unseen(place, _NOT_THERE) for one in self.not_there() if (place := carried_by(one)) not in named]
 
     def _undead(self) -> list[str]:
         """From where a key that was destroyed could come back."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from audit.erasure.commits import erasing_run
 from audit.erasure.model import Link, OnReturn, PersonalTable, Spelling, normalised
+from audit.erasure.register import Carrier
 from cdf.change import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -26,7 +27,7 @@ from cdf.change import (
     UPDATE_POSTIMAGE,
     UPDATE_PREIMAGE,
 )
-from cdf.errors import CdfError, ConfigError
+from cdf.errors import CdfError
 from cdf.net import quoted
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ log = logging.getLogger("deltarelay.erasure")
 MARKS_SECONDS = 10.0
 """So old may be what is known of the register: a person is watched for at the latest after so many seconds."""
 
-_NO_TABLE = "42P01"
 _FLAGS = ("_of_theirs", "_before_of_theirs", "_after_of_theirs")
 
 
@@ -83,7 +83,12 @@ class Watch:
     """All of it goes to Spark's tasks: it holds nothing but the keys of marks."""
     graph: Graph
     on_return: OnReturn = "stop"
+    identity: str | None = None
+    """Of the register, as the configuration names it."""
+    targets: Mapping[str, str] = field(default_factory=dict)
+    """By pipeline what it writes to, in words."""
     _register: Register | None = None
+    _carried: set[Carrier] = field(default_factory=set)
     _marks: dict[bytes, str] = field(default_factory=dict, repr=False)
     _read_at: float = float("-inf")
 
@@ -100,6 +105,7 @@ class Watch:
         now: Callable[[], DataFrame],
     ) -> Without | None:
         """Raises ErasedPersonReturned, which names the requests, where pipelines are to stop."""
+        self._carry(pipeline, table)
         columns = self._columns(table, rows)
         if not columns or not (living := self._living()):
             return None
@@ -149,16 +155,11 @@ class Watch:
 
     def _erased_by(self, run: str, table: str) -> frozenset[int]:
         register = self._asked()
-        try:
-            for one in register.steps(run):
-                if (one.table, one.step) == (table, "delete"):
-                    return frozenset(one.facts["versions"])
-            finished = register.run(run).finished_at is not None
-        except ConfigError as error:
-            if error.condition in (None, _NO_TABLE):  # no such run, or no register at all
-                return frozenset()
-            raise
-        if finished:
+        for one in register.steps(run):
+            if (one.table, one.step) == (table, "delete"):
+                return frozenset(one.facts["versions"])
+        found = register.find_run(run)
+        if found is None or found.finished_at is not None:
             return frozenset()
         raise ErasureAtWork(
             f"the run {run} is erasing in {table}, and has not recorded yet what it did",
@@ -193,19 +194,23 @@ class Watch:
             if lower in identifiers and (one.on_erase == "delete" or column.lower() in emptied)
         }
 
+    def _carry(self, pipeline: str, table: str) -> None:
+        """The register knows every target that may hold rows of a person, also of pipelines that are removed later."""
+        carrier = Carrier(pipeline, table, self.targets.get(pipeline, ""))
+        if carrier not in self._carried and self.graph.table(table) is not None:
+            self._asked().carry([carrier])
+            self._carried.add(carrier)
+
     def _asked(self) -> Register:
+        """Raises where it is not there, not complete, or another one: an empty answer would mean that no one was erased."""
         if self._register is None:
             self._register = self.register()
+        self._register.check(self.marker, self.identity)
         return self._register
 
     def _living(self) -> Mapping[bytes, str]:
         if time.monotonic() - self._read_at > MARKS_SECONDS:
-            try:
-                self._marks = {one.mark: one.request for one in self._asked().marks()}
-            except ConfigError as error:
-                if error.condition != _NO_TABLE:
-                    raise
-                self._marks = {}  # no register was made yet: nobody was erased
+            self._marks = {one.mark: one.request for one in self._asked().marks()}
             self._read_at = time.monotonic()
         return self._marks
 

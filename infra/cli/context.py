@@ -185,4 +185,11 @@ def _guard(project: Project) -> Guard | None:
     def register() -> Register:
         return Register(dsn, schema=erasure.state.schema_name)
 
-    return Watch(register, erasure.marker(), erasure.graph(), erasure.on_return)
+    return Watch(
+        register,
+        erasure.marker(),
+        erasure.graph(),
+        erasure.on_return,
+        identity=erasure.state.identity,
+        targets=project.targets(),
+    )

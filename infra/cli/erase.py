@@ -50,6 +50,12 @@ class KeysSplit(Result):
     seal_key: str
 
 
+@dataclass(frozen=True, slots=True)
+class ErasureRegisterMade(Result):
+    schema_name: str
+    identity: str
+
+
 @app.command()
 def keygen(
     name: Annotated[str, typer.Argument(help="Who signs certificates, best like an address: example.org/erasure.")],
@@ -107,6 +113,23 @@ def split_keys(
 
 
 @app.command()
+def init(config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug = False) -> None:
+    """Make the erasure register, and show its identity; again it changes nothing. No JVM.
+
+    Until there is one no pipeline with a table of `erasure.tables` runs: a register that is missing says nothing of who was
+    erased.
+    """
+    output = Output("erase init", as_json, debug)
+    office = Office(config)
+    register = office.register(make=True)
+    made = ErasureRegisterMade(office.erasure.state.schema_name, register.bind(office.keys))
+    output.line(f"erasure register {made.schema_name}: ready")
+    if office.erasure.state.identity is None:
+        output.line(f"for `erasure.state` of the configuration: identity: {made.identity}")
+    output.result(made)
+
+
+@app.command()
 def plan(
     requests: Requests,
     out: Annotated[Path, typer.Option("--out", "-o", help="Where the plan goes; a file that is there is kept.")] = Path(
@@ -142,10 +165,12 @@ def plan(
         raise ConfigError("every request of the file is done with already", hint="`deltarelay erase status`")
     run = f"er-{now():%Y%m%d}-{uuid.uuid4().hex[:8]}"
     with spark_session(output, office.project) as spark, ctrl_c_counts():
+        copies = office.copies()
+        register.carry(copy.carrier for copy in copies)
         made = make_plan(
             spark,
             graph,
-            office.copies(),
+            copies,
             wanted,
             register.known([one.id for one in wanted], office.keys),
             run=run,
@@ -243,34 +268,38 @@ def run(
 
     Ends with 75 where pipelines have to run first, with 3 where the scan found something that nothing will clear.
     """
-    from audit.erasure.plan import read_plan
-    from audit.erasure.run import ErasureRun
+    from audit.erasure.plan import check_plan, check_tables, read_plan
+    from audit.erasure.run import ErasureRun, carried_by
 
     output = Output("erase run", as_json, debug)
     office = Office(config)
     named = not plan.exists() and RUN.fullmatch(str(plan))
-    document = {} if named else read_plan(plan)
+    given = None if named else read_plan(plan)
+    name = str(plan if given is None else given.get("run"))
     register = office.register()
-    if named:
-        document = dict(register.plan(str(plan)))
+    document = register.plan(name)
+    check_plan(register.run(name), document, given)
     if document["problems"]:
         raise ConfigError(
             "the plan has problems: " + "; ".join(document["problems"]), hint="mend them, then plan again"
         )
-    with register.held(document["run"]) as held:
-        if register.run(document["run"]).finished_at is not None:
+    with register.held(name) as held:
+        run = register.run(name)
+        if run.finished_at is not None:
             raise ConfigError(f"the run of {plan} has ended", hint="`deltarelay erase status` shows how")
-        requests = office.requests(register, document["requests"])
+        requests = office.requests(register, run.requests)
+        graph = office.erasure.graph()
+        check_tables(document, [one.table for one in graph.tables_of(*(one.subject for one in requests))])
         with spark_session(output, office.project) as spark, ctrl_c_counts():
             erasing = ErasureRun(
                 spark=spark,
-                graph=office.erasure.graph(),
+                graph=graph,
                 copies=office.copies(),
                 register=register,
                 held=held,
                 keys=office.keys,
                 signer=office.signer,
-                run=document["run"],
+                run=name,
                 requests=requests,
                 approve_above=office.erasure.approve_above,
                 out_of_reach=office.erasure.out_of_reach,
@@ -278,13 +307,12 @@ def run(
                 watch_days=office.erasure.watch_days,
                 files=office.files,
                 registry=office.registry(),
-                planned=tuple(sink["pipeline"] for sink in document["sinks"]),
                 immediate=purge_immediately,
                 progress=output.note,
             )
-            for name in erasing.not_there():
+            for carrier in erasing.not_there():
                 output.note(
-                    f"warning: pipeline {name} is configured no more: the certificate will call it not verified"
+                    f"warning: {carried_by(carrier)} is configured no more: the certificate will call it not verified"
                 )
             report = erasing.go()
     code = DIFFERENCE if report.finds else DONE

@@ -66,7 +66,7 @@ def access_report(
             office.copies(),
             asked,
             known,
-            targets=office.targets(),
+            targets=office.project.targets(),
             registry=office.registry(),
             reader=os_user(),
             approve_above=office.erasure.approve_above,

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cdf.errors import ConfigError
-from connectors.registry import NamesTarget, sink_kind
 
 if TYPE_CHECKING:
     from audit.checkpoint import Signer
@@ -51,11 +50,16 @@ class Office:
     def signer(self) -> Signer:
         return self.erasure.signer()
 
-    def register(self) -> Register:
+    def register(self, *, make: bool = False) -> Register:
+        """``make``: where there is none yet, or to complete one of an earlier version."""
         from audit.erasure.register import Register
 
-        register = Register(self.project.erasure_dsn(), schema=self.erasure.state.schema_name)
-        register.prepare()
+        state = self.erasure.state
+        register = Register(self.project.erasure_dsn(), schema=state.schema_name)
+        if make:
+            register.prepare()
+            register.bind(self.keys)
+        register.check(self.keys, state.identity)
         return register
 
     def registry(self) -> Registry | None:
@@ -70,20 +74,11 @@ class Office:
         """Every pipeline of the configuration; needs a Spark session where one writes a trail."""
         from audit.erasure.plan import Copy
 
+        targets = self.project.targets()
         return tuple(
-            Copy(name, one.source.table, one.source.key, self.project.build_sink(name))
+            Copy(name, one.source.table, one.source.key, self.project.build_sink(name), targets[name])
             for name, one in self.project.pipelines.items()
         )
-
-    def targets(self) -> dict[str, str]:
-        """By pipeline what it writes to, in words."""
-        found = {}
-        for name, one in self.project.pipelines.items():
-            name_of = self.project.connections[one.sink.connection].kind
-            kind = sink_kind(name_of)
-            place = f"{kind.target(one.sink.options)} of " if isinstance(kind, NamesTarget) else ""
-            found[name] = f"{place}{one.sink.connection} ({name_of})"
-        return found
 
     def requests(self, register: Register, ids: Sequence[str] | None = None) -> tuple[Request, ...]:
         """As they were received. Those whose identifiers are forgotten already are not among them."""

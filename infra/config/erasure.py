@@ -156,6 +156,12 @@ class ErasureState(Model):
     schema_name: Annotated[str, AfterValidator(_schema_name)] = Field(
         default="erasure", alias="schema", title="Schema", description="Where the tables are, or are made."
     )
+    identity: _Text | None = Field(
+        default=None,
+        title="Identity",
+        description="Of the register, as `deltarelay erase init` prints it: commands and pipelines refuse to work with any "
+        "other, such as an empty one in its place.",
+    )
 
 
 class ErasureKeys(Model):

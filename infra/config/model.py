@@ -29,7 +29,7 @@ from cdf.errors import ConfigError
 from cdf.result import plain
 from cdf.sink import Sink
 from cdf.window import Limits
-from connectors.registry import AsksAround, sink_kind
+from connectors.registry import AsksAround, NamesTarget, sink_kind
 from infra.config.erasure import Erasure
 from infra.config.strict import Model
 from infra.config.tables import check_pattern
@@ -336,6 +336,16 @@ class Project(Model):
 
         among = _Among(self)
         return files_at(address, among.s3_client, among.delta_rs_options)
+
+    def targets(self) -> dict[str, str]:
+        """By pipeline what it writes to, in words."""
+        found = {}
+        for name, one in self.pipelines.items():
+            name_of = self.connections[one.sink.connection].kind
+            kind = sink_kind(name_of)
+            place = f"{kind.target(one.sink.options)} of " if isinstance(kind, NamesTarget) else ""
+            found[name] = f"{place}{one.sink.connection} ({name_of})"
+        return found
 
     def build_sink(self, name: str) -> Sink:
         """Make the sink of a pipeline; opens no connection."""

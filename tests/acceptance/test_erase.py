@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from audit.checkpoint import Signer
+from audit.erasure.plan import digest_of
 from tests.acceptance.commands import Project
 from tests.acceptance.in_process import Command, here
 
@@ -40,14 +41,15 @@ class Shop:
         rows = spark.createDataFrame([(700, EMAIL, "Zelda Canary")], "customer_id long, email string, name string")
         rows.coalesce(1).write.format("delta").mode("append").save(self.customers)
         self.sql(f"insert into delta.`{self.orders}` values (900, 700, 'lamp'), (901, 700, 'rug')")
-        self.configure()
+        self.state = {"connection": "warehouse", "schema": "erasure"}
+        self.configure(Signer.generate("example.org/erasure"))
 
     def sql(self, *statements: str) -> None:
         for statement in statements:
             self.spark.sql(statement)
 
-    def configure(self, more: str = "") -> None:
-        self.signer = Signer.generate("example.org/erasure")
+    def configure(self, signer: Signer) -> None:
+        self.signer = signer
         key = self.project.folder / "erasure.key"
         key.unlink(missing_ok=True)
         self.signer.write(key)
@@ -64,7 +66,7 @@ class Shop:
             "sink": {"connection": "trails", "table": "customers"},
         }
         erasure = {
-            "state": {"connection": "warehouse", "schema": "erasure"},
+            "state": self.state,
             "signing_key": "${file:erasure.key}",
             "subjects": {"customer": {"identifiers": {"email": "email", "customer_id": "exact"}}},
             "tables": {
@@ -76,7 +78,7 @@ class Shop:
         self.project.write(
             pipelines,
             connections='  trails: {"kind": "delta_audit", "path": "trails"}',
-            rest=f"erasure: {json.dumps(erasure)}\n{more}",
+            rest=f"erasure: {json.dumps(erasure)}\n",
         )
         (self.project.folder / "requests.csv").write_text(REQUESTS)
 
@@ -89,6 +91,12 @@ def shop(project: Project, spark: SparkSession, tmp_path: Path) -> Shop:
 @pytest.mark.long
 def test_the_whole_way(shop: Shop, here: Command) -> None:
     database = shop.project.database
+    unmade = here("run")  # nobody knows who was erased
+    assert (unmade.code, "deltarelay erase init" in unmade.err) == (2, True), unmade.err
+    made = here("erase", "init", "--json")
+    assert made.code == 0, made.err
+    shop.state["identity"] = made.document["result"]["identity"]
+    shop.configure(shop.signer)
     assert here("run").code == 0
     others = database.query("select * from public.customers where customer_id <> 700 order by 1")
 
@@ -99,6 +107,12 @@ def test_the_whole_way(shop: Shop, here: Command) -> None:
     assert tables["orders"]["rows"] == {"DSR-1": 2}
     assert {one["pipeline"] for one in planned.document["result"]["sinks"]} == {"customers", "orders", "trail"}
     assert shop.spark.read.format("delta").load(shop.orders).count() == 62  # nothing was erased
+
+    # Whoever edits the file can compute its digest as well: with a sink taken out it is no plan of the register's
+    edited = {**planned.document["result"], "sinks": [], "run": planned.document["result"]["run"]}
+    (shop.project.folder / "edited.json").write_text(json.dumps({**edited, "digest": digest_of(edited)}))
+    forged = here("erase", "run", "edited.json")
+    assert (forged.code, "is not the plan of run" in forged.err) == (2, True), forged.err
 
     first = here("erase", "run", "erasure-plan.json")
     assert first.code == 75, first.err
@@ -195,6 +209,7 @@ class TestBadInput:
         assert "erasure:" in done.err
 
     def test_requests_with_faults(self, shop: Shop, here: Command) -> None:
+        assert here("erase", "init").code == 0
         (shop.project.folder / "requests.csv").write_text("id,e_mail\nDSR-1,zelda.canary@example.org\n")
         done = here("erase", "plan", "requests.csv")
         assert done.code == 2

@@ -169,6 +169,7 @@ def test_killed_within_every_step(office: Office) -> None:
     project, database = office.project, office.database
     requests = project.folder / "requests.csv"
     requests.write_text(f"id,email,requester\nDSR-1,{EMAIL.upper()},privacy desk\n")
+    assert project.run("erase", "init").code == 0
     assert project.run("run").code == 0
     before = office.others()
 

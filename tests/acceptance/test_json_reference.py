@@ -33,7 +33,7 @@ from infra.cli.audit import Anchored, AnchoredCheckpoint, KeyMade
 from infra.cli.audit_seal import SealedEarlier
 from infra.cli.audit_sinks import Reached, SinkReached
 from infra.cli.deadletter import Dropped, Letters, Replayed
-from infra.cli.erase import ErasureKeyMade, KeysSplit
+from infra.cli.erase import ErasureKeyMade, ErasureRegisterMade, KeysSplit
 from infra.cli.position import PositionShown
 from infra.cli.runs import PipelineRuns
 from infra.doctor import Diagnosis, Finding
@@ -81,6 +81,7 @@ SECTIONS = {
     "## `audit sinks`": (Reached, SinkReached),
     "## `erase keygen`": (ErasureKeyMade,),
     "## `erase split-keys`": (KeysSplit,),
+    "## `erase init`": (ErasureRegisterMade,),
     "## `erase plan`": (ErasurePlan, PlannedTable, PlannedSink),
     "## `erase run`": (ErasureReport,),
     "## `erase status`": (Standing,),

@@ -50,6 +50,7 @@ def test_from_the_first_key_to_the_certificate(
     Signer.generate("example.org/erasure").write(project.folder / "erasure.key")
     assert here("keys", "new-root", "root.key").code == 0
     configure(project, table.path, "customer_id", "email")
+    assert here("erase", "init").code == 0
     unmade = here("run")
     assert (unmade.code, "deltarelay keys init" in unmade.err) == (2, True), unmade.err
     assert here("keys", "init").code == 0
@@ -111,6 +112,7 @@ def test_what_was_written_before_a_class_was_named(
     Signer.generate("example.org/erasure").write(project.folder / "erasure.key")
     assert here("keys", "new-root", "root.key").code == 0
     configure(project, table.path)
+    assert here("erase", "init").code == 0
     assert here("keys", "init").code == 0
     assert here("run").code == 0
     none = here("audit", "seal")

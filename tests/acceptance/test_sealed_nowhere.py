@@ -111,6 +111,7 @@ def test_no_key_and_nobody_who_was_erased_is_found(project: Project, spark: Spar
         rest=f"erasure: {json.dumps(erasure)}\nspark: {json.dumps({'conf': conf})}",
     )
     assert project.run("keys", "init").code == 0
+    assert project.run("erase", "init").code == 0
     assert project.run("run").code == 0
     found = Found(project)
     root = FileRoot.parse((project.folder / "root.key").read_text().strip())

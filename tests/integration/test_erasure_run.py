@@ -17,7 +17,7 @@ from audit.erasure.certificate import check
 from audit.erasure.delete import erased_versions
 from audit.erasure.model import Hold, Link, PersonalTable, Request, Subject
 from audit.erasure.plan import Copy, make_plan
-from audit.erasure.register import Held, Register
+from audit.erasure.register import Carrier, Held, Register
 from audit.erasure.resolve import LEARNED_LIMIT
 from audit.erasure.run import ErasureReport, ErasureRun
 from audit.erasure.sealing import Keys
@@ -79,15 +79,16 @@ class Office:
         self.register.prepare()
         self.holds: list[Hold] = []
 
-    def receive(self, *ids: str, approver: str | None = None, **identifiers: str) -> None:
+    def receive(self, *ids: str, approver: str | None = None, add: bool = True, **identifiers: str) -> None:
         day = NOW.date()
         requests = [
             Request(id, "customer", identifiers, day, day + dt.timedelta(30), "GDPR Art. 17", "desk", approver)
             for id in ids
         ]
-        self.register.add(requests, self.keys)
-        self.register.begin("er-1", ids, "digest")
         self.requests = requests
+        if add:
+            self.register.add(requests, self.keys)
+            self.register.begin("er-1", ids, "digest")
 
     def graph(self, tables: int = 2) -> Graph:
         """Of the first tables of two."""
@@ -102,8 +103,6 @@ class Office:
         with self._held(mortal) as held:
             run = ErasureRun(
                 spark=self.spark,
-                graph=self.graph(tables),
-                copies=(),
                 register=self.register,
                 held=held,
                 keys=self.keys,
@@ -115,6 +114,8 @@ class Office:
                     "out_of_reach": ("nightly dumps",),
                     "now": NOW,
                     "immediate": immediate,
+                    "copies": (),
+                    "graph": self.graph(tables),
                     **more,
                 },
             )
@@ -183,11 +184,29 @@ def test_a_hold_on_one_table(office: Office) -> None:
 
 
 def test_a_pipeline_that_is_configured_no_more(office: Office) -> None:
+    """Or carries the table to another target by now, whether a plan has seen it or not."""
     office.receive("R-1", email=CANARY)
-    office.go(planned=("crm",))
+    path = office.customers.path
+    office.register.carry([Carrier("shop", path, "topic a"), Carrier("other", "/t", "")])
+    sinks = [{"pipeline": name, "table": path} for name in ("crm", "shop")]  # of a version that kept no carriers
+    office.register.begin("er-0", [], "digest", {"sinks": sinks})
+    shop = Copy("shop", path, ("customer_id",), MemorySink(), "topic b")
+    office.go(copies=(shop,))
     document = office.register.certificate("R-1")
     assert document is not None
-    assert [one["place"] for one in document["unverified"]] == ["pipeline crm"]
+    unverified = [one["place"] for one in document["unverified"]]
+    assert unverified == ["shop", "pipeline crm", "pipeline shop, to topic a"]  # a sink that forgets nothing
+    assert {one["pipeline"] for one in document["sinks"]} == {"shop"}
+
+
+def test_a_request_that_is_left_out(office: Office) -> None:
+    """By an edited plan: it would stay in a run that has ended, its person erased or not."""
+    office.receive("R-1", "R-2", email=CANARY)
+    every = office.requests
+    office.requests = every[:1]
+    with pytest.raises(ConfigError, match=r"not the requests of run er-1: they differ by R-2$"):
+        office.go()
+    assert {90, 91} <= office.rows(office.orders)
 
 
 def test_tables_that_are_other_ones_meanwhile(office: Office) -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
+from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
 from audit.checkpoint import Signer
+from audit.database import DatabaseMissing, LoginRefused
 from audit.erasure.commits import erasing_metadata
 from audit.erasure.model import Hold, Link, PersonalTable, Request, Subject
-from audit.erasure.register import Register
-from audit.erasure.sealing import Keys
+from audit.erasure.register import Carrier, Register, RegisterIncomplete, RegisterMismatch, RegisterMissing
+from audit.erasure.sealing import Keys, SealKey, WatchKey
 from audit.erasure.subjects import Graph
 from audit.erasure.watch import ErasedPersonReturned, ErasureAtWork, Watch, marks_of
 from cdf import ChangeFeed, Pipeline
-from cdf.errors import SinkUnavailable
+from cdf.errors import CdfError, SinkUnavailable
 from cdf.sink import Bounds, Position
 from cdf.testing import MemorySink
 from cdf.window import Commit
@@ -26,7 +28,8 @@ pytestmark = pytest.mark.usefixtures("interpreted")
 
 SUBJECTS = {"customer": Subject("customer", {"email": "email", "customer_id": "exact"})}
 CANARY = "canary.person@example.org"
-KEYS = Keys(Signer.generate("example.org/erasure"))
+SIGNER = Signer.generate("example.org/erasure")
+KEYS = Keys(SIGNER)
 TODAY = dt.datetime.now(dt.UTC).date()
 
 
@@ -202,16 +205,78 @@ class TestLeftOut:
         assert (row["_commit_version"], row["email"]) == (3, CANARY)
 
 
-def test_a_register_that_is_not_there(watched: Watched, postgres_dsn: str) -> None:
-    """No register: nobody was erased. One that cannot be asked: nothing is applied."""
-    watched.pipeline.guard = Watch(lambda: Register(postgres_dsn, schema="nobody_made_it"), KEYS.marker, watched.graph)
-    assert watched.pipeline.run().position == 1
-    watched.table.sql("insert into {t} values (8, 'q@example.org', 'n')")
+def test_a_register_that_cannot_answer(watched: Watched, pg: Pg) -> None:
+    """Nothing is applied, and no commit counts as an ordinary one: whatever is not known is not "no one was erased"."""
+    good, other = watched.watch, Keys(Signer.generate("example.org/another"))
     unreachable = "postgresql://127.0.0.1:1/nowhere?connect_timeout=1"
-    watched.pipeline.guard = Watch(lambda: Register(unreachable), KEYS.marker, watched.graph)
-    with pytest.raises(SinkUnavailable):
+    refused, nowhere = make_conninfo(pg.dsn, user="no_such_role"), make_conninfo(pg.dsn, dbname="no_such_database")
+
+    def watch(dsn: str = pg.dsn, schema: str = pg.schema, keys: Keys = KEYS, **more: str) -> Watch:
+        return Watch(lambda: Register(dsn, schema=schema), keys.marker, watched.graph, **more)  # type: ignore[arg-type]
+
+    def stops(guard: Watch, kind: type[CdfError]) -> None:
+        watched.pipeline.guard = guard
+        with pytest.raises(kind) as found:
+            watched.pipeline.run()
+        assert type(found.value) is kind
+        assert watched.sink.store.contents.position.version is None
+        with pytest.raises(kind):
+            guard.erased([commit(3, "er-1")], table=watched.table.path)
+
+    stops(watch(unreachable), SinkUnavailable)
+    stops(watch(refused), LoginRefused)
+    stops(watch(nowhere), DatabaseMissing)
+    stops(watch(schema="mis_spelt"), RegisterMissing)
+    stops(watch(identity="of-another-register"), RegisterMismatch)
+    stops(watch(keys=other), RegisterMismatch)
+    identity = watched.register.bind(KEYS)
+    pg.query("alter table {schema}.mark rename to hidden")
+    stops(watch(), RegisterIncomplete)
+    with pytest.raises(RegisterIncomplete, match=r"no table mark$"):
+        watched.register.prepare()  # it would be empty
+    pg.query("alter table {schema}.hidden rename to mark")
+    watched.pipeline.guard = watch(identity=identity)
+    assert watched.pipeline.run().position == 1
+    watched.pipeline.guard = good
+    assert watched.pipeline.run().position == 1
+
+
+def test_a_register_of_an_earlier_version(watched: Watched, pg: Pg) -> None:
+    pg.query("drop table {schema}.register, {schema}.carrier")
+    with pytest.raises(RegisterIncomplete) as found:
         watched.pipeline.run()
-    assert watched.sink.store.contents.position.version == 1
+    assert "erase init" in str(found.value.hint)
+    watched.register.prepare()
+    with pytest.raises(RegisterIncomplete, match="earlier version"):
+        watched.pipeline.run()
+    with pytest.raises(RegisterMismatch):
+        watched.register.bind(Keys(Signer.generate("example.org/another")))
+    watched.register.bind(KEYS)
+    assert watched.pipeline.run().position == 1
+
+
+def test_a_watch_key_that_was_replaced_is_known_as_a_former_one(watched: Watched) -> None:
+    """Until the register is bound to the new key both sides go on; afterwards one that only has the old key is refused."""
+    old, new = WatchKey.generate(), WatchKey.generate()
+    before, after = (Keys(None, watch=watch, seal=[SealKey.generate()]) for watch in ([old], [new, old]))
+    identity = watched.register.bind(KEYS)
+    with pytest.raises(RegisterMismatch):
+        watched.register.check(before.marker)
+    both = Keys(SIGNER, watch=[old], seal=[SealKey.generate()])
+    assert watched.register.bind(both) == identity  # the keys that come from the signing key are former ones now
+    for keys in (before, after):
+        watched.register.check(keys.marker)
+    assert watched.register.bind(after) == identity
+    watched.register.check(after.marker)
+    with pytest.raises(RegisterMismatch, match="other keys"):
+        watched.register.check(before.marker)
+
+
+def test_the_register_knows_who_carries_the_table(watched: Watched) -> None:
+    watched.watch.targets = {watched.pipeline.name: "table a"}
+    watched.pipeline.run()
+    known = watched.register.carriers([watched.table.path])
+    assert known == (Carrier(watched.pipeline.name, watched.table.path, "table a"),)
 
 
 def commit(version: int, run: str) -> Commit:

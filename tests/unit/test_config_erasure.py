@@ -184,7 +184,7 @@ def test_what_is_shown_has_no_key(tmp_path: Path) -> None:
     project = loaded(tmp_path, BLOCK)
     shown = describe(project)["erasure"]
     assert shown["signing_key"] == "***"
-    assert shown["state"] == {"connection": "w", "schema": "gdpr"}
+    assert shown["state"] == {"connection": "w", "schema": "gdpr", "identity": None}
     assert shown["holds"][0]["until"] == "2031-12-31"
     assert KEY[-20:] not in repr(project)
 
