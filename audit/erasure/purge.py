@@ -4,7 +4,8 @@
     checkpoint         of a commit behind all that: Delta cleans its log up to a checkpoint that is itself old enough, and
                        a quiet table writes none
     VACUUM             former files, change files, files of no commit; full, once their retention is over
-    log clean-up       entries with statistics and predicates, once the log's retention is over
+    log clean-up       entries with statistics and predicates, once the log's retention is over; where no retention is waited
+                       for, ahead of VACUUM, whose commits no sink has read
 
 Each step is looked for before it is taken, so a purge can be called again at any time, after a crash too.
 """
@@ -88,10 +89,14 @@ def purge_table(
     if now >= files_on and named:
         # The one from before still names the folders of deleted files. Ahead of VACUUM's commits, which no sink has read yet
         feed.log.checkpoint()
-    done = {**_vacuum(spark, feed, immediately), "folders": _empty_folders(feed.location)}
-    if now < log_on and not immediately:
-        return Purged(done, waits_until=log_on, waits_for="the retention of the log")
-    done["log entries"] = _clean_log(feed, last, positions, immediately)
+    if immediately:  # ahead of VACUUM's commits: with a checkpoint of those no sink would ever have read enough
+        entries = _clean_log(feed, last, positions, immediately)
+        done = {**_vacuum(spark, feed, immediately), "folders": _empty_folders(feed.location), "log entries": entries}
+    else:
+        done = {**_vacuum(spark, feed, immediately), "folders": _empty_folders(feed.location)}
+        if now < log_on:
+            return Purged(done, waits_until=log_on, waits_for="the retention of the log")
+        done["log entries"] = _clean_log(feed, last, positions, immediately)
     if now < files_on and named:
         return Purged(
             done, waits_until=files_on, waits_for="the table's checkpoint, which names the folders of deleted files"

@@ -269,6 +269,15 @@ class Held:
                     hint="what is done is looked up first, by `step`, and not done again",
                 )
 
+    def put(self, table: str, step: str, facts: Mapping[str, Any]) -> None:
+        """How far a step has come that takes several tries: replaced by each, until another step records that it is done."""
+        with self._writing() as work:
+            work.execute(
+                "insert into {step} (run, table_name, step, facts) values (%s, %s, %s, %s)"
+                " on conflict (run, table_name, step) do update set facts = excluded.facts, at = clock_timestamp()",
+                [self.run, table, step, jsonb(_plain(facts))],
+            )
+
     def begin_deleting(self, ids: Iterable[str]) -> None:
         """Before the first row goes: from now on no other run may have these requests."""
         with self._writing() as work:

@@ -53,6 +53,11 @@ _NOT_THERE = (
     "it has carried a touched table and is configured no more: what its target holds was neither erased nor looked at"
 )
 _LAST_TRY = "by the last of several tries: what one before it had removed is not among them"
+_INTERRUPTED = "without what an interrupted try had removed"
+_REQUEST_FILE = (
+    "the file or message in which the request was received, with the person's identifiers in clear, and its copies: to be "
+    "deleted by those who keep them"
+)
 _SHREDS = ("shred", "shred again")
 ALL = ""
 """In the register the place of a step that is not about one table or sink."""
@@ -562,7 +567,17 @@ class ErasureRun:
         if done and not once_more:
             return []
         self.progress(f"purging {place}")
-        came = work()
+        before = self.held.step(place, "purging") or {"done": {}, "at_work": False, "interrupted": False}
+        interrupted = before["interrupted"] or before["at_work"]
+        self.held.put(place, "purging", {**before, "at_work": True, "interrupted": interrupted})
+        try:
+            came = work()
+        except SinkBehind:  # before anything is removed
+            self.held.put(place, "purging", {**before, "at_work": False, "interrupted": interrupted})
+            raise
+        counts = Counter(before["done"])
+        counts.update(came.done)
+        self.held.put(place, "purging", {"done": dict(counts), "at_work": False, "interrupted": interrupted})
         if came.waits_until is not None:
             return [replace(came, waits_for=f"{place}: {came.waits_for}")]
         if not done:
@@ -618,7 +633,13 @@ class ErasureRun:
         steps = self.register.steps(self.run)
         facts = {(one.table, one.step): one.facts for one in steps}
         rows = facts[ALL, "resolve"]["rows"]
-        free = self.free()
+        # What the run did in tables and copies of other kinds of people is not theirs
+        reached = {one.table for one in self.graph.tables_of(request.subject)}
+        free = [one for one in self.free() if one.table in reached]
+        copies = [(one, copy) for one, copy in self._copies() if one.table in reached]
+        elsewhere = {one.table for one in self.free()} | {f"pipeline {copy.pipeline}" for _, copy in self._copies()}
+        elsewhere -= {one.table for one in free} | {f"pipeline {copy.pipeline}" for _, copy in copies}
+        shared = {"counted_for": f"all {len(self.ids)} requests of the run"} if len(self.ids) > 1 else {}
         # Also where it has no row of theirs now: its history and its copies were not looked through
         kept = [one for one in self.graph.tables_of(request.subject) if one.table not in {each.table for each in free}]
         holds = [
@@ -629,7 +650,7 @@ class ErasureRun:
         living = frozenset() if self.registry is None else self.registry.classes(self._known_tokens(request.id))
         held = {name: hold for name, hold in self._kept_classes().items() if name in living}
         holds += [{"class": name, **hold} for name, hold in sorted(held.items())]
-        purges = [(place, told) for (place, step), told in facts.items() if step == "purge"]
+        purges = [(place, told) for (place, step), told in facts.items() if step == "purge" and place not in elsewhere]
         document = make_certificate(
             request=request,
             run=self.run,
@@ -649,15 +670,26 @@ class ErasureRun:
                     "table": one.table,
                     **told.get("counts", {}),
                     **({"counted": told["counted"]} if "counted" in told else {}),
+                    **(shared if told.get("counts") else {}),
                 }
-                for one, copy in self._copies()
+                for one, copy in copies
                 for told in [facts.get((f"pipeline {copy.pipeline}", "forget"), {})]
             ],
-            purges=[{"place": place, **told["done"]} for place, told in purges],
+            purges=[
+                {
+                    "place": place,
+                    **tries.get("done", told["done"]),
+                    **({"counted": _INTERRUPTED} if tries.get("interrupted") else {}),
+                    **shared,
+                }
+                for place, told in purges
+                for tries in [facts.get((place, "purging"), {})]
+            ],
             scan={"finds": facts[ALL, "scan"]["finds"], "checked": facts[ALL, "scan"]["checked"]},
             pending=[_held_back(hold) for hold in holds],
             unverified=[*facts[ALL, "scan"]["unseen"], *plain(self._gone_since(facts[ALL, "scan"]["unseen"]))],
             out_of_reach=[
+                _REQUEST_FILE,
                 *self.out_of_reach,
                 *self._undead(),
                 *sorted({text for _, told in purges for text in told["out_of_reach"]}),

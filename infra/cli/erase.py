@@ -227,6 +227,7 @@ def _show_plan(output: Output, made: Plan, out: Path) -> None:
         output.line(f"warning: {text}")
     for text in made.problems:
         output.line(f"problem: {text}")
+    output.line("the file of the requests names people in clear, and is no longer needed: delete it and its copies")
     output.line(f"plan for {counted(len(made.requests), 'request')}: {out}")
     output.line(f"next: deltarelay erase run {out}")
 

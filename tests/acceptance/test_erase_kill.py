@@ -30,7 +30,7 @@ SPELLINGS = [
     for email in (EMAIL.lower(), urllib.parse.quote(EMAIL.lower(), safe=""), str(NUMBER))
     for spelling in (email, base64.b64encode(email.encode()).decode().rstrip("=").lower())
 ] + [b"quokka"]
-STEPS = ("resolve", "deleting", "delete", "forget", "purge", "scan")
+STEPS = ("resolve", "deleting", "delete", "forget", "purging", "purge", "scan")
 """The steps of a run, in the order in which it writes them down."""
 
 
@@ -214,6 +214,7 @@ def test_killed_within_every_step(office: Office) -> None:
         "delete": 2,
         "forgetting": 3,
         "forget": 3,
+        "purging": 5,
         "purge": 5,
         "scan": 1,
     }

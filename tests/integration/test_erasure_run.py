@@ -209,6 +209,61 @@ def test_a_request_that_is_left_out(office: Office) -> None:
     assert {90, 91} <= office.rows(office.orders)
 
 
+def test_the_figures_of_each_certificate(office: Office) -> None:
+    """Against what Spark and Delta count: of each request alone, or said to be of all."""
+    staff = Table(office.spark, f"{office.customers.path}-staff", "staff_no long, name string")
+    staff.sql("insert into {t} values (1, 'a'), (2, 'b')")
+    tables = {"customers": office.customers.path, "orders": office.orders.path, "staff": staff.path}
+    employee = PersonalTable(staff.path, "employee", "staff_no")
+    graph = Graph.of(
+        {**SUBJECTS, "employee": Subject("employee", {"staff_no": "exact"})}, [*office.graph().order, employee], ()
+    )
+    wanted = {
+        "R-1": (CANARY, "customer_id = 700"),
+        "R-2": ("p3@example.org", "customer_id = 3"),
+        "R-3": (None, "staff_no = 2"),
+    }
+    people = {id: {"email": email} if email else {"staff_no": "2"} for id, (email, _) in wanted.items()}
+    office.receive(*people, email=CANARY, add=False)
+    office.requests = [
+        replace(one, identifiers=people[one.id], subject="employee" if one.id == "R-3" else "customer")
+        for one in office.requests
+    ]
+    office.register.add(office.requests, office.keys)
+    office.register.begin("er-1", list(people), "digest")
+    counts = {
+        id: {
+            name: office.spark.read.format("delta").load(tables[name]).where(condition).count()
+            for name in (("staff",) if id == "R-3" else ("customers", "orders"))
+        }
+        for id, (_, condition) in wanted.items()
+    }
+    assert counts == {"R-1": {"customers": 1, "orders": 2}, "R-2": {"customers": 1, "orders": 2}, "R-3": {"staff": 1}}
+    with office.register.held("er-1") as held:  # as a try leaves it that was killed after one that had to wait
+        held.put(staff.path, "purging", {"done": {"files": 3}, "at_work": True, "interrupted": False})
+    office.go(graph=graph)
+    for id, expected in counts.items():
+        document = office.register.certificate(id)
+        assert document is not None
+        names = {path: name for name, path in tables.items()}
+        assert {names[one["table"]]: one["rows"] for one in document["tables"]} == expected
+        purges = {names[one["place"]]: one for one in document["purges"]}
+        assert purges.keys() == expected.keys()
+        for name, purge in purges.items():
+            removed = _vacuumed(office, tables[name])
+            assert removed > 0
+            assert purge["files"] == removed + (3 if name == "staff" else 0)
+            assert purge["counted_for"] == "all 3 requests of the run"
+            assert ("counted" in purge) == (name == "staff")
+        assert "the request was received" in document["out_of_reach"][0]
+
+
+def _vacuumed(office: Office, path: str) -> int:
+    """As Delta's own history has it."""
+    ended = office.spark.sql(f"describe history delta.`{path}`").where("operation = 'VACUUM END'").collect()
+    return sum(int(one["operationMetrics"]["numDeletedFiles"]) for one in ended)
+
+
 def test_tables_that_are_other_ones_meanwhile(office: Office) -> None:
     """What was erased in a table is purged and looked through there too: a run does not lose sight of one."""
     office.receive("R-1", email=CANARY)
