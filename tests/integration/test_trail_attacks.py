@@ -399,7 +399,7 @@ def test_a_damaged_file_is_no_finding_but_an_error(trail: Trail, name: str) -> N
     for file in trail.table(name).glob("*.parquet"):
         file.write_bytes(file.read_bytes()[:-20] + b"\0" * 20)
         trail.table(name).joinpath(f".{file.name}.crc").unlink(missing_ok=True)
-    with pytest.raises(VerificationError, match=rf"cannot be read through.*the file {name}/part-.*parquet is damaged"):
+    with pytest.raises(VerificationError, match="cannot be read through"):
         trail.findings()
 
 
