@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdf.errors import CdfError, ConfigError, SourceUnavailable, TableNotFound
+from cdf.errors import CdfError, ConfigError, SourceUnavailable, TableNotFound, unsupported_features
 from infra.storage.address import is_s3, normalised
 
 if TYPE_CHECKING:
@@ -108,6 +108,8 @@ def unreadable(address: str, error: Exception) -> CdfError:
         return SourceUnavailable(
             f"{shown}: S3 did not answer", hint="try again; see whether the endpoint can be reached"
         )
+    if (unknown := unsupported_features(error, shown)) is not None:
+        return unknown
     return TableNotFound(
         f"{shown} cannot be read as a Delta table ({type(error).__name__})",
         hint="name the folder that holds _delta_log, and check the rights on it",
