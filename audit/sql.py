@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -53,8 +54,9 @@ def view_sql(
     ]
     listed = ",\n".join(f"  {value} as {dialect.quoted(shown_as)}" for value, shown_as in shown)
     tables = {one: dialect.table(path, one, name) for one in TABLES}
+    address = re.sub(r"^s3[an]://", "s3://", path) if engine == "trino" else path
     begin = dialect.begin.format(
-        view=dialect.quoted(name), **{one: _text(f"{path}/{one}") for one in TABLES}, name=name.replace("'", "''")
+        view=dialect.quoted(name), **{one: _text(f"{address}/{one}") for one in TABLES}, name=name.replace("'", "''")
     )
     return (
         f"{begin}{_SEALED_NOTE if sealed else ''}select\n{listed}\n"
@@ -152,7 +154,7 @@ ENGINES: Mapping[Engine, _Dialect] = {
         types=_TYPES,
     ),
     "duckdb": _Dialect(
-        begin="install delta; load delta; install json; load json;\ncreate or replace view {view} as\n",
+        begin="-- once, with a network: install delta\nload delta;\ncreate or replace view {view} as\n",
         place="delta_scan({text})",
         quote='"',
         json="json_extract_string",
@@ -161,7 +163,8 @@ ENGINES: Mapping[Engine, _Dialect] = {
         types=_TYPES,
     ),
     "trino": _Dialect(
-        begin="-- a catalog `delta` with a schema `audit`; the addresses as Trino's own file system spells them\n"
+        begin="-- a catalog `delta` with a schema `audit`. Trino reads a folder of its machine below local.location only,\n"
+        "-- by local:///PATH\n"
         "call delta.system.register_table('audit', '{name}_events', {events});\n"
         "call delta.system.register_table('audit', '{name}_payload', {payload});\n"
         "call delta.system.register_table('audit', '{name}_ledger', {ledger});\n"

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from audit.columns import Column, from_json
 from audit.record import object_in
-from cdf.errors import SinkUnavailable
+from cdf.errors import ConfigError, SinkUnavailable
 from cdf.sink import Position
 
-__all__ = ["LOOK_BACK", "NO_RECORDS", "standing"]
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["LOOK_BACK", "NO_RECORDS", "columns_of", "standing"]
 
 NO_RECORDS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CREATE TABLE", "REORG"})
 """Operations on the ledger that neither add records nor take them away."""
 
+LEDGER, PAYLOAD = "ledger", "payload"
 LOOK_BACK = 50
 """So many commits of the ledger are looked at for one that tells; upkeep and idle runs stand between them."""
 
@@ -47,6 +53,29 @@ def standing(path: str, options: Mapping[str, str] | None = None) -> Position:
             hint="is its storage there, and may this user read it?",
             target=path,
         ) from error
+
+
+def columns_of(path: str, options: Mapping[str, str] | None = None) -> tuple[StructType, tuple[Column, ...]]:
+    """The payload's schema, and where it keeps each column by the last record that tells it.
+
+    Raises ConfigError where there is no trail, and whatever a damaged one makes of it.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+    from pyspark.sql.types import StructType
+
+    if "://" not in path and not Path(path, "ledger", "_delta_log").is_dir():
+        raise ConfigError(f"there is no trail at {path}", hint="`deltarelay run` begins it")
+    try:
+        ledger, payload = (
+            DeltaTable(f"{path}/{one}", storage_options=dict(options or {})) for one in (LEDGER, PAYLOAD)
+        )
+    except TableNotFoundError as error:
+        raise ConfigError(f"there is no trail at {path}", hint="`deltarelay run` begins it") from error
+    rows = ledger.to_pyarrow_table(columns=["sequence", "record"]).sort_by([("sequence", "descending")])
+    records = (object_in(text) for text in rows.column("record").to_pylist())
+    columns: list[dict[str, Any]] = next((record["columns"] for record in records if "columns" in record), [])
+    return StructType.fromJson(json.loads(payload.schema().to_json())), from_json(columns)
 
 
 def _read(ledger: Any) -> Position:

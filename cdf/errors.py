@@ -5,6 +5,7 @@
     ├── SourceError                 the Delta table cannot be read as asked
     │   ├── SourceUnavailable       ... for now: its storage is unreachable or throttled        (temporary)
     │   ├── TableNotFound           no Delta table there
+    │   ├── FeatureNotSupported     the table uses a Delta feature that this reader does not know
     │   ├── TableReplaced           another table id than the one the position belongs to
     │   ├── FeedNotEnabled          the change feed is off, or was off for some versions
     │   ├── VersionsExpired         commits or feed files that are needed are gone
@@ -21,6 +22,7 @@
     │   ├── WindowOutOfOrder        the window does not start at position + 1
     │   ├── Fenced                  another runner has taken over                         (temporary)
     │   └── LeaseHeld               another runner is at work                             (temporary)
+    ├── Interrupted                 a signal or a caller ended it; the position is intact        (temporary)
     └── VerificationError           a comparison that cannot be made
 
 Every class has a stable ``code``; every error may carry a ``hint`` (the setting or command that helps), the Delta or SQL
@@ -39,6 +41,7 @@ __all__ = [
     "SourceError",
     "SourceUnavailable",
     "TableNotFound",
+    "FeatureNotSupported",
     "TableReplaced",
     "FeedNotEnabled",
     "VersionsExpired",
@@ -55,8 +58,10 @@ __all__ = [
     "WindowOutOfOrder",
     "Fenced",
     "LeaseHeld",
+    "Interrupted",
     "VerificationError",
     "condition_of",
+    "unsupported_features",
 ]
 
 
@@ -109,6 +114,10 @@ class SourceUnavailable(SourceError):
 
 class TableNotFound(SourceError):
     code = "table_not_found"
+
+
+class FeatureNotSupported(SourceError):
+    code = "feature_not_supported"
 
 
 class TableReplaced(SourceError):
@@ -178,13 +187,40 @@ class LeaseHeld(PositionError):
     transient = True
 
 
+class Interrupted(CdfError):
+    code = "interrupted"
+    transient = True
+
+
 class VerificationError(CdfError):
     code = "cannot_verify"
 
 
 _IN_BRACKETS = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
+_FEATURES = re.compile(
+    r'unsupported by (?:this version of )?Delta Lake "[^"]*": (?P<spark>[^\n]+?)\.(?:\s|$)'
+    r"|Feature '(?P<rust>[^']+)' is not supported|Unsupported minimum reader version (?P<version>\d+)"
+)
 # These wrap the condition that matters; the inner one stands in the text.
 _WRAPPERS = {"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR"}
+
+
+def unsupported_features(error: BaseException, table: str) -> FeatureNotSupported | None:
+    """The features of ``table`` that a reader refused because it does not know them, in our words; None: another error.
+
+    Both Delta in Spark and delta-rs name them in the text alone.
+    """
+    if (found := _FEATURES.search(str(error))) is None:
+        return None
+    features, version = found["spark"] or found["rust"], found["version"]
+    needs = f"the table feature {features}" if features else f"reader version {version}"
+    return FeatureNotSupported(
+        f"{table} needs {needs}, which {'Delta Lake here' if found['spark'] else 'delta-rs'} does not know",
+        hint="upgrade deltarelay, or remove it from the table where a writer that knows it allows that "
+        "(`ALTER TABLE … DROP FEATURE …`)",
+        condition=condition_of(error),
+        table=table,
+    )
 
 
 def condition_of(error: BaseException) -> str | None:

@@ -29,6 +29,7 @@ from cdf.errors import (
     WindowOutOfOrder,
     condition_of,
 )
+from cdf.interrupt import JVM_GONE, Stop
 from cdf.micro_batches import MicroBatches, Progress, lag_of
 from cdf.readers.batch import check_session, setting, translate
 from cdf.results import Followed, FollowState, FollowStatus
@@ -56,7 +57,6 @@ STEADY_SECONDS = 60.0
 LOOK_SECONDS = 15.0
 CANCELLED = "57014"
 """PostgreSQL's SQLSTATE of a statement that was cancelled, by its time limit as a rule."""
-GONE = "JVM_GONE"
 
 _log = logging.getLogger("deltarelay.follow")
 
@@ -88,7 +88,8 @@ class Following:
         self._trigger = check_trigger(trigger)
         self._checkpoint = checkpoint
         self._report = progress
-        self._stop = threading.Event()
+        self._stopping = Stop()
+        self._stop = self._stopping.asked
         self._ended = threading.Event()
         self._query: StreamingQuery | None = None
         self._batches: MicroBatches | None = None
@@ -121,6 +122,7 @@ class Following:
         if here is self._thread or (batches is not None and here is batches.thread):
             return False  # called from ``progress``: it ends once that has returned
         if not self._ended.wait(timeout):
+            self._stopping.cancel()
             self._give_up()
         return self._ended.wait(GIVE_UP_SECONDS)
 
@@ -175,7 +177,7 @@ class Following:
                         break
                 except Exception as error:
                     failure = self._in_words(error)
-                    if self._stop.is_set():
+                    if self._stop.is_set() or self._stopping.broke_off(failure):
                         break  # given up: that is what broke it off
                     if not self._try_again(failure):
                         self._error = failure
@@ -192,7 +194,8 @@ class Following:
         """Open, catch up, follow. → True when it ended as it should, False when a new query is needed."""
         pipeline = self.pipeline
         self._state = "catching_up"
-        with pipeline.opened(pipeline.last_version(None), retries=self._pauses) as position:
+        last = pipeline.last_version(None)
+        with pipeline.opened(last, retries=self._pauses, stop=self._stopping) as position:
             self._opened_once = True
             self._batches = batches = MicroBatches(pipeline, position, progress=self._told, trusted=True)
             if self._stop.is_set():  # stop() may have come before there was anything to tell it to
@@ -304,7 +307,7 @@ class Following:
             failure = SourceError(
                 f"following {self.pipeline.feed.table} ended: Spark's Java process is gone",
                 hint="the position is intact: start it again",
-                condition=GONE,
+                condition=JVM_GONE,
             )
         else:
             latest = self._last.position if self._last else 0
@@ -314,7 +317,7 @@ class Following:
 
     def _try_again(self, error: CdfError) -> bool:
         """At first, whatever is wrong is told at once; later, what can heal by itself is waited for."""
-        if not self._opened_once or isinstance(error, Fenced) or error.condition == GONE:
+        if not self._opened_once or isinstance(error, Fenced) or error.condition == JVM_GONE:
             return False
         if error.transient and error.condition != CANCELLED:
             return True

@@ -17,7 +17,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cdf.errors import CdfError, ConfigError, SourceError, TableNotFound, VersionsExpired, condition_of
+from cdf.errors import (
+    CdfError,
+    ConfigError,
+    SourceError,
+    TableNotFound,
+    VersionsExpired,
+    condition_of,
+    unsupported_features,
+)
 from cdf.window import Commit, Metadata
 
 if TYPE_CHECKING:
@@ -137,6 +145,8 @@ class TableLog:
         except CdfError:
             raise
         except Exception as error:
+            if (unknown := unsupported_features(error, self.location)) is not None:
+                raise unknown from error
             condition = condition_of(error)
             gone = condition in _LOG_GONE or "FileNotFoundException" in str(error)
             kind = VersionsExpired if gone else SourceError

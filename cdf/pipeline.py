@@ -25,6 +25,7 @@ from cdf.counted import counted
 from cdf.errors import (
     CdfError,
     FeedNotEnabled,
+    Interrupted,
     LeaseHeld,
     TableReplaced,
     TypeNotSupported,
@@ -32,6 +33,7 @@ from cdf.errors import (
     VersionsExpired,
 )
 from cdf.follow import Following
+from cdf.interrupt import Stop
 from cdf.log import missing_commits
 from cdf.micro_batches import MicroBatches
 from cdf.net import check_key, quoted
@@ -42,7 +44,19 @@ from cdf.readers.snapshot import read_snapshot
 from cdf.reload import make_anew
 from cdf.results import Followed, Plan, RunResult, Step, Totals
 from cdf.schema import check_followed, compare, same_names_in_files
-from cdf.sink import Applied, Bounds, Evolving, Foreseeing, Inspection, Position, Recorded, Sink, Source, Tracked
+from cdf.sink import (
+    Applied,
+    Bounds,
+    Cancellable,
+    Evolving,
+    Foreseeing,
+    Inspection,
+    Position,
+    Recorded,
+    Sink,
+    Source,
+    Tracked,
+)
 from cdf.verify import Verification, verify
 from cdf.window import Commit, Limits, Metadata, Snapshot, Window, cut
 
@@ -88,6 +102,7 @@ class Pipeline:
         self.limits = limits or Limits()
         self.guard = guard
         self._at_work = threading.Lock()
+        self._stop = Stop()
         self._checked: tuple[int, int, Metadata] | None = None
         """What ``check_ahead`` found for a range while the sink was being opened; the first window need not ask again."""
         self._start_bound()
@@ -119,6 +134,16 @@ class Pipeline:
                     progress(step)
         return totals.result(self.name, self.feed.table, stands, last, time.monotonic() - began)
 
+    def interrupt(self) -> None:
+        """End the ``run`` or ``reload`` of another thread: no further step begins, the sink's running step is cancelled.
+
+        That thread gets ``Interrupted``, and the sink's history records it. Never raises. A cancelled statement may be
+        followed by another one: call it again until the thread has ended. Final: a later run needs another Pipeline.
+        """
+        self._stop.cancel()
+        if isinstance(self.sink, Cancellable):
+            self.sink.cancel()
+
     def reload(self, *, progress: Callable[[Step], None] | None = None, retries: int = 0) -> RunResult:
         """Make the target anew from a snapshot at the latest version, then catch up as ``run`` does.
 
@@ -148,6 +173,8 @@ class Pipeline:
             yield step
         windows = map(through, self.windows(position, last)) if through else self.windows(position, last)
         for window, announce in _with_next(windows):
+            if self._stop.cancelled.is_set():
+                raise _interrupted()
             # Who wants each window passed through wants it in its turn; so does who may object to it
             if through is None and self.guard is None and isinstance(self.sink, Foreseeing):
                 announce(self.sink.announce)
@@ -293,9 +320,10 @@ class Pipeline:
         return log.metadata(last).schema
 
     @contextmanager
-    def opened(self, last: int, *, retries: int = 0) -> Iterator[Position]:
-        """The sink, open and checked against the source; closed whatever happens."""
-        with self.closed_afterwards(), self.failures_recorded(retries):
+    def opened(self, last: int, *, retries: int = 0, stop: Stop | None = None) -> Iterator[Position]:
+        """The sink, open and checked against the source; closed whatever happens. ``stop``: where another caller may ask
+        for the end."""
+        with self.closed_afterwards(), self.failures_recorded(retries, stop):
             # Looked at first, so that a table that was replaced is refused before the lease or any DDL.
             with self.feed.log.glance():
                 stands = self.inspect(last).position
@@ -321,14 +349,25 @@ class Pipeline:
                 self.sink.close()
 
     @contextmanager
-    def failures_recorded(self, retries: int) -> Iterator[None]:
-        """A try that fails goes into the sink's history. Not where another runner is at work: then nothing was tried."""
+    def failures_recorded(self, retries: int = 0, stop: Stop | None = None) -> Iterator[None]:
+        """A try that fails or is interrupted is recorded in the sink's history. Not where another runner is at work: then
+        nothing was tried. What fails only because of an interrupt is raised as Interrupted."""
         try:
             yield
-        except CdfError as error:
-            if isinstance(self.sink, Recorded) and not isinstance(error, LeaseHeld):
-                self.sink.record_failure(error, pipeline=self.name, source=self.feed.table, retries=retries)
+        except KeyboardInterrupt:
+            self._record(_interrupted(), retries)
             raise
+        except Exception as error:
+            if (stop or self._stop).broke_off(error):
+                self._record(_interrupted(), retries)
+                raise _interrupted() from error
+            if isinstance(error, CdfError) and not isinstance(error, LeaseHeld):
+                self._record(error, retries)
+            raise
+
+    def _record(self, error: CdfError, retries: int) -> None:
+        if isinstance(self.sink, Recorded):
+            self.sink.record_failure(error, pipeline=self.name, source=self.feed.table, retries=retries)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -559,6 +598,10 @@ class Pipeline:
     def verify(self, *, show_keys: bool = False) -> Verification:
         """Compare source and target at the target's position; see ``cdf.verify``."""
         return verify(self, show_keys=show_keys)
+
+
+def _interrupted() -> Interrupted:
+    return Interrupted("interrupted", hint="what was applied stays and the position is intact: run again to continue")
 
 
 def _with_next(windows: Iterator[Window]) -> Iterator[tuple[Window, Callable[[Callable[[Window], None]], None]]]:

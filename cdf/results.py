@@ -155,6 +155,7 @@ class Totals:
         self.ddl.extend(applied.ddl)
         self.rejected += applied.rejected
         self.copies += applied.copied is not None and step.kind == "window"
+        self.conflicts = self.conflicts + applied.conflicts
         if step.kind == "load":
             self.loaded_rows = applied.inserts
             return
@@ -162,7 +163,6 @@ class Totals:
         self.inserts += applied.inserts
         self.updates += applied.updates
         self.deletes += applied.deletes
-        self.conflicts = self.conflicts + applied.conflicts
 
     def result(self, pipeline: str, table: str, position: int | None, until: int, seconds: float) -> RunResult:
         return RunResult(

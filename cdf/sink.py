@@ -36,6 +36,7 @@ __all__ = [
     "Source",
     "Bounds",
     "Position",
+    "at_version",
     "Inspection",
     "Conflicts",
     "Applied",
@@ -107,6 +108,11 @@ class Position:
     table_id: str | None = None
     pending: Bounds | None = None
     """A window that was begun and may be durable in part: the next window must have exactly these bounds."""
+
+
+def at_version(version: int | None) -> str:
+    """A position in a message: what the target is."""
+    return "is empty" if version is None else f"is at version {version}"
 
 
 @dataclass(frozen=True, slots=True)

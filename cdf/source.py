@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cdf.errors import CdfError, ConfigError, FeedNotEnabled, SourceError, TableNotFound, condition_of
+from cdf.errors import (
+    CdfError,
+    ConfigError,
+    FeedNotEnabled,
+    SourceError,
+    TableNotFound,
+    condition_of,
+    unsupported_features,
+)
 from cdf.lag import DEFAULT_RETENTION, parse_interval
 from cdf.log import TableLog
 from cdf.readers import batch, stream
@@ -292,6 +300,8 @@ def _locate(spark: SparkSession, table: str) -> str:
 
 
 def _source_error(error: Exception, table: str, what: str) -> SourceError:
+    if (unknown := unsupported_features(error, table)) is not None:
+        return unknown
     condition = condition_of(error)
     kind = TableNotFound if condition in _NOT_FOUND else SourceError
     exists = "to turn the feed of an existing table on, use enable(); otherwise choose another name or path"

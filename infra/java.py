@@ -6,6 +6,7 @@ import fcntl
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -152,7 +153,14 @@ def _none_left(java_gateway: Any) -> Iterator[None]:
     what PySpark starts is noted here."""
     start, started = java_gateway.Popen, list[Any]()
 
-    def noted(*args: Any, **settings: Any) -> Any:
+    def noted(*args: Any, preexec_fn: Any = None, **settings: Any) -> Any:
+        # A TERM to the process group must not end the JVM before we have rolled back. It ends with us: its stdin closes
+        def deaf() -> None:
+            if preexec_fn is not None:
+                preexec_fn()  # PySpark's, which does the same for INT
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+        settings["preexec_fn"] = deaf
         started.append(start(*args, **settings))
         return started[-1]
 

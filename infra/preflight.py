@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cdf.errors import CdfError
 from cdf.result import Result
 from cdf.sink import Inspection, Source
-from infra.source import SourceTable, open_source
+from infra.source import SourceTable, open_source, spark_only
 
 if TYPE_CHECKING:
     from infra.config.model import Project
@@ -32,6 +32,7 @@ class Connected(Result):
 
     pipeline: str
     ok: bool
+    """No problem was found. ``latest_version`` is None where the source was not looked at."""
     position: int | None = None
     """The version at which the target stands; None: empty, or it could not be looked at."""
     latest_version: int | None = None
@@ -87,6 +88,9 @@ def look_at_target(project: Project, name: str, table: SourceTable) -> Inspectio
 def connect(project: Project, name: str) -> Connected:
     """Never raises for what is wrong with the source or the target: that is what it reports."""
     settings = project.pipeline(name)
+    if (why := spark_only(settings.source.table)) is not None:
+        warning = f"nothing was looked at: {settings.source.table} {why} (`deltarelay plan` starts Spark and looks)"
+        return Connected(name, ok=True, warnings=(warning,))
     try:
         table = open_source(settings.source.table, project.storage)
     except CdfError as error:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from cdf.errors import CdfError, PositionError
+from cdf.errors import CdfError, Interrupted, PositionError
 
 if TYPE_CHECKING:
     from stamina.instrumentation import RetryDetails
@@ -28,7 +28,7 @@ _telling: contextvars.ContextVar[Callable[[RetryDetails], None]] = contextvars.C
 
 def passes(error: BaseException) -> bool:
     """Whether it is worth a try by the same runner. Where another one is at work a lease was waited for already."""
-    return isinstance(error, CdfError) and error.transient and not isinstance(error, PositionError)
+    return isinstance(error, CdfError) and error.transient and not isinstance(error, (PositionError, Interrupted))
 
 
 def persistently(work: Callable[[], T], *, seconds: float, moved: Callable[[], bool], tell: Tell) -> T:

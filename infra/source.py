@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdf.errors import CdfError, ConfigError, SourceUnavailable, TableNotFound
+from cdf.errors import CdfError, ConfigError, SourceUnavailable, TableNotFound, unsupported_features
 from infra.storage.address import is_s3, normalised
 
 if TYPE_CHECKING:
@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 
     from infra.storage.model import Storage
 
-__all__ = ["Column", "SourceTable", "is_catalog_name", "open_source", "reach"]
+__all__ = ["Column", "SourceTable", "is_catalog_name", "open_source", "reach", "spark_only"]
 
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
-_CREDENTIALS = re.compile(r"://[^@\s]*@")
+_CREDENTIALS = re.compile(r"://[^@\s/]*:[^@\s]*@")
+"""With a password: `abfss://CONTAINER@ACCOUNT` has none."""
+_QUERY = re.compile(r"\?\S+")
+_ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
+_MOST = 300
 _SILENT = re.compile(r"(?i)error sending request|timed out|connection|status code (5\d\d|429)")
 _FORBIDDEN = re.compile(r"(?i)status code 40[13]|access ?denied|forbidden|expired ?token")
 _DRESS = re.compile(r"\x1b\[[0-9;]*m|[\s:↳]+")
@@ -60,6 +64,16 @@ def is_catalog_name(address: str) -> bool:
     return "/" not in address
 
 
+def spark_only(address: str) -> str | None:
+    """Why only Spark can look the table up; None: delta-rs can as well."""
+    if is_catalog_name(address):
+        return "is a catalog name"
+    local = address.removeprefix("file://")
+    if "://" not in local and _ENCODED.search(str(Path(local).resolve())):
+        return "has a percent sign and two hexadecimal digits in its path, which delta-rs decodes in any spelling"
+    return None
+
+
 def open_source(address: str, storage: Storage | None = None) -> SourceTable:
     """Raises TableNotFound, with what helps, for whatever cannot be read as a Delta table.
 
@@ -69,9 +83,9 @@ def open_source(address: str, storage: Storage | None = None) -> SourceTable:
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
-    if is_catalog_name(address):
+    if (why := spark_only(address)) is not None:
         raise TableNotFound(
-            f"{address} is a catalog name, which cannot be looked up without Spark",
+            f"{address} {why}: it cannot be looked up without Spark",
             hint="`deltarelay plan` starts Spark and tells; or name the table by its path",
         )
     shown = _CREDENTIALS.sub("://***@", address)
@@ -108,8 +122,12 @@ def unreadable(address: str, error: Exception) -> CdfError:
         return SourceUnavailable(
             f"{shown}: S3 did not answer", hint="try again; see whether the endpoint can be reached"
         )
+    if (unknown := unsupported_features(error, shown)) is not None:
+        return unknown
+    said = _QUERY.sub("?***", _CREDENTIALS.sub("://***@", said)).strip()  # a signature may be in a query
+    why = said if len(said) <= _MOST else f"{said[:_MOST]} …"
     return TableNotFound(
-        f"{shown} cannot be read as a Delta table ({type(error).__name__})",
+        f"{shown} cannot be read as a Delta table ({type(error).__name__}: {why})",
         hint="name the folder that holds _delta_log, and check the rights on it",
     )
 

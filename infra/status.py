@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from cdf.errors import CdfError, SinkError, TableReplaced, VersionNotFound
+from cdf.errors import CdfError, FeedNotEnabled, SinkError, TableReplaced, VersionNotFound
 from cdf.lag import DEFAULT_RETENTION, RETENTION_PROPERTY, lag, parse_interval
 from cdf.result import Result
 from cdf.sink import Reporting, Sink, Tracked
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PipelineStatus", "at_stake", "pipeline_status"]
 
-State = Literal["up_to_date", "behind", "empty", "failed", "unknown"]
+State = Literal["up_to_date", "behind", "empty", "unreachable", "failed", "unknown"]
+"""``unreachable``: source or target cannot be asked at the moment; ``failed``: what they say needs somebody."""
 
 HISTORY_LIMIT = 20_000
 """Beyond so many unapplied commits their age is left out: reading them would take seconds."""
@@ -41,7 +42,7 @@ class PipelineStatus(Result):
     feed_files_days: float | None = None
     """Days until VACUUM may remove feed files that are still needed; negative: it may have done so already."""
     code: str | None = None
-    """The error's code where the state is ``failed``; ``error`` is its message."""
+    """The error's code where the state is ``failed`` or ``unreachable``; ``error`` is its message."""
     error: str | None = None
     hint: str | None = None
     transient: bool = False
@@ -56,6 +57,7 @@ class PipelineStatus(Result):
 class _Table:
     version: int
     table_id: str
+    feed_on: bool
     retention: dt.timedelta
     oldest_unapplied: dt.datetime | None
 
@@ -89,6 +91,11 @@ def _status(project: Project, name: str, now: dt.datetime | None) -> PipelineSta
         position = sink.position()
         last = _last_step(sink)
         table = _table(source, project.storage, position.version)
+        if not table.feed_on:
+            raise FeedNotEnabled(
+                f"the change feed of {source} is off: no change of it is recorded",
+                hint=f"`deltarelay feed enable {source}` turns it on; earlier changes are not in it",
+            )
         if position.table_id is not None and position.table_id != table.table_id:
             raise TableReplaced(
                 f"{source} is another table than the one the target was filled from",
@@ -105,7 +112,7 @@ def _status(project: Project, name: str, now: dt.datetime | None) -> PipelineSta
         return PipelineStatus(
             name,
             source,
-            "failed",
+            "unreachable" if error.transient else "failed",
             code=error.code,
             error=error.message,
             hint=error.hint,
@@ -148,6 +155,7 @@ def _table(source: str, storage: Storage, position: int | None) -> _Table:
     return _Table(
         version=table.version,
         table_id=table.table_id,
+        feed_on=table.feed_on,
         retention=parse_interval(table.properties.get(RETENTION_PROPERTY) or DEFAULT_RETENTION),
         oldest_unapplied=None if oldest is None else dt.datetime.fromtimestamp(int(oldest) / 1000, tz=dt.UTC),
     )

@@ -23,7 +23,17 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["KEPT_SECONDS", "Eras", "KeysTooOld", "has_groups", "lost_names", "opened", "sealed_names", "shut"]
+__all__ = [
+    "KEPT_SECONDS",
+    "Eras",
+    "KeysTooOld",
+    "groups_in",
+    "has_groups",
+    "lost_names",
+    "opened",
+    "sealed_names",
+    "shut",
+]
 
 Eras: TypeAlias = "Sequence[tuple[int, Sequence[Column]]]"
 """The columns from a version on, ascending."""
@@ -48,10 +58,15 @@ class KeysTooOld(Exception):
 def has_groups(payload: DataFrame) -> bool:
     """By the columns that a trail with groups has. Raises VerificationError where somebody has changed their form, or taken
     one away: what is sealed would look as if there were no value."""
-    row = payload.schema["row"].dataType
+    return groups_in(payload.schema)
+
+
+def groups_in(payload: StructType) -> bool:
+    """``has_groups``, by the schema alone."""
+    row = payload["row"].dataType
     held = {field.name: plain_type(field.dataType) for field in row.fields} if isinstance(row, StructType) else {}
     groups = held.get(SEALED)
-    texts = plain_type(payload.schema["sealed"].dataType) if "sealed" in payload.columns else None
+    texts = plain_type(payload["sealed"].dataType) if "sealed" in payload.names else None
     if groups is None and texts is None:
         return False
     if (groups, texts) != (GROUPS, _TEXTS):

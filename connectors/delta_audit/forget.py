@@ -24,7 +24,7 @@ from audit.view import completed, eras, eras_by_name
 from cdf.change import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from cdf.errors import WindowOutOfOrder
 from cdf.result import plain
-from cdf.sink import Source
+from cdf.sink import Source, at_version
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -46,7 +46,8 @@ def forget(sink: DeltaAuditSink, erasing: Erasing) -> Mapping[str, int]:
     with held_open(sink, erasing.table, erasing.key, erasing.run) as (spark, position):
         if erasing.versions and (position is None or position < max(erasing.versions)):
             raise WindowOutOfOrder(
-                f"the trail at {sink.path} stands at {position}, and {erasing.table} was erased at {max(erasing.versions)}",
+                f"the trail at {sink.path} {at_version(position)}, and {erasing.table} was erased at "
+                f"{max(erasing.versions)}",
                 hint="let its pipeline run first: `deltarelay run`",
                 position=position,
             )

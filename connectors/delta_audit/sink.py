@@ -33,7 +33,7 @@ from audit.proof import ProofError
 from audit.removal import clear, finish, remove
 from audit.resealing import Resealing, Unsealed, tidy, unsealed
 from audit.rows import CommitRoots, Payload, commit_roots, event_rows, events_of, roots_of
-from audit.standing import standing
+from audit.standing import columns_of, standing
 from audit.tables import EVENTS, PAYLOAD, STORED_EVENT, TrailTables, payload_of
 from audit.trail import Trail
 from cdf.change import CHANGE_TYPE, COMMIT_VERSION, INSERT
@@ -194,6 +194,10 @@ class DeltaAuditSink:
     def position(self) -> Position:
         """By delta-rs: no JVM. What is pending is not told."""
         return standing(self.path, self._storage_options())
+
+    def columns(self) -> tuple[StructType, tuple[Column, ...]]:
+        """The payload's schema, and where it keeps each column; no JVM."""
+        return columns_of(self.path, self._storage_options())
 
     @contextlib.contextmanager
     def image(self, source: Source) -> Iterator[TrailImage]:

@@ -14,7 +14,17 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, Producer
     from confluent_kafka.admin import AdminClient
 
-__all__ = ["ANSWER_SECONDS", "Cluster", "Headers", "Reader", "Transactional", "bounds", "faults", "silent"]
+__all__ = [
+    "ANSWER_SECONDS",
+    "Cluster",
+    "Headers",
+    "Reader",
+    "Transactional",
+    "bounds",
+    "faults",
+    "gone_before",
+    "silent",
+]
 
 Headers = Sequence[tuple[str, str | bytes | None]]
 
@@ -110,7 +120,8 @@ def silent() -> Any:
     import logging
 
     silent = logging.getLogger("deltarelay.kafka.client")
-    silent.addHandler(logging.NullHandler())
+    if not silent.handlers:  # it is the same logger for every client of the process
+        silent.addHandler(logging.NullHandler())
     silent.propagate = False
     return silent
 
@@ -254,6 +265,15 @@ def bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
     return found
 
 
+def gone_before(error: Any, consumer: Consumer, topic: str, partition: int, at: int) -> int | None:
+    """Where a reader of a partition goes on whose next record retention has removed while it read; None: the error is
+    another one. ``consumer`` reads uncommitted."""
+    if error.name() not in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
+        return None
+    low, _ = bounds(consumer, topic, partition)
+    return low if low > at else None
+
+
 class Reader:
     """Reads one partition from where it stood, up to the end as of the moment of asking. For one thread at a time."""
 
@@ -306,6 +326,10 @@ class Reader:
                     deadline = time.monotonic() + self._patience
                 elif error.code() == KafkaError._PARTITION_EOF:
                     self.offset = max(self.offset, at)  # the last records may be no one's to read
+                elif (low := gone_before(error, self._all, self._topic, self._partition, self.offset)) is not None:
+                    self.offset = low
+                    with faults():
+                        self._committed.assign([TopicPartition(self._topic, self._partition, low)])
                 # No group is joined: the client asks for its coordinator all the same
                 elif not error.retriable() and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
                     raise KafkaFault(error.name())

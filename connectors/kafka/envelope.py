@@ -16,7 +16,10 @@ of one key in one version are neighbours in that order, and belong together.
     ====================================  ======================  ==========================
 
 A table that holds a key several times is no error here. Its preimages and postimages are each put in the order of their
-JSON, the last of the former is paired with the first of the latter, and the others stand alone.
+JSON, the last of the former is paired with the first of the latter, and the others stand alone. ``again`` counts such
+changes: a put of a key after a put of it, or a remove before a remove of it, in one version; in a snapshot each row of a key
+but the first. Of a net effect it is ``CONFLICTS``, which also counts over the versions of the window. What a key's earlier
+windows, and in a history its earlier versions, say is not looked at.
 """
 
 from __future__ import annotations
@@ -52,6 +55,7 @@ from connectors.kafka.json_form import has_form, json_object
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.window import WindowSpec
 
 __all__ = ["Envelope", "EventFormat", "to_envelope", "snapshot_to_envelope", "check_schema"]
 
@@ -112,8 +116,8 @@ def to_envelope(
     ``withheld``: versions that erased somebody; ``before`` is null in them too, for the feed has that row whole.
 
     Columns: ``lane``, ``key``, ``value`` (null: a tombstone), ``op`` (c, u, d, r, or t for a tombstone), ``version``,
-    ``timestamp``, ``change_type`` and ``event_id``. Partition n holds lane n and nothing else, in one order whatever the
-    order of ``changes``: by version, then key, then removes before puts.
+    ``timestamp``, ``change_type``, ``again`` and ``event_id``. Partition n holds lane n and nothing else, in one order
+    whatever the order of ``changes``: by version, then key, then removes before puts.
 
     A key's lane depends on its value and the number of lanes alone. The event id is the MD5 of table id, version, op, key
     and value: the same in every window, retry and rewind. Two events have the same id only if all of these are equal, as
@@ -122,9 +126,12 @@ def to_envelope(
     A null in the key, and a value that JSON cannot hold, fail the job that computes the events: ``Window.failure`` and
     ``connectors.kafka.json_form.rejection_of`` put that in words.
     """
+    from pyspark.sql import functions as F
+
     events = _Events(changes, key, table, table_id, pipeline, format, lanes)
     version, kind = quoted(COMMIT_VERSION), quoted(CHANGE_TYPE)
-    images = events.images(version, quoted(COMMIT_TIMESTAMP), _coded(kind, _SIDES))
+    again = quoted(CONFLICTS) if net else F.lit(0)
+    images = events.images(version, quoted(COMMIT_TIMESTAMP), _coded(kind, _SIDES), again)
     if net:
         return events.written(_net_ops(events.in_order(images)), snapshot=False)
     return events.written(_withheld(events.paired(images), withheld), snapshot=False)
@@ -149,14 +156,15 @@ def snapshot_to_envelope(
     # A type by its name may mean another one in a session that says so
     unknown = F.lit(None).cast(T.TimestampType())
     time = unknown if timestamp is None else F.timestamp_micros(F.lit(_micros(timestamp)))
-    images = events.images(F.lit(version).cast("long"), time, F.lit(_ADDED))
-    read = events.in_order(images).withColumns({_OP: F.lit(READ), _BEFORE_IMAGE: F.lit(None).cast("string")})
+    images = events.images(F.lit(version).cast("long"), time, F.lit(_ADDED), F.lit(0))
+    again = F.lag(F.lit(1), 1, 0).over(_neighbours())
+    read = images.withColumns({_OP: F.lit(READ), _BEFORE_IMAGE: F.lit(None).cast("string"), _AGAIN: again})
     return events.written(read, snapshot=True)
 
 
 # The columns between the steps. The table's own columns are gone by then: they are in the images.
-_LANE, _KEY, _VERSION, _TIME, _SIDE, _IMAGE, _BEFORE_IMAGE, _OP = (
-    "lane", "key", "version", "timestamp", "side", "image", "before", "op"
+_LANE, _KEY, _VERSION, _TIME, _SIDE, _IMAGE, _BEFORE_IMAGE, _OP, _AGAIN = (
+    "lane", "key", "version", "timestamp", "side", "image", "before", "op", "again"
 )  # fmt: skip
 
 
@@ -199,7 +207,7 @@ class _Events:
     def _debezium(self) -> bool:
         return self._format.envelope == "debezium"
 
-    def images(self, version: Column, time: Column, side: Column) -> DataFrame:
+    def images(self, version: Column, time: Column, side: Column, again: Column) -> DataFrame:
         """Every row's key and text, and its lane, in that lane's partition."""
         from pyspark.sql import functions as F
 
@@ -215,6 +223,7 @@ class _Events:
                 side.alias(_SIDE),
                 F.when(null_key, refusal).otherwise(self._json(self._key, version)).alias(_KEY),
                 image.alias(_IMAGE),
+                again.alias(_AGAIN),
             )
         lane = F.pmod(F.crc32(F.col(_KEY).cast("binary")), F.lit(self._lanes)).cast("int")
         return texts.select("*", lane.alias(_LANE)).repartitionById(self._lanes, _LANE)
@@ -227,12 +236,9 @@ class _Events:
 
     def paired(self, images: DataFrame) -> DataFrame:
         """Op and image before, from the neighbours; without the preimages that an update has taken up."""
-        from pyspark.sql import Window as Over
         from pyspark.sql import functions as F
 
-        # By key and version, not by lane: Spark keeps all rows of a window's partition until it has the last one. The rows
-        # are where this needs them already, and the sort for it is the order of the events.
-        neighbours = Over.partitionBy(_LANE, _VERSION, _KEY).orderBy(_SIDE, _IMAGE)
+        neighbours = _neighbours()
         side = F.col(_SIDE)
         before, after = F.lag(side).over(neighbours), F.lead(side).over(neighbours)
         marked = images.select(
@@ -240,10 +246,15 @@ class _Events:
             F.coalesce((side == _BEFORE) & (after == _AFTER), F.lit(False)).alias("taken_up"),
             F.coalesce((side == _AFTER) & (before == _BEFORE), F.lit(False)).alias("updates"),
             F.lag(_IMAGE).over(neighbours).alias("neighbour"),
+            # Of the removes the last one may be taken up, and of the puts the first one may have taken it up
+            F.coalesce(
+                ((side >= _AFTER) & (before >= _AFTER)) | ((side < _AFTER) & (after < _AFTER)), F.lit(False)
+            ).alias("doubled"),
         )
         updates = F.col("updates")
         return marked.where(~F.col("taken_up")).select(
-            *images.columns,
+            *(name for name in images.columns if name != _AGAIN),
+            F.col("doubled").cast("int").alias(_AGAIN),
             F.when(updates, UPDATED).when(side >= _AFTER, CREATED).otherwise(DELETED).alias(_OP),
             F.when(updates, F.col("neighbour")).when(side < _AFTER, F.col(_IMAGE)).alias(_BEFORE_IMAGE),
         )
@@ -263,6 +274,7 @@ class _Events:
             _VERSION,
             _TIME,
             self._change_type().alias("change_type"),
+            _AGAIN,
         )
         # Nothing but the value can hold the sign between the parts, and it is the last
         parts = (F.lit(self._table_id), F.col(_VERSION).cast("string"), op, key, F.coalesce("value", F.lit("")))
@@ -274,6 +286,7 @@ class _Events:
             _VERSION,
             _TIME,
             "change_type",
+            _AGAIN,
             F.md5(F.concat_ws("\n", *parts).cast("binary")).alias("event_id"),
         )
 
@@ -329,6 +342,14 @@ class _Events:
     def _value_schema(self) -> dict[str, Any]:
         make = envelope_schema if self._debezium else row_schema
         return make(self._schema, self._key, self._pipeline)
+
+
+def _neighbours() -> WindowSpec:
+    """By key and version, not by lane: Spark keeps all rows of a window's partition until it has the last one. The rows are
+    where this needs them already, and the sort for it is the order of the events."""
+    from pyspark.sql import Window as Over
+
+    return Over.partitionBy(_LANE, _VERSION, _KEY).orderBy(_SIDE, _IMAGE)
 
 
 def _net_ops(images: DataFrame) -> DataFrame:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
+    "AGAIN",
     "LANE_FENCED",
     "PARTITIONS_CHANGED",
     "RUNNER_FENCED",
@@ -50,6 +51,8 @@ LANE_FENCED = "LANE_FENCED"
 """Another attempt has shut this one out, and came to no end."""
 RUNNER_FENCED = "RUNNER_FENCED"
 PARTITIONS_CHANGED = "PARTITIONS_CHANGED"
+AGAIN = "again"
+"""Among the counts of changes: what ``Event.again`` adds up to."""
 FEWER_EVENTS = "FEWER_EVENTS_THAN_BEFORE"
 """More of the lane is durable than it has events now: they are not those that it was begun with."""
 SUCCESSOR_SECONDS = 60.0
@@ -67,6 +70,8 @@ class Event(NamedTuple):
     version: int
     at: int | None
     event_id: str
+    again: int = 0
+    """How often its key was changed as a key that identifies a row cannot be; see ``to_envelope``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +205,8 @@ class _Writer:
                         continue
                     if event.value is not None or not event.tombstone:
                         changes[event.change_type] += 1
+                        if event.again:
+                            changes[AGAIN] += event.again
                     self._put(event)
                     if self._in_transaction % LOOK_EVENTS == 0 or self._unseen_bytes > LOOK_BYTES:
                         self._look(number, changes)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from audit.erasure.finds import Gathered
 from audit.erasure.places import Checked, Scanned
 from connectors.kafka import topics
-from connectors.kafka.client import ANSWER_SECONDS, Cluster, bounds, faults
+from connectors.kafka.client import ANSWER_SECONDS, Cluster, bounds, faults, gone_before
 from connectors.kafka.errors import KafkaFault
 from connectors.kafka.image import commit_version
 
@@ -185,6 +185,10 @@ def _records(cluster: Cluster, topic: str, partition: int) -> Iterator[Message]:
                     yield message
             elif error.code() == KafkaError._PARTITION_EOF:
                 at = max(at, int(message.offset() or 0))  # the last offsets are marks of transactions
+            elif (low := gone_before(error, consumer, topic, partition, at)) is not None:
+                at = low
+                with faults():
+                    consumer.assign([TopicPartition(topic, partition, at)])
             elif not error.retriable() and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
                 raise KafkaFault(error.name())
     finally:

@@ -32,7 +32,7 @@ from cdf.errors import (
     WindowOutOfOrder,
 )
 from cdf.schema import ChangeKind, printed_alike
-from cdf.sink import Applied, Capabilities, Inspection, Position, Source, Standing
+from cdf.sink import Applied, Capabilities, Conflicts, Inspection, Position, Source, Standing, at_version
 from cdf.timed import timed
 from connectors.kafka import topics
 from connectors.kafka.client import Cluster
@@ -41,6 +41,7 @@ from connectors.kafka.errors import KafkaFault, from_task, in_words, is_fenced
 from connectors.kafka.image import KafkaImage, newest_version
 from connectors.kafka.json_form import has_form, rejection_of
 from connectors.kafka.lanes import (
+    AGAIN,
     LANE_FENCED,
     PARTITIONS_CHANGED,
     RUNNER_FENCED,
@@ -126,6 +127,7 @@ class KafkaSink:
         self._runner: Runner | None = None
         self._found: topics.Topic | None = None
         self._open: dict[int, OpenLane] = {}
+        self._warned = False
 
     def __repr__(self) -> str:
         return f"KafkaSink({self.topic!r})"
@@ -176,17 +178,17 @@ class KafkaSink:
                 problems.append(f"there is no topic {name}: create it, or set `create:` in the sink")
             else:
                 ddl.append(f"create topic {name}")
-        state = State()
+        state, position_problems = State(), list[str]()
         if self._position_topic in found:
             position_problems = topics.position_topic_problems(found[self._position_topic])
             problems += position_problems
-            if not position_problems:
-                state = self._state()
+            state = self._state()
         else:
             ddl.append(f"create topic {self._position_topic}")
         topic = found.get(self.topic)
         problems += filter(None, (topics.insync_problem(found[name]) for name in self._written_to if name in found))
-        problems += self._state_problems(state, topic, source.key)
+        if state.version is not None or not position_problems:
+            problems += self._state_problems(state, topic, source.key)
         problems += self._lane_problems(state, source.pipeline)
         warnings: list[str] = []
         if topic is not None:
@@ -474,7 +476,7 @@ class KafkaSink:
         stands = self.position().version
         if erasing.versions and (stands is None or stands < max(erasing.versions)):
             raise WindowOutOfOrder(
-                f"{self.topic} stands at {stands}, and {erasing.table} was erased at {max(erasing.versions)}",
+                f"{self.topic} {at_version(stands)}, and {erasing.table} was erased at {max(erasing.versions)}",
                 hint="let its pipeline run first: `deltarelay run`",
                 position=stands,
             )
@@ -600,6 +602,7 @@ class KafkaSink:
             "version",
             F.unix_micros("timestamp").alias("at"),
             "event_id",
+            "again",
         )
 
     def _check_begun(self, state: State, wanted: Begun) -> None:
@@ -656,14 +659,33 @@ class KafkaSink:
         changes: Counter[str] = Counter()
         for lane in done:
             changes.update(lane.changes)
+        if again := changes[AGAIN]:
+            self._warn_of_keys(job, again)
         return Applied(
             position=job.begun.last,
             inserts=changes["insert"] + changes["snapshot"],
             updates=changes["update"] + changes["update_postimage"],
             deletes=changes["delete"],
+            conflicts=Conflicts(within_window=again),
             rejected=sum(lane.rejected for lane in done),
             seconds=seconds,
         )
+
+    def _warn_of_keys(self, job: _Job, again: int) -> None:
+        """Once for each sink: where the columns do not identify a row, every window has such changes."""
+        if not self._warned:
+            log.warning(
+                "the source holds keys more than once: the last event of such a key is not all of its rows",
+                extra={
+                    "target": self.topic,
+                    "table": job.rows.table,
+                    "key": ", ".join(job.rows.key),
+                    "first_version": job.begun.first,
+                    "last_version": job.begun.last,
+                    "changes": again,
+                },
+            )
+        self._warned = True
 
     def _by_tasks(self, job: _Job, work: LaneWork) -> Sequence[LaneDone]:
         """A task for each lane. Producers of this process are shut out by those of the tasks."""

@@ -218,10 +218,11 @@ class WindowWriter:
     def _copied(self, batches: list[pa.RecordBatch], table: str) -> Staged:
         tally = staging.Tally()  # one for each try: rows of a try whose answer was lost do not count
         try:
-            staging.interruptible(
-                lambda: staging.copy_batches(self._bulk, table, batches[0], iter(batches[1:]), tally),
-                cancel=self._bulk.adbc_cancel,
-            )
+            with self._session.cancellable(self._bulk.adbc_cancel):
+                staging.interruptible(
+                    lambda: staging.copy_batches(self._bulk, table, batches[0], iter(batches[1:]), tally),
+                    cancel=self._bulk.adbc_cancel,
+                )
         except StagingFailed:
             self.close()
             raise

@@ -127,6 +127,10 @@ _WORDS = {
 }
 _SAID_BY_SERVER = re.compile(r"failed: \S+:  ")
 """libpq puts two spaces between a server's severity and its message, in any language, and nowhere else."""
+_NO_CONNECTION = re.compile(
+    r'(?s)connection to server (?:at|on socket) "(?P<host>[^"]+)"(?: \([^)]*\))?(?:, port (?P<port>\d+))? failed: '
+    r"(?P<reason>(?!\S+:  )[^\n]+)"  # what a server says may quote names, in any language
+)
 _UNTAKEN_STATES = {"22023", "42704", "55000"}
 """Said to a login: no such role or setting in ``options``, a database that takes no connections."""
 _TRACED = re.compile(rb'\tErrorResponse\t S "[^"]*" V "[^"]*" C "(\w{5})"')
@@ -213,7 +217,17 @@ def from_task(error: BaseException) -> str | None:
 
 def translate(error: BaseException, doing: str, *, where: str = "the database") -> SinkError | Fenced:
     """``error`` as a SinkError about ``doing`` ("copying into staging")."""
-    return of_state(sqlstate_of(error), doing, where=where, diagnostics=getattr(error, "diag", None))
+    state = sqlstate_of(error)
+    if state == UNREACHED and (found := _NO_CONNECTION.search(str(error))) is not None:
+        host = f"[{found['host']}]" if ":" in found["host"] else found["host"]
+        at = f"{host}:{found['port']}" if found["port"] else host
+        reason = found["reason"].strip()
+        return SinkUnavailable(
+            f"cannot connect to PostgreSQL at {at} for {doing}: {reason[:1].lower()}{reason[1:]}",
+            hint="nothing is half written: run again when the database can be reached",
+            condition=state,
+        )
+    return of_state(state, doing, where=where, diagnostics=getattr(error, "diag", None))
 
 
 def of_state(

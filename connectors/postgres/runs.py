@@ -137,6 +137,8 @@ class History:
 
     def failure(self, error: CdfError) -> dict[str, Any]:
         """The row of the step that failed."""
+        if self._written:  # between two steps: what is recorded already did not fail
+            self._step, self._seconds = _nothing(self._step["kind"]), {}
         seconds = Jsonb(dict(self._seconds))
         return self._row(time.monotonic() - self._began, seconds=seconds, code=error.code, condition=error.condition)
 

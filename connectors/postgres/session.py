@@ -55,6 +55,7 @@ class Session:
         self._tag = hashlib.md5(str(target).encode(), usedforsecurity=False).hexdigest()[:12]
         self._connection: Connection | None = None
         self._made: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._copies: list[Callable[[], None]] = []
         self._used = 0.0
 
     # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -105,10 +106,22 @@ class Session:
 
     def cancel(self) -> None:
         """Whatever statement this runner waits for ends with an error; from any thread."""
+        for cancel in list(self._copies):
+            with suppress(Exception):
+                cancel()
         for connection in list(self._made):
             if not connection.closed and connection.info.transaction_status != pq.TransactionStatus.IDLE:
                 with suppress(psycopg.Error):
                     connection.cancel_safe(timeout=5)
+
+    @contextmanager
+    def cancellable(self, cancel: Callable[[], None]) -> Iterator[None]:
+        """While a COPY of ADBC runs, which is on a connection of its own."""
+        self._copies.append(cancel)
+        try:
+            yield
+        finally:
+            self._copies.remove(cancel)
 
     def close(self) -> None:
         """Give the lease back and drop what is ours, as far as the database can be reached."""

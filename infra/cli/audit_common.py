@@ -21,6 +21,7 @@ from infra.interrupt import ctrl_c_counts
 if TYPE_CHECKING:
     from audit.trail import Trail
     from audit.verify import TrailVerification, Verified
+    from connectors.delta_audit.sink import DeltaAuditSink
     from infra.config.model import Project
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "reading",
     "told",
     "trail_of",
+    "trail_sink",
     "verdict",
     "visible",
     "worst",
@@ -105,6 +107,10 @@ def loaded(config: Path) -> Project:
 
 def trail_of(project: Project, name: str) -> Trail:
     """Of the session that was made for this command."""
+    return trail_sink(project, name).trail
+
+
+def trail_sink(project: Project, name: str) -> DeltaAuditSink:
     from connectors.delta_audit.sink import DeltaAuditSink
 
     sink = project.build_sink(name)
@@ -112,7 +118,7 @@ def trail_of(project: Project, name: str) -> Trail:
         raise TargetNotReady(
             f"{name} writes no audit trail", hint="name a pipeline whose connection is kind: delta_audit"
         )
-    return sink.trail
+    return sink
 
 
 def told(at: dt.datetime | None) -> str:

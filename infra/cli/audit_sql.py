@@ -1,4 +1,4 @@
-"""``audit sql``: a trail as a view of another engine."""
+"""``audit sql``: a trail as a view of another engine. No JVM."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from infra.cli.audit_common import One, loaded, reading, trail_of
-from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, spark_session
+from cdf.errors import CdfError
+from infra.cli.audit_common import One, loaded, trail_sink
+from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json
 from infra.cli.output import Output
-from infra.interrupt import ctrl_c_counts
 
 __all__ = ["sql"]
 
@@ -27,20 +27,23 @@ def sql(
 
     What is sealed or erased is NULL there; a column `sealed_columns` names it.
     """
-    from audit.keys.opening import has_groups
+    from pyspark.sql.types import StructType
+
+    from audit.errors import unreadable
+    from audit.keys.opening import groups_in
     from audit.sql import view_sql
-    from audit.tables import PAYLOAD
 
     output = Output("audit sql", as_json, debug)
-    project = loaded(config)
-    with spark_session(output, project), ctrl_c_counts():
-        trail = trail_of(project, pipeline)
-        with reading(trail):
-            payload = trail.there().read(PAYLOAD)
-            # It gets a column with the first row that is written to it: a view of others could not be made
-            written = payload.select("row.*").columns
-            columns = [column for column in trail.columns() if column.stored in written]
-            sealed = has_groups(payload)
-        text = view_sql(engine, trail.path, columns, name=pipeline, sealed=sealed)
+    sink = trail_sink(loaded(config), pipeline)
+    try:
+        payload, columns = sink.columns()
+        # It gets a column with the first row that is written to it: a view of others could not be made
+        written = payload["row"].dataType
+        shown = [one for one in columns if isinstance(written, StructType) and one.stored in written.names]
+        text = view_sql(engine, sink.path, shown, name=pipeline, sealed=groups_in(payload))
+    except CdfError:
+        raise
+    except Exception as error:
+        raise unreadable(sink.path, error) from error
     output.line(text)
-    output.result({"for": engine, "path": trail.path, "sql": text})
+    output.result({"for": engine, "path": sink.path, "sql": text})

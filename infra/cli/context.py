@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -101,6 +101,7 @@ def spark_session(output: Output, project: Project | None, *, tables: Sequence[s
     """
     from pyspark.logger import PySparkLogger
 
+    from infra.interrupt import listen
     from infra.jars import storage_of
     from infra.spark import session
     from infra.storage.probe import probe, probe_any, told_otherwise
@@ -125,10 +126,12 @@ def spark_session(output: Output, project: Project | None, *, tables: Sequence[s
         log_file=log_file,
         storage=storage,
     )
+    listen()
     try:
         yield spark
     finally:
-        spark.stop()
+        with suppress(Exception):  # a JVM that is gone must not hide what ends the command
+            spark.stop()
         if output.debug or output.puzzled:
             output.note(f"Spark's log: {log_file}")
         else:

@@ -42,7 +42,9 @@ def doctor(
     wrong_file = any(one.check == "config" and one.state == "failed" for one in findings)
     code = USAGE if wrong_file else FAILED if diagnosis.failed else DONE
     counts = f"{diagnosis.failed} failed, {counted(diagnosis.warnings, 'warning')}"
-    output.line(f"{len(findings)} checks: " + (counts if diagnosis.failed or diagnosis.warnings else "all well"))
+    skipped = sum(one.state == "skipped" for one in findings)
+    well = f"nothing wrong was found, {skipped} skipped" if skipped else "all well"
+    output.line(f"{len(findings)} checks: " + (counts if diagnosis.failed or diagnosis.warnings else well))
     output.result(diagnosis, exit_code=code)
     raise typer.Exit(code)
 

@@ -1,8 +1,9 @@
 """The loop that ``plan``, ``run`` and ``verify`` share: one session, every pipeline by itself, some at a time.
 
-Several pipelines are threads over one Spark session. The main thread waits, so Ctrl-C reaches it at once: then nothing
-further is begun, what runs is cancelled in Spark and at the target until each pipeline has rolled back and given back its
-lease, and the command ends as an interrupted one does.
+Pipelines run in threads over one Spark session, a single one too. The main thread only waits and looks whether Ctrl-C or
+TERM came, so that no interrupt is raised in the middle of other code, where it can be lost: then nothing further is begun,
+what runs is cancelled in Spark and at the target until each pipeline has rolled back and given back its lease, and the
+command ends as an interrupted one does.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from cdf.errors import CdfError
-from cdf.sink import Cancellable
+from cdf.errors import Interrupted
+from cdf.interrupt import Stop
 from infra.cli.context import Answered, build_pipeline, chosen, spark_session
 from infra.cli.output import DONE, Output, in_our_words
-from infra.interrupt import ctrl_c_counts
+from infra.interrupt import first_noted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from cdf.result import Result
     from infra.config.model import Project
 
-__all__ = ["BrokenOff", "Use", "Work", "each_pipeline", "each_target", "several_pipelines"]
+__all__ = ["Use", "Work", "each_pipeline", "each_target", "several_pipelines"]
 
 GRACE_SECONDS = 30.0
 """So long the pipelines may take to roll back after Ctrl-C; then the process ends over them, which is safe as well."""
@@ -39,12 +40,6 @@ Use = Callable[[], AbstractContextManager["Pipeline"]]
 """Makes the pipeline, for the time that it is worked with; called again for another try. Raises what is wrong with its
 source."""
 Work = Callable[[str, Use], "tuple[Result, int]"]
-
-
-class BrokenOff(CdfError):
-    """Raised in a pipeline's thread after Ctrl-C; nobody gets to see it."""
-
-    code = "interrupted"
 
 
 def each_pipeline(
@@ -68,14 +63,7 @@ def several_pipelines(
     """
     names = chosen(project, wanted)
     with spark_session(output, project) as spark:
-        if min(jobs, len(names)) > 1:
-            done = _Several(output, project, spark, work).run(names, jobs)
-        else:
-            answered = Answered()
-            done = [
-                _alone(output, name, work, functools.partial(build_pipeline, project, name, spark, answered=answered))
-                for name in names
-            ]
+        done = _Several(output, project, spark, work).run(names, jobs)
     return [entry for entry, _ in done], [code for _, code in done]
 
 
@@ -95,17 +83,6 @@ def each_target(
     return [entry for entry, _ in done], [code for _, code in done]
 
 
-def _alone(output: Output, name: str, work: Work, build: Callable[[], Pipeline]) -> tuple[dict[str, Any], int]:
-    try:
-        with ctrl_c_counts():
-            result, code = work(name, lambda: nullcontext(build()))
-    except BrokenPipeError:
-        raise  # whoever read our output has left: nobody to work for
-    except Exception as error:
-        return _failed(output, name, error)
-    return {"ok": code == DONE, **result.to_dict()}, code
-
-
 def _failed(output: Output, name: str, error: Exception) -> tuple[dict[str, Any], int]:
     failure = in_our_words(error)
     code = output.failure(name, failure)
@@ -118,7 +95,7 @@ class _Several:
     def __init__(self, output: Output, project: Project, spark: SparkSession, work: Work) -> None:
         self._output, self._project, self._spark, self._work = output, project, spark, work
         self._answered = Answered()
-        self._stop = threading.Event()
+        self._stop = Stop()
         self._left: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._done: dict[str, tuple[dict[str, Any], int]] = {}
         self._open: dict[str, Pipeline] = {}
@@ -134,21 +111,20 @@ class _Several:
         ]
         for thread in threads:
             thread.start()
-        try:
-            with ctrl_c_counts():
-                for thread in threads:
-                    while thread.is_alive():
-                        thread.join(0.2)
-        except BaseException:
-            self._break_off(threads)
-            raise
+        with first_noted() as interrupted:
+            for thread in threads:
+                while thread.is_alive() and not interrupted():
+                    thread.join(0.1)
+            if interrupted():
+                self._break_off(threads)
+                raise KeyboardInterrupt
         if self._abandoned is not None:
             raise self._abandoned
         return [self._done[name] for name in names]
 
     def _take(self) -> None:
         """One thread: the next pipeline, until none is left."""
-        while not self._stop.is_set():
+        while not self._stop.asked.is_set():
             try:
                 name = self._left.get_nowait()
             except queue.Empty:
@@ -158,28 +134,28 @@ class _Several:
                 self._done[name] = {"ok": code == DONE, **result.to_dict()}, code
             except BrokenPipeError as error:
                 self._abandoned = error  # whoever read our output has left: nobody to work for
-                self._stop.set()
+                self._stop.cancel()
             except Exception as error:
-                if not self._stop.is_set():  # else it was broken off, and that is told once for all
+                if not self._stop.broke_off(error):  # else that is told once for all
                     self._done[name] = _failed(self._output, name, error)
 
     @contextmanager
     def _use(self, name: str) -> Iterator[Pipeline]:
-        if self._stop.is_set():
-            raise BrokenOff("interrupted")
+        if self._stop.asked.is_set():
+            raise Interrupted("interrupted")
         pipeline = build_pipeline(self._project, name, self._spark, answered=self._answered)
         self._open[name] = pipeline
         try:
             yield pipeline
-        except CdfError as error:
-            if self._stop.is_set():
-                raise BrokenOff("interrupted") from error  # nothing that passes by itself: it is not tried again
+        except Exception as error:
+            if self._stop.broke_off(error):
+                raise Interrupted("interrupted") from error  # nothing that passes by itself: it is not tried again
             raise
         finally:
             del self._open[name]
 
     def _break_off(self, threads: Sequence[threading.Thread]) -> None:
-        self._stop.set()
+        self._stop.cancel()
         deadline, cancelled = time.monotonic() + GRACE_SECONDS, 0.0
         # Who waits for another try has nothing open
         while any(thread.is_alive() for thread in threads) and self._open and time.monotonic() < deadline:
@@ -188,6 +164,5 @@ class _Several:
                 with suppress(Exception):
                     self._spark.sparkContext.cancelAllJobs()
                 for pipeline in list(self._open.values()):
-                    if isinstance(pipeline.sink, Cancellable):
-                        pipeline.sink.cancel()
+                    pipeline.interrupt()
             time.sleep(0.05)

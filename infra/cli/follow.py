@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from cdf.errors import CdfError, SinkUnavailable
 from infra.cli.context import Answered, build_pipeline, chosen, spark_session
 from infra.cli.output import DONE, Output, exit_code_of, in_our_words
+from infra.interrupt import first_noted
 from infra.logs import bind, log_step
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ __all__ = ["follow"]
 
 GRACE_SECONDS = 30.0
 """So long the running windows may take to finish after Ctrl-C or TERM; then they are rolled back."""
+LOOK_SECONDS = 0.5
+"""How often it is looked whether a pipeline has ended by itself."""
 
 
 def follow(
@@ -38,7 +40,7 @@ def follow(
     failed: dict[str, CdfError] = {}
     answered = Answered()
     trigger = {"processingTime": f"{round(interval_seconds * 1000)} milliseconds"}
-    with spark_session(output, project) as spark, _asked_to_stop() as asked:
+    with spark_session(output, project) as spark, first_noted() as asked:
         for name in names:
             try:
                 pipeline = build_pipeline(project, name, spark, answered=answered)
@@ -48,12 +50,17 @@ def follow(
                 failed[name] = in_our_words(error)
                 output.failure(name, failed[name])
         with _shown(output, running) as show:
-            while not asked.wait(0.5):
+            looked = 0.0
+            while not asked():
+                time.sleep(0.1)
+                if time.monotonic() - looked < LOOK_SECONDS:
+                    continue
                 _collect(output, running, failed)
                 show()
                 if len(failed) == len(names):
                     break
-        if asked.is_set():
+                looked = time.monotonic()
+        if asked():
             output.note("stopping after the windows that are being applied (once more: at once) …")
         _stop_all(output, running, failed)
         _collect(output, running, failed)
@@ -111,26 +118,6 @@ def _collect(output: Output, running: dict[str, Following], failed: dict[str, Cd
 def _logged(name: str) -> Callable[[Followed], None]:
     log = bind(pipeline=name)
     return lambda step: log_step(log, step)
-
-
-@contextmanager
-def _asked_to_stop() -> Iterator[threading.Event]:
-    """Set by the first Ctrl-C or TERM; the second one ends the process as everywhere else."""
-    asked = threading.Event()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def handler(_number: int, _frame: FrameType | None) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    for number in before:
-        signal.signal(number, handler)
-    try:
-        yield asked
-    finally:
-        for number, handling in before.items():
-            signal.signal(number, handling)
 
 
 @contextmanager

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from itertools import pairwise
 from typing import Annotated
 
 import typer
 
-from cdf.errors import CdfError
+from cdf.errors import Interrupted
 from infra.cli import (
     audit,
     deadletter,
@@ -31,6 +30,7 @@ from infra.cli import (
     verify,
 )
 from infra.cli.output import FAILED, INTERRUPTED, Output, in_our_words
+from infra.interrupt import is_interrupt, listening
 from infra.logs import configure
 
 __all__ = ["app", "main"]
@@ -86,8 +86,11 @@ app.add_typer(storage.app, name="storage")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    # A scheduler's TERM is treated like Ctrl-C: roll back, give the lease back, leave the position intact
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with listening(last=arguments is None):
+        _main(arguments)
+
+
+def _main(arguments: list[str] | None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     output = Output(command=_command(words), as_json=_as_json(words), debug="--debug" in words)
     try:
@@ -104,6 +107,8 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
     except Exception as error:
+        if is_interrupt(error):
+            _leave(output)
         sys.exit(output.error(in_our_words(error)))
 
 
@@ -117,15 +122,10 @@ def _command(words: list[str]) -> str:
     return " ".join(verbs[:deep]) or "deltarelay"
 
 
-class _Interrupted(CdfError):
-    code = "interrupted"
-    transient = True
-
-
 def _leave(output: Output) -> None:
     """Exit at once: a JVM that is still busy with a cancelled job would keep an ordinary exit waiting."""
     output.debug = False  # the trace of a key that was pressed helps nobody
-    output.error(_Interrupted("interrupted", hint=_RESUME), exit_code=INTERRUPTED)
+    output.error(Interrupted("interrupted", hint=_RESUME), exit_code=INTERRUPTED)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(INTERRUPTED)

@@ -47,7 +47,7 @@ def status(
         raise typer.Exit(DONE) from None
     found = [pipeline_status(project, name) for name in names]
     _show(output, found)
-    code = overall((TEMPORARY if one.transient else FAILED) if one.state == "failed" else DONE for one in found)
+    code = overall((TEMPORARY if one.transient else FAILED) if one.code is not None else DONE for one in found)
     output.result({"pipelines": [one.to_dict() for one in found]}, exit_code=code)
     raise typer.Exit(code)
 

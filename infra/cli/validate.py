@@ -63,6 +63,8 @@ def _connected(output: Output, project: Project) -> tuple[list[dict[str, object]
     for one in found:
         stands = "empty" if one.position is None else f"at version {one.position}"
         ready = f"ready: the source is at version {one.latest_version}, the target {stands}"
+        if one.ok and one.latest_version is None:
+            ready = "NOT LOOKED AT"
         output.line(f"{one.pipeline}: {ready if one.ok else 'NOT READY'}")
         for label, lines in (("problem", one.problems), ("warning", one.warnings), ("DDL", one.ddl)):
             for line in lines:

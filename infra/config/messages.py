@@ -33,9 +33,15 @@ _PATTERNS = {
 }
 
 
+_SYNONYMS = {"version": "commit"}
+"""What other tools call a thing, and what it is called here."""
+
+
 def nearest(word: str, known: Sequence[str]) -> str:
     """The end of a message about an unknown word: the nearest known one, or all of them."""
-    near = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.55)
+    word = word.lower()
+    near = [word.replace(other, ours) for other, ours in _SYNONYMS.items() if word.replace(other, ours) in known]
+    near = near or difflib.get_close_matches(word, known, n=1, cutoff=0.55)
     if near:
         return f"; did you mean `{near[0]}`?"
     return "; known here: " + ", ".join(known) if known else ""

@@ -15,7 +15,7 @@ from infra.doctor import storage as storages
 from infra.doctor.finding import Finding, failed, guarded, of_error, ok, skipped
 from infra.doctor.machine import Machine
 from infra.jars import storage_of
-from infra.source import SourceTable, is_catalog_name, open_source
+from infra.source import SourceTable, open_source, spark_only
 
 if TYPE_CHECKING:
     from infra.config.model import Project
@@ -81,7 +81,7 @@ def _pipeline(machine: Machine, project: Project, name: str) -> Iterator[Finding
     settings = project.pipeline(name).source
     table: SourceTable | None = None
     unreadable: CdfError | None = None
-    if not is_catalog_name(settings.table):
+    if spark_only(settings.table) is None:
         try:
             table = open_source(settings.table, project.storage)
         except CdfError as error:

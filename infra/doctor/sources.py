@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cdf.errors import SinkError, SinkUnavailable, TableNotFound, TargetNotReady
+from cdf.errors import FeedNotEnabled, SinkError, SinkUnavailable, TableNotFound, TargetNotReady
 from cdf.lag import RETENTION_PROPERTY
 from infra.doctor.finding import Finding, failed, ok, skipped, warning
 from infra.doctor.machine import Machine
 from infra.preflight import source_problems
-from infra.source import SourceTable
+from infra.source import SourceTable, spark_only
 from infra.status import pipeline_status
 
 if TYPE_CHECKING:
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["retention", "source"]
 
 _SOON_DAYS = 2.0
-_TOLD_BY_OTHERS = {kind.code for kind in (SinkError, SinkUnavailable, TargetNotReady, TableNotFound)}
+_TOLD_BY_OTHERS = {kind.code for kind in (SinkError, SinkUnavailable, TargetNotReady, TableNotFound, FeedNotEnabled)}
 _LONGER = f"keep its files longer ({RETENTION_PROPERTY})"
 
 
 def source(address: str, key: tuple[str, ...], table: SourceTable | None, *, name: str) -> Finding:
     if table is None:
-        text = f"{address} is a catalog name, which only Spark can look up"
+        text = f"{address} {spark_only(address)}: only Spark can look it up"
         return skipped("source", text, "`deltarelay plan` starts Spark and looks", pipeline=name)
     problems = source_problems(table, key)
     if problems:
@@ -36,7 +36,7 @@ def source(address: str, key: tuple[str, ...], table: SourceTable | None, *, nam
 def retention(machine: Machine, project: Project, name: str) -> Finding:
     """Are the feed files that are still needed safe from VACUUM?"""
     status = pipeline_status(project, name, now=machine.now())
-    if status.state == "failed":
+    if status.code is not None:
         if status.code in _TOLD_BY_OTHERS:
             return skipped("retention", "cannot be told while source or target cannot be read", pipeline=name)
         return failed("retention", status.error or "", status.hint or "", pipeline=name)

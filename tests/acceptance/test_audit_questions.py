@@ -144,7 +144,11 @@ def test_a_trail_is_asked(project: Project, here: Command, trailed: tuple[str, P
     assert [(row["key.id"], row["old_value"], row["new_value"]) for row in who.document["result"]["rows"]] == [
         (1, "1.50", "0.00")
     ]
-    view = here("audit", "sql", "trail", "--for", "duckdb")
+    view = project.run(
+        "audit", "sql", "trail", "--for", "duckdb", environment={"PATH": "/nowhere", "JAVA_HOME": "/nowhere"}
+    )
+    assert (view.code, view.err) == (0, "")
+    assert len(view.out.splitlines()) > 10
     assert f"delta_scan('{trailed[1]}/customers/events')" in view.out
     assert 'as "row.version"' in view.out
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from cdf import ChangeFeed, Limits, Pipeline
+from cdf.errors import TableNotFound
 from connectors.postgres.sink import PostgresSink
+from infra.source import open_source
 from tests.acceptance.commands import Database, Done, Project, change, create_source, pipeline, source_rows
 
 TARGET = "public.customers"
@@ -275,22 +280,59 @@ def test_status_needs_no_java(project: Project, database: Database, spark: Spark
     assert row.split() == ["customers", "up", "to", "date", "5", "5", "0", "0", "-"]
 
 
-def test_status_of_what_cannot_be_looked_at(project: Project, source: str, tmp_path: Path) -> None:
+def test_status_of_what_cannot_be_looked_at(project: Project, source: str, spark: SparkSession, tmp_path: Path) -> None:
     closed = "  closed: {kind: postgres, dsn: '${CLOSED_DSN}'}"
     environment = {**NO_JAVA, "CLOSED_DSN": f"postgresql://me:{project.database.password}@127.0.0.1:1/x"}
     project.write(
         {
             "absent": pipeline(str(tmp_path / "absent"), table="public.absent"),
+            "off": pipeline(str(tmp_path / "off"), table="public.off"),
             "unreachable": pipeline(source, connection="closed"),
         },
         connections=closed,
     )
+    spark.sql(f"create table delta.`{tmp_path / 'off'}` (id bigint) using delta")
     done = project.run("status", "--json", environment=environment)
     assert done.code == 1
+    assert (done.pipeline("off")["state"], done.pipeline("off")["code"]) == ("failed", "feed_not_enabled")
     assert (done.pipeline("absent")["state"], done.pipeline("absent")["code"]) == ("failed", "table_not_found")
     unreachable = done.pipeline("unreachable")
-    assert (unreachable["state"], unreachable["code"], unreachable["transient"]) == ("failed", "sink_unavailable", True)
+    assert (unreachable["state"], unreachable["code"], unreachable["transient"]) == (
+        "unreachable",
+        "sink_unavailable",
+        True,
+    )
+    assert unreachable["error"].startswith("cannot connect to PostgreSQL at 127.0.0.1:1 for ")
+    assert unreachable["error"].endswith(": connection refused")
     assert project.run("status", "-p", "unreachable", environment=environment).code == 75
+
+
+def test_what_only_spark_can_look_up_is_not_called_well(project: Project, source: str, tmp_path: Path) -> None:
+    """A catalog name, and a path that delta-rs decodes: refused by one command and all well in another, once."""
+    encoded = tmp_path / "a%20b"
+    shutil.copytree(source, encoded)
+    project.write(
+        {
+            "named": pipeline("lake.orders", table="public.named"),
+            "encoded": pipeline(str(encoded), table="public.encoded"),
+        }
+    )
+    done = project.run("validate", "--connect", environment=NO_JAVA)
+    assert done.code == 0, done.err
+    assert "named: NOT LOOKED AT" in done.out
+    assert "lake.orders is a catalog name (`deltarelay plan` starts Spark and looks)" in done.out
+    assert "encoded: NOT LOOKED AT" in done.out
+    assert re.search(
+        r"a%20b has a percent sign .* which delta-rs decodes in any spelling \(`deltarelay plan`", done.out
+    )
+    done = project.run("doctor")
+    assert "all well" not in done.out
+    assert re.search(r"\d+ checks: (nothing wrong was found, \d+ skipped|.* warning)", done.out)
+    with pytest.raises(TableNotFound, match="delta-rs decodes"):
+        open_source(str(encoded))
+    # Should delta-rs learn to leave such a path alone, this fails, and the exception for it can go
+    with pytest.raises(DeltaError, match="File not found"):
+        DeltaTable(str(encoded))
 
 
 # ── validate ─────────────────────────────────────────────────────────────────────────────────────────────────────────

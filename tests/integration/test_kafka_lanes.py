@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -15,12 +16,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from cdf.errors import Fenced
-from connectors.kafka.client import Cluster, Reader, Transactional
+from connectors.kafka.client import Cluster, Reader, Transactional, silent
 from connectors.kafka.errors import KafkaFault
 from connectors.kafka.lanes import RUNNER_FENCED, Event, LaneWork, write_lane
+from connectors.kafka.left import _records as records_of
 from connectors.kafka.position import Begun, Ledger, Runner, State, lane_name
 from connectors.kafka.topics import create, position_topic
 from tests.fixtures.fix_kafka import Kafka, Message
@@ -370,3 +373,30 @@ def test_a_writer_is_killed(lane: Lane, stop: int, left: int) -> None:
         lane.holds(EVENTS[:left])
     write_lane(work, 0, EVENTS)
     lane.holds(EVENTS)
+
+
+@pytest.mark.parametrize("reads", ["position", "scan"])
+def test_records_that_retention_removes_while_they_are_read_are_passed_over(kafka: Kafka, reads: str) -> None:
+    topic = kafka.topic(partitions=1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "message.max.bytes": 200_000})
+    for number in range(100):  # each a batch of its own: a reader has only some of them in its hands
+        producer.produce(topic, os.urandom(100_000), str(number))
+        producer.flush(30)
+    small: dict[str, int] = {"queued.min.messages": 1, "queued.max.messages.kbytes": 1, "fetch.message.max.bytes": 1000}
+    cluster = Cluster(kafka.bootstrap, small)
+    reader = Reader(cluster, topic)
+    records = reader.read() if reads == "position" else records_of(cluster, topic, 0)
+    assert next(records).offset() == 0
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    removed = admin.delete_records([TopicPartition(topic, 0, 80)])
+    assert next(iter(removed.values())).result(30).low_watermark == 80
+    offsets = [record.offset() for record in records]
+    reader.close()
+    assert offsets[-20:] == list(range(80, 100))
+    assert len(offsets) < 99, "the reader had all records already: nothing was tested"
+
+
+def test_clients_share_one_log_handler(kafka: Kafka) -> None:
+    for _ in range(3):
+        Reader(Cluster(kafka.bootstrap), "no such topic").close()
+    assert sum(isinstance(one, logging.NullHandler) for one in silent().handlers) == 1

@@ -6,7 +6,7 @@ import json
 import zlib
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from confluent_kafka import Producer
@@ -169,6 +169,36 @@ def test_a_compacted_topic_is_the_table(spark: SparkSession, kafka: Kafka, delta
 
 
 @WAYS
+@pytest.mark.parametrize("changes", ["net", "all"])
+def test_a_key_that_the_source_holds_twice_is_counted_and_told_once(
+    spark: SparkSession,
+    kafka: Kafka,
+    delta_path: str,
+    caplog: pytest.LogCaptureFixture,
+    changes: Literal["net", "all"],
+    small: int,
+) -> None:
+    """As far as it can be seen: in one window of a net effect, in one version of a history and in its first copy."""
+    net = changes == "net"
+    table = people(spark, delta_path)
+    config = {"cleanup_policy": "compact"} if net else {}
+    topic = Topic(kafka, table, changes=changes, config=config, small_window_bytes=small)
+    if not net:
+        table.sql("insert into {t} values (1, 'also')")
+    pipeline = topic.pipeline(limits=Limits(max_commits=2))
+    assert pipeline.run().conflicts.within_window == (0 if net else 1)
+    table.sql("insert into {t} values (30, 'a')", "insert into {t} values (30, 'b')")  # two versions of one window
+    assert pipeline.run().conflicts.within_window == (1 if net else 0)
+    if not net:
+        table.sql("insert into {t} values (40, 'a'), (40, 'b'), (40, 'c')", "update {t} set v = 'd' where id = 40")
+        table.sql("delete from {t} where id = 40")
+        # two puts too many; two removes and two puts too many; two removes too many
+        assert pipeline.run().conflicts.within_window == 2 + 4 + 2
+    told = [record for record in caplog.records if "more than once" in record.message]
+    assert [(record.__dict__["target"], record.__dict__["changes"]) for record in told] == [(topic.topic, 1)]
+
+
+@WAYS
 def test_a_window_that_broke_off_between_lanes_is_finished_and_nothing_is_doubled(
     spark: SparkSession, kafka: Kafka, delta_path: str, small: int
 ) -> None:
@@ -240,6 +270,13 @@ def test_every_problem_of_the_topic_is_named_before_anything_is_written(
     planned = made.pipeline().plan()
     assert any("create topic" in statement for statement in planned.ddl)
     assert made.pipeline().run().loaded_rows == 20
+
+    _set(kafka, f"{kafka.prefix}-positions", "cleanup.policy", "delete")
+    wrong = made.pipeline().plan()
+    assert wrong.position == 1, "the position can be read all the same"
+    assert len(wrong.problems) == 1
+    assert "cleanup.policy=delete: set it to compact" in wrong.problems[0]
+    _set(kafka, f"{kafka.prefix}-positions", "cleanup.policy", "compact")
 
     policy = Topic(kafka, table, changes="net", format=EventFormat("row"), name=kafka.topic("deleted"))
     with pytest.raises(TargetNotReady, match="compact"):

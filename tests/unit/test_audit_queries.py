@@ -188,6 +188,19 @@ def test_no_name_ends_a_text_of_sql(engine: Any) -> None:
     assert not re.search(r"\bit\b|[`\"']", quoted.sub("", query))
 
 
+def test_texts_for_other_engines_run_as_they_are() -> None:
+    columns = kept((), of(id=T.LongType()))
+    duckdb = view_sql("duckdb", "/data/trail", columns)
+    assert "load delta;" in duckdb.splitlines()
+    assert not re.search(r"(?m)^[^-]*\binstall\b", duckdb), "it would need a network"
+    trino = view_sql("trino", "s3a://bucket/trail", columns)
+    assert "'s3://bucket/trail/events'" in trino
+    assert "s3a" not in trino
+    for engine in ENGINES:
+        comments = [line for line in view_sql(engine, "/data/trail", columns).splitlines() if line.startswith("--")]
+        assert not [line for line in comments if ";" in line], "clients divide texts at every semicolon"
+
+
 # ── the command line ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -32,7 +32,7 @@ def test_an_error_survives_pickling_with_everything_it_carries(kind: type[CdfErr
 
 def test_every_class_has_a_code_of_its_own() -> None:
     codes = [kind.code for kind in KINDS]
-    assert len(KINDS) == 22
+    assert len(KINDS) == 24
     assert len(set(codes)) == len(codes)
     inherited = [kind.__name__ for kind in KINDS if "code" not in vars(kind)]
     assert inherited == []
@@ -49,6 +49,7 @@ def test_the_codes_are_stable() -> None:
         "SourceError": "source",
         "SourceUnavailable": "source_unavailable",
         "TableNotFound": "table_not_found",
+        "FeatureNotSupported": "feature_not_supported",
         "TableReplaced": "table_replaced",
         "FeedNotEnabled": "feed_not_enabled",
         "VersionsExpired": "versions_expired",
@@ -65,6 +66,7 @@ def test_the_codes_are_stable() -> None:
         "WindowOutOfOrder": "window_out_of_order",
         "Fenced": "fenced",
         "LeaseHeld": "lease_held",
+        "Interrupted": "interrupted",
         "VerificationError": "cannot_verify",
     }
 
@@ -75,6 +77,7 @@ def test_only_what_passes_by_itself_is_temporary() -> None:
         "SinkUnavailable",
         "Fenced",
         "LeaseHeld",
+        "Interrupted",
     }
 
 
@@ -164,3 +167,23 @@ def test_the_condition_in_the_text_when_nothing_else_tells_it() -> None:
 
 def test_no_condition_at_all() -> None:
     assert condition_of(RuntimeError("list index [0] out of range [A]")) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "names"),
+    [
+        (
+            'requires reader table feature(s) that are unsupported by Delta Lake "4.4.0": timeMachine, oracle.\n\tat org',
+            "the table feature timeMachine, oracle, which Delta Lake here",
+        ),
+        (
+            "Kernel error: Unsupported: Feature 'timeMachine' is not supported",
+            "the table feature timeMachine, which delta-rs",
+        ),
+        ("Kernel error: Unsupported: Unsupported minimum reader version 9", "reader version 9, which delta-rs"),
+        ("no such file", None),
+    ],
+)
+def test_a_feature_that_the_reader_does_not_know_is_named(said: str, names: str | None) -> None:
+    found = errors.unsupported_features(ValueError(said), "lake/t")
+    assert (found and found.message) == (names and f"lake/t needs {names} does not know")

@@ -34,6 +34,38 @@ def test_each_state_is_of_its_kind(kind: type[CdfError], state: str) -> None:
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            'connection failed: connection to server at "127.0.0.1", port 1 failed: Connection refused\n\tIs the server',
+            "cannot connect to PostgreSQL at 127.0.0.1:1 for copying rows: connection refused",
+        ),
+        (
+            'connection to server at "db.example" (10.0.0.1), port 5432 failed: timeout expired',
+            "cannot connect to PostgreSQL at db.example:5432 for copying rows: timeout expired",
+        ),
+        (
+            'connection to server at "::1", port 5432 failed: Connection refused',
+            "cannot connect to PostgreSQL at [::1]:5432 for copying rows: connection refused",
+        ),
+        (
+            'connection to server on socket "/tmp/.s.PGSQL.5432" failed: No such file or directory',
+            "cannot connect to PostgreSQL at /tmp/.s.PGSQL.5432 for copying rows: no such file or directory",
+        ),
+        # the server's own words may quote anything
+        (
+            'connection to server at "h", port 1 failed: FATAL:  die Rolle hunter2 fehlt',
+            "the database is not available for copying rows (ConnectionException)",
+        ),
+        ("the connection is lost", "the database is not available for copying rows (ConnectionException)"),
+    ],
+)
+def test_what_cannot_be_reached_is_named_with_the_reason(said: str, told: str) -> None:
+    error = translate(psycopg.OperationalError(said), "copying rows")
+    assert (error.message, type(error), error.condition) == (told, SinkUnavailable, UNREACHED)
+
+
 def test_no_state_stands_in_two_lines() -> None:
     states = [state for fault in FAULTS for state in fault.states.split()]
     assert sorted(states) == sorted(set(states))
