@@ -221,7 +221,10 @@ def _of_others(rows: DataFrame, erasing: Collection[int]) -> DataFrame:
 
 
 def _texts(columns: Iterable[str]) -> list[Column]:
-    return [quoted(column).cast("string").alias(f"c{at}") for at, column in enumerate(columns)]
+    """As text that Python can read: with U+FFFD for what is not UTF-8, which no identifier can hold."""
+    from pyspark.sql import functions as F
+
+    return [F.make_valid_utf8(quoted(column).cast("string")).alias(f"c{at}") for at, column in enumerate(columns)]
 
 
 def _found(

@@ -7,6 +7,7 @@ local disks, on their way and where it shuffles, ``spark.io.encryption.enabled``
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,7 +18,7 @@ from audit.erasure.model import normalised
 from audit.keys.data import as_data
 from audit.keys.groups import SealedPerson, keys_of
 from cdf.change import CHANGE_TYPE, COMMIT_VERSION, DELETE, UPDATE_PREIMAGE
-from cdf.errors import ConfigError
+from cdf.errors import ConfigError, RowRejected
 from cdf.net import quoted
 
 if TYPE_CHECKING:
@@ -82,12 +83,18 @@ class Sealing:
         return feed
 
     def _with_keys(self, feed: DataFrame, name: str, person: SealedPerson, withheld: Collection[int]) -> DataFrame:
+        from pyspark.sql import functions as F
+
         named = next(column for column in feed.columns if column.casefold() == person.column.casefold())
         value = quoted(named).cast("string")
         asked = feed.where(value.isNotNull())
         if withheld:
             asked = asked.where(~_before(withheld))
-        values = asked.select(value).distinct().toArrow().column(0).to_pylist()
+        found, values = asked.select(value).distinct().toArrow().column(0), None
+        with suppress(UnicodeDecodeError):
+            values = found.to_pylist()
+        if values is None:
+            raise _no_text(asked.where(~F.is_valid_utf8(value)), named)
         return with_keys(feed, value, self.keys_by_value(person, values, feed.columns), name)
 
     def keys_by_value(
@@ -112,6 +119,19 @@ class Sealing:
             return (b"", b"") if class_name is None else (keys[token, class_name].key_id, keys[token, class_name].key)
 
         return [(token, [held(token, class_name) for class_name in classes]) for token in tokens]
+
+
+def _no_text(rows: DataFrame, column: str) -> RowRejected:
+    """Bytes that are no text cannot be told apart in a registry of texts: two people would share one key."""
+    from pyspark.sql import functions as F
+
+    version = rows.agg(F.min(COMMIT_VERSION)).collect()[0][0]
+    return RowRejected(
+        f"column {column!r} at version {version} holds bytes that are not UTF-8, and tells whose a row is",
+        hint="correct the value at the source and continue after that version, or start a new trail",
+        column=column,
+        version=version,
+    )
 
 
 def with_keys(rows: DataFrame, value: Column, keys: Sequence[tuple[str, Keys]], name: str) -> DataFrame:

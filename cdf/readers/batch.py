@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cdf.errors import (
     CdfError,
@@ -18,6 +18,7 @@ from cdf.errors import (
     condition_of,
 )
 from cdf.log import missing_commits
+from cdf.net import quoted
 from cdf.schema import ChangeKind, compare
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["read_range", "load_range", "check_session", "setting", "translate"]
 
 _MAPPING = "delta.columnMapping.mode"
-_JAVA_TIME = "spark.sql.datetime.java8API.enabled"
 _SCHEMA_AS_OF = "spark.databricks.delta.changeDataFeed.allowTimeTravelOptionsForSchema"
 _SETTING = threading.RLock()
 _IGNORE = (
@@ -48,9 +48,6 @@ def read_range(feed: ChangeFeed, first: int, last: int) -> DataFrame:
 
 def load_range(feed: ChangeFeed, first: int, last: int) -> DataFrame:
     """``first..last`` for a caller that has already read these commits and knows that the feed was on."""
-    # Delta's reader hands rows over as Java objects. As java.sql.Date the days that the old calendar skipped (1582-10-05 to
-    # 14) would all become 1582-10-15, without a word. It counts when the rows are read, so it stays set
-    feed.spark.conf.set(_JAVA_TIME, "true")
     reader = (
         feed.spark.read.format("delta")
         .option("readChangeFeed", "true")
@@ -61,10 +58,43 @@ def load_range(feed: ChangeFeed, first: int, last: int) -> DataFrame:
         if _outlived(feed, first, last):
             # Lets ``versionAsOf`` choose the schema of a feed; counts only while the DataFrame is made
             with setting(feed.spark, _SCHEMA_AS_OF, "true"):
-                return reader.option("versionAsOf", last).load(feed.location)
-        return reader.load(feed.location)
+                return _without_objects(reader.option("versionAsOf", last).load(feed.location), first, last)
+        return _without_objects(reader.load(feed.location), first, last)
     except Exception as error:
         raise translate(error, table=feed.table, first=first, last=last) from error
+
+
+def _without_objects(rows: DataFrame, first: int, last: int) -> DataFrame:
+    """The same rows, read without Delta's relation for the change feed.
+
+    That relation passes each row on as Java objects. A Java string cannot hold bytes that are not UTF-8: it has U+FFFD in
+    their place, so that different values, and different keys, become equal before any sink can check them. The relation
+    makes its rows of a DataFrame; here that DataFrame is taken itself, with the relation's schema.
+    """
+    from pyspark.sql import DataFrame
+
+    spark: Any = rows.sparkSession
+    relation = rows._jdf.queryExecution().analyzed().collectLeaves().head().relation()
+    some, none = spark._jvm.scala.Some, spark._jvm.scala.Option.empty()
+    changes = spark._jvm.org.apache.spark.sql.delta.commands.cdc.CDCReader.changesToBatchDF(
+        relation.deltaLog(),
+        first,
+        last,
+        spark._jsparkSession,
+        none,
+        some(relation.snapshotForBatchSchema()),
+        False,
+        none,
+    )
+    made = DataFrame(changes, spark)
+    kinds = {field.name: field.dataType for field in made.schema.fields}
+    columns = []
+    for field in rows.schema.fields:
+        column = quoted(field.name)
+        if kinds[field.name] != field.dataType:  # fields of structs carry what column mapping notes of them
+            column = column.cast(field.dataType)
+        columns.append(column.alias(field.name, metadata=field.metadata))
+    return made.select(*columns)
 
 
 def _outlived(feed: ChangeFeed, first: int, last: int) -> bool:

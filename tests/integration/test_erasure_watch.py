@@ -88,6 +88,16 @@ def test_a_first_copy_is_not_made(watched: Watched) -> None:
     assert watched.sink.store.contents.position.version is None
 
 
+def test_identifiers_that_are_no_text_hide_nobody(watched: Watched) -> None:
+    """In the first copy and in windows: the others' values are asked for all the same."""
+    bad = "insert into {t} select 9, cast(X'61FF40' as string), 'n'"
+    watched.table.sql(bad)
+    watched.pipeline.run()
+    watched.table.sql(bad, f"insert into {{t}} values (9, '{CANARY}', 'n')")
+    with pytest.raises(ErasedPersonReturned):
+        watched.pipeline.run()
+
+
 def test_others_and_deletes_pass(watched: Watched) -> None:
     watched.pipeline.run()
     watched.table.sql("update {t} set name = 'm' where customer_id = 2", "delete from {t} where customer_id = 3")

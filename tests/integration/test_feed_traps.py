@@ -6,15 +6,17 @@ Each test shows what Delta does by itself, and then what we make of it.
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import AnalysisException
 
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import ConfigError, FeedNotEnabled, VersionsExpired
 from cdf.testing import MemorySink
-from tests.integration.delta_table import Table, changes, inserted, setting, versions
+from tests.integration.delta_table import Table, changes, drained, inserted, setting, versions
 
 HOUR = dt.timedelta(hours=1)
 
@@ -189,3 +191,43 @@ def test_many_commits_are_searched_for_metadata_like_few(
             (2, False, ["id", "v"]),
             (3, False, ["id", "v", "w"]),
         ]
+
+
+def test_bytes_that_are_not_utf8_stay_what_they_are(spark: SparkSession, delta_path: str, tmp_path: Path) -> None:
+    """Delta's own relation has U+FFFD for them: two keys would be one, and no sink could refuse what it cannot hold."""
+    table = Table(
+        spark, delta_path, "id string, v string, deep map<string, array<string>>", enableDeletionVectors="true"
+    )
+    table.sql(
+        "insert into {t} select cast(key as string), 'a', map('k', array('b'))"
+        " from values (X'FC'), (X'FD'), (X'61') as keys(key)",
+        "update {t} set v = cast(X'61FF62' as string), deep = map(cast(X'FE' as string), array(cast(X'FF' as string)))"
+        " where hex(id) = 'FD'",
+        "delete from {t} where hex(id) = 'FC'",
+    )
+    # By hex: a file's statistics are text as well, and Delta would skip the file by them
+    columns = ["hex(id)", "hex(v)", "hex(map_keys(deep)[0])", "hex(map_values(deep)[0][0])"]
+
+    def shown(rows: DataFrame) -> DataFrame:
+        return rows.selectExpr(
+            *(f"{one} as c{at}" for at, one in enumerate(columns)), "_commit_version", "_change_type"
+        )
+
+    def of(feed: DataFrame) -> list[tuple[Any, ...]]:
+        return changes(shown(feed), "c0", "c1", "c2", "c3")
+
+    plain, bad = ("61", "6B", "62"), ("61FF62", "FE", "FF")
+    expected = [
+        (1, "insert", "61", *plain),
+        (1, "insert", "FC", *plain),
+        (1, "insert", "FD", *plain),
+        (2, "update_postimage", "FD", *bad),
+        (2, "update_preimage", "FD", *plain),
+        (3, "delete", "FC", *plain),
+    ]
+    assert "FD" not in {row[2] for row in of(table.raw_feed(startingVersion=1))}
+    feed = ChangeFeed(spark, delta_path)
+    assert of(feed.read(start_version=1)) == expected
+    streamed = [row for batch in drained(shown(feed.stream(start_version=1)), tmp_path / "checkpoint") for row in batch]
+    names = ("_commit_version", "_change_type", "c0", "c1", "c2", "c3")
+    assert sorted(tuple(row[name] for name in names) for row in streamed) == expected

@@ -319,6 +319,22 @@ def test_an_event_that_is_too_large_is_refused_by_version_or_set_aside(
     assert len(kafka.consume(letters)) == 1
 
 
+@WAYS
+@pytest.mark.parametrize("values", ["cast(X'FD' as string), 'a'", "'b', cast(X'FF' as string)"], ids=["key", "value"])
+def test_bytes_of_a_real_feed_that_are_no_utf8_are_refused(
+    spark: SparkSession, kafka: Kafka, delta_path: str, small: int, values: str
+) -> None:
+    table = Table(spark, delta_path, "id string, v string")
+    table.sql("insert into {t} values ('kept', '�')")
+    topic = Topic(kafka, table, small_window_bytes=small)
+    topic.pipeline().run()
+    table.sql(f"insert into {{t}} select {values}")
+    column = "id" if "FD" in values else "v"
+    with pytest.raises(RowRejected, match=f"version 2 of .* that is not UTF-8, .* in column '{column}'"):
+        topic.pipeline().run()
+    assert [json.loads(one.key or b"")["id"] for one in topic.messages()] == ["kept"]
+
+
 def test_another_key_or_a_topic_made_anew_is_refused(spark: SparkSession, kafka: Kafka, delta_path: str) -> None:
     topic = Topic(kafka, people(spark, delta_path))
     topic.pipeline().run()

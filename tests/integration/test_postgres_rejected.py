@@ -11,7 +11,9 @@ from pyspark.sql.types import ArrayType, StringType, StructType
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import RowRejected
 from cdf.testing import SampleTable, insert, update
+from connectors.postgres.modes import Modes
 from tests.fixtures.fix_postgres import Pg
+from tests.integration.delta_table import Table
 from tests.integration.postgres_case import ON_BOTH_PATHS, QueryTable, loaded, opened, position, sink_of, tells
 
 CANARY = "xanadu"
@@ -109,6 +111,50 @@ def test_bytes_that_are_no_utf8_stop_the_window(spark: SparkSession, pg: Pg, pat
             assert position(pg) == 1
         sink.apply(table.window(2, row(2, fine, fine)))
     assert pg.query("select id, inside #>> '{m,k,0}' from target") == [(1, f"{CANARY} �"), (2, f"{CANARY} �")]
+
+
+NOT_UTF8 = {
+    "id": "cast(X'FD' as string), 'n', map('k', 'v')",
+    "note": "'bad', cast(X'78616E616475FF' as string), null",
+    "inside": "'bad', 'n', map(cast(X'FF' as string), 'v')",
+}
+
+
+@ON_BOTH_PATHS
+def test_bytes_of_a_real_feed_that_are_no_utf8_stop_the_window(
+    spark: SparkSession, pg: Pg, path: dict[str, int], delta_path: str
+) -> None:
+    table = Table(spark, delta_path, "id string, note string, inside map<string, string>")
+    table.sql("insert into {t} values ('kept', 'é � x', map('�', 'v'))")
+    pipeline = Pipeline(ChangeFeed(spark, delta_path), sink_of(pg, **path), key=["id"], name="p")
+    pipeline.run()
+    for version, (column, values) in zip((2, 4, 6), NOT_UTF8.items(), strict=True):
+        table.sql(f"insert into {{t}} select {values}")
+        with pytest.raises(RowRejected) as found:
+            pipeline.run()
+        refused_without_a_value(found.value, f"'{column}'", f"version {version}", "1 row")
+        assert position(pg) == version - 1
+        table.sql("delete from {t} where id <> 'kept'")
+        assert pipeline.run().position == version + 1
+    assert pg.query("select id, note, inside from target") == [("kept", "é � x", {"�": "v"})]
+
+
+@ON_BOTH_PATHS
+def test_keys_that_are_no_utf8_stay_apart_as_dead_letters(
+    spark: SparkSession, pg: Pg, path: dict[str, int], delta_path: str
+) -> None:
+    table = Table(spark, delta_path, "id string, note string")
+    sink = sink_of(pg, modes=Modes(rejects="dead_letter"), **path)
+    pipeline = Pipeline(ChangeFeed(spark, delta_path), sink, key=["id"], name="p")
+    pipeline.run()
+    for key in ("X'FD'", "X'FC'", "X'61'"):
+        table.sql(f"insert into {{t}} select cast({key} as string), 'n'")
+        pipeline.run()
+    assert [(one.column, one.version) for one in sink.dead_letters()] == [("id", 1), ("id", 2)]
+    assert pg.query("select id from target") == [("a",)]
+    table.sql("delete from {t} where hex(id) = 'FD'")
+    pipeline.run()
+    assert [one.version for one in sink.dead_letters()] == [2]
 
 
 def test_a_load_names_the_column_and_leaves_nothing(spark: SparkSession, pg: Pg) -> None:

@@ -21,7 +21,7 @@ from audit.rows import event_rows
 from audit.verify.values import hashes
 from audit.view import view
 from cdf import ChangeFeed
-from cdf.errors import TargetNotReady, VerificationError
+from cdf.errors import RowRejected, TargetNotReady, VerificationError
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.sealed_case import RECIPIENT, SENDER, Trailed
 
@@ -35,6 +35,19 @@ def trailed(spark: SparkSession, tmp_path: Path, pg: Pg) -> Trailed:
 
 def texts_of(rows: list[dict[str, Any]], name: str) -> list[Any]:
     return [(row["unreadable"] or {}).get(name, row[name]) for row in rows]
+
+
+@pytest.mark.parametrize("small_window_bytes", [2**20, 0], ids=["driver", "tasks"])
+def test_bytes_that_are_no_text_name_nobody(
+    spark: SparkSession, tmp_path: Path, pg: Pg, small_window_bytes: int
+) -> None:
+    """Two people whose identifiers are not UTF-8 would share one key: the erasure of one would be that of both."""
+    trailed = Trailed(spark, tmp_path, pg, small_window_bytes=small_window_bytes)
+    trailed.name_classes(replace(SENDER, column="email", classes=(("contact", ("Phones",)),)))
+    trailed.table.sql("insert into {t} (no, email) select 1, cast(X'61FF' as string)")
+    with pytest.raises(RowRejected, match="column 'email' at version 1 holds bytes that are not UTF-8") as refused:
+        trailed.pipeline.run()
+    assert refused.value.__context__ is None
 
 
 @pytest.mark.parametrize("small_window_bytes", [2**20, 0], ids=["driver", "tasks"])
