@@ -10,14 +10,14 @@ restores alike. A key's sequence over the window is therefore ordered by (versio
     put              put             ``insert``: the last put's row
     remove           put             ``update``: the last put's row
     remove           remove          ``delete``: only the key matters
-    put              remove          nothing
+    put              remove          nothing; ``delete``, if changes of the key contradict each other in between
     ===============  ==============  ==========================================
 
 In a table that holds every key once, removes and puts of one key alternate. Where they do not:
 
 * two puts of one key in one version leave no way to tell which row is the key's: the window is refused as a whole;
 * a put onto a put of an earlier version, or a remove after a remove, means that the source held the key twice or that
-  changes are missing: counted per key in ``_change_conflicts`` (of the keys that have a net effect), and the last wins.
+  changes are missing: counted per key in ``_change_conflicts``, and the last wins.
 
 A null in a key column is refused. Both refusals are raised on the cluster, inside the one pass that computes the result,
 so that whoever consumes the rows fails before it can make anything durable; ``violation_of`` turns the failure into words.
@@ -121,7 +121,7 @@ def net_effect(changes: DataFrame, key: Sequence[str]) -> DataFrame:
         F.max(refused).over(so_far).alias(_REFUSED),
     )
     new, last = F.col(_NEW), F.col(_LAST)
-    kept = marked.where(F.col(_REFUSED).isNull() & last & (put | ~new))
+    kept = marked.where(F.col(_REFUSED).isNull() & last & (put | ~new | (F.col(CONFLICTS) > 0)))
     net_type = F.when(put & new, INSERT).when(put, UPDATE).otherwise(DELETE)
     columns = [quoted(name) for name in changes.columns if name not in METADATA_COLUMNS]
     return kept.select(*columns, net_type.alias(CHANGE_TYPE), version, F.col(COMMIT_TIMESTAMP), F.col(CONFLICTS))

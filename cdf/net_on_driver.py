@@ -66,7 +66,7 @@ def net_on_driver(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     kept = rows.drop_columns([_PUT, CHANGE_TYPE])
     kept = kept.append_column(CHANGE_TYPE, pa.array(net_type, pa.string()))
     kept = kept.append_column(CONFLICTS, pa.array(conflicts.astype("int32")))
-    return kept.filter(pa.array(last & (put | ~new)))
+    return kept.filter(pa.array(last & (put | ~new | (conflicts > 0))))
 
 
 def net_of_sorted(changes: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterator[pa.Table]:

@@ -275,9 +275,9 @@ pipelines:
       connection: warehouse
       # Made where it is missing; a table that is there has to be empty.
       table: {target}
-      # A change that contradicts the target: report (make it right, and count it) or refuse (stop before anything is
-      # written).
-      conflicts: report
+      # A change that contradicts the target: refuse_duplicates (stop at a key that is inserted where its row is; correct
+      # and count the rest), report (correct and count everything) or refuse (stop at every contradiction).
+      conflicts: refuse_duplicates
     # How much is applied in one step; a commit above the limit is a step of its own.
     # window:
     #   max_commits: 500

@@ -40,11 +40,11 @@ from connectors.postgres.dead_letters import (
     divide,
     rejectable,
 )
-from connectors.postgres.errors import StagingFailed, raise_alone
+from connectors.postgres.errors import StagingFailed, raise_alone, refuse_swallowed
 from connectors.postgres.evolve import evolution
-from connectors.postgres.inspection import additions
+from connectors.postgres.inspection import additions, lost
 from connectors.postgres.load import refuse_misfits
-from connectors.postgres.modes import Modes
+from connectors.postgres.modes import Modes, OnConflict
 from connectors.postgres.schema import (
     column_types,
     create_staging,
@@ -94,7 +94,7 @@ class WindowWriter:
         *,
         own: tuple[str, ...],
         modes: Modes,
-        refuse_conflicts: bool,
+        on_conflict: OnConflict,
         small_window_bytes: int,
         pipeline: str,
         has_letters: bool = False,
@@ -102,7 +102,7 @@ class WindowWriter:
         """``has_letters``: of an earlier run; where rows are set aside it is asked for each window."""
         self._session = session
         self._own, self._modes = own, modes
-        self._refuse_conflicts = refuse_conflicts
+        self._on_conflict = on_conflict
         self._small_window_bytes = small_window_bytes
         self._pipeline = pipeline
         self._has_letters = has_letters
@@ -328,17 +328,14 @@ class WindowWriter:
             connection.execute("set local row_security = off; set constraints all deferred")
             ddl = before(connection) if before is not None else ()
             self._keep_types(connection)
+            if expected is not None and positions.lost_rows(connection, session.target):
+                raise TargetNotReady(lost(session.target), hint="`deltarelay run --reload` rebuilds it")
             ddl += self._follow(connection, window)
             if staged.rows:
                 written = way(connection, staged, window)
-                if self._refuse_conflicts and written.conflicts.total:
-                    raise ConflictFound(
-                        f"version {window.first} to {window.last} of {window.table} contradicts {session.target}: "
-                        + _described(written.conflicts),
-                        hint="run `deltarelay verify` to see which rows differ; "
-                        "conflicts: report applies them and counts",
-                        conflicts=written.conflicts.to_dict(),
-                    )
+                self._check_conflicts(connection, window, written.conflicts, replayed=not moves)
+            if staged.rows or before is not None:
+                positions.record_rows(connection, session.target)
             if moves:
                 positions.move_position(
                     connection, lease, expected=expected, version=window.last, table_id=window.table_id
@@ -351,6 +348,29 @@ class WindowWriter:
                     conflicts=written.conflicts.total,
                 )
         return replace(written, ddl=ddl)
+
+    def _check_conflicts(self, connection: Connection, window: Window, conflicts: Conflicts, *, replayed: bool) -> None:
+        target = self._session.target
+        if self._on_conflict == "refuse" and conflicts.total:
+            raise ConflictFound(
+                f"version {window.first} to {window.last} of {window.table} contradicts {target}: "
+                + _described(conflicts),
+                hint="run `deltarelay verify` to see which rows differ; conflicts: report applies them and counts",
+                conflicts=conflicts.to_dict(),
+            )
+        if self._on_conflict != "refuse_duplicates":
+            return
+        met = conflicts.insert_met_row
+        if met and (replayed or window.first <= (positions.been_at(connection, str(target)) or -1)):
+            met = 0  # these rows have been put before
+        if (duplicates := Conflicts(insert_met_row=met, within_window=conflicts.within_window)).total:
+            raise ConflictFound(
+                f"version {window.first} to {window.last} of {window.table} puts keys whose rows have not been removed "
+                f"({_described(duplicates)}): the source holds a key in two rows, or another writer fills {target}",
+                hint="look for keys that the source holds twice, repair it there, and rebuild the target with "
+                "`deltarelay run --reload`; conflicts: report applies the last row of each key and counts",
+                conflicts=conflicts.to_dict(),
+            )
 
     def _keep_types(self, connection: Connection) -> None:
         """From here to the COMMIT nobody alters a type between the cast of a value and its column."""
@@ -439,9 +459,9 @@ class WindowWriter:
             if kind == "delete":
                 deleted = self._deleted(connection, statements, staged)
             elif kind == "update" and staged.updates:
-                update_met_none = _updated(connection, statements, counting)
+                update_met_none = self._updated(connection, statements, counting, staged.updates)
             elif kind == "insert" and staged.inserts:
-                met = _inserted(connection, statements, counting)
+                met = self._inserted(connection, statements, counting, staged.inserts)
         return self._done(connection, sorted_out, window, deleted, met, update_met_none)
 
     def _replaced(self, connection: Connection, staged: Staged, window: Window) -> Written:
@@ -454,8 +474,7 @@ class WindowWriter:
         connection.execute(how.make)
         connection.execute(how.take, counting)
         met, update_met = _count(connection, how.met, counting)
-        connection.execute(how.put_back, counting)
-        connection.execute(how.put_new, counting)
+        self._put_again(connection, how, counting, staged.inserts + staged.updates)
         connection.execute(how.drop)
         return self._done(connection, sorted_out, window, deleted, met, staged.updates - update_met)
 
@@ -477,8 +496,10 @@ class WindowWriter:
             nonlocal met, update_met_none
             part = {**counting, "low": low, "high": high}
             with connection.transaction():
-                none = _updated(connection, statements, part) if staged.updates else 0
-                more = _inserted(connection, statements, part) if staged.inserts else 0
+                of = dict(connection.execute(statements.recount, part).fetchall())
+                updates, inserts = of.get(CODES["update"], 0), of.get(CODES["insert"], 0)
+                none = self._updated(connection, statements, part, updates) if updates else 0
+                more = self._inserted(connection, statements, part, inserts) if inserts else 0
                 # What is stored leaves: between those that failed nothing is to be met a second time
                 connection.execute(statements.clear_put, part)
             met += more
@@ -505,16 +526,17 @@ class WindowWriter:
         self._check_at_once(connection)
         sorted_out = self._sorted_out(connection, staged, window)
         staged, counting = sorted_out.staged, {"attempts": list(staged.attempts)}
-        deleted, failed = self._deleted_in_parts(connection, staged, self._of_parts())
-        whole, part = self._replacing(), self._replacing(part=True)
+        statements, whole, part = self._of_parts(), self._replacing(), self._replacing(part=True)
+        deleted, failed = self._deleted_in_parts(connection, staged, statements)
         letters, limit = self._letters(window), self._modes.reject_limit
         letters.set_aside(connection, failed)
         kept = len(failed)
 
         def put(low: str, high: str) -> None:
             with connection.transaction():
-                connection.execute(part.put_back, {**counting, "low": low, "high": high})
-                connection.execute(part.put_new, {**counting, "low": low, "high": high})
+                between = {**counting, "low": low, "high": high}
+                of = dict(connection.execute(statements.recount, between).fetchall())
+                self._put_again(connection, part, between, of.get(CODES["update"], 0) + of.get(CODES["insert"], 0))
 
         while True:
             found: list[Rejected] = []
@@ -548,6 +570,7 @@ class WindowWriter:
             with connection.transaction():
                 part = {"attempts": list(staged.attempts), "low": low, "high": high}
                 rows = connection.execute(statement, part).rowcount
+                self._check_gone(connection, statements, part)
             deleted += rows
 
         kept = divide(self._places(connection, staged, "delete"), delete, most=self._modes.reject_limit)
@@ -592,7 +615,39 @@ class WindowWriter:
             return staged.deletes
         if not staged.deletes:
             return 0
-        return connection.execute(statements.delete, {"attempts": list(staged.attempts)}).rowcount
+        counting = {"attempts": list(staged.attempts)}
+        deleted = connection.execute(statements.delete, counting).rowcount
+        if deleted != staged.deletes:
+            self._check_gone(connection, statements, counting)
+        return deleted
+
+    def _check_gone(self, connection: Connection, statements: ApplyStatements, parameters: Mapping[str, Any]) -> None:
+        """A delete of a row that is not there is a conflict; a row that is still there was kept by a trigger or a rule."""
+        kept = _number(connection, statements.kept, parameters)
+        refuse_swallowed(self._session.target, "delete", wanted=kept, touched=0)
+
+    def _inserted(
+        self, connection: Connection, statements: ApplyStatements, parameters: Mapping[str, Any], wanted: int
+    ) -> int:
+        """Run the insert. → rows that it met; one that is only marked as deleted comes back, and is none"""
+        back = 0 if statements.come_back is None else _number(connection, statements.come_back, parameters)
+        fresh, rows = _count(connection, statements.insert, parameters)
+        refuse_swallowed(self._session.target, "insert", wanted=wanted, touched=rows)
+        return rows - fresh - back
+
+    def _updated(
+        self, connection: Connection, statements: ApplyStatements, parameters: Mapping[str, Any], wanted: int
+    ) -> int:
+        """Run the update. → rows that met none; one that is marked as deleted is none"""
+        marked = 0 if statements.marked is None else _number(connection, statements.marked, parameters)
+        fresh, rows = _count(connection, statements.update, parameters)
+        refuse_swallowed(self._session.target, "update", wanted=wanted, touched=rows)
+        return fresh + marked
+
+    def _put_again(self, connection: Connection, how: Replacing, parameters: Mapping[str, Any], wanted: int) -> None:
+        rows = connection.execute(how.put_back, parameters).rowcount
+        rows += connection.execute(how.put_new, parameters).rowcount
+        refuse_swallowed(self._session.target, "insert", wanted=wanted, touched=rows)
 
     def _replacing(self, *, part: bool = False) -> Replacing:
         assert self._layout is not None
@@ -691,19 +746,6 @@ def _count(connection: Connection, statement: sql.Composed, parameters: Mapping[
     row = connection.execute(statement, parameters).fetchone()
     assert row is not None
     return int(row[0]), int(row[1])
-
-
-def _inserted(connection: Connection, statements: ApplyStatements, parameters: Mapping[str, Any]) -> int:
-    """Run the insert. → rows that it met; one that is only marked as deleted comes back, and is none"""
-    back = 0 if statements.come_back is None else _number(connection, statements.come_back, parameters)
-    fresh, rows = _count(connection, statements.insert, parameters)
-    return rows - fresh - back
-
-
-def _updated(connection: Connection, statements: ApplyStatements, parameters: Mapping[str, Any]) -> int:
-    """Run the update. → rows that met none; one that is marked as deleted is none"""
-    marked = 0 if statements.marked is None else _number(connection, statements.marked, parameters)
-    return _count(connection, statements.update, parameters)[0] + marked
 
 
 def _number(

@@ -12,6 +12,7 @@ from connectors.postgres.modes import (
     Deletes,
     KeyChanges,
     Modes,
+    OnConflict,
     Rejects,
     SchemaChanges,
 )
@@ -115,11 +116,13 @@ class PostgresOptions(_Model):
         description="`schema.table`, or `table` in the schema public. Names are read as SQL reads them: put one in "
         "double quotes to keep its case.",
     )
-    conflicts: Literal["report", "refuse"] = Field(
-        default="report",
+    conflicts: OnConflict = Field(
+        default="refuse_duplicates",
         title="On conflicts",
-        description="What happens when a change contradicts the target, for example an update of a row that is not "
-        "there: `report` makes the target right and counts it, `refuse` stops before anything is written.",
+        description="What happens when a change contradicts the target. `refuse_duplicates` stops before anything is "
+        "written where a key is inserted that the target holds, or inserted twice (the source may hold it in two rows), "
+        "and corrects and counts the rest, for example an update of a row that is not there; `report` corrects and "
+        "counts everything; `refuse` stops at every contradiction.",
     )
     include: Annotated[tuple[str, ...], AfterValidator(_check_each_once)] = Field(
         default=(), title="Columns", description="Only these columns of the source go to the target (default: all)."

@@ -22,6 +22,7 @@ from cdf.errors import RowRejected
 from cdf.sink import DeadLetter
 from connectors.postgres.canonical import key_digest
 from connectors.postgres.columns import DELETED_AT
+from connectors.postgres.errors import refuse_swallowed
 from connectors.postgres.sql import Name, Text, filled, staged_value
 from connectors.postgres.staging import (
     ATTEMPT,
@@ -404,12 +405,18 @@ class Letters:
                 Name(target.schema, target.table), Name(DELETED_AT), between, Name(DELETED_AT)
             )
         )
+        alive = sql.SQL(" and t.{} is null").format(Name(DELETED_AT)) if deletes == "soft" else sql.SQL("")
+        into = Name(target.schema, target.table)
+        still = sql.SQL("select count(*) from {} t where {}{}").format(into, between, alive)
         deleted = 0
 
         def delete(low: str, high: str) -> None:
             nonlocal deleted
             with connection.transaction():
-                rows = connection.execute(statement, {"gone": gone, "low": low, "high": high}).rowcount
+                part = {"gone": gone, "low": low, "high": high}
+                rows = connection.execute(statement, part).rowcount
+                ((kept,),) = connection.execute(still, part).fetchall()
+                refuse_swallowed(target, "delete", wanted=kept, touched=0)
             deleted += rows
 
         refused = {one.place for one in divide(gone, delete, most=len(gone))}

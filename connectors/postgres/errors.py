@@ -26,6 +26,7 @@ __all__ = [
     "StagingFailed",
     "sqlstate_of",
     "raise_alone",
+    "refuse_swallowed",
     "UNREACHED",
     "UNFAITHFUL",
     "TASK_MARK",
@@ -255,3 +256,14 @@ def _named(diagnostics: Any) -> str:
         if (value := getattr(diagnostics, f"{label}_name", None))
     ]
     return f" ({', '.join(parts)})" if parts else ""
+
+
+def refuse_swallowed(target: object, kind: str, *, wanted: int, touched: int) -> None:
+    """A BEFORE trigger may return null for a row, and a rule may do something else instead: neither is an error."""
+    if touched != wanted:
+        raise TargetNotReady(
+            f"{target} took {touched} of {wanted} {kind}s: a trigger or a rule of the table suppresses the others",
+            hint="nothing was changed: drop or alter that trigger (pg_trigger) or rule (pg_rules), and run again",
+            wanted=wanted,
+            touched=touched,
+        )

@@ -323,6 +323,8 @@ def _forgotten(
         if has_letters:
             of_letters = _DELETE_LETTERS if emptied is None else _NULLIFY_LETTERS
             letters = connection.execute(of_letters.format(staged), names).rowcount
+        if positions.notes_rows(connection):
+            positions.record_rows(connection, session.target)
     return rows, letters
 
 

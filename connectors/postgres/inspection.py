@@ -29,7 +29,7 @@ from connectors.postgres.types import target_type
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
-__all__ = ["inspected", "additions", "database_problems", "position_of", "foreign_rows"]
+__all__ = ["inspected", "additions", "database_problems", "position_of", "foreign_rows", "lost"]
 
 Connection = psycopg.Connection[Any]
 
@@ -68,6 +68,8 @@ def inspected(
     elif target.is_table:
         if position.version is None and target.can_write and not target.empty:
             problems.append(foreign_rows(name))
+        if position.version is not None and target.can_write and target.empty and _lost_rows(connection, name):
+            problems.append(f"{lost(name)}: `run --reload` rebuilds it")
         found = {column.name: column.found for column in target.columns}
         gone = [column for column in begins.fieldNames() if column not in found]
         if position.version is not None and gone:
@@ -174,6 +176,20 @@ def foreign_rows(name: TargetName) -> str:
     )
 
 
+def lost(name: TargetName) -> str:
+    return (
+        f"{name} is empty, and the last step left rows in it: the table was truncated, dropped and created again, "
+        "or emptied by a crash of the server"
+    )
+
+
+def _lost_rows(connection: Connection, name: TargetName) -> bool:
+    try:
+        return positions.notes_rows(connection) and positions.lost_rows(connection, name)
+    except psycopg.errors.InsufficientPrivilege:
+        return False  # the missing right is among the problems
+
+
 def additions(name: TargetName, there: Collection[str], schema: StructType, own: Sequence[str] = ()) -> list[str]:
     """The statements that add the columns which ``schema``, or we, have and the target has not."""
     wanted = [(field.name, str(target_type(field.dataType))) for field in schema.fields]
@@ -189,7 +205,7 @@ def database_problems(connection: Connection, name: TargetName) -> list[str]:
                t.oid is not null,
                o.oid is not null, has_schema_privilege(o.oid, 'usage') and has_schema_privilege(o.oid, 'create'),
                has_database_privilege(current_database(), 'create'),
-               p.oid is not null,
+               p.oid is not null, coalesce(pg_has_role(p.relowner, 'usage'), false),
                has_table_privilege(p.oid, 'select') and has_table_privilege(p.oid, 'insert')
                    and has_table_privilege(p.oid, 'update')
           from (select 1) one
@@ -202,7 +218,7 @@ def database_problems(connection: Connection, name: TargetName) -> list[str]:
     ).fetchone()
     assert row is not None
     encoding, version, schema_there, may_use, may_create, target_there = row[:6]
-    ours_there, may_use_ours, may_create_schema, position_there, may_write_position = row[6:]
+    ours_there, may_use_ours, may_create_schema, position_there, owns_position, may_write_position = row[6:]
     problems = []
     if encoding != "UTF8":
         problems.append(f"the database is encoded in {encoding}: only UTF8 can hold every text")
@@ -230,4 +246,9 @@ def database_problems(connection: Connection, name: TargetName) -> list[str]:
         problems.append("the role may not use and create in schema deltarelay: grant usage, create on it")
     if position_there and not may_write_position:
         problems.append("the role may not write deltarelay.position: grant select, insert, update on it")
+    if position_there and not owns_position and not positions.notes_rows(connection):
+        problems.append(
+            "deltarelay.position is of an earlier version, and the role does not own it: let its owner run: "
+            + positions.ADD_HOLDS_ROWS
+        )
     return problems

@@ -31,7 +31,7 @@ from connectors.postgres.columns import (
     METADATA_TYPES,
 )
 from connectors.postgres.dead_letters import forget_all
-from connectors.postgres.errors import raise_alone
+from connectors.postgres.errors import raise_alone, refuse_swallowed
 from connectors.postgres.inspection import additions
 from connectors.postgres.schema import (
     IDENTIFIER_BYTES,
@@ -107,7 +107,7 @@ def recount(session: Session, staged: Staged) -> bool:
     return found == (staged.rows,)
 
 
-def put_in_place(session: Session, snapshot: Snapshot, own: Sequence[str]) -> tuple[str, ...]:
+def put_in_place(session: Session, snapshot: Snapshot, rows: int, own: Sequence[str]) -> tuple[str, ...]:
     """Make the copied rows the target, and record the position, in one transaction. → the DDL that was run
 
     ``own``: the columns of ours that the target has; they tell of the snapshot what they tell of a window's commits.
@@ -129,12 +129,13 @@ def put_in_place(session: Session, snapshot: Snapshot, own: Sequence[str]) -> tu
                 raise psycopg.Rollback(transaction) from None
             add_own(connection, loaded, own, snapshot)
             if existing:
-                ddl = _insert_into_existing(connection, session, snapshot, own)
+                ddl = _insert_into_existing(connection, session, snapshot, rows, own)
             else:
                 forget_all(connection, str(name))
                 move_to_its_place(session, connection.execute, name_key=True)
                 connection.execute(add_comment(name.identifier))
                 ddl = made_by(name, snapshot, own)
+            positions.record_rows(connection, name)
             positions.move_position(
                 connection, lease, expected=None, version=snapshot.version, table_id=snapshot.table_id
             )
@@ -218,7 +219,7 @@ def add_own(connection: Connection, loaded: sql.Identifier, own: Sequence[str], 
 
 
 def _insert_into_existing(
-    connection: Connection, session: Session, snapshot: Snapshot, own: Sequence[str]
+    connection: Connection, session: Session, snapshot: Snapshot, rows: int, own: Sequence[str]
 ) -> tuple[str, ...]:
     name, target, loaded = session.target, session.target.identifier, session.own_table("load")
     begin_target(connection, session, snapshot, own)
@@ -227,7 +228,8 @@ def _insert_into_existing(
         connection.execute(statement)
     casts = casts_for(str(name), snapshot.schema, column_types(connection, name))
     refuse_misfits_of(connection, str(name), loaded, snapshot.schema, casts)
-    connection.execute(insert_all(target, loaded, snapshot.schema, casts, own))
+    inserted = connection.execute(insert_all(target, loaded, snapshot.schema, casts, own)).rowcount
+    refuse_swallowed(name, "insert", wanted=rows, touched=inserted)
     connection.execute(sql.SQL("drop table {}").format(loaded))
     return ddl
 

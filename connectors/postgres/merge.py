@@ -14,10 +14,16 @@ from connectors.postgres import position as positions
 from connectors.postgres.casts import Cast, casts_for
 from connectors.postgres.columns import DELETED_AT
 from connectors.postgres.dead_letters import CLASHES, clash, forget_all
-from connectors.postgres.errors import raise_alone
+from connectors.postgres.errors import raise_alone, refuse_swallowed
 from connectors.postgres.inspection import additions
 from connectors.postgres.load import add_own, key_violation, refuse_misfits_of, refuse_rows
-from connectors.postgres.schema import add_primary_key, column_types, further_columns, reached_by_deletes
+from connectors.postgres.schema import (
+    add_primary_key,
+    column_types,
+    further_columns,
+    reached_by_deletes,
+    suppresses_writes,
+)
 from connectors.postgres.sql import filled
 
 if TYPE_CHECKING:
@@ -118,7 +124,14 @@ def _merged(
         aside = session.own_table("aside") if leaving else None
         further = further_columns(connection, target, {*snapshot.schema.fieldNames(), *own}) if leaving else ()
         statements = _statements(target.identifier, loaded, snapshot, casts, own, deletes, aside, further)
-        written = {kind: connection.execute(statement).rowcount for kind, statement in statements.items()}
+        checked = suppresses_writes(connection, target)
+        written: dict[str, int] = {}
+        for kind, (write, demanded) in statements.items():
+            wanted = _scalar(connection, demanded) if checked and demanded is not None else None
+            written[kind] = connection.execute(write).rowcount
+            wanted = written["take"] if kind == "updates" and "take" in written else wanted
+            if wanted is not None:
+                refuse_swallowed(target, kind.removesuffix("s"), wanted=wanted, touched=written[kind])
         written = {kind: written[kind] for kind in ("deletes", "updates", "inserts") if kind in written}
         held = _count(connection, target.identifier, alive=deletes == "soft")
         if (held < rows) if deletes == "ignore" else held != rows:
@@ -129,6 +142,7 @@ def _merged(
         connection.execute(sql.SQL("drop table {}").format(loaded))
         after = Position(version=snapshot.version, table_id=snapshot.table_id)
         forget_all(connection, str(target))  # each row of the source is stored now
+        positions.record_rows(connection, target)
         positions.move_recorded(connection, lease, before=before, to=after, action=action)
         session.record(connection, **(written if counts is None else counts))
     log.info("merged", extra={"target": str(target), **written})
@@ -144,22 +158,29 @@ def _statements(
     deletes: Deletes,
     aside: sql.Identifier | None,
     further: Sequence[str],
-) -> dict[str, sql.Composed]:
+) -> dict[str, tuple[sql.Composed, sql.Composed | None]]:
     """``aside``: a table of ours to be, for the rows that leave before they come back. ``further``: the target's columns
-    that are none of the source's, for which there is nothing but the row that leaves."""
+    that are none of the source's, for which there is nothing but the row that leaves. → each with the query that counts the
+    rows which it has to touch, asked before it"""
     names, key = snapshot.schema.fieldNames(), snapshot.key
     values = {name: filled(casts[name].value, sql.Identifier("s", name), parameters=False) for name in names}
     values |= {name: sql.Identifier("s", name) for name in own}
     others = [name for name in names if name not in key]
     same_key = sql.SQL(" and ").join(sql.SQL("t.{} = {}").format(sql.Identifier(name), values[name]) for name in key)
     mark = sql.Identifier("t", DELETED_AT)
-    statements: dict[str, sql.Composed] = {}
+    statements: dict[str, tuple[sql.Composed, sql.Composed | None]] = {}
+    count = sql.SQL("select count(*) from {} ")
     gone = sql.SQL("where not exists (select from {} s where {})").format(loaded, same_key)
     if deletes == "hard":
-        statements["deletes"] = sql.SQL("delete from {} t ").format(target) + gone
+        statements["deletes"] = (
+            sql.SQL("delete from {} t ").format(target) + gone,
+            count.format(target) + sql.SQL("t ") + gone,
+        )
     elif deletes == "soft":
-        statements["deletes"] = sql.SQL("update {} t set {} = now() {} and {} is null").format(
-            target, sql.Identifier(DELETED_AT), gone, mark
+        gone = sql.SQL("{} and {} is null").format(gone, mark)
+        statements["deletes"] = (
+            sql.SQL("update {} t set {} = now() ").format(target, sql.Identifier(DELETED_AT)) + gone,
+            count.format(target) + sql.SQL("t ") + gone,
         )
     # Compared by their bytes: `is distinct from` takes -0.0 for 0.0, 1.50 in jsonb for 1.5, and what a collation says
     differs = [
@@ -175,13 +196,13 @@ def _statements(
     differs += [later.format(sql.Identifier("t", name), values[name]) for name in own if name != DELETED_AT]
     written = [*others, *own]
     if differs and aside is not None:
-        statements["make"] = sql.SQL("create unlogged table {} as select * from {} with no data").format(aside, target)
-        statements["take"] = sql.SQL(
+        make = sql.SQL("create unlogged table {} as select * from {} with no data").format(aside, target)
+        statements["make"] = make, None
+        take = sql.SQL(
             "with gone as (delete from {} t using {} s where {} and ({}) returning t.*) insert into {} select * from gone"
         ).format(target, loaded, same_key, sql.SQL(" or ").join(differs), aside)
-        statements["updates"] = sql.SQL(
-            "insert into {} ({}) overriding system value select {} from {} s join {} t on {}"
-        ).format(
+        statements["take"] = take, None
+        back = sql.SQL("insert into {} ({}) overriding system value select {} from {} s join {} t on {}").format(
             target,
             sql.SQL(", ").join(map(sql.Identifier, [*values, *further])),
             sql.SQL(", ").join([*values.values(), *(sql.Identifier("t", name) for name in further)]),
@@ -189,32 +210,38 @@ def _statements(
             aside,
             same_key,
         )
-        statements["drop"] = sql.SQL("drop table {}").format(aside)
+        statements["updates"] = back, None  # as many as "take" took
+        statements["drop"] = sql.SQL("drop table {}").format(aside), None
     elif differs:
-        statements["updates"] = sql.SQL("update {} t set {} from {} s where {} and ({})").format(
-            target,
-            sql.SQL(", ").join(sql.SQL("{} = {}").format(sql.Identifier(name), values[name]) for name in written),
-            loaded,
-            same_key,
-            sql.SQL(" or ").join(differs),
+        changed = sql.SQL("{} s where {} and ({})").format(loaded, same_key, sql.SQL(" or ").join(differs))
+        statements["updates"] = (
+            sql.SQL("update {} t set {} from {}").format(
+                target,
+                sql.SQL(", ").join(sql.SQL("{} = {}").format(sql.Identifier(name), values[name]) for name in written),
+                changed,
+            ),
+            count.format(target) + sql.SQL("t, ") + changed,
         )
-    statements["inserts"] = sql.SQL(
-        "insert into {} ({}) overriding system value select {} from {} s "
-        "where not exists (select from {} t where {}) order by {}"
-    ).format(
-        target,
-        sql.SQL(", ").join(map(sql.Identifier, values)),
-        sql.SQL(", ").join(values.values()),
-        loaded,
-        target,
-        same_key,
-        sql.SQL(", ").join(sql.Identifier("s", name) for name in key),
+    fresh = sql.SQL("{} s where not exists (select from {} t where {})").format(loaded, target, same_key)
+    statements["inserts"] = (
+        sql.SQL("insert into {} ({}) overriding system value select {} from {} order by {}").format(
+            target,
+            sql.SQL(", ").join(map(sql.Identifier, values)),
+            sql.SQL(", ").join(values.values()),
+            fresh,
+            sql.SQL(", ").join(sql.Identifier("s", name) for name in key),
+        ),
+        sql.SQL("select count(*) from {}").format(fresh),
     )
     return statements
 
 
 def _count(connection: Connection, table: sql.Identifier, *, alive: bool = False) -> int:
     marked = sql.SQL(" where {} is null").format(sql.Identifier(DELETED_AT)) if alive else sql.SQL("")
-    row = connection.execute(sql.SQL("select count(*) from {}{}").format(table, marked)).fetchone()
+    return _scalar(connection, sql.SQL("select count(*) from {}{}").format(table, marked))
+
+
+def _scalar(connection: Connection, statement: sql.Composed) -> int:
+    row = connection.execute(statement).fetchone()
     assert row is not None
     return int(row[0])

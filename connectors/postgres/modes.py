@@ -7,12 +7,14 @@ from typing import Literal
 
 from cdf.schema import ChangeKind
 
-__all__ = ["Modes", "Deletes", "KeyChanges", "SchemaChanges", "Rejects", "REJECT_LIMIT"]
+__all__ = ["Modes", "Deletes", "KeyChanges", "OnConflict", "SchemaChanges", "Rejects", "REJECT_LIMIT"]
 
 Deletes = Literal["hard", "soft", "ignore"]
 KeyChanges = Literal["follow", "refuse"]
 SchemaChanges = Literal["follow", "add_columns", "refuse"]
 Rejects = Literal["refuse", "dead_letter"]
+OnConflict = Literal["refuse_duplicates", "report", "refuse"]
+"""``refuse_duplicates``: stop at a key that is put where its row is, and count the other contradictions."""
 
 REJECT_LIMIT = 1_000
 

@@ -47,4 +47,5 @@ def move_position(
         connection, lease = session.main(), session.held()
         with connection.transaction():
             positions.lock_position(connection, lease, expected=before.version, first=None)
+            positions.record_rows(connection, session.target)
             positions.move_recorded(connection, lease, before=before, to=to, action=action, reason=reason)

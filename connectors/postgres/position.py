@@ -17,9 +17,10 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
+from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from cdf.errors import Fenced, LeaseHeld, WindowOutOfOrder
@@ -39,9 +40,16 @@ __all__ = [
     "move_recorded",
     "read_standing",
     "release_lease",
+    "notes_rows",
+    "record_rows",
+    "lost_rows",
+    "been_at",
     "Renewal",
     "write_progress",
 ]
+
+if TYPE_CHECKING:
+    from connectors.postgres.schema import TargetName
 
 log = logging.getLogger("deltarelay.postgres")
 
@@ -63,7 +71,8 @@ create table if not exists deltarelay.position (
     epoch           bigint not null default 0,
     owner           text,
     lease_until     timestamptz,
-    updated_at      timestamptz
+    updated_at      timestamptz,
+    holds_rows      boolean
 )""",
     """\
 create table if not exists deltarelay.position_log (
@@ -88,6 +97,10 @@ create table if not exists deltarelay.progress (
 )
 
 
+ADD_HOLDS_ROWS = "alter table deltarelay.position add column if not exists holds_rows boolean"
+"""For an installation from before that column."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     target: str
@@ -100,7 +113,9 @@ def missing(connection: Connection) -> tuple[str, ...]:
 
     An older installation lacks some of the tables.
     """
-    return tuple(statement for statement, there in zip(CREATE, _present(connection), strict=True) if not there)
+    present = _present(connection)
+    added = (ADD_HOLDS_ROWS,) if present[1] and not notes_rows(connection) else ()
+    return (*(statement for statement, there in zip(CREATE, present, strict=True) if not there), *added)
 
 
 def _present(connection: Connection) -> tuple[bool, bool, bool, bool, bool]:
@@ -238,6 +253,61 @@ def move_recorded(
         """,
         [action, before.version, to.version, os_user(), reason, lease.target],
     )
+
+
+# ── whether the target holds rows ────────────────────────────────────────────────────────────────────────────────────
+
+
+def notes_rows(connection: Connection) -> bool:
+    """Whether the positions have the column: not before the first run of this version."""
+    found = connection.execute(
+        "select from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace "
+        "where n.nspname = 'deltarelay' and c.relname = 'position' and a.attname = 'holds_rows' and not a.attisdropped"
+    ).fetchone()
+    return found is not None
+
+
+def record_rows(connection: Connection, target: TargetName) -> None:
+    """Inside every transaction that writes the target's rows: whether any are left."""
+    connection.execute(
+        sql.SQL(
+            "update deltarelay.position p set holds_rows = f.filled from (select exists (select from {}) as filled) f "
+            "where p.target = %s and p.holds_rows is distinct from f.filled"
+        ).format(target.identifier),
+        [str(target)],
+    )
+
+
+def lost_rows(connection: Connection, target: TargetName) -> bool:
+    """Whether the target is empty, and our last transaction left rows in it."""
+    found = connection.execute(
+        sql.SQL(
+            "select from deltarelay.position where target = %s and holds_rows and not exists (select from {})"
+        ).format(target.identifier),
+        [str(target)],
+    ).fetchone()
+    return found is not None
+
+
+def been_at(connection: Connection, target: str) -> int | None:
+    """The latest version from which the position was moved back by hand since the target was last loaded: up to it the
+    target may hold already what a window brings. None also where the log may not be read."""
+    row = connection.execute(
+        "select has_table_privilege(c.oid, 'select') from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+        "where n.nspname = 'deltarelay' and c.relname = 'position_log'"
+    ).fetchone()
+    if row != (True,):
+        return None
+    row = connection.execute(
+        "select max(from_version) from deltarelay.position_log where target = %(target)s and from_version > to_version "
+        "and id > coalesce((select max(id) from deltarelay.position_log where target = %(target)s "
+        "and action in ('reload', 'adopt')), 0)",
+        {"target": target},
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+# ── who is at work, for others to see ─────────────────────────────────────────────────────────────────────────────────
 
 
 def _applying(target: str) -> str:

@@ -269,6 +269,7 @@ def _swap(
             run(sql.SQL("{}").format(sql.SQL(add_comment(target.identifier))))
         after = Position(version=snapshot.version, table_id=snapshot.table_id)
         forget_all(connection, str(target))  # each row of the source is stored now
+        positions.record_rows(connection, target)
         positions.move_recorded(connection, lease, before=before, to=after, action=action)
         session.record(connection, **(counts or {}))
     return tuple(done)

@@ -29,6 +29,7 @@ __all__ = [
     "further_columns",
     "holds_values",
     "reached_by_deletes",
+    "suppresses_writes",
     "problems_of",
     "create_table",
     "create_staging",
@@ -95,6 +96,8 @@ class TargetTable:
     """Not a view or anything else that only has a table's name."""
     hides_rows: bool
     """Policies hold for the role."""
+    unsafe: tuple[str, ...] = ()
+    """Why what is written into it may not stay, or not arrive."""
 
 
 def reflect(connection: Connection, name: TargetName) -> TargetTable | None:
@@ -119,8 +122,66 @@ def reflect(connection: Connection, name: TargetName) -> TargetTable | None:
         rows = connection.execute(sql.SQL("select exists (select 1 from {})").format(name.identifier)).fetchone()
         empty = rows == (False,)
     return TargetTable(
-        _columns(connection, name), _unique_keys(connection, oid), empty, can_write, owned, is_table, hides_rows
+        _columns(connection, name),
+        _unique_keys(connection, oid),
+        empty,
+        can_write,
+        owned,
+        is_table,
+        hides_rows,
+        (*_not_durable(connection, oid), *_rewritten(connection, name, oid)) if is_table else (),
     )
+
+
+_PARTS = (
+    "with recursive part as (select %(oid)s::oid as oid "
+    "union all select h.inhrelid from pg_inherits h join part p on h.inhparent = p.oid) "
+)
+"""A table with its partitions, and the tables that inherit from it."""
+
+
+def _not_durable(connection: Connection, oid: int) -> list[str]:
+    """A server crash empties UNLOGGED tables, and the position would go on saying that everything was applied."""
+    rows = connection.execute(
+        _PARTS + "select c.oid::regclass::text, c.relkind = 'f', c.relpersistence = 't' from part "
+        "join pg_class c on c.oid = part.oid "
+        "where c.relkind = 'f' or c.relpersistence = 't' or (c.relpersistence = 'u' and c.relkind = 'r') order by 1",
+        {"oid": oid},
+    )
+    return [
+        f"{table} is a foreign table: its rows are not part of the transaction that moves the position"
+        if foreign
+        else f"{table} is a temporary table: its rows are lost when its session ends"
+        if temporary
+        else f"{table} is UNLOGGED, and a crash of the server would empty it: alter table {table} set logged"
+        for table, foreign, temporary in rows
+    ]
+
+
+def _rewritten(connection: Connection, name: TargetName, oid: int) -> list[str]:
+    """Rules under which a write is another one. An upsert works with no rule for inserts or updates at all."""
+    rows = connection.execute(
+        "select rulename::text from pg_rewrite where ev_class = %s "
+        "and (ev_type in ('2', '3') or (ev_type = '4' and is_instead)) and ev_enabled in ('O', 'A') order by 1",
+        [oid],
+    )
+    return [f"{name} has a rule {_plain(rule)} that changes what is written to it: drop it" for (rule,) in rows]
+
+
+def suppresses_writes(connection: Connection, name: TargetName) -> bool:
+    """Whether the table has row triggers that run before a write, or rules: either can make a write touch fewer rows."""
+    found = connection.execute(
+        _PARTS + "select from part where exists (select from pg_trigger g where g.tgrelid = part.oid "
+        "and not g.tgisinternal and g.tgtype & 3 = 3) or exists (select from pg_rewrite r where r.ev_class = part.oid)",
+        {"oid": _oid(connection, name)},
+    ).fetchone()
+    return found is not None
+
+
+def _oid(connection: Connection, name: TargetName) -> int | None:
+    row = connection.execute("select to_regclass(%s)::oid", [name.identifier.as_string(connection)]).fetchone()
+    assert row is not None
+    return None if row[0] is None else int(row[0])
 
 
 def _columns(connection: Connection, name: TargetName) -> tuple[TargetColumn, ...]:
@@ -298,6 +359,7 @@ def problems_of(source: Source, name: TargetName, target: TargetTable | None, ow
         )
     if not target.can_write:
         problems.append(f"the role may not select, insert, update and delete in {name}")
+    problems += target.unsafe
     if target.hides_rows:
         problems.append(
             f"row level security of {name} holds for the role and could hide rows from it: "

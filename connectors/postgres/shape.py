@@ -201,8 +201,8 @@ def create_shaped(name: sql.Identifier, shape: Shape, schema: StructType) -> str
         sql.SQL("{} ").format(sql.Identifier(new)) + sql.SQL(kind) for new, kind in types.items() if new not in known
     ]
     parts = [
-        sql.SQL("create {} {} ({}) using {}").format(
-            sql.SQL("unlogged table" if shape.unlogged else "table"),
+        # Also in the place of an UNLOGGED one, which a crash of the server would empty
+        sql.SQL("create table {} ({}) using {}").format(
             name,
             sql.SQL(", ").join(columns),
             sql.Identifier(shape.access_method),

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
@@ -64,7 +64,7 @@ from connectors.postgres.load import (
     put_in_place,
     with_keys,
 )
-from connectors.postgres.modes import Modes
+from connectors.postgres.modes import Modes, OnConflict
 from connectors.postgres.moves import move_position, move_problems
 from connectors.postgres.purge import purge
 from connectors.postgres.reload import InUse, reload, reload_problems
@@ -96,8 +96,8 @@ class PostgresSink:
 
     The target is created by ``load`` where it is not there; an existing one has to be empty, with types that hold the
     source's (``connectors.postgres.casts``) and a primary key or unique index on exactly the key. ``columns`` chooses and
-    names what goes there, ``modes`` says what happens where several things could be meant. ``conflicts="refuse"`` makes
-    net changes that contradict the target an error (``ConflictFound``) instead of a count.
+    names what goes there, ``modes`` says what happens where several things could be meant. ``conflicts``: which net changes
+    that contradict the target are an error (``ConflictFound``) instead of a count.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class PostgresSink:
         table: str,
         columns: Columns | None = None,
         modes: Modes | None = None,
-        conflicts: Literal["report", "refuse"] = "report",
+        conflicts: OnConflict = "refuse_duplicates",
         pipeline: str | None = None,
         small_window_bytes: int = SMALL_WINDOW_BYTES,
     ) -> None:
@@ -226,7 +226,10 @@ class PostgresSink:
             with connection.transaction():
                 # Two first runners at once would both try to create the schema
                 connection.execute("select pg_advisory_xact_lock(hashtext('deltarelay.position'))")
-                for statement in positions.missing(connection):
+                statements = positions.missing(connection)
+                if statements:
+                    connection.execute("set local lock_timeout = '10s'")  # other runners use the table: try again later
+                for statement in statements:
                     connection.execute(statement)
                 # not before the schema is there
                 for statement in dead_letters.missing(connection) if self._modes.sets_aside else ():
@@ -249,7 +252,7 @@ class PostgresSink:
             own=self._own,
             modes=self._modes,
             pipeline=self._pipeline or source.pipeline,
-            refuse_conflicts=self._conflicts == "refuse",
+            on_conflict=self._conflicts,
             small_window_bytes=self._small_window_bytes,
             has_letters=has_letters,
         )
@@ -306,7 +309,7 @@ class PostgresSink:
             with timed(seconds, "copy"):
                 staged = copy_snapshot(self._session, mine)
             with timed(seconds, "apply"):
-                ddl = put_in_place(self._session, mine, self._own)
+                ddl = put_in_place(self._session, mine, staged.rows, self._own)
         self._position = Position(version=snapshot.version, table_id=snapshot.table_id)
         analyze(self._session)
         return Applied(position=snapshot.version, inserts=staged.rows, rejected=rejected, ddl=ddl, seconds=seconds)
@@ -425,7 +428,7 @@ class PostgresSink:
             return self._way(self._columns.window(window), connection)
 
     def _way(self, window: Window, connection: Connection | None = None) -> Way:
-        told = self._conflicts == "report" and not self._own
+        told = self._conflicts != "refuse" and not self._own
         plain = self._modes.deletes == "hard" and self._modes.key_changes == "follow" and not self._modes.sets_aside
         if not (told and plain) or window.change_bytes < large.LEAST_BYTES:
             return "changes"  # a copy knows nothing of single changes

@@ -63,6 +63,8 @@ class ApplyStatements:
     lossy: tuple[str, ...]
     delete: sql.Composed | None
     """None: deletes are ignored."""
+    kept: sql.Composed
+    """→ (rows to delete that are still there); asked after ``delete``"""
     update: sql.Composed
     """→ (rows that had to be inserted, all rows)"""
     insert: sql.Composed
@@ -165,6 +167,12 @@ class _Statements:
             "select total.rows - met.rows, total.rows from met, total"
         ).format(self.into, self.stage, self.matches, self.only(kind), self.upsert(kind))
 
+    def kept(self) -> sql.Composed:
+        alive = sql.SQL(" and t.{} is null").format(Name(DELETED_AT)) if self.layout.deletes == "soft" else sql.SQL("")
+        return sql.SQL("select count(*) from {} t join {} s on {} where {}{}").format(
+            self.into, self.stage, self.matches, self.only(DELETE), alive
+        )
+
     def delete(self) -> sql.Composed | None:
         if self.layout.deletes == "ignore":
             return None
@@ -244,6 +252,7 @@ def apply_statements(target: TargetName, staging: str, layout: Layout, *, part: 
         lossy=tuple(faithful),
         # First of all: a key that leaves makes room for whatever comes after it
         delete=made.delete(),
+        kept=made.kept(),
         update=made.counted_upsert(UPDATE),
         insert=made.counted_upsert(INSERT),
         come_back=made.marked(INSERT),

@@ -343,7 +343,7 @@ def test_keys_of_another_type_find_their_rows(
         )
 
     table = QueryTable(spark, query(k1="a", k2="b"))
-    with opened(pg, table.source(), **path) as sink:
+    with opened(pg, table.source(), conflicts="report", **path) as sink:
         sink.load(table.snapshot(1))
         met = sink.apply(table.window(2, query(k2="bb", k3="c")))
         assert (met.conflicts.insert_met_row, met.inserts) == (1, 2)

@@ -32,7 +32,7 @@ AFTER = {1: "met", 2: "fine", 5: "xanadu-5", 6: "three", 7: "fine", 11: "none", 
 @ON_BOTH_PATHS
 def test_each_kind_is_counted_and_the_target_made_right(spark: SparkSession, pg: Pg, path: dict[str, int]) -> None:
     table = people(spark)
-    with loaded(pg, table, START, **path) as sink:
+    with loaded(pg, table, START, conflicts="report", **path) as sink:
         applied = sink.apply(table.window(2, *CHANGES))
         assert names(pg) == AFTER
         assert applied.conflicts == EXPECTED
@@ -62,7 +62,7 @@ def test_a_large_window_is_counted_alike(spark: SparkSession, pg: Pg) -> None:
     """From 2,000 rows on staging is emptied by TRUNCATE; nothing of one window is left for the next."""
     table = people(spark)
     rows = [person(index, str(index)) for index in range(3000)]
-    with loaded(pg, table, rows[:1000]) as sink:
+    with loaded(pg, table, rows[:1000], conflicts="report") as sink:
         applied = sink.apply(table.window(2, [insert(row) for row in rows]))
         assert applied.conflicts == Conflicts(insert_met_row=1000)
         assert pg.query("select count(*) from target") == [(3000,)]

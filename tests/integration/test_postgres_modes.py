@@ -82,7 +82,7 @@ def test_deleted_rows_are_marked_and_those_that_come_back_are_not(source: Table,
 @ON_BOTH_PATHS
 def test_conflicts_with_rows_that_are_marked(spark: SparkSession, pg: Pg, path: dict[str, int]) -> None:
     table = people(spark)
-    with loaded(pg, table, [A, B, C], modes=SOFT, **path) as sink:
+    with loaded(pg, table, [A, B, C], modes=SOFT, conflicts="report", **path) as sink:
         assert sink.apply(table.window(2, [delete(A), delete(B), delete(C)])).conflicts == Conflicts()
         again = table.window(
             3, [delete(A), update(B, person(2, "bb")), insert(C), insert(person(4, "d")), delete(person(5, "e"))]

@@ -134,7 +134,7 @@ def test_a_strangers_row_of_the_same_key_is_overwritten_and_counted(
     spark: SparkSession, pg: Pg, between: Callable[[Callable[[], Any]], None]
 ) -> None:
     table = people(spark)
-    with loaded(pg, table, [A]) as sink:
+    with loaded(pg, table, [A], conflicts="report") as sink:
         between(lambda: pg.query("insert into target values (2, 'a stranger')"))
         applied = sink.apply(second(table))
         assert applied.conflicts == Conflicts(insert_met_row=1)
@@ -157,7 +157,7 @@ def test_a_strangers_row_of_the_same_key_can_be_refused(
 
 def test_a_strangers_row_that_is_not_committed_yet_is_waited_for(spark: SparkSession, pg: Pg) -> None:
     table = people(spark)
-    with loaded(pg, table, [A]) as sink:
+    with loaded(pg, table, [A], conflicts="report") as sink:
         with strangers(pg, "insert into {schema}.target values (2, 'a stranger')") as stranger:
             timer = threading.Timer(1.0, stranger.commit)
             timer.start()

@@ -66,7 +66,7 @@ def test_a_partitioned_table_is_filled_and_its_conflicts_counted(spark: SparkSes
     pg.query("create table target (id bigint primary key, name text) partition by hash (id)")
     for part in (0, 1):
         pg.query(f"create table part{part} partition of target for values with (modulus 2, remainder {part})")
-    with loaded(pg, table, [A, B]) as sink:
+    with loaded(pg, table, [A, B], conflicts="report") as sink:
         changes = [insert(person(1, "met")), insert(person(3, "new")), update(person(4, "?"), person(4, "none"))]
         applied = sink.apply(table.window(2, [*changes, delete(B)]))
     assert names(pg) == {1: "met", 3: "new", 4: "none"}

@@ -107,7 +107,7 @@ def test_both_paths_and_conflicts_counted_alike(spark: SparkSession, pg: Pg, pat
         update(row(8, "?"), row(8, "none")),
         delete(row(7, "?")),
     ]
-    with filled(pg, table, UNIQUE["index"], **path) as sink:
+    with filled(pg, table, UNIQUE["index"], conflicts="report", **path) as sink:
         applied = sink.apply(table.window(2, edits))
         assert applied.conflicts == Conflicts(insert_met_row=1, update_met_none=1, delete_met_none=1)
         assert mails(pg) == {**START, 1: "xanadu-b", 2: "xanadu-a", 3: "met", 8: "none"}

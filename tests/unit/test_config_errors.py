@@ -78,8 +78,8 @@ jarz: []
     where = lines.index(f"{file}:9:7: pipelines.customers.source.strt: unknown key; did you mean `start`?")
     assert lines[where + 1] == "          strt: ***"
     assert (
-        f"{file}:14:60: pipelines.bad name.sink.conflicts: must be 'report' or 'refuse'; did you mean `report`?"
-        in lines
+        f"{file}:14:60: pipelines.bad name.sink.conflicts: must be 'refuse_duplicates', 'report' or 'refuse'; "
+        "did you mean `report`?" in lines
     )
     assert pickle.loads(pickle.dumps(error)).fields == error.fields
 

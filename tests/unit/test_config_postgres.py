@@ -68,7 +68,7 @@ def test_the_dsn_is_never_shown() -> None:
 
 def test_models_are_frozen() -> None:
     options = PostgresOptions(table="t")
-    assert options.conflicts == "report"
+    assert options.conflicts == "refuse_duplicates"
     with pytest.raises(ValidationError):
         options.table = "u"
 

@@ -1,0 +1,233 @@
+"""Writes that do not arrive, rows that do not stay, and keys that the source holds twice: never reported as success."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from cdf.errors import ConflictFound, TargetNotReady
+from cdf.sink import Conflicts, Position
+from cdf.testing import SampleTable, delete, insert, update
+from connectors.postgres.modes import Modes
+from tests.fixtures.fix_postgres import Pg
+from tests.integration.postgres_case import ON_BOTH_PATHS, loaded, names, opened, people, person, position, sink_of
+
+IDS = lambda modes: f"{modes.deletes}-{modes.rejects}"  # noqa: E731
+A, B, C = person(1, "a"), person(2, "b"), person(3, "c")
+
+
+def suppress(pg: Pg, event: str) -> None:
+    """A trigger that returns null for person 2, without an error."""
+    pg.query(
+        "create or replace function {schema}.suppress() returns trigger language plpgsql as $$ begin "
+        "if coalesce(new.id, old.id) = 2 then return null; end if; return coalesce(new, old); end $$"
+    )
+    pg.query(f"create trigger suppress before {event} on target for each row execute function {{schema}}.suppress()")
+
+
+# ── triggers and rules that suppress writes ──────────────────────────────────────────────────────────────────────────
+
+EVENTS = {
+    "insert": (lambda: [insert(person(2, "b")), insert(C)], [A]),
+    "update": (lambda: [update(B, person(2, "bb")), update(A, person(1, "aa"))], [A, B]),
+    "delete": (lambda: [delete(B), delete(A)], [A, B]),
+}
+
+
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("modes", [Modes(), Modes(deletes="soft"), Modes(rejects="dead_letter")], ids=IDS)
+def test_a_trigger_that_suppresses_a_write_stops_the_window(
+    spark: SparkSession, pg: Pg, event: str, modes: Modes
+) -> None:
+    table, (changes, start) = people(spark), EVENTS[event]
+    pg.query("create table target (id bigint primary key, name text)")
+    with loaded(pg, table, start, modes=modes) as sink:
+        suppress(pg, "update" if (event, modes.deletes) == ("delete", "soft") else event)
+        before = pg.query("select * from target order by id")
+        with pytest.raises(TargetNotReady, match=f"took . of . {event}s: a trigger or a rule"):
+            sink.apply(table.window(2, changes()))
+        assert (pg.query("select * from target order by id"), position(pg)) == (before, 1)
+        pg.query("drop trigger suppress on target")
+        assert sink.apply(table.window(2, changes())).conflicts == Conflicts()
+    assert position(pg) == 2
+
+
+@pytest.mark.parametrize("modes", [Modes(), Modes(rejects="dead_letter")], ids=IDS)
+def test_also_where_old_rows_leave_first_and_where_rows_are_divided(spark: SparkSession, pg: Pg, modes: Modes) -> None:
+    table = people(spark)
+    pg.query("create table target (id bigint primary key, name text unique check (name <> 'bad'))")
+    with loaded(pg, table, [A, C], modes=modes) as sink:
+        suppress(pg, "insert")
+        swapped = [update(A, person(1, "c")), update(C, person(3, "a")), insert(B)]
+        with pytest.raises(TargetNotReady, match=r"inserts: a trigger or a rule"):
+            sink.apply(table.window(2, swapped))
+        if modes.sets_aside:
+            with pytest.raises(TargetNotReady, match=r"inserts: a trigger or a rule"):
+                sink.apply(table.window(2, [*swapped, insert(person(4, "bad"))]))
+        assert names(pg) == {1: "a", 3: "c"}
+        pg.query("drop trigger suppress on target")
+        # A row that is not there is no suppressed delete
+        assert sink.apply(table.window(2, [*swapped, delete(person(9, "?"))])).conflicts == Conflicts(delete_met_none=1)
+    assert names(pg) == {1: "c", 2: "b", 3: "a"}
+
+
+def test_partitions_and_an_initial_load_and_a_merge(spark: SparkSession, pg: Pg) -> None:
+    table = people(spark)
+    pg.query("create table target (id bigint primary key, name text) partition by range (id)")
+    pg.query("create table low partition of target for values from (0) to (100)")
+    suppress(pg, "insert")
+    with opened(pg, table.source()) as sink:
+        with pytest.raises(TargetNotReady, match="took 1 of 2 inserts"):
+            sink.load(table.snapshot(1, [A, B]))
+        pg.query("drop trigger suppress on target")
+        sink.load(table.snapshot(1, [A, B]))
+        suppress(pg, "update")
+        with pytest.raises(TargetNotReady, match="took 0 of 1 updates"):
+            sink.apply(table.window(2, [update(B, person(2, "bb"))]))
+    sink = sink_of(pg)
+    try:
+        sink.open_to_reload(table.source())
+        with pytest.raises(TargetNotReady, match="took 1 of 2 updates"):
+            sink.reload(table.snapshot(3, [person(1, "aa"), person(2, "bb"), C]))
+        pg.query("drop trigger suppress on target")
+        suppress(pg, "insert or delete")  # one too many and one too few: the number of rows is right all the same
+        with pytest.raises(TargetNotReady, match="took 1 of 2 deletes"):
+            sink.reload(table.snapshot(3, [C, person(4, "d")]))
+    finally:
+        sink.close()
+    assert (names(pg), position(pg)) == ({1: "a", 2: "b"}, 1)
+
+
+def test_rules_are_refused_before_and_during_a_run(spark: SparkSession, pg: Pg) -> None:
+    table = people(spark)
+    pg.query("create table target (id bigint primary key, name text)")
+    with loaded(pg, table, [A, B]) as sink:
+        pg.query("create rule stay as on delete to target do instead nothing")
+        with pytest.raises(TargetNotReady, match="took 0 of 1 deletes"):
+            sink.apply(table.window(2, [delete(B)]))
+    (problem,) = sink_of(pg).inspect(table.source()).problems
+    assert "has a rule stay that changes what is written" in problem
+    pg.query("drop rule stay on target")
+    pg.query("create rule noted as on delete to target do also select 1")
+    assert sink_of(pg).inspect(table.source()).problems == ()
+
+
+# ── tables whose rows do not stay ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_tables_that_lose_their_rows_are_refused(spark: SparkSession, pg: Pg) -> None:
+    table = people(spark)
+    source = table.source()
+    pg.query("create unlogged table target (id bigint primary key, name text)")
+    pg.query("create table parts (id bigint primary key, name text) partition by range (id)")
+    pg.query("create unlogged table low partition of parts for values from (0) to (100)")
+    pg.query("create table heir (id bigint primary key, name text)")
+    pg.query("create unlogged table heiress () inherits (heir)")
+    pg.query("create foreign data wrapper {schema}_wrapper")
+    pg.query("create server {schema}_far foreign data wrapper {schema}_wrapper")
+    pg.query("create foreign table far (id bigint not null, name text) server {schema}_far")
+    pg.query("create table mixed (id bigint, name text) partition by range (id)")
+    pg.query("alter table mixed attach partition far for values from (0) to (9)")
+    pg.query("create temporary table passing (id bigint primary key, name text)")
+    ((temporary,),) = pg.query("select nspname from pg_namespace where oid = pg_my_temp_schema()")
+    for name, said in {
+        "target": "UNLOGGED",
+        "parts": "UNLOGGED",
+        "heir": "UNLOGGED",
+        "mixed": "is a foreign table",
+        "far": "is not a table",
+    }.items():
+        assert said in " ".join(sink_of(pg, name).inspect(source).problems), name
+    gone = type(sink_of(pg))(pg.dsn, table=f"{temporary}.passing").inspect(source).problems
+    assert "is a temporary table" in " ".join(gone)
+    with pytest.raises(TargetNotReady, match="set logged"):
+        sink_of(pg).open(source)
+    pg.query("alter table target set logged")
+    assert sink_of(pg).inspect(source).problems == ()
+    pg.query("drop foreign data wrapper {schema}_wrapper cascade")
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [["truncate target"], ["drop table target", "create table target (id bigint primary key, name text)"]],
+    ids=["truncated", "recreated"],
+)
+def test_a_target_that_lost_its_rows_stops_until_it_is_rebuilt(
+    spark: SparkSession, pg: Pg, statements: list[str]
+) -> None:
+    table = people(spark)
+    with loaded(pg, table, [A, B]) as sink:
+        sink.apply(table.window(2, [delete(A), delete(B)]))
+        sink.apply(table.window(3, [insert(C)]))  # a table that is empty rightly goes on
+        for statement in statements:
+            pg.query(statement)
+        with pytest.raises(TargetNotReady, match="is empty, and the last step left rows in it"):
+            sink.apply(table.window(4, [insert(A)]))
+        assert (names(pg), position(pg)) == ({}, 3)
+    with pytest.raises(TargetNotReady, match="--reload"):
+        sink_of(pg).open(table.source())
+    sink = sink_of(pg)
+    try:
+        with pytest.raises(TargetNotReady, match="is empty"):
+            sink.move(
+                table.source(), Position(3, table.table_id), Position(2, table.table_id), action="rewind", reason="test"
+            )
+        sink.open_to_reload(table.source())
+        sink.reload(table.snapshot(3, [C]))
+    finally:
+        sink.close()
+    with opened(pg, table.source()) as sink:
+        sink.apply(table.window(4, [insert(A)]))
+    assert names(pg) == {1: "a", 3: "c"}
+
+
+def test_an_installation_from_before_gets_the_column(spark: SparkSession, pg: Pg) -> None:
+    table = people(spark)
+    with loaded(pg, table, [A]):
+        pass
+    pg.query("update deltarelay.position set holds_rows = null where target = %s", f"{pg.schema}.target")
+    with opened(pg, table.source()) as sink:  # not known: the next window records it
+        sink.apply(table.window(2, [insert(B)]))
+        pg.query("truncate target")
+        with pytest.raises(TargetNotReady):
+            sink.apply(table.window(3, [insert(C)]))
+
+
+# ── keys that the source holds in two rows ───────────────────────────────────────────────────────────────────────────
+
+
+@ON_BOTH_PATHS
+@pytest.mark.parametrize("together", [1, 2, 3], ids=["three windows", "two commits in one", "one window"])
+def test_a_key_put_by_two_versions_is_refused(spark: SparkSession, pg: Pg, path: dict[str, int], together: int) -> None:
+    """Then one of the two rows is deleted: the source still has one, and the target would have none."""
+    table = SampleTable(spark, StructType().add("id", "long").add("n", "long"), ("id",), table="twice")
+    one, two = {"id": 30, "n": 1}, {"id": 30, "n": 2}
+    commits = [[insert(one)], [insert(two)], [delete(one)]]
+    windows = [commits[at : at + together] for at in range(0, 3, together)]
+    with loaded(pg, table, [], **path) as sink:
+        if together == 1:
+            sink.apply(table.window(2, *windows.pop(0)))
+        at = position(pg)
+        assert at is not None
+        with pytest.raises(ConflictFound, match="the source holds a key in two rows") as found:
+            sink.apply(table.window(at + 1, *windows[0]))
+        assert found.value.fields["conflicts"]["insert_met_row" if together == 1 else "within_window"] == 1
+        assert position(pg) == at
+    with opened(pg, table.source(), conflicts="report", **path) as sink:
+        assert sink.apply(table.window(at + 1, *windows[0])).conflicts.total > 0
+
+
+def test_what_was_put_before_may_be_put_again(spark: SparkSession, pg: Pg) -> None:
+    table = people(spark)
+    with loaded(pg, table, [A]) as sink:
+        sink.apply(table.window(2, [insert(B)]))
+        sink.apply(table.window(3, [insert(C)]))
+    sink = sink_of(pg)
+    back = Position(1, table.table_id)
+    sink.move(table.source(), Position(3, table.table_id), back, action="rewind", reason="test")
+    with opened(pg, table.source()) as sink:
+        assert sink.apply(table.window(2, [insert(B)], [insert(C)])).conflicts == Conflicts(insert_met_row=2)
+        with pytest.raises(ConflictFound):  # from the version on that the target had been at
+            sink.apply(table.window(4, [insert(person(3, "cc"))]))
+    assert names(pg) == {1: "a", 2: "b", 3: "c"}
