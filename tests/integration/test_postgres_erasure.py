@@ -144,6 +144,29 @@ def test_ignored_deletes_are_made_good_where_the_source_has_no_such_row(
     assert pg.query("select nummer, title from target order by 1") == [(2, "back"), (3, "c"), (4, "xanadu again")]
 
 
+def test_a_key_with_a_backtick_in_its_name_is_caught(spark: SparkSession, pg: Pg, delta_path: str) -> None:
+    table = Table(spark, delta_path, "`i``d` long, name string")
+    sink = sink_of(pg, modes=Modes(deletes="ignore"))
+    pipeline = Pipeline(ChangeFeed(spark, delta_path), sink, key="i`d", name="erasure")
+    for statement in (f"insert into {{t}} values (1, '{WHO}'), (2, 'other')", "delete from {t} where `i``d` = 1"):
+        table.sql(statement)
+        pipeline.run()
+    erasing = Erasing(
+        "run-1",
+        ("r1",),
+        delta_path,
+        (),
+        ("i`d",),
+        keys=lambda: spark.createDataFrame(spark.sparkContext.emptyRDD(), "`i``d` long"),
+        catch=lambda rows: rows.where(F.col("name").startswith("xanadu")),
+        needles=NEEDLES,
+        on_erase="delete",
+        personal=("name",),
+    )
+    assert sink.erase(erasing)["rows"] == 1
+    assert pg.query('select "i`d", name from target') == [(2, "other")]
+
+
 def test_nullified_rows_keep_their_key_and_the_server_logs_no_value(
     spark: SparkSession, pg: Pg, delta_path: str
 ) -> None:
