@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from audit.erasure.commits import erasing_run
-from audit.erasure.model import Link, OnReturn, PersonalTable, Spelling, normalised
+from audit.erasure.model import Link, OnReturn, PersonalTable, Spelling, normalised, stored_forms
 from cdf.change import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -71,6 +71,11 @@ def marks_of(keys: Keys, graph: Graph, subject: str, identifiers: Iterable[tuple
         for name, value in identifiers
         if name in spellings
     }
+
+
+def _living_marks(keys: Keys, name: str, value: str, spelling: Spelling, living: frozenset[bytes]) -> Iterator[bytes]:
+    """Of one value, also those that an earlier version made in a form of its own."""
+    return (mark for form in stored_forms(value, spelling) if (mark := keys.mark(name, form)) in living)
 
 
 @dataclass(slots=True)
@@ -234,8 +239,7 @@ def _found(
                     if value is not None:
                         values[value] = values.get(value, False) or arrives
                 for value, arrives in values.items():
-                    mark = keys.mark(name, normalised(value, spelling))
-                    if mark in living:
+                    for mark in _living_marks(keys, name, value, spelling, living):
                         met[mark] = met.get(mark, False) or arrives
             if met:
                 yield pa.record_batch({"mark": pa.array(met.keys(), pa.binary()), "arrives": list(met.values())})
@@ -267,7 +271,7 @@ def _without(
 
     def of_theirs(*values: str | None) -> bool:
         return any(
-            value is not None and keys.mark(name, normalised(value, spelling)) in living
+            value is not None and any(True for _ in _living_marks(keys, name, value, spelling, living))
             for value, (name, spelling) in zip(values, names, strict=True)
         )
 
