@@ -145,7 +145,7 @@ def _candidates(trail: Trail, wanted: Wanted, rows: DataFrame) -> tuple[DataFram
 
 def _person(trail: Trail, wanted: Wanted) -> tuple[Field, bytes | None] | None:
     """By which column somebody is asked for; and their token in the registry, if they have one."""
-    from audit.erasure.model import normalised
+    from audit.erasure.model import stored_forms
 
     people = () if trail.sealing is None else trail.sealing.people
     named = [
@@ -158,9 +158,8 @@ def _person(trail: Trail, wanted: Wanted) -> tuple[Field, bytes | None] | None:
     value = wanted.values.select(wanted.values[key].cast("string")).collect()[0][0]
     if value is None:
         return None
-    [token] = trail.sealing.registry().tokens(
-        person.subject, [[(person.identifier, normalised(value, person.spelling))]]
-    )
+    forms = [(person.identifier, form) for form in stored_forms(value, person.spelling)]
+    [token] = trail.sealing.registry().tokens(person.subject, [forms])
     return wanted.fields[at], token
 
 

@@ -18,7 +18,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from audit.erasure.kept import kept_by
-from audit.erasure.model import normalised
+from audit.erasure.model import normalised, stored_forms
 from audit.erasure.places import Erasable, Historic, Keeping
 from audit.erasure.purge import schedule_of
 from audit.erasure.resolve import Resolution, column_in, identifiers_in
@@ -243,7 +243,7 @@ def _tokens(
     if registry is None:
         return frozenset()
     spelling = graph.subjects[request.subject].identifiers
-    people = [[(one.name, normalised(one.value, spelling[one.name]))] for one in identifiers]
+    people = [[(one.name, form)] for one in identifiers for form in stored_forms(one.value, spelling[one.name])]
     return frozenset(token for token in registry.tokens(request.subject, people) if token is not None)
 
 

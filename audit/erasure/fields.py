@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from audit.erasure.model import Request, Subject, normalised
+from audit.erasure.model import Request, Subject, folded
 from cdf.errors import ConfigError
 
 __all__ = ["FIELDS", "PREFIX", "Entry", "Faults", "Record"]
@@ -104,7 +104,7 @@ class Entry:
         if not requester:
             self.add("requester", "is missing: who has taken the request in")
         if subject is not None:
-            self.check_silence(identifiers, subject)
+            self.check_silence(identifiers)
         if subject is None or received is None or due is None or len(self.faults.found) > before:
             return None
         approver = self.get("approver") or None
@@ -165,11 +165,9 @@ class Entry:
         self.add(name, "must be a date such as 2026-01-31")
         return None
 
-    def check_silence(self, identifiers: Mapping[str, str], subject: Subject) -> None:
+    def check_silence(self, identifiers: Mapping[str, str]) -> None:
         """Ids go into logs and commits, the rest into the certificate: the person may stand in none of them."""
-        values = {
-            normalised(value, subject.identifiers[name]).strip().casefold() for name, value in identifiers.items()
-        }
+        values = {folded(value).strip() for value in identifiers.values()}
         # what is before the @ of an address is a person too; an id cannot have the @ itself
         locals_ = {local for local, at, _ in (value.partition("@") for value in values) if at and local}
         looked_for = {
@@ -179,7 +177,7 @@ class Entry:
             "approver": values,
         }
         for name, those in looked_for.items():
-            text = self.get(name).casefold()
+            text = folded(self.get(name))
             if any(_stands_in(value, text) for value in those):
                 self.add(name, "holds an identifier of the request, and this field is shown to others")
 

@@ -1,7 +1,8 @@
 """What a scan looks for: every identifier in the spellings in which software writes it down, all of them in one pass.
 
-A value of some length is looked for anywhere in the bytes, without regard to case. A short or a plain number would be found
-everywhere: it is looked for as a whole cell, in the columns that hold that identifier.
+A value of some length is looked for anywhere in the bytes, without regard to case, and in what encoded bytes stand for
+(``audit.erasure.decoded``). A short or a plain number would be found everywhere: it is looked for as a whole cell, in the
+columns that hold that identifier.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from audit.erasure.decoded import PIECE, addresses, cells_with_hints, readings
+from audit.erasure.model import folded
 from audit.erasure.patterns import Patterns, cells_with_runs
-from audit.erasure.spellings import ENCODED, spellings
+from audit.erasure.spellings import ENCODED, STATISTICS_CHARACTERS, spellings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +27,8 @@ __all__ = ["Needle", "Needles"]
 
 LEAST_BYTES = 6
 """Shorter ones are cells only."""
+_OVERLAP = 16 * 1024
+"""Of two pieces that are decoded: as long as a value can be that is encoded twice."""
 
 Pair: TypeAlias = "tuple[str, str]"
 """Request and spelling."""
@@ -51,8 +56,19 @@ class Needles:
     def __init__(self, needles: Iterable[Needle]) -> None:
         """An identifier is in columns of its own name; ``at`` says otherwise."""
         self.needles = tuple(needles)
-        self._plain, self._encoded = Patterns(), Patterns()
+        self._plain, self._encoded, self._folded = Patterns(), Patterns(), Patterns()
+        self._locals = Patterns()
+        """What is before the @ of each address."""
         for needle in self.needles:
+            if not _is_short(needle.value):
+                text = folded(needle.value).strip()
+                self._folded.add(needle.request, "", text.encode("utf-8", "surrogatepass"))
+                local, at, _ = text.partition("@")
+                if local and at:
+                    self._locals.add(needle.request, "", local.encode("utf-8", "surrogatepass"))
+                if len(text) > STATISTICS_CHARACTERS:
+                    start = text[:STATISTICS_CHARACTERS].encode("utf-8", "surrogatepass")
+                    self._folded.add(needle.request, "prefix", start)
             for spelling, pattern in () if _is_short(needle.value) else spellings(needle.value):
                 (self._encoded if spelling in ENCODED else self._plain).add(needle.request, spelling, pattern)
         self._look_in((needle, {needle.name.lower()}) for needle in self.needles)
@@ -98,7 +114,31 @@ class Needles:
         """(request, spelling) of each needle in the bytes, each pair once."""
         lowered = data.lower()
         found = {pair for those in (self._plain, self._encoded) for pair, _, _ in those.matches(data, lowered)}
-        return iter(sorted(_longest(found)))
+        return iter(
+            sorted(_longest(found | self._read(data, {one for one, spelling in found if spelling != "prefix"})))
+        )
+
+    def _read(self, data: bytes, met: Collection[str] = ()) -> set[Pair]:
+        """What is in the data once it is decoded. ``met``: requests that are there without."""
+        import numpy as np
+
+        found: dict[str, str] = {}
+        for start in range(0, len(data) if len(self._folded) else 0, PIECE):
+            piece = data[start : start + PIECE + _OVERLAP]
+            if not cells_with_hints(piece.lower(), np.array([0, len(piece)])).size:
+                continue
+            for way, text in readings(piece):
+                for written, searched in ((way, text), ("written out", self._addresses(text))):
+                    encoded = searched.encode("utf-8", "surrogatepass")
+                    for (request, spelling), _, _ in self._folded.matches(encoded, encoded):
+                        if request not in met and found.get(request, "prefix") == "prefix":
+                            found[request] = spelling or written
+        return set(found.items())
+
+    def _addresses(self, text: str) -> str:
+        """``addresses``, where the text may have one that is looked for."""
+        encoded = text.encode("utf-8", "surrogatepass")
+        return addresses(text) if any(True for _ in self._locals.matches(encoded, encoded)) else ""
 
     def text(self, values: pa.Array) -> Counter[Pair]:
         """In how many cells of a column of texts or bytes each needle is."""
@@ -129,7 +169,28 @@ class Needles:
                 data, lowered, bounds = _together(cells.take(pa.array(few)))
             for pair, cell in _matches(self._encoded, data, lowered, bounds) if few.size else ():
                 found.setdefault(pair, set()).add(int(few[cell]))
+        for pair, cell in list(self._read_cells(cells, found)):
+            found.setdefault(pair, set()).add(cell)
         return {pair: found[pair] for pair in _longest(set(found))}
+
+    def _read_cells(self, cells: pa.Array, found: Mapping[Pair, set[int]]) -> Iterator[tuple[Pair, int]]:
+        """``_read``, of each cell: of many at once, and of fewer where somebody is in one of these."""
+        data, lowered, bounds = _together(cells)
+        met: dict[int, set[str]] = {}
+        for (request, spelling), those in found.items():
+            for cell in those if spelling != "prefix" else ():
+                met.setdefault(cell, set()).add(request)
+        many = [cells_with_hints(lowered, bounds).tolist()] if data and len(self._folded) else []
+        while many:
+            few = many.pop()
+            read = self._read(
+                b"\n".join(data[bounds[cell] : bounds[cell + 1]] for cell in few),
+                met.get(few[0], ()) if len(few) == 1 else (),
+            )
+            if read and len(few) > 1:
+                many += [few[: len(few) // 2], few[len(few) // 2 :]]
+            elif read:
+                yield from ((pair, few[0]) for pair in read)
 
     # ── as a whole cell ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -147,6 +208,8 @@ class Needles:
         if not requests:
             return Counter()
         if _is_text(values.type):
+            if not pc.all(pc.string_is_ascii(values)).as_py():
+                values = pa.array([one and folded(one) for one in values.to_pylist()], values.type)
             values = pc.utf8_lower(pc.utf8_trim_whitespace(values))
         total: Counter[Pair] = Counter()
         for row in pc.value_counts(pc.index_in(values, value_set=asked).drop_null()).to_pylist():
@@ -220,7 +283,7 @@ def _is_short(value: str) -> bool:
 def _shape(value: Any) -> str:
     """JSON and decimals write 17 as 17.0 too."""
     text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-    return text.strip().lower()
+    return folded(text).strip()
 
 
 def _longest(found: set[Pair]) -> set[Pair]:

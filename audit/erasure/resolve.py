@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+import pyarrow as pa
+
 from audit.erasure.model import Link, PersonalTable, Request, Spelling, Subject, normalised
 from cdf.errors import ConfigError
 from cdf.readers.batch import setting
@@ -38,13 +40,11 @@ _MOST_SHOWN = 500_000
 """In one table. The driver holds them all, and so many are not those of a few thousand people."""
 _SHARED = "look for an identifier that many share, and leave it out of the request or of the subject's identifiers"
 _LOCAL = "spark.sql.execution.arrow.localRelationThreshold"
-_BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001))))
-"""What Python's ``strip`` takes away; Spark's ``trim`` by itself takes spaces only."""
 _OURS = "__deltarelay_"
 _LED = "-> "
 TOKEN = f"{_LED}token"
 """Under which the register keeps by what the registry of keys knows somebody: no identifier and no link is called so."""
-_REQUESTS, _VALUE, _FILE = f"{_OURS}requests", f"{_OURS}value", f"{_OURS}file"
+_REQUESTS, _VALUE, _SPELT, _FILE = (f"{_OURS}{what}" for what in ("requests", "value", "spelt", "file"))
 
 _Values: TypeAlias = dict[tuple[str, str], list[tuple[str, str]]]
 """(subject, identifier) → (request, value)."""
@@ -174,22 +174,33 @@ class Resolution:
         # One person under two of them, or two people who share an e-mail: nobody but a person can tell
         paths = {(one.subject, one.path) for one in self._people()}
         for (subject, name), values in self._values.items():
+            spelling = self._subjects[subject].identifiers[name]
+            different = {(request, normalised(value, spelling)) for request, value in values}
             if (subject, name) in paths:
-                for request, count in Counter(request for request, _ in values).items():
+                for request, count in Counter(request for request, _ in different).items():
                     if count > 1:
                         why.setdefault(request, []).append(f"{count} values of {name}")
             else:
                 # What a row said before it went may be of somebody who had its number before
                 told = {request for request, value in values if (request, name, value) in self._by_kept}
-                for request, count in Counter(request for request, _ in values if request in told).items():
+                for request, count in Counter(request for request, _ in different if request in told).items():
                     if count > 1:
                         why.setdefault(request, []).append(f"{count} values of {name}, one of rows that are gone")
         for table, request in self._found_by_kept():
             why.setdefault(request, []).append(f"rows of {table} that only rows lead to which are gone")
-        for request, count in Counter(request for request, _, _ in self._learned).items():
+        for request, count in self._learned_besides().items():
             if count > LEARNED_LIMIT:
                 why.setdefault(request, []).append(f"{count} further identifiers")
         return {request: " and ".join(why[request]) for request in sorted(why)}
+
+    def _learned_besides(self) -> Counter[str]:
+        """By request how many identifiers, each counted once however rows write it."""
+        of = {(request, name): subject for (subject, name), values in self._values.items() for request, _ in values}
+        different = {
+            (request, name, normalised(value, self._subjects[of[request, name]].identifiers[name]))
+            for request, name, value in self._learned
+        }
+        return Counter(request for request, _, _ in different)
 
     def _found_by_kept(self) -> list[tuple[str, str]]:
         """(table, request): rows of persons that are there, and that nothing leads to but what rows said which are gone."""
@@ -248,9 +259,10 @@ class Resolution:
         self, frontier: _Values, subject_of: Mapping[str, str], found: Iterable[tuple[str, str, str]]
     ) -> list[tuple[str, str, str]]:
         """Those that are new, which go into the frontier. Blank ones are nobody's."""
+        # A scan and the registry of keys want to know each way in which rows write a value
         new = []
         seen = {
-            (request, name, normalised(value, self._subjects[subject].identifiers[name]))
+            (request, name, _written(value, self._subjects[subject].identifiers[name]))
             for (subject, name), values in self._values.items()
             for request, value in values
         }
@@ -258,7 +270,7 @@ class Resolution:
             subject = subject_of.get(request)
             if subject is None or name not in self._subjects[subject].identifiers or not value.strip():
                 continue
-            one = (request, name, normalised(value, self._subjects[subject].identifiers[name]))
+            one = (request, name, _written(value, self._subjects[subject].identifiers[name]))
             if one not in seen:
                 seen.add(one)
                 new.append((request, name, value))
@@ -355,7 +367,9 @@ class Resolution:
         for place, (spelt, known) in enumerate(pairs):
             value, requests = f"{_VALUE}_{place}", f"{_REQUESTS}_{place}"
             known = known.toDF(value, requests)
-            frame = frame.join(known, spelt == F.col(value), "left")
+            # A column of its own: what Python normalises cannot stand in the condition of a join
+            frame = frame.withColumn(f"{_SPELT}_{place}", spelt)
+            frame = frame.join(known, F.col(f"{_SPELT}_{place}") == F.col(value), "left")
             by.append(F.coalesce(F.col(requests), F.array().cast("array<string>")))
         catching = F.array_distinct(F.concat(*by)) if by else F.array().cast("array<string>")
         rows = frame.select(*(F.col(quoted(name)) for name in columns), catching.alias(_REQUESTS))
@@ -426,17 +440,16 @@ class Resolution:
         return sorted(told)
 
     def _known(self, told: Sequence[tuple[str, str]], spelling: Spelling) -> DataFrame:
-        """Value, in its spelling, and the requests that it is of. Spark spells both sides: its small letters are not
-        Python's everywhere."""
+        """Value, normalised, and the requests that it is of."""
         from pyspark.sql import functions as F
 
-        spelt = self._told_as(told, None).select(_spelled(F.col("value"), spelling).alias("value"), "request")
+        spelt = self._told_as([(request, normalised(value, spelling)) for request, value in told], None)
+        spelt = spelt.select("value", "request")
         # Spark cannot tell that it is small, and would sort the whole table to join it
         return F.broadcast(spelt.groupBy("value").agg(F.collect_set("request")))
 
     def _told_as(self, told: Sequence[tuple[str, str]], kind: DataType | None) -> DataFrame:
         """(request, value) as a frame whose plan shows no value."""
-        import pyarrow as pa
         from pyspark.sql import functions as F
 
         rows = pa.table({"request": [request for request, _ in told], "value": [value for _, value in told]})
@@ -519,12 +532,25 @@ def column_in(columns: Iterable[str], name: str) -> str | None:
     return next((column for column in columns if column.lower() == name.lower()), None)
 
 
+def _written(value: str, spelling: Spelling) -> str:
+    """How a row writes it, but for the surrounding blanks and the case of an address."""
+    return value.strip().lower() if spelling == "email" else value
+
+
 def _spelled(value: Column, spelling: Spelling) -> Column:
-    """``audit.erasure.model.normalised``, by Spark."""
+    """``audit.erasure.model.normalised``: by Spark where all characters are visible ASCII, else by Python."""
     from pyspark.sql import functions as F
 
     text = value.cast("string")
-    return F.lower(F.trim(text, F.lit(_BLANKS))) if spelling == "email" else text
+    if spelling != "email":
+        return text
+
+    other = F.arrow_udf(_addresses, "string")(F.when(text.rlike("[^!-~]"), text))  # type: ignore[attr-defined]
+    return F.coalesce(other, F.lower(text))
+
+
+def _addresses(values: pa.Array) -> pa.Array:
+    return pa.array([None if one is None else normalised(one, "email") for one in values.to_pylist()], pa.string())
 
 
 def _some(ids: Sequence[str], most: int = 5) -> str:

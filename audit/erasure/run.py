@@ -25,7 +25,7 @@ from audit.erasure.delete import erase_table, erased_keys, inspect_table
 from audit.erasure.delta_files import scan_table
 from audit.erasure.files import Files, LocalFiles
 from audit.erasure.kept import kept_by
-from audit.erasure.model import STATES, Link, normalised
+from audit.erasure.model import STATES, Link, stored_forms
 from audit.erasure.needles import Needle, Needles
 from audit.erasure.places import Erasable, Erasing, Find, Noting, Purged, Scanned, Sealed, Unseen, not_seen
 from audit.erasure.plan import Copy, not_sealed
@@ -363,13 +363,15 @@ class ErasureRun:
         known = {*given, *identifiers_in(self.register.known(self.ids, self.keys))}
         found: set[tuple[str, str, str]] = set()
         for name in {subject.name for subject in subjects.values()}:
-            theirs = [one for one in sorted(known) if subjects[one[0]].name == name]
-            people = [
-                [(identifier, normalised(value, subjects[id].identifiers[identifier]))]
-                for id, identifier, value in theirs
+            theirs = [
+                (id, (identifier, form))
+                for id, identifier, value in sorted(known)
+                if subjects[id].name == name
+                for form in stored_forms(value, subjects[id].identifiers[identifier])
             ]
-            tokens = zip(theirs, registry.tokens(name, people), strict=True)
-            found |= {(id, TOKEN, token.hex()) for (id, _, _), token in tokens if token is not None}
+            tokens = registry.tokens(name, [[one] for _, one in theirs])
+            of_requests = zip(theirs, tokens, strict=True)
+            found |= {(id, TOKEN, token.hex()) for (id, _), token in of_requests if token is not None}
         return found
 
     def _known_tokens(self, *ids: str) -> frozenset[bytes]:

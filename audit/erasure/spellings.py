@@ -1,4 +1,4 @@
-"""How software writes a value down: as it is, escaped, in base64, as a digest."""
+"""How software writes a value down: as it is, escaped, in base64, in hexadecimal digits, as a digest."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import json
 from collections.abc import Iterator
 from urllib.parse import quote, quote_plus
 
+from audit.erasure.model import folded
+
 __all__ = ["ENCODED", "LEAST_BASE64", "STATISTICS_CHARACTERS", "decoded_names", "spellings"]
 
 STATISTICS_CHARACTERS = 32
 """Of a text Spark keeps so many in a file's statistics."""
 LEAST_BASE64 = 8
 """Shorter pieces, of which only the case of letters is compared, are found by chance."""
-ENCODED = frozenset(("base64", "md5", "sha1", "sha256"))
+ENCODED = frozenset(("base64", "hex", "md5", "sha1", "sha256"))
 """Spellings of letters, digits and ``+ / - _`` alone."""
 
 _URLS = ("", "@", "!'()*", ";,/?:@&=+$!'()*#")
@@ -24,7 +26,7 @@ _URLS = ("", "@", "!'()*", ";,/?:@&=+$!'()*#")
 def spellings(value: str) -> Iterator[tuple[str, bytes]]:
     """(what it is called, its bytes). Each pattern once; what does not differ from the value is called the value."""
     value = value.strip()
-    forms = sorted({value, value.lower(), value.upper(), value.casefold()})
+    forms = sorted({value, value.lower(), value.upper(), value.casefold(), folded(value)})
     told: set[bytes] = set()
     for name, text in (
         *(("value", form) for form in forms),
@@ -42,10 +44,10 @@ def spellings(value: str) -> Iterator[tuple[str, bytes]]:
             if digest not in told:
                 told.add(digest)
                 yield algorithm, digest
-        for pattern in _base64(data):
+        for name, pattern in (("hex", data.hex().encode()), *(("base64", pattern) for pattern in _base64(data))):
             if pattern not in told:
                 told.add(pattern)
-                yield "base64", pattern
+                yield name, pattern
 
 
 def _escaped(form: str) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from audit.erasure.commits import erasing_run
-from audit.erasure.model import Link, OnReturn, PersonalTable, Spelling, normalised
+from audit.erasure.model import Link, OnReturn, PersonalTable, Spelling, normalised, stored_forms
 from audit.erasure.register import Carrier
 from cdf.change import (
     CHANGE_TYPE,
@@ -71,6 +71,11 @@ def marks_of(keys: Keys, graph: Graph, subject: str, identifiers: Iterable[tuple
         for name, value in identifiers
         if name in spellings
     }
+
+
+def _possible_marks(marker: Marker, name: str, value: str, spelling: Spelling) -> Iterator[bytes]:
+    """The marks that the value's owner may have: under each watch key, and in each form that an earlier version stored."""
+    return (mark for form in stored_forms(value, spelling) for mark in marker.marks(name, form))
 
 
 @dataclass(slots=True)
@@ -248,7 +253,7 @@ def _found(
                     if value is not None:
                         values[value] = values.get(value, False) or arrives
                 for value, arrives in values.items():
-                    for mark in living.intersection(marker.marks(name, normalised(value, spelling))):
+                    for mark in living.intersection(_possible_marks(marker, name, value, spelling)):
                         met[mark] = met.get(mark, False) or arrives
             if met:
                 yield pa.record_batch({"mark": pa.array(met.keys(), pa.binary()), "arrives": list(met.values())})
@@ -280,7 +285,7 @@ def _without(
 
     def of_theirs(*values: str | None) -> bool:
         return any(
-            value is not None and not living.isdisjoint(marker.marks(name, normalised(value, spelling)))
+            value is not None and not living.isdisjoint(_possible_marks(marker, name, value, spelling))
             for value, (name, spelling) in zip(values, names, strict=True)
         )
 

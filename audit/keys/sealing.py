@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
 from audit.columns import GROUPS, SEALED
-from audit.erasure.model import normalised
+from audit.erasure.model import stored_forms
 from audit.keys.data import as_data
 from audit.keys.groups import SealedPerson, keys_of
 from cdf.change import CHANGE_TYPE, COMMIT_VERSION, DELETE, UPDATE_PREIMAGE
@@ -101,8 +101,13 @@ class Sealing:
         self, person: SealedPerson, values: Sequence[str], columns: Collection[str] | None = None
     ) -> list[tuple[str, Keys]]:
         """For each value that rows have in the person's column. Who is new gets keys."""
-        people = [[(person.identifier, normalised(value, person.spelling))] for value in values]
-        found = self.registry().tokens(person.subject, people, create=True)
+        people = [[(person.identifier, form) for form in stored_forms(value, person.spelling)] for value in values]
+        # Whom an earlier version knows by another form stays who it is
+        found = self.registry().tokens(person.subject, people)
+        if new := {one[0]: None for one, token in zip(people, found, strict=True) if token is None}:
+            made = self.registry().tokens(person.subject, [[one] for one in new], create=True)
+            of_new = dict(zip(new, made, strict=True))
+            found = [of_new[one[0]] if token is None else token for one, token in zip(people, found, strict=True)]
         keys = self.keys_by_token(person, [token for token in found if token is not None], columns)
         return list(zip(values, keys, strict=True))
 

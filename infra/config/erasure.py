@@ -189,7 +189,7 @@ class ErasureSubject(Model):
         min_length=1,
         title="Identifiers",
         description="By what such a person is named in a request, and how two values are compared: `exact`, or `email` "
-        "(without surrounding blanks and case).",
+        "(without regard to case, surrounding blanks, and how Unicode composes the characters).",
     )
 
 

@@ -91,6 +91,17 @@ def tables(shop: dict[str, Table]) -> list[PersonalTable]:
     ]
 
 
+def test_an_address_is_found_however_rows_write_it(spark: SparkSession, shop: dict[str, Table]) -> None:
+    """All of these are learned as they are written: a scan looks for each, and the registry of keys may know it."""
+    written = ["jo\u0308rg@example.org", "\uff2a\u00f6rg@example.org", "j\u00f6rg \u200b@ EXAMPLE.org"]
+    values = ", ".join(f"({20 + at}, '{one}', 'J')" for at, one in enumerate(written))
+    shop["customers"].sql(f"insert into {{t}} values {values}, (30, 'jorg@example.org', 'other')")
+    resolution = Resolution.of(spark, tables(shop)[:1], SUBJECTS, [request("r1", email="J\u00f6rg@example.org")])
+    assert {caught.rows for caught in resolution.counts().values()} == {3}
+    assert {one for _, name, one in resolution.learned() if name == "email"} == set(written)
+    assert resolution.fan_out(10) == {"r1": "3 values of customer_id"}
+
+
 def test_a_person_is_found_and_erased_in_every_table(spark: SparkSession, shop: dict[str, Table]) -> None:
     configured = tables(shop)
     path = {name: table.path for name, table in shop.items()}

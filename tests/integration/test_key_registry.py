@@ -16,8 +16,10 @@ from psycopg import sql
 from audit.database import Transaction
 from audit.keys import registry as registries
 from audit.keys.cipher import commitment
+from audit.keys.groups import SealedPerson
 from audit.keys.registry import Registry
 from audit.keys.roots import FileRoot, Root
+from audit.keys.sealing import Sealing
 from cdf.errors import ConfigError, VerificationError
 from tests.fixtures.fix_postgres import Pg
 
@@ -129,6 +131,17 @@ def test_two_people_with_one_email_are_two(safe: Safe) -> None:
     one, two = safe.registry.tokens("customer", both, create=True)
     assert one != two
     assert safe.registry.tokens("customer", [both[0][1:]]) == [one]
+
+
+def test_whom_an_earlier_version_knows_by_another_form_stays_who_it_is(safe: Safe) -> None:
+    """It stored the address in lower case, composed as the row had it."""
+    person = SealedPerson("customer", "email", "email", "email", (("contact", ("name",)),))
+    sealing = Sealing((person,), lambda: safe.registry)
+    [stored] = safe.registry.tokens("customer", [[("email", "jo\u0308rg@example.org")]], create=True)
+    values = ["J\u00f6rg@example.org", "new@example.org", "\u200bNEW@example.org"]
+    found = [token for _, (token, _) in sealing.keys_by_value(person, values)]
+    assert found[0] == stored
+    assert found[1] == found[2] != stored
 
 
 @pytest.mark.parametrize("batch", [1, 7, 5_000])

@@ -8,6 +8,7 @@ import decimal
 import hashlib
 import json
 import pickle
+import unicodedata
 from collections import Counter
 from urllib.parse import quote
 
@@ -70,6 +71,73 @@ def test_base64_at_every_place(before: int, after: int) -> None:
 )
 def test_more_spellings(spelling: str, value: str, text: str) -> None:
     assert found(Needles([Needle("R-1", value)]), text) == {("R-1", spelling)}
+
+
+SOFT = "to: J=C3=\r\n=B6rg.M=C3=BCll=\r\ner+shop=40exam=\r\nple.org"
+
+
+@pytest.mark.parametrize(
+    ("spelling", "text"),
+    [
+        ("html", "J&ouml;rg.M&#252;ller+shop&#64;example.org"),
+        ("html", "".join(f"&#x{ord(one):X};" for one in ADDRESS)),
+        ("html, html", "J&amp;ouml;rg.Müller&amp;#43;shop&amp;commat;example.org"),
+        ("quoted-printable", SOFT),
+        ("quoted-printable", "=?iso-8859-1?q?J=F6rg.M=FCller+shop=40example.org?="),
+        ("quoted-printable, html", "J&ou=\nml;rg.M&uuml;ller+shop=\n@example.org"),
+        ("json, quoted-printable", json.dumps({"body": SOFT})),
+        ("url", "mail=%4A%C3%B6rg.M%C3%BCller%2Bshop@example.org"),
+        ("json", r"\u004a\u00f6rg.M\u00FCller\x2bshop@example.org"),
+        ("json", r"J\303\266rg.M\303\274ller+shop@example.org"),  # PostgreSQL's bytes
+        ("unicode", unicodedata.normalize("NFD", ADDRESS)),
+        ("unicode", "J\u200börg.Mül\u00adler+shop\uff20\uff45xample\uff0eORG\ufeff"),
+        ("written out", "Jörg.Müller+shop (at) example.org"),
+        ("written out", "jörg.müller+shop [AT] example [dot] org"),
+        ("written out", "JÖRG.MÜLLER+SHOP at example dot org"),
+        ("written out", "Jörg.Müller+shop\u00a0@ example.org"),
+        ("written out", "Jörg.Müller+shop_at_example.org"),
+        ("written out", "Jörg.Müller+shop &lt;at&gt; example.org"),
+        ("hex", ADDRESS.encode().hex()),
+        ("hex", "\\\\x00" + ADDRESS.lower().encode().hex().upper() + "ff"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["bytes", "column", "many", "long"])
+def test_what_software_encodes_is_read(spelling: str, text: str, kind: str) -> None:
+    needles = pickle.loads(pickle.dumps(Needles([Needle("R-1", ADDRESS, "email"), Needle("R-2", LONG, "email")])))
+    if kind == "bytes":
+        assert found(needles, f"before {text} after") == {("R-1", spelling)}
+    elif kind == "long":
+        assert found(needles, "ä plain text; " * 20_000 + f" {text} " + "x = 1; " * 40_000) == {("R-1", spelling)}
+    else:
+        cells = [None, "", f" {text} ", "nothing", "a&b", *["ä=%"] * (1 if kind == "column" else 3_000)]
+        assert needles.text(pa.array(cells)) == Counter({("R-1", spelling): 1})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Jorg.Muller+shop@example.org",
+        "Jörg.Müller+shop at an example.org",
+        "Jörg.Müller+shop=&#4;example.org",
+        "J&ouml;rg.M&uuml;ller+shop",
+        ADDRESS.encode().hex()[:-2],
+    ],
+)
+def test_what_only_looks_alike_is_not(text: str) -> None:
+    assert found(Needles([Needle("R-1", ADDRESS, "email")]), text) == set()
+
+
+def test_a_value_that_is_plain_and_encoded_in_one_cell_is_told_once() -> None:
+    needles = Needles([Needle("R-1", "ann@example.org", "email"), Needle("R-2", "bob@example.org", "email")])
+    cells = ["ann@example.org ann&#64;example.org bob=40example.org", "ann&#64;example.org"]
+    assert needles.text(pa.array(cells)) == {("R-1", "value"): 1, ("R-1", "html"): 1, ("R-2", "quoted-printable"): 1}
+    assert found(needles, cells[0]) == {("R-1", "value"), ("R-2", "quoted-printable")}
+
+
+def test_a_short_value_in_another_width() -> None:
+    needles = Needles([Needle("R-1", "17", "customer_id", "customer")]).at(BUYER)
+    assert needles.cells("buyer", pa.array(["\uff11\uff17", " 1\u200b7", "ä", None, "17"])) == {("R-1", "value"): 3}
+    assert needles.cell("buyer", "\uff11\uff17") == {("R-1", "value")}
 
 
 def test_the_case_of_base64_counts() -> None:
