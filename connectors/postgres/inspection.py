@@ -68,6 +68,7 @@ def inspected(
     elif target.is_table:
         if position.version is None and target.can_write and not target.empty:
             problems.append(foreign_rows(name))
+        problems += target.rules
         if position.version is not None and target.can_write and target.empty and _lost_rows(connection, name):
             problems.append(f"{lost(name)}: `run --reload` rebuilds it")
         found = {column.name: column.found for column in target.columns}

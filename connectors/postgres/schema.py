@@ -97,7 +97,9 @@ class TargetTable:
     hides_rows: bool
     """Policies hold for the role."""
     unsafe: tuple[str, ...] = ()
-    """Why what is written into it may not stay, or not arrive."""
+    """Why what is written into it may not stay."""
+    rules: tuple[str, ...] = ()
+    """Rules that stand against a window; a merging reload works with them, and counts what it writes."""
 
 
 def reflect(connection: Connection, name: TargetName) -> TargetTable | None:
@@ -129,7 +131,8 @@ def reflect(connection: Connection, name: TargetName) -> TargetTable | None:
         owned,
         is_table,
         hides_rows,
-        (*_not_durable(connection, oid), *_rewritten(connection, name, oid)) if is_table else (),
+        tuple(_not_durable(connection, oid)) if is_table else (),
+        tuple(_rewritten(connection, name, oid)) if is_table else (),
     )
 
 
