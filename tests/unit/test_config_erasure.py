@@ -290,11 +290,11 @@ WATCH, SEAL = WatchKey.of(Signer.parse(KEY)), SealKey.of(Signer.parse(KEY))
 
 def test_keys_that_are_kept_apart(tmp_path: Path) -> None:
     """What was marked and sealed under the signing key alone is known and opened after each of the steps of a rotation."""
-    (tmp_path / "watch.key").write_text(WATCH.secret())
-    (tmp_path / "seal.key").write_text(SEAL.secret())
+    WATCH.write(tmp_path / "watch.key")
+    SEAL.write(tmp_path / "seal.key")
     fresh_watch, fresh_seal = WatchKey.generate(), SealKey.generate()
-    (tmp_path / "watch-2.key").write_text(fresh_watch.secret())
-    (tmp_path / "seal-2.key").write_text(fresh_seal.secret())
+    fresh_watch.write(tmp_path / "watch-2.key")
+    fresh_seal.write(tmp_path / "seal-2.key")
     before = loaded(tmp_path, BLOCK).erasure
     assert before is not None
     mark, sealed = before.keys().mark("a", "b"), before.keys().seal("x", about="y")
