@@ -66,7 +66,7 @@ def inspected(
         ]
         ddl += evolution(name, drift, made)
     elif target.is_table:
-        if position.version is None and target.can_write and not target.empty:
+        if position.version is None and target.can_write and target.empty is False:
             problems.append(foreign_rows(name))
         problems += target.rules
         if position.version is not None and target.can_write and target.empty and _lost_rows(connection, name):

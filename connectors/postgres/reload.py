@@ -76,7 +76,7 @@ def reload_problems(
     whole = with_own(source.schema, own)
     if target is None or shape is None or not target.is_table:
         return problems
-    if not target.empty and position_of(connection, name).version is None:
+    if target.empty is False and position_of(connection, name).version is None:
         problems.append(foreign_rows(name))
     if not merged:
         gone = {column.name for column in shape.left_over(whole)}

@@ -87,8 +87,8 @@ class TargetTable:
     columns: tuple[TargetColumn, ...]
     unique_keys: frozenset[frozenset[str]]
     """Column sets that a non-deferrable, complete unique index covers."""
-    empty: bool
-    """Known only where ``can_write``."""
+    empty: bool | None
+    """Known only where ``can_write``. None: it was not looked at, because the table is ``unsafe``."""
     can_write: bool
     owned: bool
     """The role may add columns."""
@@ -119,8 +119,9 @@ def reflect(connection: Connection, name: TargetName) -> TargetTable | None:
         return None
     oid, may_use, owned, is_table, may_write, hides_rows = found
     can_write = may_use and may_write
-    empty = False
-    if can_write:
+    unsafe = tuple(_not_durable(connection, oid)) if is_table else ()
+    empty = None if unsafe else False  # what is stored elsewhere may not answer
+    if can_write and not unsafe:
         rows = connection.execute(sql.SQL("select exists (select 1 from {})").format(name.identifier)).fetchone()
         empty = rows == (False,)
     return TargetTable(
@@ -131,7 +132,7 @@ def reflect(connection: Connection, name: TargetName) -> TargetTable | None:
         owned,
         is_table,
         hides_rows,
-        tuple(_not_durable(connection, oid)) if is_table else (),
+        unsafe,
         tuple(_rewritten(connection, name, oid)) if is_table else (),
     )
 

@@ -76,7 +76,7 @@ def of_the_registers(dsn: str) -> Iterator[Callable[[str], Any]]:
 
 @contextmanager
 def of_an_anchor(dsn: str) -> Iterator[Callable[[str], Any]]:
-    with PostgresAnchor(dsn)._connected() as connection:
+    with PostgresAnchor(dsn)._connected() as (connection, _):
         yield lambda statement: connection.execute(statement).fetchone()  # type: ignore[arg-type]
 
 
