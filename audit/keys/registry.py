@@ -376,7 +376,7 @@ class Registry:
     def rotate(self, root: Root, *, progress: Callable[[int], None] = lambda _: None) -> Epoch:
         """Begin an epoch under another root key, or take up one that was cut off: wrap every living key anew, then destroy
         the shard keys from before. ``progress`` is told how many keys are done."""
-        with self._database.transaction() as work:
+        with without_macs(), self._database.transaction() as work:
             work.execute("lock table {epoch} in exclusive mode")
             epoch = self._begun(work, root)
         while self._move_links(epoch, root):
