@@ -27,6 +27,7 @@ from cdf.errors import Fenced, LeaseHeld, WindowOutOfOrder
 from cdf.sink import Position, PositionRecord, Standing
 from cdf.user import os_user
 from connectors.postgres import runs
+from connectors.postgres.sql import Name
 
 __all__ = [
     "CREATE",
@@ -273,7 +274,7 @@ def record_rows(connection: Connection, target: TargetName) -> None:
         sql.SQL(
             "update deltarelay.position p set holds_rows = f.filled from (select exists (select from {}) as filled) f "
             "where p.target = %s and p.holds_rows is distinct from f.filled"
-        ).format(target.identifier),
+        ).format(Name(target.schema, target.table)),
         [str(target)],
     )
 
@@ -283,7 +284,7 @@ def lost_rows(connection: Connection, target: TargetName) -> bool:
     found = connection.execute(
         sql.SQL(
             "select from deltarelay.position where target = %s and holds_rows and not exists (select from {})"
-        ).format(target.identifier),
+        ).format(Name(target.schema, target.table)),
         [str(target)],
     ).fetchone()
     return found is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import psycopg
 import pytest
@@ -24,12 +25,14 @@ def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large, "MERGE_SHARE", 0.6)
 
 
-def filled(spark: SparkSession, path: str, pg: Pg, modes: Modes | None = None) -> tuple[Table, Pipeline]:
+def filled(
+    spark: SparkSession, path: str, pg: Pg, modes: Modes | None = None, **options: Any
+) -> tuple[Table, Pipeline]:
     """Twenty rows replicated, and then all of them updated, one deleted, one inserted."""
     table = Table(spark, path, "id long, name string")
     table.sql("insert into {t} select id, concat('name ', id) from range(20)")
     pipeline = Pipeline(
-        ChangeFeed(spark, path), PostgresSink(pg.dsn, table=f"{pg.schema}.target", modes=modes), key="id"
+        ChangeFeed(spark, path), PostgresSink(pg.dsn, table=f"{pg.schema}.target", modes=modes, **options), key="id"
     )
     pipeline.run()
     table.sql(
@@ -86,7 +89,7 @@ def test_a_column_of_somebody_stays_with_its_values(spark: SparkSession, delta_p
 
 
 def test_a_key_that_the_source_holds_twice_is_no_hindrance(spark: SparkSession, delta_path: str, pg: Pg) -> None:
-    table, pipeline = filled(spark, delta_path, pg)
+    table, pipeline = filled(spark, delta_path, pg, conflicts="report")
     table.sql("insert into {t} values (5, 'twice')")
     result = pipeline.run()
     assert (result.copies, result.position) == (0, 5)
