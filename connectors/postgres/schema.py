@@ -88,7 +88,7 @@ class TargetTable:
     unique_keys: frozenset[frozenset[str]]
     """Column sets that a non-deferrable, complete unique index covers."""
     empty: bool | None
-    """Known only where ``can_write``. None: it was not looked at, because the table is ``unsafe``."""
+    """Known only where ``can_write``. None: it was not looked at, for it is ``unsafe`` or no table."""
     can_write: bool
     owned: bool
     """The role may add columns."""
@@ -120,8 +120,9 @@ def reflect(connection: Connection, name: TargetName) -> TargetTable | None:
     oid, may_use, owned, is_table, may_write, hides_rows = found
     can_write = may_use and may_write
     unsafe = tuple(_not_durable(connection, oid)) if is_table else ()
-    empty = None if unsafe else False  # what is stored elsewhere may not answer
-    if can_write and not unsafe:
+    looks = is_table and not unsafe  # what is stored elsewhere may not answer
+    empty = False if looks else None
+    if can_write and looks:
         rows = connection.execute(sql.SQL("select exists (select 1 from {})").format(name.identifier)).fetchone()
         empty = rows == (False,)
     return TargetTable(
