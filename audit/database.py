@@ -56,15 +56,10 @@ class Transaction:
         return self._connection.execute(self._text(statement), values)
 
     def copied(self, statement: str) -> Iterator[bytes]:
-        """What ``copy … to stdout`` sends, as it comes."""
-        with self._connection.cursor() as cursor, cursor.copy(self._text(statement)) as copy:
-            try:
-                for part in copy:
-                    yield bytes(part)
-            except GeneratorExit:  # a COPY that is not read to its end would abort the transaction
-                for _ in copy:
-                    pass
-                raise
+        """``copy … to stdout``, see ``copy_out``."""
+        from audit.postgres_session import copy_out
+
+        return copy_out(self._connection, self._text(statement))
 
     def _text(self, statement: str) -> sql.Composed:
         from psycopg import sql

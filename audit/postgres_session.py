@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from psycopg import pq
+from psycopg import pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-__all__ = ["SETTINGS", "PinnedConnection", "connect", "session_dsn"]
+__all__ = ["SETTINGS", "PinnedConnection", "connect", "copy_out", "session_dsn"]
 
 SETTINGS = {
     "DateStyle": "ISO, MDY",
@@ -82,6 +82,19 @@ class PinnedConnection(psycopg.Connection[Any]):
 def connect(dsn: str, *, autocommit: bool = False) -> PinnedConnection:
     # Prepared statements belong to a session, which PgBouncer's transaction mode does not keep
     return PinnedConnection.connect(session_dsn(dsn), autocommit=autocommit, prepare_threshold=None)
+
+
+def copy_out(connection: psycopg.Connection[Any], query: sql.Composed) -> Iterator[bytes]:
+    """What ``copy … to stdout`` sends, as it comes. Where a caller stops early the rest is read: a COPY that is not read to
+    its end aborts its transaction."""
+    with connection.cursor() as cursor, cursor.copy(query) as copy:
+        try:
+            for part in copy:
+                yield bytes(part)
+        except GeneratorExit:
+            for _ in copy:
+                pass
+            raise
 
 
 def session_dsn(dsn: str, **defaults: str | int) -> str:

@@ -11,6 +11,7 @@ import psycopg
 from psycopg import sql
 
 from audit.erasure.places import Checked, Find, Scanned, Unseen
+from audit.postgres_session import copy_out
 from connectors.postgres import dead_letters
 from connectors.postgres.cells import Cells
 from connectors.postgres.columns import DELETED_AT
@@ -143,14 +144,7 @@ def _copied(
     query = sql.SQL("copy (select {} from {} {}) to stdout").format(
         sql.SQL(", ").join(map(sql.Identifier, columns)), table.identifier, where
     )
-    with connection.cursor() as cursor, cursor.copy(query) as copy:
-        try:
-            for line in copy:
-                yield bytes(line)
-        except GeneratorExit:  # a COPY that is not read to its end would abort the transaction
-            for _ in copy:
-                pass
-            raise
+    return copy_out(connection, query)
 
 
 def _chunks(lines: Iterator[bytes]) -> Iterator[list[bytes]]:
