@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import CharType, StringType, StructField, StructType, VarcharType
 
 from audit.columns import GROUPS, SEALED, Column, row_type
 from audit.keys.groups import SealedPerson, held_in, keys_of, seal_rows
@@ -30,6 +30,7 @@ from cdf.change import (
     UPDATE_POSTIMAGE,
     UPDATE_PREIMAGE,
 )
+from cdf.net_on_driver import MARK
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,6 +86,14 @@ class Payload:
         # By place: PySpark itself cannot name a column with a dot or a backtick
         names = [column.name for column in self._of_the_source()]
         values = {name: quoted(name).alias(f"value_{at}") for at, name in enumerate(names)}
+        # Delta's statistics of files are text: a search by a key that is no text would miss its rows, as if they were forged
+        for at, column in enumerate(self._of_the_source()):
+            if column.name in self.key and isinstance(column.type, (StringType, CharType, VarcharType)):
+                key = quoted(column.name)
+                refusal = F.raise_error(F.concat(F.lit(f"{MARK} not_utf8 "), F.col(COMMIT_VERSION).cast("string")))
+                values[column.name] = (
+                    F.when(F.is_valid_utf8(key) | key.isNull(), key).otherwise(refusal).alias(f"value_{at}")
+                )
         keys = [keys_of(at) for at in range(len(self.people))]
         rows = self.feed.select(*values.values(), CHANGE_TYPE, COMMIT_VERSION, *keys)
         if not self.paired and partitions == 1:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 __all__ = ["net_effect", "first_key_change", "count_key_faults", "check_key", "key_violation", "violation_of", "quoted"]
 
 _PUT, _NEW, _LAST, _REFUSED = "__relay_put", "__relay_new", "__relay_last", "__relay_refused"
-_VIOLATION = re.compile(MARK + r" (null_key|put_twice) (\d+)")
+_VIOLATION = re.compile(MARK + r" (null_key|put_twice|not_utf8) (\d+)")
 
 
 def quoted(name: str) -> Column:
@@ -168,6 +168,9 @@ def key_violation(reason: str, version: int, *, table: str, key: Sequence[str]) 
     elif reason == "null_key":
         message = f"version {version} of {table} changes rows with a null in the key ({columns})"
         hint = "choose key columns that are never null, and add a NOT NULL constraint to them"
+    elif reason == "not_utf8":
+        message = f"version {version} of {table} has bytes that are not UTF-8 in the key ({columns})"
+        hint = "choose key columns that hold text or binary values; a new trail may start after that version"
     else:
         message = f"version {version} of {table} puts a key ({columns}) more than once"
         hint = "the columns do not identify a row at that version: name a unique key, or repair the source"

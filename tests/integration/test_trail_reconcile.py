@@ -19,7 +19,7 @@ from audit.reconcile import Reconciled, reconcile
 from audit.tables import EVENTS, LEDGER, PAYLOAD
 from audit.trail import Trail
 from cdf import ChangeFeed, Pipeline
-from cdf.errors import VerificationError
+from cdf.errors import KeyViolation, VerificationError
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table
 from tests.integration.intruder import rewrite
@@ -299,3 +299,31 @@ class TestTheBaseline:
         found = case.reconciled()
         assert (found.equal, found.baseline_rows, found.versions) == (True, None, 1)
         assert left_out(found) == [(0, 0, "before"), (1, 1, "expired")]
+
+
+@pytest.mark.parametrize("small_window_bytes", [2**20, 0], ids=["driver", "tasks"])
+def test_bytes_that_are_not_utf8_are_kept_in_values_and_refused_in_keys(
+    spark: SparkSession, tmp_path: Path, small_window_bytes: int
+) -> None:
+    case = Case(spark, tmp_path)
+    source = Table(spark, case.source.path, "id string, name string, tags map<string, string>")
+    source.sql(
+        "insert into {t} values ('a', 'n', map('k', 'v')), ('b', 'n', null)",
+        "update {t} set name = cast(X'61FF' as string), tags = map(cast(X'FE' as string), '�') where id = 'a'",
+    )
+    sink = DeltaAuditSink(str(tmp_path / "trail"), spark=spark, small_window_bytes=small_window_bytes)
+    pipeline = Pipeline(ChangeFeed(spark, source.path), sink, key=("id",), start="earliest")
+    pipeline.run()
+    trail = Trail(spark, str(tmp_path / "trail"))
+    rows = trail.tables.read(PAYLOAD).selectExpr("version", "row.id", "hex(row.name)", "hex(map_keys(row.tags)[0])")
+    assert sorted(map(tuple, rows.where("row.id = 'a'").collect())) == [
+        (1, "a", "6E", "6B"),
+        (2, "a", "61FF", "FE"),
+        (2, "a", "6E", "6B"),
+    ]
+    assert trail.verify()[0].findings == ()
+    assert case.reconciled().equal
+    source.sql("insert into {t} select cast(X'FD' as string), 'n', null")
+    with pytest.raises(KeyViolation, match=r"version 3 of .* bytes that are not UTF-8 in the key \(id\)"):
+        pipeline.run()
+    assert trail.verify()[0].findings == ()
