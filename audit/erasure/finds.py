@@ -13,7 +13,7 @@ from audit.erasure.places import Find
 if TYPE_CHECKING:
     from audit.erasure.needles import Needles
 
-__all__ = ["REASONS", "Gathered", "masked"]
+__all__ = ["FOLLOWS", "NEXT", "REASONS", "Gathered", "masked"]
 
 REASONS: Mapping[str, str] = {
     "current file": "a file that the table has now holds it",
@@ -42,6 +42,60 @@ REASONS: Mapping[str, str] = {
     "tombstone key": "the key of the record that deletes it",
     "removed": "values of a trail that are removed, in files that are still kept",
 }
+
+
+FOLLOWS = frozenset(
+    (
+        "deletion vector",
+        "dropped column",
+        "former file",
+        "change file",
+        "log entry",
+        "statistics",
+        "checkpoint",
+        "checksum",
+        "compacted log",
+        "former version",
+        "planner statistics",
+        "dead tuple",
+        "removed",
+    )
+)
+"""Reasons of what software keeps besides of a row that is there or was."""
+_AGAIN = "run `deltarelay erase run` again: its purge takes it away"
+_ROW = "change or delete the row in the source table, let the pipelines run, then run `deltarelay erase run` again"
+_LOG = "run `deltarelay erase run` again once the log's retention is over, and mend the setting that keeps the log for ever"
+NEXT: Mapping[str, str] = {
+    "current file": (
+        f"in a source table: {_ROW}; in an audit trail, which keeps the former values of other people's rows: no command "
+        "takes it out, and no change of the source does; accept it"
+    ),
+    "deletion vector": _AGAIN,
+    "dropped column": _AGAIN,
+    "former file": _AGAIN,
+    "change file": _AGAIN,
+    "aborted write": _AGAIN,
+    "log entry": _LOG,
+    "statistics": _LOG,
+    "partition name": "remove the empty folder, or write the rows to another partition",
+    "checkpoint": _LOG,
+    "checksum": _LOG,
+    "compacted log": "delete the file by hand: no reader needs it",
+    "temporary copy": "delete the file by hand: a writer has left it behind",
+    "former version": "set a lifecycle rule of the bucket that removes former versions, or delete this version",
+    "other file": "delete the file, or move it away from the table",
+    "unknown file": "repair the table's log, or delete the file",
+    "current row": _ROW,
+    "soft-deleted row": "delete the row in the target, or accept it",
+    "dead letter": "`deltarelay deadletter drop`, or accept it",
+    "staging": "let the pipeline run: it empties its staging tables",
+    "planner statistics": "run ANALYZE on the table, or drop its extended statistics",
+    "dead tuple": "run `deltarelay erase run` again when nobody uses the table: it is written anew",
+    "record": "set `max.compaction.lag.ms` or `retention.ms` of the topic, or delete its records by hand",
+    "tombstone key": "set `max.compaction.lag.ms` and `delete.retention.ms` of the topic",
+    "removed": _AGAIN,
+}
+"""What somebody can do about a find that no date clears."""
 
 
 class Gathered:

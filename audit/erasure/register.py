@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from audit.database import Database, Transaction, jsonb
 from audit.erasure.model import Request, State
 from audit.erasure.places import Reached
-from audit.erasure.register_held import DELETING, Held, hold, record
+from audit.erasure.register_held import DELETING, Held, hold, keep_step, record, request_place
 from audit.erasure.register_sql import DEFINITIONS, LATER
 from audit.erasure.register_words import absent, listed
 from cdf.errors import CdfError, ConfigError
@@ -330,6 +330,30 @@ class Register:
             found = work.rows("update {request} set approver = %s where id = %s returning state", [approver, id])
             absent([id], [id] if found else [])
             record(work, [id], found[0][0], {"approver": approver})
+
+    def accept(self, id: str, who: str, reason: str) -> int:
+        """Record the decision that what the last scan has found of this person may stay. → how many finds
+
+        Raises ConfigError where nothing was found: whatever a later scan finds besides is not decided by this."""
+        if not who.strip() or not reason.strip():
+            raise ConfigError("a decision names who made it, and why")
+        with self._database.transaction() as work:
+            row = work.row("select run, state from {request} where id = %s for update", [id])
+            absent([id], [id] if row else [])
+            assert row is not None
+            found = work.row(
+                "select facts from {step} where run = %s and table_name = %s and step = 'found'",
+                [row[0], request_place(id)],
+            )
+            if found is None or row[1] != "purged":
+                raise ConfigError(
+                    f"there is nothing to decide: no scan has left request {id} with a find",
+                    hint="`deltarelay erase run` scans, and says what to do with each find",
+                )
+            finds = found[0]["finds"]
+            keep_step(work, row[0], request_place(id), "accept", {"by": who, "reason": reason, "finds": finds})
+            record(work, [id], row[1], {"accepted": len(finds), "by": who, "reason": reason})
+        return len(finds)
 
     # ── identifiers ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -23,7 +23,7 @@ from cdf.errors import CdfError, ConfigError, Fenced, LeaseHeld, PositionError, 
 from cdf.result import plain
 from cdf.user import os_user
 
-__all__ = ["DELETING", "LEASE_SECONDS", "Held", "hold", "record"]
+__all__ = ["DELETING", "LEASE_SECONDS", "Held", "hold", "keep_step", "record", "request_place"]
 
 LEASE_SECONDS = 15.0
 DELETING = "deleting"
@@ -107,6 +107,19 @@ def record(work: Transaction, ids: Sequence[str], state: str, facts: Mapping[str
     work.execute(
         "insert into {event} (request, state, facts) select id, %s, %s from unnest(%s::text[]) as id",
         [state, jsonb(facts), list(ids)],
+    )
+
+
+def request_place(id: str) -> str:
+    """In the register the place of a step that is about one request."""
+    return f"request {id}"
+
+
+def keep_step(work: Transaction, run: str, place: str, step: str, facts: Mapping[str, Any]) -> None:
+    work.execute(
+        "insert into {step} (run, table_name, step, facts) values (%s, %s, %s, %s)"
+        " on conflict (run, table_name, step) do update set facts = excluded.facts, at = excluded.at",
+        [run, place, step, jsonb(facts)],
     )
 
 
@@ -272,11 +285,13 @@ class Held:
     def put(self, table: str, step: str, facts: Mapping[str, Any]) -> None:
         """How far a step has come that takes several tries: replaced by each, until another step records that it is done."""
         with self._writing() as work:
-            work.execute(
-                "insert into {step} (run, table_name, step, facts) values (%s, %s, %s, %s)"
-                " on conflict (run, table_name, step) do update set facts = excluded.facts, at = clock_timestamp()",
-                [self.run, table, step, jsonb(_plain(facts))],
-            )
+            keep_step(work, self.run, table, step, _plain(facts))
+
+    def found(self, id: str, finds: Sequence[Any]) -> None:
+        """What the last scan has found of a request, on which ``Register.accept`` decides. The scan before it is no more."""
+        with self._writing() as work:
+            self._locked(work, [id], "state")
+            keep_step(work, self.run, request_place(id), "found", {"finds": _plain({"finds": list(finds)})["finds"]})
 
     def begin_deleting(self, ids: Iterable[str]) -> None:
         """Before the first row goes: from now on no other run may have these requests."""

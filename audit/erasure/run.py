@@ -24,12 +24,14 @@ from audit.erasure.certificate import evidence, make_certificate, refuse_identif
 from audit.erasure.delete import erase_table, erased_keys, inspect_table
 from audit.erasure.delta_files import scan_table
 from audit.erasure.files import Files, LocalFiles
+from audit.erasure.finds import FOLLOWS
 from audit.erasure.kept import kept_by
 from audit.erasure.model import STATES, Link, stored_forms
 from audit.erasure.needles import Needle, Needles
 from audit.erasure.places import Erasable, Erasing, Find, Noting, Purged, Scanned, Sealed, Unseen, not_seen
 from audit.erasure.plan import Copy, not_sealed
 from audit.erasure.purge import SinkBehind, purge_table
+from audit.erasure.register_held import request_place
 from audit.erasure.resolve import TOKEN, Resolution, identifiers_in
 from audit.erasure.watch import marks_of
 from cdf.errors import ConfigError
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from audit.erasure.subjects import Graph
     from audit.keys.registry import Registry
 
-__all__ = ["ErasureReport", "ErasureRun", "carried_by", "needles_of", "scan_everything"]
+__all__ = ["ErasureReport", "ErasureRun", "accepted", "carried_by", "needles_of", "scan_everything"]
 
 log = logging.getLogger("deltarelay.erasure")
 
@@ -159,7 +161,7 @@ class ErasureRun:
             self.note()
             raise
         self.note()
-        if report.certificates:
+        if report.certificates and self._over() is not None:
             self.held.finish()
         return report
 
@@ -193,11 +195,13 @@ class ErasureRun:
             reasons = tuple(f"{one.waits_for} until {one.waits_until:%Y-%m-%d %H:%M}Z" for one in waits)
             self.held.wait(self.ids, until, "; ".join(reasons))
             return replace(report, waits_until=until, waits_for=reasons)
-        if finds := self.scan():
-            return self._left(replace(report, state="purged"), finds)
-        if self.registry is not None:
-            self._check_sealed()
-        self.certify()
+        finds = self.scan()
+        if self._scanned():
+            if self.registry is not None:
+                self._check_sealed()
+            self.certify()
+        if finds:  # holds up whose it is, and nobody else
+            return self._left(replace(report, state="purged", certificates=self._scanned()), finds)
         over = self._over()
         assert over is not None
         return replace(report, state=over.state, certificates=over.certificates)
@@ -210,15 +214,18 @@ class ErasureRun:
         day = max(one.clears_on for one in finds if one.clears_on is not None)
         until = dt.datetime.combine(day, dt.time(), dt.UTC)
         reason = f"{len(finds)} places where something is found, the last of which clears by {day}"
-        self.held.wait(self.ids, until, reason)
+        self.held.wait({one.request for one in finds}, until, reason)
         return replace(report, waits_until=until, waits_for=(reason,))
 
     def _reached(self, state: State) -> None:
         """Those that have not come so far yet."""
+        scanned = self._scanned()
+        ids = scanned if state == "verified" else [id for id in self.ids if id not in scanned]
         behind = [
             one.id
-            for one in self.register.requests(self.ids)
-            if one.state not in STATES or STATES.index(one.state) < STATES.index(state)
+            for one in (self.register.requests(ids) if ids else ())
+            if (one.state, state) != ("partial", "verified")  # certified in this run
+            and (one.state not in STATES or STATES.index(one.state) < STATES.index(state))
         ]
         if behind:
             self.held.move(behind, state)
@@ -516,7 +523,8 @@ class ErasureRun:
 
         Once more where everything was purged and the scan found something after all, such as the files of an aborted write.
         """
-        once_more = {one.state for one in self.register.requests(self.ids)} == {"purged"}
+        scanned = self._scanned()
+        once_more = {one.state for one in self.register.requests(self.ids) if one.id not in scanned} == {"purged"}
         waits = []
         for one, copy in self._copies():
             if isinstance(copy.sink, Erasable) and copy.version() is not None:
@@ -591,22 +599,39 @@ class ErasureRun:
     def needles(self) -> Needles:
         return needles_of(self.requests, self.register.known(self.ids, self.keys))
 
+    def _scanned(self) -> tuple[str, ...]:
+        """The requests of which the scan found nothing, or nothing that nobody has accepted. Of a run of an earlier version
+        these are all or none."""
+        places = {one.table for one in self.register.steps(self.run) if one.step == "scan"}
+        return tuple(id for id in self.ids if ALL in places or request_place(id) in places)
+
     def scan(self) -> tuple[Find, ...]:
-        """→ what is left; nothing where the scan is recorded, which it only is when it found nothing."""
-        if self.held.step(ALL, "scan") is None:
-            copies = [copy for _, copy in self._copies()]
-            tables = [one.table for one in self.free()]
-            scanned = scan_everything(
-                self.graph, tables, copies, self.needles(), files=self.files, now=self.now, progress=self.progress
-            )
-            scanned += Scanned(unseen=tuple(Unseen(carried_by(one), _NOT_THERE) for one in self.not_there()))
-            if scanned.finds:
-                log.warning("something is left", extra={"run": self.run, "finds": len(scanned.finds)})
-                return scanned.finds
-            facts = {"finds": 0, "checked": plain(scanned.checked), "unseen": plain(scanned.unseen)}
-            self.held.done(ALL, "scan", facts)
+        """→ what is left, of whomever. The scan of a person is recorded once nothing is found that nobody has accepted."""
+        over = self._scanned()
+        if len(over) == len(self.ids):
+            self._reached("verified")
+            return ()
+        copies = [copy for _, copy in self._copies()]
+        tables = [one.table for one in self.free()]
+        scanned = scan_everything(
+            self.graph, tables, copies, self.needles(), files=self.files, now=self.now, progress=self.progress
+        )
+        scanned += Scanned(unseen=tuple(Unseen(carried_by(one), _NOT_THERE) for one in self.not_there()))
+        facts = {"finds": 0, "checked": plain(scanned.checked), "unseen": plain(scanned.unseen)}
+        left: list[Find] = []
+        for id in (id for id in self.ids if id not in over):
+            theirs = [one for one in scanned.finds if one.request == id]
+            decision = self.held.step(request_place(id), "accept")
+            if theirs and (decision is None or not accepted(theirs, decision["finds"])):
+                self.held.found(id, theirs)
+                left += theirs
+            else:
+                told = {"accepted": {**decision, "finds": plain(theirs)}} if theirs and decision else {}
+                self.held.done(request_place(id), "scan", facts | {"finds": len(theirs)} | told)
+        if left:
+            log.warning("something is left", extra={"run": self.run, "finds": len(left)})
         self._reached("verified")
-        return ()
+        return tuple(left)
 
     def not_there(self) -> list[Carrier]:
         """Pipelines that have carried a table of the requests' subjects and are configured no more, or with another target:
@@ -633,7 +658,10 @@ class ErasureRun:
 
     def _certificate(self, request: Standing) -> dict[str, Any]:
         steps = self.register.steps(self.run)
+        of_others = {request_place(id) for id in self.ids if id != request.id}
+        steps = tuple(one for one in steps if one.table not in of_others)
         facts = {(one.table, one.step): one.facts for one in steps}
+        scanned = facts.get((request_place(request.id), "scan")) or facts[ALL, "scan"]
         rows = facts[ALL, "resolve"]["rows"]
         # What the run did in tables and copies of other kinds of people is not theirs
         reached = {one.table for one in self.graph.tables_of(request.subject)}
@@ -656,7 +684,7 @@ class ErasureRun:
         document = make_certificate(
             request=request,
             run=self.run,
-            outcome="partial" if kept or held else "erased",
+            outcome="partial" if kept or held or scanned["finds"] else "erased",
             tables=[
                 {
                     "table": one.table,
@@ -687,9 +715,9 @@ class ErasureRun:
                 for place, told in purges
                 for tries in [facts.get((place, "purging"), {})]
             ],
-            scan={"finds": facts[ALL, "scan"]["finds"], "checked": facts[ALL, "scan"]["checked"]},
-            pending=[_held_back(hold) for hold in holds],
-            unverified=[*facts[ALL, "scan"]["unseen"], *plain(self._gone_since(facts[ALL, "scan"]["unseen"]))],
+            scan={"finds": scanned["finds"], "checked": scanned["checked"]},
+            pending=[*(_held_back(hold) for hold in holds), *_accepted_back(scanned)],
+            unverified=[*scanned["unseen"], *plain(self._gone_since(scanned["unseen"]))],
             out_of_reach=[
                 _REQUEST_FILE,
                 *self.out_of_reach,
@@ -698,7 +726,7 @@ class ErasureRun:
             ],
             holds=holds,
             evidence=[evidence(f"{one.step} {one.table}".strip(), one.at, one.facts) for one in steps],
-            unfinished=self._unfinished(facts),
+            unfinished=self._unfinished(facts, request.id),
             issued_at=self.now,
         )
         refuse_identifiers(document, self.needles())
@@ -726,9 +754,10 @@ class ErasureRun:
             told.append(f"backups of the registry of keys from before, under the root key {root}: until {until}")
         return told
 
-    def _unfinished(self, facts: Mapping[tuple[str, str], Any]) -> list[str]:
+    def _unfinished(self, facts: Mapping[tuple[str, str], Any], request: str) -> list[str]:
         """What is not in the register was not done."""
-        wanted = [(ALL, "resolve"), (ALL, "scan"), *((one.table, "delete") for one in self.free())]
+        scan = (ALL if (ALL, "scan") in facts else request_place(request), "scan")
+        wanted = [(ALL, "resolve"), scan, *((one.table, "delete") for one in self.free())]
         wanted += [(one.table, "purge") for one in self.free()]
         for _, copy in self._copies():
             if isinstance(copy.sink, Erasable) and copy.version() is not None:
@@ -743,3 +772,38 @@ def _told_holds(holds: Mapping[str, Hold]) -> dict[str, Any]:
 def _held_back(hold: Mapping[str, Any]) -> dict[str, Any]:
     place = hold["table"] if "table" in hold else f"class {hold['class']}"
     return {"place": place, "reason": f"held: {hold['basis']}", "clears_on": None}
+
+
+def accepted(finds: Sequence[Find], decided: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a decision covers all of these: what was found later, elsewhere or more often is another matter. What follows
+    from a row that stays stays with it: a file that is written anew, and what the log says of it."""
+    most: Counter[tuple[str, str]] = Counter()
+    for one in decided:
+        most[_folder(one["place"]), one["spelling"]] += one["count"] if one["reason"] not in FOLLOWS else 0
+    now: Counter[tuple[str, str]] = Counter()
+    for find in finds:
+        if find.reason not in FOLLOWS:
+            now[_folder(find.place), find.spelling] += find.count
+        elif not any(f"{folder}/".startswith(f"{_folder(find.place)}/") for folder, _ in most):
+            return False
+    return all(count <= most[key] for key, count in now.items())
+
+
+def _folder(place: str) -> str:
+    """The table's, of a file of its log or of changes; else the folder of the file, the topic, or the place as it is."""
+    folder, inside, _ = (
+        place.partition("/_delta_log/") if "/_delta_log/" in place else place.partition("/_change_data/")
+    )
+    return folder if inside else place.rpartition("/")[0] or place
+
+
+def _accepted_back(scanned: Mapping[str, Any]) -> list[dict[str, Any]]:
+    told = scanned.get("accepted", {"finds": ()})
+    return [
+        {
+            "place": one["place"],
+            "reason": f"{one['reason']}, {one['count']} times; accepted by {told['by']}: {told['reason']}",
+            "clears_on": one["clears_on"],
+        }
+        for one in told["finds"]
+    ]

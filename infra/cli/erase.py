@@ -331,7 +331,14 @@ def _show_report(output: Output, report: ErasureReport, plan: Path) -> None:
     if report.finds:
         output.line("the scan found what nothing will clear:")
         _show_finds(output, report.finds)
-        output.line("no certificate was issued")
+        held_up = sorted({one.request for one in report.finds})
+        output.line(f"no certificate was issued for {_some(held_up)}")
+        for reason, text in _what_next(report.finds):
+            output.line(f"next: {reason}: {text}")
+        output.line(
+            "next: if it may stay, such as somebody's address that others have quoted: "
+            f"deltarelay erase accept {held_up[0]} --by NAME --reason TEXT, then deltarelay erase run {plan}"
+        )
     for text in report.waits_for:
         output.line(f"waits for {text}")
     if report.waits_until is not None:
@@ -354,6 +361,36 @@ def release(
     released = Office(config).register().release([request], by, reason)
     output.line(f"{request}: no longer watched for, by decision of {by}")
     output.result({"request": request, "by": by, "marks": released})
+
+
+@app.command()
+def accept(
+    request: Annotated[str, typer.Argument(metavar="REQUEST", help="The id of the request.")],
+    by: Annotated[str, typer.Option("--by", help="Who decides; kept, and in the certificate.")],
+    reason: Annotated[
+        str, typer.Option("--reason", help="Why it may stay; kept, and in the certificate. Name nobody in it.")
+    ],
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Decide that what the last scan has found of a person may stay where it is. No JVM.
+
+    For instance somebody's address that another person has quoted. The next `erase run` scans again and issues a certificate
+    with the outcome `partial`, which lists each find, who has accepted it and why. This accepts no find of a later scan.
+    """
+    from audit.erasure.run import needles_of
+
+    output = Output("erase accept", as_json, debug)
+    office = Office(config)
+    register = office.register()
+    asked, known = office.requests(register, [request]), register.known([request], office.keys)
+    if any(True for text in (by, reason) for _ in needles_of(asked, known).find(text.encode())):
+        raise ConfigError("--by or --reason holds an identifier of the person, and both are shown to others")
+    count = register.accept(request, by, reason)
+    output.line(f"{request}: {counted(count, 'find')} accepted, by decision of {by}")
+    output.line("next: deltarelay erase run, with the plan or the name of the run")
+    output.result({"request": request, "by": by, "finds": count})
 
 
 # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -468,6 +505,12 @@ def _show_finds(output: Output, finds: Sequence[Find]) -> None:
             ],
             numbers=("count",),
         )
+
+
+def _what_next(finds: Sequence[Find]) -> list[tuple[str, str]]:
+    from audit.erasure.finds import NEXT
+
+    return [(reason, NEXT[reason]) for reason in sorted({one.reason for one in finds})]
 
 
 # ── certificates ─────────────────────────────────────────────────────────────────────────────────────────────────────

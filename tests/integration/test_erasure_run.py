@@ -138,6 +138,44 @@ def office(spark: SparkSession, tmp_path: Path, pg: Pg) -> Office:
     return Office(spark, tmp_path, pg)
 
 
+def test_what_is_found_of_one_person_holds_up_nobody_else(office: Office) -> None:
+    """Somebody has quoted the address of R-1. A decision ends it, for what was found when it was made."""
+    quoted = f"he wrote from {CANARY.replace('@', '&#64;')}"
+    office.customers.sql(f"insert into {{t}} values (1, '{quoted}')")
+    office.receive("R-1", email=CANARY)
+    first = office.requests
+    day = NOW.date()
+    other = {"email": "p2@example.org"}
+    second = Request("R-2", "customer", other, day, day + dt.timedelta(30), "GDPR Art. 17", "desk")
+    office.register.add([second], office.keys)
+    office.register.begin("er-1", ["R-1", "R-2"], "digest")
+    office.requests = [*first, second]
+    with pytest.raises(ConfigError, match="no scan has left request R-1 with a find"):
+        office.register.accept("R-1", "the privacy desk", "quoted by somebody else")
+    for _ in range(2):
+        report = office.go()
+        assert {(one.request, one.reason, one.spelling) for one in report.finds} == {("R-1", "current file", "html")}
+        assert (report.state, report.certificates) == ("purged", ("R-2",))
+        assert office.states() == {"R-1": "purged", "R-2": "certified"}
+    assert office.register.certificate("R-2")["scan"]["finds"] == 0  # type: ignore[index]
+    assert office.register.accept("R-1", "the privacy desk", "quoted by somebody else") >= 1
+    # What comes to it later is not accepted
+    office.customers.sql(f"insert into {{t}} values (3, '{quoted}')")
+    assert {one.request for one in office.go().finds} == {"R-1"}
+    office.customers.sql("delete from {t} where customer_id = 3")
+    report = office.go()
+    assert (report.finds, report.state) == ((), "partial")
+    assert office.states() == {"R-1": "partial", "R-2": "certified"}
+    document = office.register.certificate("R-1")
+    assert document is not None
+    check(document, SIGNER.verifier)
+    assert document["outcome"] == "partial"
+    assert document["scan"]["finds"] >= 1
+    assert "accepted by the privacy desk: quoted by somebody else" in document["pending"][0]["reason"]
+    assert not any("R-2" in one["step"] for one in document["evidence"])
+    assert office.register.run("er-1").finished_at is not None
+
+
 @pytest.mark.long
 def test_dying_after_everything_that_is_written_down(office: Office) -> None:
     office.receive("R-1", "R-2", email=CANARY)
