@@ -28,7 +28,9 @@ class PostgresHarness:
         return PostgresSink(self.pg.dsn, table=f"{self.pg.schema}.target", **self.options).capabilities
 
     def new_sink(self, **overrides: Any) -> PostgresSink:
-        sink = PostgresSink(self.pg.dsn, table=f"{self.pg.schema}.target", **{**self.options, **overrides})
+        sink = PostgresSink(
+            self.pg.dsn, table=f"{self.pg.schema}.target", **{"conflicts": "report", **self.options, **overrides}
+        )
         self.made.append(sink)
         return sink
 
