@@ -20,10 +20,10 @@ KEYS = Keys(SIGNER)
 @pytest.mark.parametrize(
     ("held", "found"),
     [
-        (SIGNER, ["a key"]),
-        (KEYS, ["a key"]),
-        (SealKey.of(SIGNER), ["a key"]),
-        (FileRoot.generate(), ["a key"]),
+        (SIGNER, ["a key made in Signer"]),
+        (KEYS, ["a key made in Signer.derive"]),
+        (SealKey.of(SIGNER), ["a key made in Signer.derive"]),
+        (FileRoot.generate(), ["a key made in audit.keys.roots"]),
         (KEYS.marker, []),
     ],
     ids=["signing key", "keys", "seal key", "root key", "watch key"],
