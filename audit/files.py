@@ -42,7 +42,7 @@ def is_open_to_others(found: os.stat_result) -> bool:
 
 
 def special_file(folder: Path) -> Path | None:
-    """A pipe, a socket or a device at any depth, or a link to one: whoever opens it may wait for ever."""
+    """A pipe, a socket or a device at any depth, or a link to one: a process that opens it may wait without end."""
     for inside, _, names in os.walk(folder):
         for path in (Path(inside, name) for name in names):
             with suppress(OSError):  # gone meanwhile, or a link to nothing

@@ -33,7 +33,7 @@ __all__ = [
 
 
 LARGEST_NOTE = 65_536
-"""Bytes of a note that are read: whoever puts a terabyte into a note's place stops nobody."""
+"""Bytes of a note that are read, so that a huge file in a note's place cannot stop a verification."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,9 +216,9 @@ class PostgresAnchor:
 
 
 class _Patience(threading.Thread):
-    """Ends a connection that has not answered for too long, by which whoever waits for it gets an error.
+    """Shuts down a connection that has not answered for too long, so that the statement that waits for it fails.
 
-    psycopg itself waits for ever, and what the server is to limit a server that is stopped does not.
+    psycopg itself waits without a limit, and a server that is stopped does not enforce its own time-outs.
     """
 
     def __init__(self, handle: int) -> None:

@@ -79,7 +79,7 @@ class _Key:
 
 @dataclass(frozen=True, slots=True)
 class WatchKey(_Key):
-    """Makes marks. Whoever has it can test whether somebody was erased, and can read and sign nothing."""
+    """Makes marks. Its holder can test whether a person was erased, and can neither decrypt nor sign anything."""
 
     kind = "WATCH"
     size = 32
@@ -120,7 +120,7 @@ class Marker:
         return WatchKey(self._keys[0])
 
     def mark(self, identifier: str, value: str) -> bytes:
-        """By which a person is known again, and which tells nothing to whoever has not the key.
+        """A keyed hash by which a person is recognised. Without the key it reveals nothing.
 
         ``identifier`` with its subject: ``customer/email``. ``value`` as ``audit.erasure.model.normalised`` gives it.
         """

@@ -710,7 +710,7 @@ def empty_registry() -> ConfigError:
 
 @contextmanager
 def without_macs() -> Iterator[None]:
-    """Tells of a registry that an earlier release made."""
+    """Reports a registry that an earlier release made, in place of the missing column."""
     try:
         yield
     except ConfigError as error:

@@ -279,7 +279,7 @@ def _swap(
 
 
 def look_for_readers(session: Session) -> None:
-    """Before anything is copied: whoever has a snapshot now may well have it still when the copy is complete."""
+    """Before anything is copied: a transaction that has a snapshot now may still have it when the copy is complete."""
     _await_end(session, PATIENCE_SECONDS, "nothing was copied")
 
 
