@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdf.errors import ConfigError, condition_of
 from infra.java import require_java, see_output, start_java
-from infra.storage.options import LOG_STORE_ARTIFACT, excludes, java_options, located, packages, spark_conf
+from infra.storage.options import LOG_STORE_ARTIFACT, excludes, is_secret, java_options, located, packages, spark_conf
 from infra.temporary import private_folder, private_path
 
 if TYPE_CHECKING:
@@ -215,8 +215,12 @@ def _check_java(spark: SparkSession, wanted: Sequence[str]) -> None:
 
 
 def _start(conf: Any, log_file: str | Path | None, *, fetches: bool) -> Any:
+    from pyspark import SparkConf
+
+    # These become arguments of Java, which every user of the machine can see; the context gets all settings
+    shown = SparkConf(loadDefaults=False).setAll([one for one in conf.getAll() if not is_secret(one[0])])
     try:
-        return start_java(conf, log_file, fetches=fetches)
+        return start_java(shown, log_file, fetches=fetches)
     except ConfigError as error:
         if LOG_STORE_ARTIFACT not in error.message:
             raise

@@ -67,9 +67,20 @@ def test_the_active_session_is_used_again(spark: SparkSession) -> None:
 
 
 QUIET = """
+import os, pathlib
 import cdf.errors
 from infra.spark import session
-spark = session(master="local[1]", log_file="spark.log")
+secret, name = os.environ["CANARY"], "spark.hadoop.fs.s3a.secret.key"
+spark = session(master="local[1]", log_file="spark.log", conf={name: secret, "spark.app.id": "control-123"})
+assert spark.sparkContext.getConf().get(name) == secret
+arguments = b""
+for one in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+    try:
+        arguments += one.read_bytes()
+    except OSError:
+        pass
+assert not arguments or b"spark.app.id=control-123" in arguments
+assert secret.encode() not in arguments
 
 def where(batches):
     import sys
@@ -92,7 +103,7 @@ spark.stop()
 
 def test_nothing_of_the_jvm_reaches_our_output(tmp_path: Path) -> None:
     # Started elsewhere than in the project, so that workers cannot find our packages by luck.
-    done = run(QUIET, tmp_path)
+    done = run(QUIET, tmp_path, CANARY="s3cret-of-the-test")
     assert (done.returncode, done.stdout, done.stderr) == (0, "ready\n", "")
     log = (tmp_path / "spark.log").read_text()
     assert "ZeroDivisionError" in log
