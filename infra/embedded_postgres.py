@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
+import logging
 import os
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -24,6 +25,8 @@ from urllib.parse import quote
 from cdf.errors import ConfigError
 
 __all__ = ["EmbeddedPostgres", "StopMode", "programs"]
+
+log = logging.getLogger("deltarelay.postgres")
 
 StopMode = Literal["smart", "fast", "immediate"]
 
@@ -259,22 +262,27 @@ def _as_server() -> dict[str, Any]:
 def _let_through(*folders: Path) -> None:
     """As root: the server's user may pass through the folders above, and no more than pass (x without r).
 
-    ConfigError, before anything is changed, where that would open root's home or a folder of the system: who else may
-    pass there is for the administrator to say.
+    ConfigError, before anything is changed, where that would open root's home, a folder of the system or another user's:
+    who else may pass there is for the administrator, or for that user, to say.
     """
     import pwd
 
     home = Path(pwd.getpwuid(0).pw_dir)
     shut = [above for folder in folders for above in folder.parents if not above.stat().st_mode & 0o001]
-    if refused := first_not_to_open(shut, home):
+    others = {above for above in shut if above.stat().st_uid != os.geteuid()}
+    if refused := first_not_to_open(shut, home, others):
         raise ConfigError(
             f"the embedded PostgreSQL runs as the user nobody, who may not pass through {refused}",
             hint=f"run as an ordinary user, choose a folder elsewhere, or allow it: chmod o+x {refused}",
         )
-    for above in shut:
+    for above in dict.fromkeys(shut):
+        log.warning("other users may pass through this folder from now on", extra={"folder": str(above)})
         above.chmod(above.stat().st_mode | 0o001)
 
 
-def first_not_to_open(shut: Sequence[Path], home: Path) -> Path | None:
-    """The first folder whose rights are not ours to change: root's home, what it lies in, and those at the top."""
-    return next((one for one in shut if one == home or one in home.parents or len(one.parts) <= 2), None)
+def first_not_to_open(shut: Sequence[Path], home: Path, others: Collection[Path] = ()) -> Path | None:
+    """The first folder whose rights are not ours to change: root's home, what it lies in, those at the top, and ``others``,
+    which are of another user."""
+    return next(
+        (one for one in shut if one == home or one in home.parents or len(one.parts) <= 2 or one in others), None
+    )
