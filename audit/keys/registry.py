@@ -185,11 +185,14 @@ class Registry:
             epoch, root = int(epochs[0][0]), str(epochs[0][1])
             work.execute(UPGRADE)
             row = work.row("select mac from {epoch} where epoch = %s", [epoch])
-            if row is not None and row[0] is not None:
+            key, has_macs = self._by_name(root, self._root), row is not None and row[0] is not None
+            self._upgrade_lookup_key(work, key, has_macs=has_macs)
+            if has_macs:
                 return 0
             mac_key = os.urandom(KEY_BYTES)
-            wrapped = self._by_name(root, self._root).wrap(mac_key, about=about_mac(epoch))
-            work.execute("update {epoch} set mac = %s where epoch = %s", [wrapped, epoch])
+            work.execute(
+                "update {epoch} set mac = %s where epoch = %s", [key.wrap(mac_key, about=about_mac(epoch)), epoch]
+            )
             count = 0
             work.execute("set local statement_timeout = 0")
             links = _pairs(work.rows("select lookup, token from {identifier}"))
@@ -198,6 +201,25 @@ class Registry:
                 count += len(some)
             work.execute(UPGRADED)
         return count
+
+    def _upgrade_lookup_key(self, work: Transaction, root: Root, *, has_macs: bool) -> None:
+        """Wrap it as registries with MACs have it. Raises VerificationError where it is so already and the MACs are gone:
+        somebody may have taken them away to have altered links authenticated."""
+        row = work.row("select epoch, wrapped from {lookup_key}")
+        if row is None:
+            raise empty_registry()
+        epoch, wrapped = row
+        try:
+            lookup_key = root.unwrap(wrapped, about=f"deltarelay lookup key {epoch}")
+        except RootRefused:
+            root.unwrap(wrapped, about=about_lookup(epoch))
+            if has_macs:
+                return
+            raise VerificationError(
+                "the key registry had MACs, and they are gone: somebody has altered it",
+                hint="restore a backup that `deltarelay keys restore-check` approves",
+            ) from None
+        work.execute("update {lookup_key} set wrapped = %s", [root.wrap(lookup_key, about=about_lookup(epoch))])
 
     # ── persons and their keys ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -324,6 +346,15 @@ class Registry:
                 )
             ]
 
+    def registered(self, tokens: Iterable[bytes]) -> frozenset[bytes]:
+        """The ids of all keys that these have or had."""
+        with self._database.transaction() as work:
+            return frozenset(
+                bytes(row[0])
+                for some in _batches(sorted(set(tokens)))
+                for row in work.rows("select key_id from {key} where token = any(%b::bytea[])", [list(some)])
+            )
+
     def classes(self, tokens: Iterable[bytes]) -> frozenset[str]:
         """Those in which any of them has a key that lives."""
         with self._database.transaction() as work:
@@ -352,8 +383,16 @@ class Registry:
                     [run, list(some), sorted(keeping)],
                 )
                 living = work.rows(
-                    "select token from {key} where token = any(%b::bytea[]) and shredded_at is null", [list(some)]
+                    "select token, key_id, class from {key} where token = any(%b::bytea[]) and shredded_at is null",
+                    [list(some)],
                 )
+                if stays := [bytes(row[1]).hex() for row in living if row[2] not in keeping]:
+                    raise VerificationError(
+                        f"the key {stays[0]} in the registry is still there after it was destroyed: the database did "
+                        "something else. No key was destroyed",
+                        hint="look for triggers and rules on the table key, and remove them",
+                        keys=stays[:20],
+                    )
                 gone = work.rows(
                     "delete from {identifier} where token = any(%b::bytea[]) returning lookup, token, epoch, mac",
                     [sorted(set(some) - {bytes(row[0]) for row in living})],
@@ -760,7 +799,8 @@ def mac_of(mac_key: bytes, lookup: bytes, token: bytes, epoch: int) -> bytes:
 
 
 def about_lookup(epoch: int) -> str:
-    return f"deltarelay lookup key {epoch}"
+    """Not that of a registry without MACs: nobody without the root key makes one out of a registry that has them."""
+    return f"deltarelay lookup key v2 {epoch}"
 
 
 def shard_of(token: bytes) -> int:

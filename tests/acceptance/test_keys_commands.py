@@ -10,7 +10,7 @@ import pytest
 
 from audit.checkpoint import Signer
 from audit.erasure.sealing import SealKey, WatchKey
-from audit.keys.registry import Registry
+from audit.keys.registry import Registry, about_lookup
 from audit.keys.roots import FileRoot
 from tests.acceptance.commands import Done, Project
 
@@ -168,6 +168,14 @@ def test_a_registry_of_an_earlier_release(safe: Safe) -> None:
     with psycopg.connect(safe.project.database.dsn, autocommit=True) as connection:
         connection.execute("alter table keys.identifier drop column mac, drop column epoch")
         connection.execute("alter table keys.epoch drop column mac")
+        refused = safe.run("upgrade")  # of this release: its links may have been altered since
+        assert (refused.code, "had MACs, and they are gone" in refused.err) == (1, True)
+        found = connection.execute("select wrapped from keys.lookup_key").fetchone()
+        root = FileRoot.parse((safe.folder / "root.key").read_text())
+        assert found is not None
+        lookup_key = root.unwrap(found[0], about=about_lookup(1))
+        former = root.wrap(lookup_key, about="deltarelay lookup key 1")
+        connection.execute("update keys.lookup_key set wrapped = %s", [former])
     for words in (("init",), ("backup", "b.sql")):
         refused = safe.run(*words)
         assert (refused.code, "deltarelay keys upgrade" in refused.err) == (2, True), words

@@ -17,7 +17,7 @@ from audit.database import Transaction
 from audit.keys import registry as registries
 from audit.keys.cipher import commitment
 from audit.keys.groups import SealedPerson
-from audit.keys.registry import Registry
+from audit.keys.registry import Registry, about_lookup
 from audit.keys.roots import FileRoot, Root
 from audit.keys.sealing import Sealing
 from cdf.errors import ConfigError, VerificationError
@@ -487,11 +487,31 @@ class TestLinks:
             safe.opened(safe.root).shred(found, run="er-1")
         assert safe.registry.status().living == 2
 
+    def test_a_key_that_the_database_does_not_destroy(self, safe: Safe) -> None:
+        """It says of one updated row that one was updated, whatever a trigger has made of it."""
+        anna, bob = TestShred().two(safe)
+        safe.registry.keys([(anna, "contact"), (anna, "billing"), (bob, "contact")], create=True)
+        safe.rows(
+            f"create function {safe.pg.schema}.keep() returns trigger language plpgsql as 'begin return old; end'",
+        )
+        safe.rows(f"create trigger keep before update on key for each row execute function {safe.pg.schema}.keep()")
+        with pytest.raises(VerificationError, match="is still there after it was destroyed"):
+            safe.registry.shred([anna], run="er-1", keeping=["billing"])
+        safe.rows("drop trigger keep on key")
+        assert safe.registry.tokens("customer", [ANNA]) == [anna]
+        assert safe.registry.shred([anna], run="er-1", keeping=["billing"]).keys == 1
+        assert len(safe.registry.registered([anna])) == 2
+
     def test_a_registry_of_an_earlier_release_is_upgraded_by_hand(self, safe: Safe) -> None:
         anna, bob = TestShred().two(safe)
         made = safe.registry.keys([(anna, "contact")], create=True)
         safe.rows("alter table identifier drop column mac, drop column epoch")
         safe.rows("alter table epoch drop column mac")
+        with pytest.raises(VerificationError, match="had MACs, and they are gone"):
+            safe.opened(safe.root).upgrade()  # else links could be swapped first
+        [(wrapped,)] = safe.rows("select wrapped from lookup_key")
+        as_before = safe.root.wrap(safe.root.unwrap(wrapped, about=about_lookup(1)), about="deltarelay lookup key 1")
+        safe.rows("update lookup_key set wrapped = %s", as_before)
         for use in (
             lambda one: one.prepare(),
             lambda one: one.tokens("customer", [ANNA], create=True),
