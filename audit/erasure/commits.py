@@ -1,34 +1,61 @@
 """How a commit of the source tells that it erased somebody: by its ``userMetadata``, which names run and requests only.
 
-Anybody who writes to the table can say so. Whether it is true the register knows (``audit.erasure.watch.Watch.erased``).
+Anybody who writes to the table can say so, or copy what another commit says. So it has a proof besides, with a MAC under the
+watch key, and the first commit with a proof is the one of the run. Which commits these are a run takes down in the register,
+where pipelines look it up (``audit.erasure.watch.Watch.erased``).
 """
 
 from __future__ import annotations
 
+import hmac
 import json
+import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from audit.record import object_in
 
 if TYPE_CHECKING:
+    from audit.erasure.register import Marking
     from cdf.window import Commit
 
-__all__ = ["erased_person", "erasing_metadata", "erasing_run", "erasing_versions"]
+__all__ = ["erased_person", "erasing_metadata", "erasing_run", "erasing_versions", "make_proof", "proven"]
 
 _RUN = "deltarelay_erasure"
 _PERSON = "deltarelay_person"
+_PROOF = "deltarelay_proof"
+_MARK = "deltarelay erasing commit v1"
+_NONCE = 32
 _MOST_IDS = 20
 
 
-def erasing_metadata(run: str, requests: Sequence[str], person: int = 0) -> str:
+def erasing_metadata(run: str, requests: Sequence[str], person: int = 0, proof: str | None = None) -> str:
     """For the erasing commit. ``ticket`` is among what a trail keeps (``audit.record.told_in``). ``person``: for whom, of
-    the ``people`` of a table."""
+    the ``people`` of a table. ``proof``: of ``make_proof``."""
     shown = ", ".join(requests[:_MOST_IDS]) + (
         f" and {len(requests) - _MOST_IDS} more" if len(requests) > _MOST_IDS else ""
     )
     told = {_RUN: run, "run": run, "ticket": shown, "purpose": "erasure"}
-    return json.dumps({**told, _PERSON: person} if person else told)
+    more: dict[str, object] = {_PERSON: person} if person else {}
+    return json.dumps({**told, **more, **({_PROOF: proof} if proof else {})})
+
+
+def make_proof(marker: Marking, run: str, table: str, person: int) -> str:
+    """For one try of one commit."""
+    nonce = os.urandom(_NONCE // 2).hex()
+    return nonce + marker.mark(_MARK, json.dumps([nonce, run, table, person])).hex()
+
+
+def proven(marker: Marking, user_metadata: str | None, table: str) -> str | None:
+    """The proof that a commit of this table was made by the run that it names, for the person that it names; None where it
+    has none. A commit that comes after another one with the same proof is a copy."""
+    proof = object_in(user_metadata).get(_PROOF)
+    if not isinstance(proof, str) or not proof.isascii():
+        return None
+    nonce, mac = proof[:_NONCE], proof[_NONCE:]
+    content = json.dumps([nonce, erasing_run(user_metadata), table, erased_person(user_metadata)])
+    made = [mark.hex() for mark in marker.marks(_MARK, content)]
+    return proof if any(hmac.compare_digest(mac, one) for one in made) else None
 
 
 def erasing_run(user_metadata: str | None) -> str | None:

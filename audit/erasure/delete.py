@@ -7,12 +7,13 @@ was. A call that comes again finds no row any more and commits nothing.
 from __future__ import annotations
 
 import functools
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from audit.erasure.commits import erased_person, erasing_metadata, erasing_run
+from audit.erasure.commits import erased_person, erasing_metadata, erasing_run, make_proof, proven
 from audit.erasure.model import PersonalTable
 from audit.erasure.resolve import column_in, quoted
 from cdf.change import CHANGE_TYPE, DELETE, UPDATE_PREIMAGE
@@ -25,7 +26,11 @@ from cdf.writers import require_writer
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from audit.erasure.register import Marking
+
 __all__ = ["Deleted", "erase_table", "erased_keys", "erased_versions", "inspect_table"]
+
+logger = logging.getLogger("deltarelay.erasure")
 
 _TRIES = 5
 _PAUSE = 0.5
@@ -89,14 +94,15 @@ def erase_table(
     run: str,
     requests: Sequence[str],
     since: int,
+    marker: Marking,
     person: int = 0,
 ) -> Deleted:
     """Delete or empty the rows of ``caught`` (``Resolution.caught``: after ``request`` the columns that tell a row), in one
     commit. ``person``: the place among the ``people`` of the table.
 
-    ``since``: the version at which they were caught. Commits of the run after it count as this call's own: it may be called
-    again after a crash. Raises ConfigError with all ``problems`` before anything is written; SourceUnavailable where other
-    writers were faster each time.
+    ``marker``: proves that the commit is the run's. ``since``: the version at which they were caught. Commits of the run
+    after it count as this call's own: it may be called again after a crash. Raises ConfigError with all ``problems`` before
+    anything is written; SourceUnavailable where other writers were faster each time.
     """
     if problems := inspect_table(spark, table):
         raise ConfigError(
@@ -108,24 +114,35 @@ def erase_table(
     try:
         one = table.people[person]
         if not _doomed(feed, one, names, keys).isEmpty():
-            _retried(feed, lambda: _merge(feed, one, names, keys, erasing_metadata(run, requests, person)))
-            if not erased_versions(spark, table.table, run, since=since, person=person):
+
+            def metadata() -> str:
+                return erasing_metadata(run, requests, person, make_proof(marker, run, table.table, person))
+
+            _retried(feed, lambda: _merge(feed, one, names, keys, metadata()))
+            if not erased_versions(spark, table.table, run, since=since, marker=marker, person=person):
                 raise SourceError(
                     f"the commit that erased from {table.table} is not in its log",
                     hint="another writer has put its own in its place; see `storage.commits`, then run again",
                 )
     finally:
         keys.unpersist()
-    return _told(feed, erased_versions(spark, table.table, run, since=since, person=person))
+    return _told(feed, erased_versions(spark, table.table, run, since=since, marker=marker, person=person))
 
 
-def erased_versions(spark: SparkSession, table: str, run: str, *, since: int, person: int = 0) -> tuple[int, ...]:
-    """The commits after ``since`` by which the run erased for one of the ``people`` of the table."""
+def erased_versions(
+    spark: SparkSession, table: str, run: str, *, since: int, marker: Marking, person: int = 0
+) -> tuple[int, ...]:
+    """The commits after ``since`` by which the run erased for one of the ``people`` of the table. Not those that only say
+    so: what they changed would be kept nowhere as it was, and be forgotten in every copy."""
     log = ChangeFeed(spark, table).log
-    told = ((one.version, one.user_metadata) for one in log.commits(since + 1, log.latest()))
-    return tuple(
-        version for version, metadata in told if erasing_run(metadata) == run and erased_person(metadata) == person
-    )
+    first: dict[str, int] = {}
+    for one in log.commits(since + 1, log.latest()):
+        if (erasing_run(one.user_metadata), erased_person(one.user_metadata)) == (run, person):
+            proof = proven(marker, one.user_metadata, table)
+            if proof is None or first.setdefault(proof, one.version) != one.version:
+                told = {"table": table, "version": one.version, "run": run}
+                logger.error("a commit says that it is of an erasure, and is not", extra=told)
+    return tuple(sorted(first.values()))
 
 
 def erased_keys(spark: SparkSession, table: str, versions: Sequence[int], key: Sequence[str]) -> DataFrame:

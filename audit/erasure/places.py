@@ -100,6 +100,8 @@ class Erasing:
     sealed: SealedFor = SealedFor()
     shredded: frozenset[bytes] = frozenset()
     """The ids of their keys that are destroyed."""
+    registered: frozenset[bytes] = frozenset()
+    """The ids of all keys that the registry has of them, destroyed or held."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,12 @@ class Copy:
 
         return self.sink.position().version if isinstance(self.sink, Tracked) else None
 
+    def lacks_position(self) -> bool:
+        """Whether the sink keeps its position and has none: nothing was erased in what the target may hold all the same."""
+        from cdf.sink import Tracked
+
+        return isinstance(self.sink, Tracked) and self.sink.position().version is None
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedTable(Result):
@@ -273,14 +279,19 @@ def write_plan(plan: Plan, path: Path) -> None:
 def read_plan(path: Path) -> dict[str, Any]:
     """As it was written. Raises ConfigError where it is none, or was changed since."""
     try:
-        document = json.loads(path.read_text())
+        if not path.is_file():  # a process that opens a pipe waits without end
+            raise FileNotFoundError
+        read = json.loads(path.read_text())
+        document: dict[str, Any] = read if isinstance(read, dict) else {}
+        digest = document.pop("digest", None)
+        found = None if digest is None else digest_of(document)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the plan {path} cannot be read", hint="`deltarelay erase plan` writes one") from error
-    except ValueError as error:
-        raise ConfigError(f"{path} is no plan: it is not JSON", hint="`deltarelay erase plan` writes one") from error
-    if not isinstance(document, dict) or not isinstance(digest := document.pop("digest", None), str):
+    except (ValueError, TypeError, RecursionError):  # no JSON, or with values that no plan has
+        found = None
+    if found is None:
         raise ConfigError(f"{path} is no plan", hint="`deltarelay erase plan` writes one")
-    if digest_of(document) != digest:
+    if found != digest:
         raise ConfigError(f"the plan {path} was changed after it was made", hint="plan again")
     return document
 

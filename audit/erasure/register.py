@@ -10,7 +10,7 @@ import datetime as dt
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 
 from audit.database import Database, Transaction, jsonb
@@ -19,7 +19,7 @@ from audit.erasure.places import Reached
 from audit.erasure.register_held import DELETING, Held, hold, keep_step, record, request_place
 from audit.erasure.register_sql import DEFINITIONS, LATER
 from audit.erasure.register_words import absent, listed
-from cdf.errors import CdfError, ConfigError
+from cdf.errors import CdfError, ConfigError, VerificationError
 from cdf.result import Result
 
 __all__ = [
@@ -194,9 +194,9 @@ class Register:
         self._check_complete(self._database.missing(), LATER)
         self._database.prepare()
 
-    def bind(self, keys: Sealing) -> str:
+    def bind(self, keys: Sealing, signed_by: str | None = None) -> str:
         """Record which watch key the marks are made with; → the identity. Raises RegisterMismatch where the register's is
-        neither that in use nor a former one."""
+        neither that in use nor a former one. ``signed_by``: the id of the signing key."""
         with self._database.transaction() as work:
             identity, made_with = self._identity(work)
             if made_with is None:
@@ -206,6 +206,12 @@ class Register:
                         keys.unseal(first[1], about=_about(first[0]))
                     except CdfError:
                         raise _other_keys(self._database.name) from None
+                else:  # all are forgotten; its keys came from the key that signed its certificates
+                    last = work.row(
+                        "select document -> 'signature' ->> 'id' from {certificate} order by issued_at desc limit 1"
+                    )
+                    if last not in (None, (signed_by,)):
+                        raise _other_keys(self._database.name)
             elif made_with not in keys.marks("register", identity):
                 raise _other_keys(self._database.name)
             mine = keys.mark("register", identity)
@@ -327,9 +333,11 @@ class Register:
     def approve(self, id: str, approver: str) -> None:
         """Record who has approved it. The run that erases moves it to ``approved``."""
         with self._database.transaction() as work:
-            found = work.rows("update {request} set approver = %s where id = %s returning state", [approver, id])
+            found = work.row("select state, approver from {request} where id = %s for update", [id])
             absent([id], [id] if found else [])
-            record(work, [id], found[0][0], {"approver": approver})
+            assert found is not None
+            work.execute("update {request} set approver = %s where id = %s", [approver, id])
+            record(work, [id], found[0], {"approver": approver, "former": found[1]})
 
     def accept(self, id: str, who: str, reason: str) -> int:
         """Record the decision that what the last scan has found of this person may stay. → how many finds
@@ -354,6 +362,32 @@ class Register:
             keep_step(work, row[0], request_place(id), "accept", {"by": who, "reason": reason, "finds": finds})
             record(work, [id], row[1], {"accepted": len(finds), "by": who, "reason": reason})
         return len(finds)
+
+    def check_content(self, requests: Iterable[Request], keys: Sealing) -> None:
+        """Raises VerificationError unless each is, but for its approver, the request that was received: with another subject
+        other tables would be erased and looked through."""
+        given = {one.id: one for one in requests}
+        with self._database.transaction() as work:
+            digests = dict(work.rows("select id, digest from {request} where id = any(%s)", [list(given)]))
+            approvers: dict[str, set[str | None]] = {id: {None, one.approver} for id, one in given.items()}
+            for id, *named in work.rows(
+                "select request, facts ->> 'approver', facts ->> 'former' from {event}"
+                " where request = any(%s) and facts ? 'approver'",
+                [list(given)],
+            ):
+                approvers[id].update(named)
+        absent(given, digests)
+        if altered := [
+            id
+            for id, one in given.items()
+            if not any(digests[id] in keys.marks(*_content(replace(one, approver=by))) for by in approvers[id])
+        ]:
+            raise VerificationError(
+                f"these requests are not in the register as they were received: {listed(altered)}",
+                hint="the register was altered: restore it from its backup; where an earlier release has recorded another "
+                "approver than the one of the request file, `deltarelay erase approve` with that one first",
+                requests=altered,
+            )
 
     # ── identifiers ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -31,10 +31,11 @@ from audit.erasure.needles import Needle, Needles
 from audit.erasure.places import Erasable, Erasing, Find, Noting, Purged, Scanned, Sealed, Unseen, not_seen
 from audit.erasure.plan import Copy, not_sealed
 from audit.erasure.purge import SinkBehind, purge_table
-from audit.erasure.register_held import request_place
+from audit.erasure.register_held import DELETING, request_place
 from audit.erasure.resolve import TOKEN, Resolution, identifiers_in
+from audit.erasure.steps import UNSIGNED, authentic, has_mac, with_mac
 from audit.erasure.watch import marks_of
-from cdf.errors import ConfigError
+from cdf.errors import ConfigError, VerificationError
 from cdf.result import Result, plain
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
     from audit.checkpoint import Signer
     from audit.erasure.model import Hold, PersonalTable, Request, State
-    from audit.erasure.register import Carrier, Held, Register, Standing
+    from audit.erasure.register import Carrier, Held, Register, Step
     from audit.erasure.sealing import Keys
     from audit.erasure.subjects import Graph
     from audit.keys.registry import Registry
@@ -53,6 +54,9 @@ log = logging.getLogger("deltarelay.erasure")
 
 _NOT_THERE = (
     "it has carried a touched table and is configured no more: what its target holds was neither erased nor looked at"
+)
+_HOLDS_NOTHING = (
+    "its target has no position of it: it has never run, or the configuration leads to another target than it did"
 )
 _LAST_TRY = "by the last of several tries: what one before it had removed is not among them"
 _INTERRUPTED = "without what an interrupted try had removed"
@@ -140,6 +144,8 @@ class ErasureRun:
     watch_days: int = 365
     immediate: bool = False
     """Purge what only time would purge: see ``audit.erasure.purge.purge_now``."""
+    adopt: bool = False
+    """Take the steps without a MAC, which an earlier release has recorded, as they are."""
     files: Callable[[str], Files] = LocalFiles
     """What is below the address of a table."""
     registry: Registry | None = None
@@ -154,6 +160,8 @@ class ErasureRun:
     def go(self) -> ErasureReport:
         """Go on from where the register stands, as far as today allows. Trails are told of every state that was reached."""
         self._check_requests()
+        if self.adopt:
+            self._adopt()
         self.register.carry(copy.carrier for copy in self.copies)
         try:
             report = self._over() or self._walk()
@@ -230,6 +238,31 @@ class ErasureRun:
         if behind:
             self.held.move(behind, state)
 
+    # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _step(self, place: str, step: str) -> dict[str, Any] | None:
+        facts = self.held.step(place, step)
+        return None if facts is None else authentic(self.keys, self.run, place, step, facts)
+
+    def _done(self, place: str, step: str, facts: Mapping[str, Any]) -> None:
+        self.held.done(place, step, with_mac(self.keys, self.run, place, step, facts))
+
+    def _put(self, place: str, step: str, facts: Mapping[str, Any]) -> None:
+        self.held.put(place, step, with_mac(self.keys, self.run, place, step, facts))
+
+    def _adopt(self) -> None:
+        for one in self.register.steps(self.run):
+            if one.step not in UNSIGNED and not has_mac(one.facts):
+                self._put(one.table, one.step, one.facts)
+
+    def _steps(self) -> tuple[Step, ...]:
+        return tuple(
+            one
+            if one.step in UNSIGNED
+            else replace(one, facts=authentic(self.keys, self.run, one.table, one.step, one.facts))
+            for one in self.register.steps(self.run)
+        )
+
     # ── resolve ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def tables(self) -> list[PersonalTable]:
@@ -242,8 +275,13 @@ class ErasureRun:
 
     def resolve(self) -> None:
         """Which rows, at which versions: kept, so that whoever takes the run up catches the same."""
-        facts = self.held.step(ALL, "resolve")
+        facts = self._step(ALL, "resolve")
         if facts is None:
+            if any(one.step in (DELETING, "delete") for one in self._steps()):
+                raise VerificationError(
+                    f"run {self.run} has begun to erase, and the register has lost which rows it had found",
+                    hint="the register was altered: restore it from its backup",
+                )
             self.progress("looking for the rows")
             resolution = self._resolved(None)
             self._check_approved(resolution)
@@ -252,7 +290,7 @@ class ErasureRun:
             for (table, request), found in resolution.counts().items():
                 rows.setdefault(table, {})[request] = found.rows
             facts = {"versions": dict(resolution.versions), "rows": rows, "people": self._people()}
-            self.held.done(ALL, "resolve", facts)
+            self._done(ALL, "resolve", facts)
         elif changed := sorted({table for table, _ in facts["people"].items() ^ self._people().items()}):
             raise ConfigError(
                 f"`erasure.tables` is not what it was when the run began: {', '.join(changed)}",
@@ -285,7 +323,7 @@ class ErasureRun:
 
     def _resolved_at(self) -> Mapping[str, int]:
         """The version of each table at which the rows were looked for."""
-        facts = self.held.step(ALL, "resolve")
+        facts = self._step(ALL, "resolve")
         assert facts is not None
         versions: Mapping[str, int] = facts["versions"]
         return versions
@@ -307,9 +345,9 @@ class ErasureRun:
         on the run is gone on with, and not planned again."""
         if self.registry is None:
             self._check_keyless()
-        elif self.held.step(ALL, _SHREDS[0]) is None:
+        elif self._step(ALL, _SHREDS[0]) is None:
             self._check_sealed()
-        left = [one for one in self.free() if self.held.step(one.table, "delete") is None]
+        left = [one for one in self.free() if self._step(one.table, "delete") is None]
         if problems := [problem for one in left for problem in inspect_table(self.spark, one)]:
             raise ConfigError(
                 "; ".join(problems), hint="`deltarelay erase plan` names all of them beforehand", problems=problems
@@ -324,17 +362,26 @@ class ErasureRun:
             self._reached("shredded")
 
     def _shred(self, registry: Registry, step: str) -> None:
-        if self.held.step(ALL, step) is not None:
+        if self._step(ALL, step) is not None:
             return
         self.progress("destroying keys")
-        if self.held.step(ALL, f"{step} of") is None:
+        if self._step(ALL, f"{step} of") is None:
             # Once a person's last key is gone nothing leads to the token any more
             self.register.learn(self._tokens(registry), self.keys)
             kept = _told_holds(self.graph.held_classes(self.now.date()))
-            self.held.done(ALL, f"{step} of", {"kept": kept, "roots": list(registry.roots())})
+            self._done(ALL, f"{step} of", {"kept": kept, "roots": list(registry.roots())})
         tokens = self._known_tokens()
         registry.shred(tokens, keeping=self._kept_classes(), run=self.run)  # also what is held since it was asked
-        self.held.done(ALL, step, {"keys": len(registry.gone(tokens)), "subjects": len(tokens)})
+        self._done(ALL, step, {"keys": len(registry.gone(tokens)), "subjects": len(tokens)})
+
+    def _shred_what_came_back(self, registry: Registry) -> None:
+        """Keys that are there although they were destroyed: from a backup, or by a hand in the database. Not of tokens that
+        a hold keeps: rows that came later have got keys by these."""
+        kept, tokens = self._kept_classes(), self._known_tokens()
+        living = registry.classes(tokens)
+        if living and living.isdisjoint(kept):
+            log.error("destroyed keys were there again", extra={"run": self.run, "classes": sorted(living)})
+            registry.shred(tokens, run=self.run)
 
     def _kept_classes(self) -> Mapping[str, Mapping[str, str]]:
         """Those under a hold on the day on which keys were destroyed last, whatever the calendar says by now; and those that
@@ -344,7 +391,7 @@ class ErasureRun:
         return {**_told_holds(self.graph.held_classes(self.now.date())), **self._last_shred()["kept"]}
 
     def _last_shred(self) -> Mapping[str, Any]:
-        found = [self.held.step(ALL, f"{step} of") for step in reversed(_SHREDS)]
+        found = [self._step(ALL, f"{step} of") for step in reversed(_SHREDS)]
         return next((facts for facts in found if facts is not None), {"kept": {}, "roots": []})
 
     def _check_sealed(self) -> None:
@@ -393,11 +440,11 @@ class ErasureRun:
         """In the source tables; → rows by table. Linked tables first: what leads to their rows must still be there."""
         rows = {}
         for one in reversed(self.free()):
-            facts = self.held.step(one.table, "delete")
+            facts = self._step(one.table, "delete")
             if facts is None:
                 self.progress(f"erasing in {one.table}")
                 facts = self._erased(one)
-                self.held.done(one.table, "delete", facts)
+                self._done(one.table, "delete", facts)
             rows[one.table] = int(facts["rows"])
         self._watch_for()
         self._reached("deleted")
@@ -413,6 +460,7 @@ class ErasureRun:
                 run=self.run,
                 requests=self.ids,
                 since=self.resolution.versions[one.table],
+                marker=self.keys,
                 person=person,
             )
             for person in sorted(range(len(one.people)), key=lambda at: one.people[at].on_erase != "delete")
@@ -435,7 +483,7 @@ class ErasureRun:
 
     def _versions(self, table: str, person: int | None = None) -> tuple[int, ...]:
         """The commits that erased, for all people in the table's rows or for one of them."""
-        facts = self.held.step(table, "delete")
+        facts = self._step(table, "delete")
         if facts is None:
             return ()
         return tuple(facts["versions"] if person is None else facts.get("by_person", [facts["versions"]])[person])
@@ -468,20 +516,21 @@ class ErasureRun:
             )
         if self.registry is not None:  # a trail that was behind has sealed by new keys what it had not read yet
             self._shred(self.registry, _SHREDS[1])
+            self._shred_what_came_back(self.registry)
         forgotten = {}
         for one, copy in self._copies():
             place = f"pipeline {copy.pipeline}"
-            facts = self.held.step(place, "forget")
+            facts = self._step(place, "forget")
             if facts is None and isinstance(copy.sink, Erasable) and copy.version() is not None:
                 self.progress(f"what {copy.pipeline} has written")
-                again = self.held.step(place, "forgetting") is not None
+                again = self._step(place, "forgetting") is not None
                 if not again:
-                    self.held.done(place, "forgetting", {})
+                    self._done(place, "forgetting", {})
                 counts: Counter[str] = Counter()
                 for person in range(len(one.people)):
                     counts.update(copy.sink.erase(self.erasing(one, copy.key, person)))
                 facts = {"counts": dict(counts)} | ({"counted": _LAST_TRY} if again else {})
-                self.held.done(place, "forget", facts)
+                self._done(place, "forget", facts)
             if facts is not None:
                 forgotten[copy.pipeline] = dict(facts["counts"])
         self._reached("propagated")
@@ -514,6 +563,7 @@ class ErasureRun:
             others=tuple(other.column for other in others),
             sealed=self.graph.sealed_for(person, others, tokens),
             shredded=frozenset() if self.registry is None else frozenset(self.registry.gone(tokens)),
+            registered=frozenset() if self.registry is None else self.registry.registered(tokens),
         )
 
     # ── purge ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -573,25 +623,25 @@ class ErasureRun:
         return {pipeline: version for pipeline, version in stand.items() if version is not None}
 
     def _purged(self, place: str, work: Callable[[], Purged], once_more: bool) -> list[Purged]:
-        done = self.held.step(place, "purge") is not None
+        done = self._step(place, "purge") is not None
         if done and not once_more:
             return []
         self.progress(f"purging {place}")
-        before = self.held.step(place, "purging") or {"done": {}, "at_work": False, "interrupted": False}
+        before = self._step(place, "purging") or {"done": {}, "at_work": False, "interrupted": False}
         interrupted = before["interrupted"] or before["at_work"]
-        self.held.put(place, "purging", {**before, "at_work": True, "interrupted": interrupted})
+        self._put(place, "purging", {**before, "at_work": True, "interrupted": interrupted})
         try:
             came = work()
         except SinkBehind:  # before anything is removed
-            self.held.put(place, "purging", {**before, "at_work": False, "interrupted": interrupted})
+            self._put(place, "purging", {**before, "at_work": False, "interrupted": interrupted})
             raise
         counts = Counter(before["done"])
         counts.update(came.done)
-        self.held.put(place, "purging", {"done": dict(counts), "at_work": False, "interrupted": interrupted})
+        self._put(place, "purging", {"done": dict(counts), "at_work": False, "interrupted": interrupted})
         if came.waits_until is not None:
             return [replace(came, waits_for=f"{place}: {came.waits_for}")]
         if not done:
-            self.held.done(place, "purge", {"done": dict(came.done), "out_of_reach": list(came.out_of_reach)})
+            self._done(place, "purge", {"done": dict(came.done), "out_of_reach": list(came.out_of_reach)})
         return []
 
     # ── scan ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -602,7 +652,7 @@ class ErasureRun:
     def _scanned(self) -> tuple[str, ...]:
         """The requests of which the scan found nothing, or nothing that nobody has accepted. Of a run of an earlier version
         these are all or none."""
-        places = {one.table for one in self.register.steps(self.run) if one.step == "scan"}
+        places = {one.table for one in self._steps() if one.step == "scan"}
         return tuple(id for id in self.ids if ALL in places or request_place(id) in places)
 
     def scan(self) -> tuple[Find, ...]:
@@ -617,6 +667,9 @@ class ErasureRun:
             self.graph, tables, copies, self.needles(), files=self.files, now=self.now, progress=self.progress
         )
         scanned += Scanned(unseen=tuple(Unseen(carried_by(one), _NOT_THERE) for one in self.not_there()))
+        scanned += Scanned(
+            unseen=tuple(Unseen(f"pipeline {one.pipeline}", _HOLDS_NOTHING) for one in copies if one.lacks_position())
+        )
         facts = {"finds": 0, "checked": plain(scanned.checked), "unseen": plain(scanned.unseen)}
         left: list[Find] = []
         for id in (id for id in self.ids if id not in over):
@@ -627,7 +680,7 @@ class ErasureRun:
                 left += theirs
             else:
                 told = {"accepted": {**decision, "finds": plain(theirs)}} if theirs and decision else {}
-                self.held.done(request_place(id), "scan", facts | {"finds": len(theirs)} | told)
+                self._done(request_place(id), "scan", facts | {"finds": len(theirs)} | told)
         if left:
             log.warning("something is left", extra={"run": self.run, "finds": len(left)})
         self._reached("verified")
@@ -647,7 +700,8 @@ class ErasureRun:
         # Of a run that died after it: a certificate is issued once
         waiting = [one for one in self.register.requests(self.ids) if one.state == "verified"]
         if waiting:
-            self.held.certify({one.id: self._certificate(one) for one in waiting})
+            ids = {one.id for one in waiting}
+            self.held.certify({one.id: self._certificate(one) for one in self.requests if one.id in ids})
 
     def note(self) -> None:
         """Every state that the requests have reached is an event of the trails that keep a touched table's history."""
@@ -656,8 +710,8 @@ class ErasureRun:
             if isinstance(copy.sink, Noting) and copy.version() is not None:
                 copy.sink.note_erasure(one.table, copy.key, self.run, steps)
 
-    def _certificate(self, request: Standing) -> dict[str, Any]:
-        steps = self.register.steps(self.run)
+    def _certificate(self, request: Request) -> dict[str, Any]:
+        steps = self._steps()
         of_others = {request_place(id) for id in self.ids if id != request.id}
         steps = tuple(one for one in steps if one.table not in of_others)
         facts = {(one.table, one.step): one.facts for one in steps}
@@ -680,6 +734,13 @@ class ErasureRun:
         living = frozenset() if self.registry is None else self.registry.classes(self._known_tokens(request.id))
         held = {name: hold for name, hold in self._kept_classes().items() if name in living}
         holds += [{"class": name, **hold} for name, hold in sorted(held.items())]
+        alive = sorted(living - held.keys())
+        if alive and not held:  # with a hold their token stays, and rows that came later have got keys by it
+            raise VerificationError(
+                f"keys of request {request.id} are in the registry again after they were destroyed: {', '.join(alive)}",
+                hint="`deltarelay erase run` again destroys them; look who can write to the registry",
+                classes=alive,
+            )
         purges = [(place, told) for (place, step), told in facts.items() if step == "purge" and place not in elsewhere]
         document = make_certificate(
             request=request,
@@ -716,7 +777,7 @@ class ErasureRun:
                 for tries in [facts.get((place, "purging"), {})]
             ],
             scan={"finds": scanned["finds"], "checked": scanned["checked"]},
-            pending=[*(_held_back(hold) for hold in holds), *_accepted_back(scanned)],
+            pending=[*(_held_back(hold) for hold in holds), *map(_alive, alive), *_accepted_back(scanned)],
             unverified=[*scanned["unseen"], *plain(self._gone_since(scanned["unseen"]))],
             out_of_reach=[
                 _REQUEST_FILE,
@@ -772,6 +833,10 @@ def _told_holds(holds: Mapping[str, Hold]) -> dict[str, Any]:
 def _held_back(hold: Mapping[str, Any]) -> dict[str, Any]:
     place = hold["table"] if "table" in hold else f"class {hold['class']}"
     return {"place": place, "reason": f"held: {hold['basis']}", "clears_on": None}
+
+
+def _alive(name: str) -> dict[str, Any]:
+    return {"place": f"class {name}", "reason": "a key that was made since the keys were destroyed", "clears_on": None}
 
 
 def accepted(finds: Sequence[Find], decided: Sequence[Mapping[str, Any]]) -> bool:

@@ -31,6 +31,7 @@ _TAG = 16
 _SEAL = b"deltarelay erasure seal v1"
 _MARK = b"deltarelay erasure mark v1"
 _REFERENCE = b"deltarelay erasure reference v1"
+_STEP = "deltarelay erasure step v1"
 
 Key = TypeVar("Key", bound="_Key")
 
@@ -183,6 +184,15 @@ class Keys:
     def reference(self, request: str, identifier: str, value: str) -> str:
         """As ``mark``, for a certificate: another one in each request, so that two certificates tell no common person."""
         return _keyed(self._seals[0].key[32:], request, identifier, value).hex()
+
+    def mac(self, *parts: str) -> str:
+        """By which a step in the register is known to be ours."""
+        return _keyed(self._seals[0].key[32:], _STEP, *parts).hex()
+
+    def is_mac(self, mac: object, *parts: str) -> bool:
+        """Whether it is ``mac`` of these parts, under any of the seal keys."""
+        made = [_keyed(key.key[32:], _STEP, *parts).hex() for key in self._seals]
+        return isinstance(mac, str) and mac.isascii() and any(hmac.compare_digest(mac, one) for one in made)
 
 
 def _cipher(key: SealKey) -> AESGCM:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from audit.erasure.commits import erasing_run
+from audit.erasure.commits import erasing_run, proven
 from audit.erasure.model import Link, OnReturn, PersonalTable, Spelling, normalised, stored_forms
 from audit.erasure.register import Carrier
 from cdf.change import (
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from cdf.guard import Without
     from cdf.window import Commit
 
-__all__ = ["ErasedPersonReturned", "ErasureAtWork", "Watch", "marks_of"]
+__all__ = ["ErasedPersonReturned", "ErasureAtWork", "ErasureNotRecorded", "Watch", "marks_of"]
 
 log = logging.getLogger("deltarelay.erasure")
 
@@ -55,6 +55,12 @@ class ErasureAtWork(CdfError):
 
     code = "erasure_at_work"
     transient = True
+
+
+class ErasureNotRecorded(CdfError):
+    """A commit proves to be of a run, and the register does not know it."""
+
+    code = "erasure_not_recorded"
 
 
 class ErasedPersonReturned(CdfError):
@@ -156,16 +162,31 @@ class Watch:
         """By the register: what a run has recorded. Raises ErasureAtWork in the moment before it does."""
         claimed = {commit.version: run for commit in commits if (run := erasing_run(commit.user_metadata)) is not None}
         recorded = {run: self._erased_by(run, table) for run in sorted(set(claimed.values()))}
-        return frozenset(version for version, run in claimed.items() if version in recorded[run])
+        for commit in commits:
+            run = claimed.get(commit.version)
+            if (
+                run is not None
+                and recorded[run] is None
+                and proven(self.marker, commit.user_metadata, table) is not None
+            ):
+                raise ErasureNotRecorded(
+                    f"version {commit.version} of {table} was erased by run {run}, of which the register has no record",
+                    hint="it was replaced, or restored from a backup from before that run: restore a later one",
+                    table=table,
+                    version=commit.version,
+                    run=run,
+                )
+        return frozenset(version for version, run in claimed.items() if version in (recorded[run] or ()))
 
-    def _erased_by(self, run: str, table: str) -> frozenset[int]:
+    def _erased_by(self, run: str, table: str) -> frozenset[int] | None:
+        """None where it has not erased in the table, as the register has it."""
         register = self._asked()
         for one in register.steps(run):
             if (one.table, one.step) == (table, "delete"):
                 return frozenset(one.facts["versions"])
         found = register.find_run(run)
         if found is None or found.finished_at is not None:
-            return frozenset()
+            return None
         raise ErasureAtWork(
             f"the run {run} is erasing in {table}, and has not recorded yet what it did",
             hint="run again in a moment; if that run has died, `deltarelay erase run` with its plan goes on",

@@ -22,7 +22,7 @@ from audit.removal import sealed_under
 from audit.tables import EVENTS, LEDGER, PAYLOAD, TrailTables, about_of
 from audit.view import completed, eras, eras_by_name
 from cdf.change import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
-from cdf.errors import WindowOutOfOrder
+from cdf.errors import VerificationError, WindowOutOfOrder
 from cdf.result import plain
 from cdf.sink import Source, at_version
 
@@ -52,6 +52,7 @@ def forget(sink: DeltaAuditSink, erasing: Erasing) -> Mapping[str, int]:
                 position=position,
             )
         tables = TrailTables(spark, sink.path)
+        _check_keys(sink, tables, erasing)
         reasons = {"ticket": ", ".join(erasing.requests), "purpose": "erasure", "run": erasing.run}
         places = _places(sink, tables, erasing)
         count = places.count()
@@ -63,6 +64,35 @@ def forget(sink: DeltaAuditSink, erasing: Erasing) -> Mapping[str, int]:
         if sealed:
             sink.clear(erasing.shredded, reasons)
     return {"values removed": count, "sealed values removed": sealed}
+
+
+def _check_keys(sink: DeltaAuditSink, tables: TrailTables, erasing: Erasing) -> None:
+    """Raises VerificationError where something is sealed for them under a key that the registry does not have as theirs. Put
+    back, or moved back to them, that key would open what they are certified to be rid of."""
+    from pyspark.sql import functions as F
+
+    rows = tables.now(PAYLOAD)
+    if not erasing.sealed.tokens or not has_groups(rows):
+        return
+    groups = F.col("row").getField(SEALED)
+    pairs = F.arrays_zip(
+        groups["token"].alias("token"), groups["key_id"].alias("key_id"), F.col("sealed").alias("text")
+    )
+    sealed = rows.select(F.explode(pairs).alias("one")).where("one.text is not null").select("one.token", "one.key_id")
+    theirs = sealed.join(_as_rows(rows.sparkSession, erasing.sealed.tokens), "token", "left_semi")
+    found = {bytes(row["key_id"] or b"") for row in theirs.select("key_id").distinct().collect()}
+    if lost := sorted(one.hex() for one in found - erasing.registered):
+        raise VerificationError(
+            f"the trail at {sink.path} has values of theirs under the key {lost[0]}, and the key registry does not have it "
+            "as a key of theirs: whether it is destroyed is not known",
+            hint="rows of the key registry were removed or moved by hand: restore a backup that `deltarelay keys "
+            "restore-check` approves",
+            keys=lost[:20],
+        )
+
+
+def _as_rows(spark: SparkSession, tokens: Collection[bytes]) -> DataFrame:
+    return spark.createDataFrame(spark.sparkContext.parallelize([(one,) for one in sorted(tokens)]), "token binary")
 
 
 def kept_values(
@@ -133,9 +163,7 @@ def _readable_beside(rows: DataFrame, erasing: Erasing) -> DataFrame:
     """The rows with something sealed of the subjects that have something personal of theirs in plain text."""
     from pyspark.sql import functions as F
 
-    spark = rows.sparkSession
-    data = spark.sparkContext.parallelize([(one,) for one in sorted(erasing.sealed.tokens)])
-    tokens = spark.createDataFrame(data, "token binary")
+    tokens = _as_rows(rows.sparkSession, erasing.sealed.tokens)
     personal = {one.lower() for one in (*erasing.personal, *([erasing.link] if erasing.link else []))}
     there = [F.col(_sql(name)).isNotNull() for name in rows.columns if name.lower() in personal]
     plain = rows.where(reduce(or_, there, F.lit(False)))

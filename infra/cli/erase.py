@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cdf.errors import ConfigError
+from cdf.errors import ConfigError, VerificationError
 from cdf.result import Result
 from infra.cli.context import DEFAULT_CONFIG, Config, Debug, Json, spark_session
 from infra.cli.erase_access import access_report
@@ -261,6 +261,14 @@ def run(
             "older versions of the tables.",
         ),
     ] = False,
+    adopt_steps: Annotated[
+        bool,
+        typer.Option(
+            "--adopt-steps",
+            help="Once, for a run that an earlier release has begun: take the steps that it has recorded as they are. Look "
+            "before who could write to the register.",
+        ),
+    ] = False,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
     debug: Debug = False,
@@ -309,6 +317,7 @@ def run(
                 files=office.files,
                 registry=office.registry(),
                 immediate=purge_immediately,
+                adopt=adopt_steps,
                 progress=output.note,
             )
             for carrier in erasing.not_there():
@@ -527,11 +536,14 @@ def certificate(
 ) -> None:
     """Show the certificate of a request, or write it into files. No JVM."""
     from audit.erasure.certificate import as_file
+    from audit.erasure.certificate import check as check_certificate
     from audit.erasure.certificate_page import certificate_page
     from audit.files import write_new
+    from audit.proof import ProofError
 
     output = Output("erase certificate", as_json, debug)
-    register = Office(config).register()
+    office = Office(config)
+    register = office.register()
     found = register.certificate(request)
     if found is None:
         standing = register.requests([request])
@@ -539,6 +551,21 @@ def certificate(
             f"there is no certificate of {request}: "
             + (f"the request is {standing[0].state}" if standing else "no such request was received"),
             hint="`deltarelay erase status` shows what it waits for",
+        )
+    verifier = None if office.erasure.signing_key is None else office.signer.verifier
+    if verifier is not None and found.get("signature", {}).get("id") in (None, verifier.id.hex()):
+        try:
+            check_certificate(found, verifier)
+            if found["request"].get("id") != request:
+                raise ProofError("file", f"it is of request {found['request'].get('id')}")
+        except ProofError as error:
+            raise VerificationError(
+                f"the certificate of {request} in the register is not as it was signed: {error}",
+                hint="the register was altered: restore it from its backup",
+            ) from None
+    else:
+        output.note(
+            "the configured key has not signed this: check it by `deltarelay erase check`, with the key that has"
         )
     text = as_file(found)
     for path, content in ((out, text), (html, None)):

@@ -58,7 +58,8 @@ class Office:
         register = Register(self.project.erasure_dsn(), schema=state.schema_name)
         if make:
             register.prepare()
-            register.bind(self.keys)
+            key = None if self.erasure.signing_key is None else self.signer.verifier.id.hex()
+            register.bind(self.keys, key)
         register.check(self.keys, state.identity)
         return register
 
@@ -81,12 +82,12 @@ class Office:
         )
 
     def requests(self, register: Register, ids: Sequence[str] | None = None) -> tuple[Request, ...]:
-        """As they were received. Those whose identifiers are forgotten already are not among them."""
+        """As they were received, which is checked. Those whose identifiers are forgotten already are not among them."""
         from audit.erasure.model import Request
 
         standing = [one for one in register.requests(ids) if not one.forgotten]
         identifiers = register.identifiers([one.id for one in standing], self.keys)
-        return tuple(
+        found = tuple(
             Request(
                 id=one.id,
                 subject=one.subject,
@@ -99,3 +100,5 @@ class Office:
             )
             for one in standing
         )
+        register.check_content(found, self.keys)
+        return found

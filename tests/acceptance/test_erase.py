@@ -183,6 +183,11 @@ def test_the_whole_way(shop: Shop, here: Command) -> None:
     changed = (shop.project.folder / "DSR-2.json").read_text().replace('"outcome": "erased"', '"outcome": "partial"')
     (shop.project.folder / "changed.json").write_text(changed)
     assert here("erase", "check", "changed.json", "--key", key).code == 1
+    database.query("alter table erasure.certificate disable trigger all")
+    database.query("update erasure.certificate set document = jsonb_set(document, '{run}', '\"er-1\"')")
+    altered = here("erase", "certificate", "DSR-2", "--html", "altered.html")
+    assert (altered.code, "is not as it was signed" in altered.err) == (1, True), altered.err
+    assert not (shop.project.folder / "altered.html").exists()
     assert database.query("select id, sealed is null from erasure.request order by id") == [
         ("DSR-1", False),
         ("DSR-2", True),

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from audit.erasure.commits import erasing_run
+from audit.erasure.sealing import Marker, WatchKey
 from cdf.window import Commit
 
-__all__ = ["Knows"]
+__all__ = ["MARKER", "Knows"]
+
+MARKER = Marker.of([WatchKey.generate()])
 
 
 class Knows:

@@ -20,6 +20,7 @@ from audit.erasure.purge import SinkBehind, purge_table
 from audit.erasure.resolve import Resolution
 from cdf.source import ChangeFeed
 from tests.integration.delta_table import Table, setting
+from tests.integration.erasures import MARKER
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -54,6 +55,7 @@ def erase(spark: SparkSession, table: Table) -> int:
         run="er-1",
         requests=["R-1"],
         since=found.versions[table.path],
+        marker=MARKER,
     )
     assert done.rows == 1
     return done.versions[-1]

@@ -20,7 +20,7 @@ from psycopg.conninfo import make_conninfo
 
 from audit.erasure import register_held
 from audit.erasure.model import STATES, Request, State
-from audit.erasure.register import Added, Held, Mark, Register
+from audit.erasure.register import Added, Held, Mark, Register, RegisterMismatch
 from cdf.errors import ConfigError, Fenced, LeaseHeld, PositionError, SinkUnavailable, VerificationError
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.postgres_proxy import PostgresProxy
@@ -213,6 +213,36 @@ def test_a_ciphertext_opens_in_its_own_row_only(pg: Pg, register: Register) -> N
     )
     with pytest.raises(InvalidTag):
         register.identifiers(["r1"], KEYS)
+
+
+@pytest.mark.parametrize(
+    "column", ["subject = 'employee'", "due = due + 1", "legal_basis = 'none'", "received = received - 1"]
+)
+def test_a_request_that_was_altered_is_named(pg: Pg, register: Register, column: str) -> None:
+    """With another subject other tables would be erased and looked through, under a certificate of this request."""
+    register.add([asked("r1"), asked("r2", approver="the first")], KEYS)
+    register.approve("r2", "the officer")
+    register.approve("r2", "another officer")
+
+    def stored() -> list[Request]:
+        return [
+            Request(
+                one.id,
+                one.subject,
+                {"email": CANARY},
+                one.received,
+                one.due,
+                one.legal_basis,
+                one.requester,
+                one.approver,
+            )
+            for one in register.requests()
+        ]
+
+    register.check_content(stored(), KEYS)
+    pg.query(f"update {{schema}}.request set {column} where id = 'r2'")
+    with pytest.raises(VerificationError, match=r"as they were received: r2$"):
+        register.check_content(stored(), KEYS)
 
 
 # ── states ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -526,6 +556,19 @@ def test_only_a_verified_request_is_certified_and_then_forgotten(pg: Pg, registe
         register.add([asked("a", identifiers={"email": "somebody else"})], KEYS)
     with pytest.raises(ConfigError, match="a is certified in run run-1"):
         register.begin("run-2", ["a"], "new")
+
+
+def test_an_earlier_register_of_whom_all_are_forgotten_takes_no_other_keys(pg: Pg, register: Register) -> None:
+    """Nothing opens any more that would show it: the marks would know nobody."""
+    with register.held(begun(register, "a")) as held:
+        through(held, "verified", "a")
+        held.certify({"a": document("a", signature={"id": "00ff"})})
+        held.finish()
+    pg.query("update {schema}.register set keys = null")
+    for other in (None, "1234"):
+        with pytest.raises(RegisterMismatch):
+            register.bind(KEYS, other)
+    register.bind(KEYS, "00ff")
 
 
 def test_thousands_are_a_few_statements(register: Register) -> None:

@@ -12,11 +12,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from audit.erasure import delete, resolve
+from audit.erasure.commits import erasing_metadata
 from audit.erasure.delete import Deleted, erase_table, erased_keys, erased_versions, inspect_table
 from audit.erasure.model import Link, PersonalTable, Request, Subject
 from audit.erasure.resolve import Caught, Resolution
 from cdf.errors import ConfigError, SourceError, SourceUnavailable, TableNotFound
-from tests.integration.delta_table import Table
+from tests.integration.delta_table import Table, setting
+from tests.integration.erasures import MARKER
 
 CANARY = "Canary.Quill@example.org"
 RUN = "run-1"
@@ -56,6 +58,7 @@ def erase(spark: SparkSession, one: PersonalTable, resolution: Resolution, **kep
         run=RUN,
         requests=["r1"],
         since=kept.get("since", resolution.versions[one.table]),
+        marker=MARKER,
     )
 
 
@@ -147,7 +150,15 @@ def test_a_person_is_found_and_erased_in_every_table(spark: SparkSession, shop: 
     assert [one.files for one in deleted] == [1, 1, 2, 1]
     assert [len(one.versions) for one in deleted] == [1] * 4
     assert {name: len(list(table.log.glob("*.json"))) for name, table in shop.items()} == count
-    assert erased_versions(spark, path["orders"], "another", since=0) == ()
+    assert erased_versions(spark, path["orders"], "another", since=0, marker=MARKER) == ()
+
+    # Another writer copies what the commit says, before the run has taken down which ones are its own
+    [told] = [one["userMetadata"] for one in infos(shop["orders"]) if RUN in one.get("userMetadata", "")]
+    for metadata in (told, erasing_metadata(RUN, ["r1"])):
+        with setting(spark, "spark.databricks.delta.commitInfo.userMetadata", metadata):
+            shop["orders"].sql("delete from {t} where customer_id = 1")
+            shop["orders"].sql("update {t} set customer_id = customer_id")
+    assert erase(spark, configured[2], again) == deleted[2]
 
     keys = erased_keys(spark, path["orders"], deleted[2].versions, ("customer_id", "order_id"))
     assert rows(keys) == [(7, 100), (7, 101), (7, None)]

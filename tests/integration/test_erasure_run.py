@@ -10,19 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg.types.json import Jsonb
 from pyspark.sql import SparkSession
 
 from audit.checkpoint import Signer
 from audit.erasure.certificate import check
 from audit.erasure.delete import erased_versions
 from audit.erasure.model import Hold, Link, PersonalTable, Request, Subject
+from audit.erasure.needles import Needles
+from audit.erasure.places import Erasing, Purged, Scanned
 from audit.erasure.plan import Copy, make_plan
 from audit.erasure.register import Carrier, Held, Register
 from audit.erasure.resolve import LEARNED_LIMIT
 from audit.erasure.run import ErasureReport, ErasureRun
 from audit.erasure.sealing import Keys
+from audit.erasure.steps import with_mac
 from audit.erasure.subjects import Graph
-from cdf.errors import ConfigError
+from cdf.errors import ConfigError, VerificationError
+from cdf.sink import Position
 from cdf.testing.memory import MemorySink
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
@@ -193,7 +198,9 @@ def test_dying_after_everything_that_is_written_down(office: Office) -> None:
     assert office.rows(office.orders) == set(range(10))
     for table in (office.customers, office.orders):
         # Its erasing commits are cleaned out of the log by then, and none came later
-        assert erased_versions(office.spark, table.path, "er-1", since=_earliest(office, table)) == ()
+        assert (
+            erased_versions(office.spark, table.path, "er-1", since=_earliest(office, table), marker=office.keys) == ()
+        )
     for id in ("R-1", "R-2"):
         document = office.register.certificate(id)
         assert document is not None
@@ -237,6 +244,75 @@ def test_a_pipeline_that_is_configured_no_more(office: Office) -> None:
     assert {one["pipeline"] for one in document["sinks"]} == {"shop"}
 
 
+class NothingYet(MemorySink):
+    """A target that a configuration has led to by mistake: nothing of the pipeline is in it."""
+
+    def erase(self, erasing: Erasing) -> dict[str, int]:  # noqa: ARG002
+        raise AssertionError("it has no position")
+
+    def purge(self, erasing: Erasing, *, now: dt.datetime) -> Purged:  # noqa: ARG002
+        raise AssertionError("it has no position")
+
+    def scan(self, needles: Needles) -> Scanned:  # noqa: ARG002
+        return Scanned()
+
+    def position(self) -> Position:
+        return Position()
+
+
+def test_a_target_without_a_position_is_not_verified(office: Office) -> None:
+    """It would look like one where everything was forgotten."""
+    office.receive("R-1", email=CANARY)
+    office.go(copies=(Copy("shop", office.customers.path, ("customer_id",), NothingYet()),))
+    document = office.register.certificate("R-1")
+    assert document is not None
+    assert [one["place"] for one in document["unverified"]] == ["pipeline shop"]
+
+
+def test_steps_that_no_run_has_recorded(office: Office, pg: Pg) -> None:
+    """Inserted by a user with rights on the tables and no key: the certificate would tell of an erasure that never was."""
+    office.receive("R-1", email=CANARY)
+    tables = [office.customers.path, office.orders.path]
+    versions = dict.fromkeys(tables, 1)
+    people = dict.fromkeys(tables, "customer_id")
+    scan = {"finds": 0, "checked": [], "unseen": []}
+    steps: list[tuple[str, str, Any]] = [("", "resolve", {"versions": versions, "rows": {}, "people": people})]
+    steps += [(path, "delete", {"rows": 1, "versions": [9]}) for path in tables]
+    steps += [(path, "purge", {"done": {}, "out_of_reach": []}) for path in tables]
+    steps += [("request R-1", "scan", scan)]
+    for place, step, facts in steps:
+        pg.query(
+            "insert into {schema}.step (run, table_name, step, facts) values ('er-1', %s, %s, %s)",
+            place,
+            step,
+            Jsonb(facts),
+        )
+    pg.query("update {schema}.request set state = 'verified', reached = 'verified'")
+    with pytest.raises(VerificationError, match=r"not one that run er-1 has recorded"):
+        office.go()
+    assert office.register.certificate("R-1") is None
+    assert {90, 91} <= office.rows(office.orders)
+    # Nor is anything left out that was found
+    pg.query("delete from {schema}.step")
+    pg.query("update {schema}.request set state = 'received', reached = 'received'")
+    with office.register.held("er-1") as held:
+        held.begin_deleting(["R-1"])
+    with pytest.raises(VerificationError, match="has lost which rows it had found"):
+        office.go()
+
+
+def test_a_run_that_an_earlier_release_has_begun(office: Office, pg: Pg) -> None:
+    office.receive("R-1", email=CANARY)
+    waiting = office.go(immediate=False)
+    assert waiting.state == "propagated"
+    pg.query("update {schema}.step set facts = facts - 'mac'")
+    with pytest.raises(VerificationError, match=r"not one that run er-1 has recorded") as refused:
+        office.go()
+    assert "--adopt-steps" in str(refused.value.hint)
+    office.go(adopt=True)
+    assert office.states() == {"R-1": "certified"}
+
+
 def test_a_request_that_is_left_out(office: Office) -> None:
     """By an edited plan: it would stay in a run that has ended, its person erased or not."""
     office.receive("R-1", "R-2", email=CANARY)
@@ -278,7 +354,8 @@ def test_the_figures_of_each_certificate(office: Office) -> None:
     }
     assert counts == {"R-1": {"customers": 1, "orders": 2}, "R-2": {"customers": 1, "orders": 2}, "R-3": {"staff": 1}}
     with office.register.held("er-1") as held:  # as a try leaves it that was killed after one that had to wait
-        held.put(staff.path, "purging", {"done": {"files": 3}, "at_work": True, "interrupted": False})
+        facts = {"done": {"files": 3}, "at_work": True, "interrupted": False}
+        held.put(staff.path, "purging", with_mac(office.keys, "er-1", staff.path, "purging", facts))
     office.go(graph=graph)
     for id, expected in counts.items():
         document = office.register.certificate(id)
@@ -369,7 +446,7 @@ def test_nobody_is_found(office: Office) -> None:
     assert waiting.deleted == {office.customers.path: 0, office.orders.path: 0}
     assert {path for path, rows in waiting.deleted.items() if rows} == set()
     for table in (office.customers, office.orders):
-        assert erased_versions(office.spark, table.path, "er-1", since=0) == ()
+        assert erased_versions(office.spark, table.path, "er-1", since=0, marker=office.keys) == ()
         assert _latest(office, table) - before[table.path] <= 1  # a checkpoint's own commit
 
 

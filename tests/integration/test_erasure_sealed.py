@@ -17,7 +17,7 @@ from audit.erasure.sealing import Keys
 from audit.keys.registry import Registry
 from audit.reconcile import reconcile
 from audit.trail import Trail
-from cdf.errors import ConfigError
+from cdf.errors import ConfigError, VerificationError
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.sealed_bank import ASKED, CANARY, NOW, SIGNER, Bank
 
@@ -179,6 +179,39 @@ def test_sealed_rows_that_the_source_has_lost_lead_to_the_rest(bank: Bank) -> No
     assert [tuple(row) for row in names.collect()] == [("One", "Two"), (None, "One"), ("One", None)]
     assert bank.read(bank.sinks["customers"].path, "id") == [("1",), ("2",), ("[erased ",)]
     assert bank.intact()
+
+
+def test_keys_that_a_hand_in_the_registry_keeps(bank: Bank) -> None:
+    """Moved to somebody else before they are destroyed, or put back after it: no certificate tells of an erasure."""
+    register, registry = Register(bank.pg.dsn, schema=bank.pg.schema), bank.registry()
+    register.prepare()
+    register.add([ASKED], Keys(SIGNER))
+    register.begin("er-1", ["r1"], "digest")
+    keys = f"{bank.pg.schema}_keys"
+    token, other = registry.tokens("customer", [[("id", "7")], [("id", "1")]])
+    assert token is not None
+    bank.pg.query(f"create table {keys}.mine as select * from {keys}.key where token = %s", token)
+    back = (
+        f"update {keys}.key k set wrapped = m.wrapped, shredded_at = null from {keys}.mine m where k.key_id = m.key_id"
+    )
+    with register.held("er-1") as held:
+        run = run_of(bank, register, held)
+        run.resolve()
+        run.begin()
+        bank.pg.query(f"update {keys}.key set token = %s, class = 'x' where token = %s", other, token)
+        run.shred()
+        [(one, copy)] = [pair for pair in run._copies() if pair[1].pipeline == "customers"]
+        with pytest.raises(VerificationError, match="does not have it as a key of theirs"):
+            bank.sinks["customers"].erase(run.erasing(one, copy.key))
+        bank.pg.query(f"update {keys}.key set token = %s, class = 'contact' where class = 'x'", token)
+        assert registry.classes([token]) == {"contact"}
+        run._shred_what_came_back(registry)
+        assert registry.classes([token]) == frozenset()
+        bank.sinks["customers"].erase(run.erasing(one, copy.key))
+        run._done("request r1", "scan", {"finds": 0, "checked": [], "unseen": []})
+        bank.pg.query(back)
+        with pytest.raises(VerificationError, match="in the registry again after they were destroyed: contact"):
+            run._certificate(ASKED)
 
 
 def walked(bank: Bank, register: Register) -> ErasureReport:

@@ -10,12 +10,12 @@ from pyspark.sql import SparkSession
 
 from audit.checkpoint import Signer
 from audit.database import DatabaseMissing, LoginRefused
-from audit.erasure.commits import erasing_metadata
+from audit.erasure.commits import erasing_metadata, make_proof
 from audit.erasure.model import Hold, Link, PersonalTable, Request, Subject
 from audit.erasure.register import Carrier, Register, RegisterIncomplete, RegisterMismatch, RegisterMissing
 from audit.erasure.sealing import Keys, SealKey, WatchKey
 from audit.erasure.subjects import Graph
-from audit.erasure.watch import ErasedPersonReturned, ErasureAtWork, Watch, marks_of
+from audit.erasure.watch import ErasedPersonReturned, ErasureAtWork, ErasureNotRecorded, Watch, marks_of
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import CdfError, SinkUnavailable
 from cdf.sink import Bounds, Position
@@ -328,6 +328,23 @@ def test_only_what_a_run_has_recorded_is_an_erasure(watched: Watched) -> None:
     with watched.register.held("er-1") as held:
         held.finish()
     assert watch.erased(commits, table="/another/table") == frozenset()
+
+
+@pytest.mark.parametrize("run", ["of-nobody", "er-1"])
+def test_a_register_that_has_lost_what_a_run_did(watched: Watched, run: str) -> None:
+    """Restored from a backup from before: the commit would pass for an ordinary one, with all that the person's rows had."""
+    table, watch = watched.table.path, watched.watch
+    with watched.register.held("er-1") as held:
+        held.finish()
+
+    def said(of: str, table: str, person: int = 0) -> list[Commit]:
+        metadata = erasing_metadata(run, ["DSR-1"], 0, make_proof(KEYS, of, table, person))
+        return [Commit(3, dt.datetime.now(dt.UTC), user_metadata=metadata)]
+
+    with pytest.raises(ErasureNotRecorded, match=f"version 3 of {table} was erased by run {run}"):
+        watch.erased(said(run, table), table=table)
+    for copied in (said("another", table), said(run, "/another/table"), said(run, table, 1)):
+        assert watch.erased(copied, table=table) == frozenset()
 
 
 def test_the_pipeline_tells_its_sink(watched: Watched) -> None:

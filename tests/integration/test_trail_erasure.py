@@ -20,7 +20,7 @@ from cdf import ChangeFeed, Pipeline
 from cdf.errors import WindowOutOfOrder
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table
-from tests.integration.erasures import Knows
+from tests.integration.erasures import MARKER, Knows
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -49,7 +49,9 @@ class Trailed:
         asked = Request("R-1", "customer", {"email": CANARY}, day, day, "GDPR Art. 17", "desk")
         found = Resolution.of(self.spark, [one], SUBJECTS, [asked])
         since = found.versions[one.table]
-        done = erase_table(self.spark, one, found.caught(one.table), run="er-1", requests=["R-1"], since=since)
+        done = erase_table(
+            self.spark, one, found.caught(one.table), run="er-1", requests=["R-1"], since=since, marker=MARKER
+        )
         assert done.rows == 1
         return Erasing(
             run="er-1",

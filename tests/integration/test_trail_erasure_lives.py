@@ -18,7 +18,7 @@ from audit.erasure.resolve import Resolution
 from cdf import ChangeFeed, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table, setting
-from tests.integration.erasures import Knows
+from tests.integration.erasures import MARKER, Knows
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -43,7 +43,9 @@ class Trail:
         day = dt.date(2026, 11, 1)
         asked = Request("R-1", "customer", identifiers, day, day, "GDPR Art. 17", "desk")
         found = Resolution.of(spark, tables, SUBJECTS, [asked])
-        done = erase_table(spark, one, found.caught(path), run="er-1", requests=["R-1"], since=found.versions[path])
+        done = erase_table(
+            spark, one, found.caught(path), run="er-1", requests=["R-1"], since=found.versions[path], marker=MARKER
+        )
         self.pipeline.run()
         return Erasing(
             run="er-1",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from audit.erasure.plan import check_plan, check_tables, digest_of
+from audit.erasure.plan import check_plan, check_tables, digest_of, read_plan
 from audit.erasure.register import Run
 from cdf.errors import ConfigError
 
@@ -45,3 +47,27 @@ def test_the_plan_as_it_was_made() -> None:
 def test_any_other(stored: dict[str, Any], given: dict[str, Any] | None, requests: tuple[str, ...], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         check_plan(run(*requests), stored, given)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[" * 100_000, "is no plan"),
+        ('{"digest": "x", "run": 1.5}', "is no plan"),
+        ('{"digest": "x", "run": NaN}', "is no plan"),
+        ('{"digest": "x", "run": 9007199254740993}', "is no plan"),
+        ('{"digest": "x", "run": "\\ud800"}', "is no plan"),
+        ('{"run": "er-1"}', "is no plan"),
+        ("[]", "is no plan"),
+        ('{"digest": 1, "run": "er-1"}', "was changed"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_plan(tmp_path: Path, text: str | None, said: str) -> None:
+    file = tmp_path / "plan.json"
+    if text is None:
+        os.mkfifo(file)
+    else:
+        file.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        read_plan(file)
