@@ -30,7 +30,14 @@ from connectors.postgres.dead_letters import forget_all
 from connectors.postgres.dress import Dressing
 from connectors.postgres.errors import raise_alone
 from connectors.postgres.inspection import additions, database_problems, foreign_rows, position_of
-from connectors.postgres.load import add_own, copy_snapshot, key_violation, move_to_its_place, refuse_rows
+from connectors.postgres.load import (
+    add_own,
+    copy_snapshot,
+    key_violation,
+    move_to_its_place,
+    refuse_rows,
+    rename_constraints,
+)
 from connectors.postgres.schema import (
     add_comment,
     add_primary_key,
@@ -262,9 +269,10 @@ def _swap(
             )
         if shape is not None:
             run(sql.SQL("drop table {}").format(target.identifier))
-        move_to_its_place(session, run, name_key=dressing is None)
+        move_to_its_place(session, run)
         for statement in dressing.renames(target.identifier, target.schema) if dressing is not None else ():
             run(statement)
+        rename_constraints(session, run)
         if shape is None:
             run(sql.SQL("{}").format(sql.SQL(add_comment(target.identifier))))
         after = Position(version=snapshot.version, table_id=snapshot.table_id)

@@ -20,7 +20,7 @@ from cdf.errors import RowRejected, SinkUnavailable, TableReplaced, TargetNotRea
 from cdf.sink import Applied
 from cdf.testing import SampleTable, insert
 from cdf.testing.changes import Row
-from connectors.postgres import PostgresSink, merge, reload
+from connectors.postgres import PostgresSink, catalog, merge, reload
 from connectors.postgres import position as positions
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
@@ -120,6 +120,16 @@ def test_everything_but_the_rows_survives(spark: SparkSession, pg: Pg) -> None:
     finally:
         pg.query("drop table target")
         pg.query(f"drop role {role}, {owner}")
+
+
+def test_a_not_null_that_has_no_name_survives(spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in servers before 18, whose catalog has no constraint for it; a check of the same column is no NOT NULL."""
+    pg.query("create table target (id bigint primary key, name text not null check (name <> ''))")
+    filled(pg, people(spark))
+    monkeypatch.setattr(catalog, "CONSTRAINTS", catalog.CONSTRAINTS.replace("in ('c', 'n')", "= 'c'"))
+    before = looks(pg)
+    assert "swap" in reloaded(pg, people(spark)).seconds
+    assert looks(pg) == before
 
 
 def test_readers_never_see_an_empty_table_nor_an_error(spark: SparkSession, pg: Pg) -> None:
@@ -233,6 +243,8 @@ def test_another_schema_and_another_key_need_no_new_target(spark: SparkSession, 
                                        " and attnum > 0 order by attnum")] == ["id", "region", "sum"]  # fmt: skip
     assert pg.query("select pg_get_constraintdef(oid) from pg_constraint where conrelid = 'target'::regclass"
                     " and contype = 'p'") == [("PRIMARY KEY (region, id)",)]  # fmt: skip
+    of_the_load = "select conname from pg_constraint where conrelid = 'target'::regclass and conname like 'load%'"
+    assert pg.query(of_the_load) == []
     assert pg.query("select col_description('target'::regclass, 1)") == [("kept",)]
     assert sink_of(pg).position().version == 0
     with opened(pg, other.source()) as sink:
