@@ -184,8 +184,10 @@ def test_an_older_snapshot_is_waited_for(spark: SparkSession, pg: Pg, monkeypatc
                 reloaded(pg, table)
         assert "nothing was copied" in str(refused.value.hint)
         monkeypatch.setattr(reload, "look_for_readers", lambda _: None)
-        with pytest.raises(SinkUnavailable, match="could still read"):
+        with pytest.raises(SinkUnavailable, match="could still read") as refused:
             reloaded(pg, table)
+        assert "the copy is dropped" in str(refused.value.hint)
+        assert left_of(pg, sink_of(pg)) == []
         monkeypatch.setattr(reload, "await_readers", lambda *_: None)
         reloaded(pg, table)
         found = reader.execute(f"select count(*) from {pg.schema}.target").fetchall()  # type: ignore[arg-type]
