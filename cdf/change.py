@@ -12,6 +12,7 @@ __all__ = [
     "UPDATE_POSTIMAGE",
     "UPDATE",
     "DELETE",
+    "TRANSIENT",
     "CONFLICTS",
 ]
 
@@ -28,6 +29,9 @@ DELETE = "delete"
 
 UPDATE = "update"
 """Only in a net effect: the key was there before the window and is there after it."""
+
+TRANSIENT = "transient"
+"""Only in a net effect that is asked for it: the window inserts the key first and deletes it last."""
 
 CONFLICTS = "_change_conflicts"
 """Only in a net effect: how often, within the window, a change of this key contradicted the one before it."""

@@ -10,7 +10,8 @@ restores alike. A key's sequence over the window is therefore ordered by (versio
     put              put             ``insert``: the last put's row
     remove           put             ``update``: the last put's row
     remove           remove          ``delete``: only the key matters
-    put              remove          nothing; ``delete``, if changes of the key contradict each other in between
+    put              remove          nothing, or ``transient`` where the caller asks for it: only the key matters;
+                                     ``delete``, if changes of the key contradict each other in between
     ===============  ==============  ==========================================
 
 In a table that holds every key once, removes and puts of one key alternate. Where they do not:
@@ -18,6 +19,9 @@ In a table that holds every key once, removes and puts of one key alternate. Whe
 * two puts of one key in one version leave no way to tell which row is the key's: the window is refused as a whole;
 * a put onto a put of an earlier version, or a remove after a remove, means that the source held the key twice or that
   changes are missing: counted per key in ``_change_conflicts``, and the last wins.
+
+A transient key changes nothing in a target that held no row under it before the window. A row that is there contradicts
+the insert, so a sink that can look asks for these keys (``transients``); no other sink gets them.
 
 A null in a key column is refused. Both refusals are raised on the cluster, inside the one pass that computes the result,
 so that whoever consumes the rows fails before it can make anything durable; ``violation_of`` turns the failure into words.
@@ -42,6 +46,7 @@ from cdf.change import (
     DELETE,
     INSERT,
     METADATA_COLUMNS,
+    TRANSIENT,
     UPDATE,
     UPDATE_POSTIMAGE,
     UPDATE_PREIMAGE,
@@ -93,12 +98,12 @@ def check_key(schema: StructType, key: Sequence[str], table: str) -> None:
         )
 
 
-def net_effect(changes: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Reduce the feed's rows to the net effect.
+def net_effect(changes: DataFrame, key: Sequence[str], *, transients: bool = False) -> DataFrame:
+    """Reduce the feed's rows to the net effect. ``transients``: with the keys that are inserted first and deleted last.
 
-    The result has the table's columns, then ``_change_type`` (insert, update or delete), ``_commit_version`` (of the last
-    change), ``_commit_timestamp`` and ``_change_conflicts``. It is partitioned by key and sorted by key inside each
-    partition, which is the order in which an index takes the rows fastest.
+    The result has the table's columns, then ``_change_type`` (insert, update, delete or transient), ``_commit_version``
+    (of the last change), ``_commit_timestamp`` and ``_change_conflicts``. It is partitioned by key and sorted by key
+    inside each partition, which is the order in which an index takes the rows fastest.
     """
     version, put = F.col(COMMIT_VERSION), F.col(_PUT)
     keys = [quoted(name) for name in key]
@@ -121,8 +126,9 @@ def net_effect(changes: DataFrame, key: Sequence[str]) -> DataFrame:
         F.max(refused).over(so_far).alias(_REFUSED),
     )
     new, last = F.col(_NEW), F.col(_LAST)
-    kept = marked.where(F.col(_REFUSED).isNull() & last & (put | ~new | (F.col(CONFLICTS) > 0)))
-    net_type = F.when(put & new, INSERT).when(put, UPDATE).otherwise(DELETE)
+    transient = new & ~put & (F.col(CONFLICTS) == 0)
+    kept = marked.where(F.col(_REFUSED).isNull() & last & (F.lit(transients) | ~transient))
+    net_type = F.when(put & new, INSERT).when(put, UPDATE).when(transient, TRANSIENT).otherwise(DELETE)
     columns = [quoted(name) for name in changes.columns if name not in METADATA_COLUMNS]
     return kept.select(*columns, net_type.alias(CHANGE_TYPE), version, F.col(COMMIT_TIMESTAMP), F.col(CONFLICTS))
 

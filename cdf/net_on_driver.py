@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from cdf.change import CHANGE_TYPE, COMMIT_VERSION, CONFLICTS, DELETE, INSERT, UPDATE, UPDATE_POSTIMAGE
+from cdf.change import CHANGE_TYPE, COMMIT_VERSION, CONFLICTS, DELETE, INSERT, TRANSIENT, UPDATE, UPDATE_POSTIMAGE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +30,7 @@ class KeyRefused(Exception):
         self.reason, self.version = reason, version
 
 
-def net_on_driver(changes: pa.Table, key: Sequence[str]) -> pa.Table:
+def net_on_driver(changes: pa.Table, key: Sequence[str], *, transients: bool = False) -> pa.Table:
     """Reduce the feed's rows to the net effect: the columns as they come, ``_change_type`` and ``_change_conflicts`` as
     ``cdf.net.net_effect`` has them, sorted by key. Raises KeyRefused."""
     import numpy as np
@@ -62,14 +62,17 @@ def net_on_driver(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     number = np.cumsum(first) - 1  # of the key that a row belongs to
     new = put[first][number]
     conflicts = np.bincount(number[1:], weights=same_kind, minlength=1)[number] if pairs else np.zeros(rows.num_rows)
-    net_type = np.where(put & new, INSERT, np.where(put, UPDATE, DELETE))
+    transient = new & ~put & (conflicts == 0)
+    net_type = np.where(put & new, INSERT, np.where(put, UPDATE, np.where(transient, TRANSIENT, DELETE)))
     kept = rows.drop_columns([_PUT, CHANGE_TYPE])
     kept = kept.append_column(CHANGE_TYPE, pa.array(net_type, pa.string()))
     kept = kept.append_column(CONFLICTS, pa.array(conflicts.astype("int32")))
-    return kept.filter(pa.array(last & (put | ~new | (conflicts > 0))))
+    return kept.filter(pa.array(last & (transients | ~transient)))
 
 
-def net_of_sorted(changes: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterator[pa.Table]:
+def net_of_sorted(
+    changes: Iterable[pa.RecordBatch], key: Sequence[str], *, transients: bool = False
+) -> Iterator[pa.Table]:
     """``net_on_driver`` for rows that come in the order of the key (versions may come in any): a key is held back until all
     of its rows are there, and nothing else is."""
     import numpy as np
@@ -88,6 +91,6 @@ def net_of_sorted(changes: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iter
         complete = int(others[-1]) + 1 if len(others) else 0
         held = rows.slice(complete)
         if complete:
-            yield net_on_driver(rows.slice(0, complete), key)
+            yield net_on_driver(rows.slice(0, complete), key, transients=transients)
     if held is not None and held.num_rows:
-        yield net_on_driver(held, key)
+        yield net_on_driver(held, key, transients=transients)

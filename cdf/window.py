@@ -142,11 +142,12 @@ class Window:
         """False where the log alone shows that no row changed (OPTIMIZE, VACUUM, properties)."""
         return any(commit.change_files for commit in self.commits)
 
-    def net(self) -> DataFrame:
-        """At most one change per key, equal in result to the sequence; see ``cdf.net``."""
+    def net(self, *, transients: bool = False) -> DataFrame:
+        """At most one change per key, equal in result to the sequence; see ``cdf.net``. ``transients``: with the keys that
+        the window inserts first and deletes last, under which the target must hold no row."""
         from cdf.net import net_effect
 
-        return net_effect(self.read(), self.key)
+        return net_effect(self.read(), self.key, transients=transients)
 
     def count_net(self) -> tuple[dict[str, int], int]:
         """How many inserts, updates and deletes the net effect has, and how many changes contradict each other. Reads the

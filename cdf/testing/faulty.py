@@ -144,9 +144,9 @@ class _UnreadableWindow(Window):
     healthy: Window
     at: Mapping[str, Any]
 
-    def net(self) -> DataFrame:
+    def net(self, *, transients: bool = False) -> DataFrame:
         # Behind the shuffle, so that the sink gets some rows before the failure.
-        return _failing(self.healthy.net(), self.at)
+        return _failing(self.healthy.net(transients=transients), self.at)
 
 
 def _failing(rows: DataFrame, at: Mapping[str, Any]) -> DataFrame:

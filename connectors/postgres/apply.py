@@ -40,7 +40,7 @@ from connectors.postgres.dead_letters import (
     divide,
     rejectable,
 )
-from connectors.postgres.errors import StagingFailed, raise_alone, refuse_swallowed
+from connectors.postgres.errors import UNFAITHFUL, StagingFailed, raise_alone, refuse_swallowed
 from connectors.postgres.evolve import evolution
 from connectors.postgres.inspection import additions, lost
 from connectors.postgres.load import refuse_misfits
@@ -54,7 +54,7 @@ from connectors.postgres.schema import (
     reached_by_deletes,
 )
 from connectors.postgres.sql import ApplyStatements, Layout, Replacing, apply_statements, faithful_of, replacing
-from connectors.postgres.staging import CODES, Staged, Wanted, columns_of
+from connectors.postgres.staging import CODES, UNEXPECTED, Staged, Wanted, columns_of
 from connectors.postgres.types import check_types
 
 if TYPE_CHECKING:
@@ -110,6 +110,8 @@ class WindowWriter:
             commit=modes.sets_aside or not {COMMIT_VERSION_COLUMN, COMMIT_TIMESTAMP_COLUMN}.isdisjoint(own),
             rejects=modes.sets_aside,
             reject_rows=modes.reject_rows,
+            # Where deleted rows stay as they are, one may be there
+            transients=modes.deletes != "ignore",
         )
         self._bulk: Any = None
         self._kind = KINDS[0]
@@ -139,7 +141,12 @@ class WindowWriter:
         by_driver = window.change_bytes <= self._small_window_bytes
         try:
             if by_driver and (net := staging.wire_net_on_driver(window, self._wanted)) is not None:
-                return self._by_driver(net, table)
+                try:
+                    return self._by_driver(net, table)
+                except StagingFailed as error:
+                    if error.sqlstate not in UNFAITHFUL:
+                        raise
+                log.info("a small window is left to the tasks", extra={"table": window.table})
             by_driver = False
             return staging.copy_window(window, self._wanted, self._session.dsn, table)
         except Exception as error:
@@ -599,16 +606,29 @@ class WindowWriter:
             gone = letters.set_aside_marked(connection, staged.attempts, faithful_of(self._layout))
             left = {kind: getattr(staged, f"{kind}s") - gone.pop(code, 0) for kind, code in CODES.items()}
             marked = staged.inserts + staged.updates - left["insert"] - left["update"]
+            staged = replace(staged, **{f"{kind}s": rows for kind, rows in left.items()})
+            staged, unexpected = self._met(connection, statements, staged)
             held = letters.held(connection, staged.attempts, self._session.target) if letters.there(connection) else ()
-            staged = replace(staged, inserts=left["insert"], updates=left["update"], deletes=left["delete"])
-            return _SortedOut(staged, marked, tuple(held))
+            return _SortedOut(staged, marked, unexpected, tuple(held))
+        if staged.transients and statements.forget_unfit is not None:
+            gone_by = connection.execute(statements.forget_unfit, {"attempts": list(staged.attempts)}).rowcount
+            staged = replace(staged, transients=staged.transients - gone_by)
         if statements.misfits is not None:
             row = connection.execute(statements.misfits, {"attempts": list(staged.attempts)}).fetchone()
             refuse_misfits(str(self._session.target), dict(zip(statements.lossy, row or (), strict=True)))
-        if self._has_letters:
-            held = self._letters(window).held(connection, staged.attempts, self._session.target)
-            return _SortedOut(staged, held=tuple(held))
-        return _SortedOut(staged)
+        staged, unexpected = self._met(connection, statements, staged)
+        held = (
+            self._letters(window).held(connection, staged.attempts, self._session.target) if self._has_letters else ()
+        )
+        return _SortedOut(staged, unexpected=unexpected, held=tuple(held))
+
+    def _met(self, connection: Connection, statements: ApplyStatements, staged: Staged) -> tuple[Staged, int]:
+        """Before anything is applied: a transient key must meet no row, and where it does the delete counts, as it would had
+        insert and delete come in two windows. → what is to be applied, unexpected rows among its deletes"""
+        if not staged.transients:
+            return staged, 0
+        met = connection.execute(statements.meet, {"attempts": list(staged.attempts)}).rowcount
+        return replace(staged, deletes=staged.deletes + met, transients=staged.transients - met), met
 
     def _deleted(self, connection: Connection, statements: ApplyStatements, staged: Staged) -> int:
         if statements.delete is None:
@@ -664,7 +684,8 @@ class WindowWriter:
         ).format(table, sql.Identifier(staging.ATTEMPT), sql.Identifier(staging.OPERATION))
 
         def rows_of(low: str, high: str) -> list[str]:
-            wanted = [list(staged.attempts), [CODES[kind] for kind in kinds], low, high]
+            codes = [CODES[kind] for kind in kinds] + [UNEXPECTED] * ("delete" in kinds)
+            wanted = [list(staged.attempts), codes, low, high]
             return [place for (place,) in connection.execute(statement, wanted)]
 
         size = "select pg_relation_size(%s::regclass) / current_setting('block_size')::bigint"
@@ -703,13 +724,17 @@ class WindowWriter:
             if self._modes.sets_aside:
                 letters.check_limit(connection, self._modes.reject_limit)
         excused = Counter(one.operation for one in held if one.contradicts)
+        # Met is met, also where the target refuses the delete that follows
+        excused[UNEXPECTED] = sum(one.operation == UNEXPECTED for one in sorted_out.held)
         if staged.rows >= TRUNCATE_FROM_ROWS:
             connection.execute(statements.truncate)
         else:
             connection.execute(statements.clear_some, {"attempts": list(staged.attempts)})
         conflicts = Conflicts(
             # Where deleted rows stay as they are, an insert may meet one
-            insert_met_row=0 if self._modes.deletes == "ignore" else insert_met_row - excused[CODES["insert"]],
+            insert_met_row=0
+            if self._modes.deletes == "ignore"
+            else insert_met_row + sorted_out.unexpected - excused[CODES["insert"]] - excused[UNEXPECTED],
             update_met_none=update_met_none - excused[CODES["update"]],
             delete_met_none=staged.deletes - deleted - excused[CODES["delete"]],
             within_window=staged.conflicts,
@@ -724,6 +749,8 @@ class _SortedOut:
     staged: Staged
     marked: int = 0
     """Rows that were set aside at once."""
+    unexpected: int = 0
+    """Rows among the deletes that the target should not hold."""
     held: tuple[Held, ...] = ()
 
 
@@ -734,7 +761,12 @@ _Way = Callable[[Connection, Staged, "Window"], Written]
 def recount(connection: Connection, statements: ApplyStatements, staged: Staged) -> None:
     """Staging is UNLOGGED: a server crash empties it, and an emptied staging must not count as a window applied."""
     found = dict(connection.execute(statements.recount, {"attempts": list(staged.attempts)}).fetchall())
-    if tuple(found.get(code, 0) for code in CODES.values()) != (staged.inserts, staged.updates, staged.deletes):
+    if tuple(found.get(code, 0) for code in CODES.values()) != (
+        staged.inserts,
+        staged.updates,
+        staged.deletes,
+        staged.transients,
+    ):
         raise SinkUnavailable(
             "staging holds another number of rows than were copied into it: the server was restarted meanwhile, "
             "or somebody else wrote there",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
-from cdf.change import DELETE, INSERT, UPDATE
+from cdf.change import DELETE, INSERT, TRANSIENT, UPDATE
 from cdf.errors import RowRejected
 from cdf.sink import DeadLetter
 from connectors.postgres.canonical import key_digest
@@ -34,6 +34,7 @@ from connectors.postgres.staging import (
     REJECT_ROW,
     SCHEMA,
     TIMESTAMP,
+    UNEXPECTED,
     VERSION,
 )
 
@@ -264,15 +265,15 @@ class Letters:
         mark = sql.SQL("coalesce({})").format(sql.SQL(", ").join(marks))
         statement = sql.SQL(
             "with bad as (delete from {stage} s where s.{attempt} = any(%(attempts)s) and {mark} is not null "
-            "returning s.*, {mark} as _mark), kept as ({insert} from bad s where s.{op} <> {delete} {replace}), "
-            "gone as (delete from deltarelay.dead_letter d using bad s where s.{op} = {delete} "
+            "returning s.*, {mark} as _mark), kept as ({insert} from bad s where s.{op} not in ({gone}) {replace}), "
+            "gone as (delete from deltarelay.dead_letter d using bad s where s.{op} in ({gone}) "
             "and d.target = %(target)s and d.key_digest = {digest}) select {op}, count(*) from bad group by 1"
         ).format(
             stage=self._stage,
             attempt=sql.Identifier(ATTEMPT),
             mark=mark,
             op=sql.Identifier(OPERATION),
-            delete=sql.Literal(CODES[DELETE]),
+            gone=sql.SQL(", ").join(sql.Literal(CODES[kind]) for kind in (DELETE, TRANSIENT)),
             digest=self._any_digest,
             insert=self._insert(
                 sql.SQL("split_part(s._mark, ':', 1)"),
@@ -308,19 +309,19 @@ class Letters:
 
     def _insert(self, reason: sql.SQL, column: sql.SQL, *, rest: sql.SQL) -> sql.Composed:
         change = sql.SQL(" ").join(
-            sql.SQL("when {} then {}").format(sql.Literal(CODES[kind]), sql.Literal(kind))
-            for kind in (INSERT, UPDATE, DELETE)
+            sql.SQL("when {} then {}").format(sql.Literal(CODES[kind]), sql.Literal(kind)) for kind in (INSERT, UPDATE)
         )
         return sql.SQL(
             "insert into deltarelay.dead_letter as d (target, pipeline, source, version, committed_at, change, reason, "
             "column_name, sqlstate, constraint_name, key_digest, key, row) "
-            "select %(target)s, %(pipeline)s, %(source)s, s.{version}, s.{at}, case s.{op} {change} end, {reason}, "
-            "{column}, {rest}, {digest}, coalesce(s.{key}, {own_key}), {row}"
+            "select %(target)s, %(pipeline)s, %(source)s, s.{version}, s.{at}, case s.{op} {change} else {delete} end, "
+            "{reason}, {column}, {rest}, {digest}, coalesce(s.{key}, {own_key}), {row}"
         ).format(
             version=sql.Identifier(VERSION),
             at=sql.Identifier(TIMESTAMP),
             op=sql.Identifier(OPERATION),
             change=change,
+            delete=sql.Literal(DELETE),
             reason=reason,
             column=column,
             rest=rest,
@@ -350,12 +351,15 @@ class Letters:
         rows = connection.execute(
             sql.SQL(
                 "select s.ctid::text, d.key_digest, s.{op}, case s.{op} when {insert} then {lives} when {update} then not "
-                "{lives} else {leaves} end from {stage} s join deltarelay.dead_letter d on d.key_digest = {digest} "
+                "{lives} when {unexpected} then true when {delete} then {leaves} else false end "
+                "from {stage} s join deltarelay.dead_letter d on d.key_digest = {digest} "
                 "where d.target = %(target)s and s.{attempt} = any(%(attempts)s)"
             ).format(
                 op=sql.Identifier(OPERATION),
                 insert=sql.Literal(CODES[INSERT]),
                 update=sql.Literal(CODES[UPDATE]),
+                delete=sql.Literal(CODES[DELETE]),
+                unexpected=sql.Literal(UNEXPECTED),
                 lives=lives,
                 leaves=sql.SQL("false") if layout.deletes == "ignore" else sql.SQL("not ") + lives,
                 stage=self._stage,

@@ -79,7 +79,8 @@ class Dressing:
 
     def _of_columns(self) -> Iterator[tuple[str, sql.Composed]]:
         wanted = {field.name: target_type(field.dataType) for field in self._schema.fields}
-        named = {column for constraint in self._shape.constraints for column in constraint.columns}
+        # A check names columns too, and before PostgreSQL 18 no NOT NULL is a constraint
+        named = {column for found in self._shape.constraints if found.not_null for column in found.columns}
         for column in self._shape.kept(self._schema):
             about = f"column {column.name!r}"
             alter = sql.SQL("alter table {} alter column {} ").format(self._table, sql.Identifier(column.name))

@@ -9,6 +9,7 @@ columns of its own.
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -63,6 +64,7 @@ __all__ = [
     "refuse_misfits",
     "refuse_misfits_of",
     "move_to_its_place",
+    "rename_constraints",
     "refuse_rows",
     "key_violation",
     "analyze",
@@ -132,7 +134,8 @@ def put_in_place(session: Session, snapshot: Snapshot, rows: int, own: Sequence[
                 ddl = _insert_into_existing(connection, session, snapshot, rows, own)
             else:
                 forget_all(connection, str(name))
-                move_to_its_place(session, connection.execute, name_key=True)
+                move_to_its_place(session, connection.execute)
+                rename_constraints(session, connection.execute)
                 connection.execute(add_comment(name.identifier))
                 ddl = made_by(name, snapshot, own)
             positions.record_rows(connection, name)
@@ -269,26 +272,54 @@ def refuse_rows(connection: Connection, session: Session) -> None:
         )
 
 
-def move_to_its_place(session: Session, run: Callable[[sql.Composed], object], *, name_key: bool) -> None:
-    """Inside the transaction: the loaded table becomes the target. ``name_key``: its primary key is named after it."""
+def move_to_its_place(session: Session, run: Callable[[sql.Composed], object]) -> None:
+    """Inside the transaction: the loaded table becomes the target."""
     schema, table = session.target.schema, session.target.table
     name = session.own_name("load")
     run(sql.SQL("alter table {} set schema {}").format(session.own_table("load"), sql.Identifier(schema)))
     run(sql.SQL("alter table {} rename to {}").format(sql.Identifier(schema, name), sql.Identifier(table)))
-    if not name_key:
-        return
-    wanted = f"{table.encode()[: IDENTIFIER_BYTES - 5].decode(errors='ignore')}_pkey"
-    taken = (
-        session.main()
-        .execute(
-            "select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = %s and c.relname = %s",
-            [schema, wanted],
+
+
+def rename_constraints(session: Session, run: Callable[[sql.Composed], object]) -> None:
+    """Inside the transaction, after the move: constraints that PostgreSQL named after a loaded table, now or in an earlier
+    reload, get the names that it gives to those of the target. (NOT NULL has a name from PostgreSQL 18 on.)"""
+    target, connection = session.target, session.main()
+    found = connection.execute(
+        "select k.conname::text, a.attname::text from pg_constraint k left join pg_attribute a "
+        "on k.contype = 'n' and a.attrelid = k.conrelid and a.attnum = k.conkey[1] "
+        "where k.conrelid = %s::regclass and k.contype in ('n', 'p') and k.conname ~ %s order by a.attnum",
+        [target.identifier.as_string(connection), f"^{session.own_name('load').rpartition('_')[0]}_\\d+_"],
+    ).fetchall()
+    for given, column in found:
+        label = "pkey" if column is None else "not_null"
+        candidates = (generated_name(target.table, column, f"{label}{number or ''}") for number in itertools.count())
+        wanted = next(name for name in candidates if not _is_taken(connection, target.schema, name))
+        run(
+            sql.SQL("alter table {} rename constraint {} to {}").format(
+                target.identifier, sql.Identifier(given), sql.Identifier(wanted)
+            )
         )
-        .fetchone()
+
+
+def generated_name(table: str, column: str | None, label: str) -> str:
+    """The name that PostgreSQL gives to a constraint which has none: table and column are cut, the longer one first."""
+    parts = [name.encode() for name in (table, column) if name is not None]
+    lengths = [len(part) for part in parts]
+    while sum(lengths) > IDENTIFIER_BYTES - len(label) - len(parts):
+        longer = max(range(len(parts)), key=lambda number: (lengths[number], number))
+        lengths[longer] -= 1
+    cut = [part[:length].decode(errors="ignore") for part, length in zip(parts, lengths, strict=True)]
+    return "_".join([*cut, label])
+
+
+def _is_taken(connection: Connection, schema: str, name: str) -> bool:
+    found = connection.execute(
+        "select from pg_namespace n where n.nspname = %(schema)s and "
+        "(exists (select from pg_class c where c.relnamespace = n.oid and c.relname = %(name)s) "
+        "or exists (select from pg_constraint k where k.connamespace = n.oid and k.conname = %(name)s))",
+        {"schema": schema, "name": name},
     )
-    if taken is None:
-        index = sql.Identifier(schema, f"{name}_pkey")
-        run(sql.SQL("alter index {} rename to {}").format(index, sql.Identifier(wanted)))
+    return found.fetchone() is not None
 
 
 def key_violation(snapshot: Snapshot) -> CdfError:

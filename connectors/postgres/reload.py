@@ -30,7 +30,14 @@ from connectors.postgres.dead_letters import forget_all
 from connectors.postgres.dress import Dressing
 from connectors.postgres.errors import raise_alone
 from connectors.postgres.inspection import additions, database_problems, foreign_rows, position_of
-from connectors.postgres.load import add_own, copy_snapshot, key_violation, move_to_its_place, refuse_rows
+from connectors.postgres.load import (
+    add_own,
+    copy_snapshot,
+    key_violation,
+    move_to_its_place,
+    refuse_rows,
+    rename_constraints,
+)
 from connectors.postgres.schema import (
     add_comment,
     add_primary_key,
@@ -262,9 +269,10 @@ def _swap(
             )
         if shape is not None:
             run(sql.SQL("drop table {}").format(target.identifier))
-        move_to_its_place(session, run, name_key=dressing is None)
+        move_to_its_place(session, run)
         for statement in dressing.renames(target.identifier, target.schema) if dressing is not None else ():
             run(statement)
+        rename_constraints(session, run)
         if shape is None:
             run(sql.SQL("{}").format(sql.SQL(add_comment(target.identifier))))
         after = Position(version=snapshot.version, table_id=snapshot.table_id)
@@ -280,12 +288,17 @@ def _swap(
 
 def look_for_readers(session: Session) -> None:
     """Before anything is copied: a transaction that has a snapshot now may still have it when the copy is complete."""
-    _await_end(session, PATIENCE_SECONDS, "nothing was copied")
+    _await_end(session, PATIENCE_SECONDS, "nothing was copied: end it (pg_stat_activity shows it), or run again later")
 
 
 def await_readers(session: Session, patience: float) -> None:
-    """Wait for every snapshot that is older than the copy: to a reader who holds one, the new table would be empty."""
-    _await_end(session, patience, "the copy is given up, the target was not changed")
+    """Wait for every snapshot that is older than the copy: to a reader who holds one, the new table would be empty.
+
+    A copy that waited in vain is dropped, not kept for the next try: it would have to be of the source, schema, settings and
+    shape of that day, and free of persons who were erased since. The next try looks before it copies, so it does not copy as
+    long as this reader stays."""
+    so = "the target was not changed, the copy is dropped: end that transaction first (pg_stat_activity shows it), then run "
+    _await_end(session, patience, so + "again, which copies the table again")
 
 
 def _await_end(session: Session, patience: float, so: str) -> None:
@@ -302,9 +315,9 @@ def _await_end(session: Session, patience: float, so: str) -> None:
     if older:
         processes = ", ".join(map(str, sorted(older)))
         raise InUse(
-            f"a transaction that is older than the copy could still read {session.target}, and would find the new table "
-            f"empty (server process {processes}): waited {patience:.0f} s for its end",
-            hint=f"{so}: end that transaction (pg_stat_activity shows it), or run again later",
+            f"a transaction that began before the copy was complete could still read {session.target}, and would find the "
+            f"new table empty (server process {processes}): waited {patience:.0f} s for its end",
+            hint=so,
         )
 
 

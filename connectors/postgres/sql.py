@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
-from cdf.change import DELETE, INSERT, UPDATE
+from cdf.change import DELETE, INSERT, TRANSIENT, UPDATE
 from connectors.postgres.casts import Cast
 from connectors.postgres.columns import APPLIED_AT, COMMIT_TIMESTAMP_COLUMN, COMMIT_VERSION_COLUMN, DELETED_AT
-from connectors.postgres.staging import ATTEMPT, CODES, OPERATION, SCHEMA, TIMESTAMP, VERSION
+from connectors.postgres.staging import ATTEMPT, CODES, OPERATION, SCHEMA, TIMESTAMP, UNEXPECTED, VERSION
 from connectors.postgres.types import staging_type, target_type
 
 if TYPE_CHECKING:
@@ -61,6 +61,10 @@ class ApplyStatements:
     misfits: sql.Composed | None
     """→ for each of ``lossy`` how many rows do not fit into the target's column; None where every value fits"""
     lossy: tuple[str, ...]
+    forget_unfit: sql.Composed | None
+    """Transient keys that do not fit into the target's column leave staging: no target holds them. None as above"""
+    meet: sql.Composed
+    """Transient keys whose rows the target holds become unexpected ones; touches as many rows."""
     delete: sql.Composed | None
     """None: deletes are ignored."""
     kept: sql.Composed
@@ -117,7 +121,9 @@ class _Statements:
         )
 
     def only(self, *kinds: str) -> sql.Composed:
-        codes = sql.SQL(", ").join(sql.Literal(CODES[kind]) for kind in kinds)
+        """``delete``: of unexpected rows too."""
+        found = [CODES[kind] for kind in kinds] + [UNEXPECTED] * (DELETE in kinds)
+        codes = sql.SQL(", ").join(map(sql.Literal, found))
         return sql.SQL("{} and s.{} in ({})").format(self.counting, Name(OPERATION), codes)
 
     def own_values(self) -> dict[str, sql.Composable]:
@@ -167,11 +173,32 @@ class _Statements:
             "select total.rows - met.rows, total.rows from met, total"
         ).format(self.into, self.stage, self.matches, self.only(kind), self.upsert(kind))
 
+    @property
+    def alive(self) -> sql.Composable:
+        return sql.SQL(" and t.{} is null").format(Name(DELETED_AT)) if self.layout.deletes == "soft" else sql.SQL("")
+
     def kept(self) -> sql.Composed:
-        alive = sql.SQL(" and t.{} is null").format(Name(DELETED_AT)) if self.layout.deletes == "soft" else sql.SQL("")
         return sql.SQL("select count(*) from {} t join {} s on {} where {}{}").format(
-            self.into, self.stage, self.matches, self.only(DELETE), alive
+            self.into, self.stage, self.matches, self.only(DELETE), self.alive
         )
+
+    def meet(self) -> sql.Composed:
+        return sql.SQL("update {} s set {} = {} from {} t where {} and {}{}").format(
+            self.stage,
+            Name(OPERATION),
+            sql.Literal(UNEXPECTED),
+            self.into,
+            self.matches,
+            self.only(TRANSIENT),
+            self.alive,
+        )
+
+    def forget_unfit(self, faithful: Mapping[str, sql.Composable]) -> sql.Composed | None:
+        unfit = [sql.SQL("({}) is false").format(fits) for name, fits in faithful.items() if name in self.layout.key]
+        if not unfit:
+            return None
+        rows = self.only(TRANSIENT)
+        return sql.SQL("delete from {} s where {} and ({})").format(self.stage, rows, sql.SQL(" or ").join(unfit))
 
     def delete(self) -> sql.Composed | None:
         if self.layout.deletes == "ignore":
@@ -250,6 +277,8 @@ def apply_statements(target: TargetName, staging: str, layout: Layout, *, part: 
         ),
         misfits=misfits,
         lossy=tuple(faithful),
+        forget_unfit=made.forget_unfit(faithful),
+        meet=made.meet(),
         # First of all: a key that leaves makes room for whatever comes after it
         delete=made.delete(),
         kept=made.kept(),

@@ -22,13 +22,14 @@ from cdf.change import (
     CONFLICTS,
     DELETE,
     INSERT,
+    TRANSIENT,
     UPDATE,
     UPDATE_POSTIMAGE,
 )
 from cdf.net import key_violation, quoted
 from cdf.net_on_driver import KeyRefused, net_of_sorted, net_on_driver
 from connectors.postgres import marking
-from connectors.postgres.errors import StagingFailed, from_task, sqlstate_of
+from connectors.postgres.errors import UNFAITHFUL, StagingFailed, from_task, sqlstate_of
 from connectors.postgres.types import staging_type, target_type, wire
 
 if TYPE_CHECKING:
@@ -52,9 +53,11 @@ __all__ = [
     "REJECT_ROW",
     "Wanted",
     "CODES",
+    "UNEXPECTED",
     "COPY_ROWS",
     "columns_of",
     "wire_net",
+    "copy_net",
     "wire_net_on_driver",
     "wire_rows",
     "copy_from_tasks",
@@ -76,7 +79,9 @@ VERSION, TIMESTAMP = "_version", "_timestamp"
 REJECT, REJECT_KEY, REJECT_DIGEST, REJECT_ROW = "_reject", "_reject_key", "_reject_digest", "_reject_row"
 """Why a row cannot be stored, and what is known of it; only where such rows are set aside."""
 _WANTED = (VERSION, TIMESTAMP, REJECT, REJECT_KEY, REJECT_DIGEST, REJECT_ROW)
-CODES = {INSERT: 1, UPDATE: 2, DELETE: 3}
+CODES = {INSERT: 1, UPDATE: 2, DELETE: 3, TRANSIENT: 4}
+UNEXPECTED = 5
+"""A transient key whose row the target holds: the row is deleted, and counted as one that an insert met."""
 COPY_ROWS = 10_000
 """Rows per Arrow batch: ADBC encodes a batch whole before it sends it, and larger ones stop the two overlapping."""
 
@@ -84,7 +89,7 @@ DRIVER_ROWS = 20_000
 DRIVER_BYTES = 64 * 2**20
 """More changes than these, or more in memory, are no small window, however few bytes they take on disk."""
 
-_REPORT = "attempt string, inserts bigint, updates bigint, deletes bigint, conflicts bigint"
+_REPORT = "attempt string, inserts bigint, updates bigint, deletes bigint, transients bigint, conflicts bigint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +100,12 @@ class Staged:
     inserts: int = 0
     updates: int = 0
     deletes: int = 0
+    transients: int = 0
     conflicts: int = 0
 
     @property
     def rows(self) -> int:
-        return self.inserts + self.updates + self.deletes
+        return self.inserts + self.updates + self.deletes + self.transients
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +118,8 @@ class Wanted:
     """What PostgreSQL's text cannot hold is marked, and travels as null, instead of stopping the COPY."""
     reject_rows: bool = False
     """With ``rejects``: the whole row as JSON."""
+    transients: bool = False
+    """The keys that the window inserts first and deletes last: the target must hold no row under them."""
 
 
 def columns_of(schema: StructType, wanted: Wanted) -> list[tuple[str, str]]:
@@ -125,18 +133,22 @@ def columns_of(schema: StructType, wanted: Wanted) -> list[tuple[str, str]]:
 
 
 def wire_net(net: DataFrame, schema: StructType, key: tuple[str, ...], wanted: Wanted) -> DataFrame:
-    """A net effect in the form in which it is copied. Of a delete only the key travels, of a marked change nothing."""
+    """A net effect in the form in which it is copied. Of a delete only the key travels, of a marked change nothing. A
+    transient key that PostgreSQL cannot hold is in no target."""
     from pyspark.sql import functions as F
 
     kind = F.col(CHANGE_TYPE)
-    code = F.when(kind == INSERT, CODES[INSERT]).when(kind == UPDATE, CODES[UPDATE]).otherwise(CODES[DELETE])
+    code = F.when(kind == INSERT, CODES[INSERT]).when(kind == UPDATE, CODES[UPDATE]).when(kind == DELETE, CODES[DELETE])
+    code = code.when(kind == TRANSIENT, CODES[TRANSIENT])
+    if wanted.transients and not wanted.rejects:
+        net = net.where((kind != TRANSIENT) | marking.reason(schema, key).isNull())
     reason = marking.reason(schema, key) if wanted.rejects else None
     columns = []
     for number, field in enumerate(schema.fields):
         value = wire(field.name, field.dataType)
         if reason is not None:
             value = F.when(reason.isNull(), value)
-        columns.append((value if field.name in key else F.when(kind != DELETE, value)).alias(f"c{number}"))
+        columns.append((value if field.name in key else F.when(kind.isin(INSERT, UPDATE), value)).alias(f"c{number}"))
     own = _wanted_columns(schema, key, wanted, reason)
     with plain_decimals(net.sparkSession):
         return net.select(code.cast("smallint").alias(OPERATION), *own, *columns, quoted(CONFLICTS))
@@ -194,7 +206,7 @@ def wire_net_on_driver(window: Window, wanted: Wanted) -> pa.Table | None:
         return None
     form = _Form.of(window, wanted)
     try:
-        net = net_on_driver(rows, form.key)
+        net = net_on_driver(rows, form.key, transients=wanted.transients)
     except KeyRefused as refused:
         raise key_violation(refused.reason, refused.version, table=window.table, key=window.key) from refused
     return form.staged(net)
@@ -224,11 +236,10 @@ class _Form:
         import pyarrow.compute as pc
 
         kind = net[CHANGE_TYPE]
-        code = pc.if_else(
-            pc.equal(kind, INSERT), CODES[INSERT], pc.if_else(pc.equal(kind, UPDATE), CODES[UPDATE], CODES[DELETE])
-        )
+        codes = pa.array(list(CODES.values()), pa.int16())
+        code = pc.take(codes, pc.index_in(kind, value_set=pa.array(list(CODES), kind.type)))
         marked = pc.is_valid(net[REJECT]) if self.rejects else None
-        arrays: dict[str, Any] = {OPERATION: code.cast(pa.int16())}
+        arrays: dict[str, Any] = {OPERATION: code}
         arrays |= {name: net[name] for name in self.own}
         for name in self.values:
             held, left_out = net[name], marked if name in self.key else None
@@ -244,28 +255,33 @@ def planned_copy(window: Window, wanted: Wanted, dsn: str, table: str) -> Callab
     where a value may stop the job that does not matter in the end (text in JSON that is no text), Spark takes it first.
     """
     if any(is_nested(field.dataType) for field in window.schema.fields):
-        planned = wire_net(window.net(), window.schema, window.key, wanted)
-        return lambda: copy_from_tasks(planned, dsn, table)
+        return copy_net(window, wanted, dsn, table)
     form = _Form.of(window, wanted)
     rows = _wire_changes(window, wanted).repartition(*form.key).sortWithinPartitions(*form.key)
 
     def net(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for changes in net_of_sorted(batches, form.key):
+        for changes in net_of_sorted(batches, form.key, transients=wanted.transients):
             yield from form.staged(changes).combine_chunks().to_batches(max_chunksize=COPY_ROWS)
 
     return lambda: copy_from_tasks(rows, dsn, table, None, net)
 
 
 def copy_window(window: Window, wanted: Wanted, dsn: str, table: str) -> Staged:
-    """``planned_copy``, at once. A date or time that PostgreSQL does not have may be superseded within the window: where one
-    stops the tasks, the net effect is taken first."""
+    """``planned_copy``, at once. A value that PostgreSQL does not have may be superseded within the window, or be the key of
+    a row that came and went: where one stops the tasks, the net effect is taken first."""
     try:
         return planned_copy(window, wanted, dsn, table)()
     except Exception as error:
-        if from_task(error) != "22008":
+        if from_task(error) not in UNFAITHFUL:
             raise
     log.info("the net effect is taken first", extra={"table": window.table})
-    return copy_from_tasks(wire_net(window.net(), window.schema, window.key, wanted), dsn, table)
+    return copy_net(window, wanted, dsn, table)()
+
+
+def copy_net(window: Window, wanted: Wanted, dsn: str, table: str) -> Callable[[], Staged]:
+    """``planned_copy`` of the net effect that Spark takes."""
+    planned = wire_net(window.net(transients=wanted.transients), window.schema, window.key, wanted)
+    return lambda: copy_from_tasks(planned, dsn, table)
 
 
 def wire_rows(rows: DataFrame, schema: StructType) -> DataFrame:
@@ -287,6 +303,7 @@ def copy_from_tasks(
         inserts=sum(row["inserts"] for row in reports),
         updates=sum(row["updates"] for row in reports),
         deletes=sum(row["deletes"] for row in reports),
+        transients=sum(row["transients"] for row in reports),
         conflicts=sum(row["conflicts"] for row in reports),
     )
 
@@ -316,7 +333,7 @@ class Tally:
 
     def __init__(self, columns: list[tuple[str, bool]] | None = None) -> None:
         self.attempt = uuid.uuid4().hex
-        self.counts = {CODES[INSERT]: 0, CODES[UPDATE]: 0, CODES[DELETE]: 0}
+        self.counts = dict.fromkeys(CODES.values(), 0)
         self.conflicts = 0
         self._columns = columns
 
@@ -345,6 +362,7 @@ class Tally:
             "inserts": self.counts[CODES[INSERT]],
             "updates": self.counts[CODES[UPDATE]],
             "deletes": self.counts[CODES[DELETE]],
+            "transients": self.counts[CODES[TRANSIENT]],
             "conflicts": self.conflicts,
         }
 

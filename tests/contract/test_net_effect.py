@@ -29,14 +29,15 @@ BOTH_WAYS = pytest.mark.parametrize("way", ["cluster", "driver", "tasks"])
 CASES = 300
 
 
-def reduced(changes: DataFrame, key: Sequence[str], way: Way) -> list[Row]:
+def reduced(changes: DataFrame, key: Sequence[str], way: Way, *, transients: bool = False) -> list[Row]:
     if way == "cluster":
-        return [row.asDict() for row in net_effect(changes, key).collect()]
+        return [row.asDict() for row in net_effect(changes, key, transients=transients).collect()]
     if way == "tasks":
         in_order = changes.toArrow().sort_by([(name, "ascending") for name in key])
         # Three rows at a time: nearly every key is torn apart
-        return [row for net in net_of_sorted(in_order.to_batches(max_chunksize=3), key) for row in net.to_pylist()]
-    return list(net_on_driver(changes.toArrow(), key).to_pylist())
+        nets = net_of_sorted(in_order.to_batches(max_chunksize=3), key, transients=transients)
+        return [row for net in nets for row in net.to_pylist()]
+    return list(net_on_driver(changes.toArrow(), key, transients=transients).to_pylist())
 
 
 def net_of(spark: SparkSession, cases: list[tuple[History, int, int]], way: Way) -> list[dict[Key, list[Row]]]:
@@ -143,6 +144,27 @@ def test_what_contradicts_itself_is_counted_and_the_last_one_wins(table: SampleT
     }
     assert net["put-put"][COMMIT_VERSION] == 7
     assert net["put-put"][COMMIT_TIMESTAMP] is not None
+
+
+@BOTH_WAYS
+def test_keys_that_came_and_went_are_told_where_they_are_asked_for(table: SampleTable, way: Way) -> None:
+    window = table.window(
+        5,
+        [
+            insert(row("short")),
+            insert(row("long", "1")),
+            delete(row("old")),
+            insert(row("twice")),
+            insert(row("stays")),
+        ],
+        [delete(row("short")), update(row("long", "1"), row("long", "2")), insert(row("old")), insert(row("twice"))],
+        [delete(row("long", "2")), delete(row("old")), delete(row("twice"))],
+    )
+    plain = {"old": "delete", "twice": "delete", "stays": "insert"}
+    for transients, expected in ((False, plain), (True, {**plain, "short": "transient", "long": "transient"})):
+        net = reduced(window.read(), window.key, way, transients=transients)
+        assert {found["id"]: found[CHANGE_TYPE] for found in net} == expected
+        assert len(net) == len(expected)
 
 
 NO_KEYS = pytest.mark.parametrize(

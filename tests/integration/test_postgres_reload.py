@@ -20,7 +20,7 @@ from cdf.errors import RowRejected, SinkUnavailable, TableReplaced, TargetNotRea
 from cdf.sink import Applied
 from cdf.testing import SampleTable, insert
 from cdf.testing.changes import Row
-from connectors.postgres import PostgresSink, merge, reload
+from connectors.postgres import PostgresSink, catalog, merge, reload
 from connectors.postgres import position as positions
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
@@ -122,6 +122,16 @@ def test_everything_but_the_rows_survives(spark: SparkSession, pg: Pg) -> None:
         pg.query(f"drop role {role}, {owner}")
 
 
+def test_a_not_null_that_has_no_name_survives(spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in servers before 18, whose catalog has no constraint for it; a check of the same column is no NOT NULL."""
+    pg.query("create table target (id bigint primary key, name text not null check (name <> ''))")
+    filled(pg, people(spark))
+    monkeypatch.setattr(catalog, "CONSTRAINTS", catalog.CONSTRAINTS.replace("in ('c', 'n')", "= 'c'"))
+    before = looks(pg)
+    assert "swap" in reloaded(pg, people(spark)).seconds
+    assert looks(pg) == before
+
+
 def test_readers_never_see_an_empty_table_nor_an_error(spark: SparkSession, pg: Pg) -> None:
     table = people(spark)
     filled(pg, table)
@@ -174,8 +184,10 @@ def test_an_older_snapshot_is_waited_for(spark: SparkSession, pg: Pg, monkeypatc
                 reloaded(pg, table)
         assert "nothing was copied" in str(refused.value.hint)
         monkeypatch.setattr(reload, "look_for_readers", lambda _: None)
-        with pytest.raises(SinkUnavailable, match="could still read"):
+        with pytest.raises(SinkUnavailable, match="could still read") as refused:
             reloaded(pg, table)
+        assert "the copy is dropped" in str(refused.value.hint)
+        assert left_of(pg, sink_of(pg)) == []
         monkeypatch.setattr(reload, "await_readers", lambda *_: None)
         reloaded(pg, table)
         found = reader.execute(f"select count(*) from {pg.schema}.target").fetchall()  # type: ignore[arg-type]
@@ -233,6 +245,8 @@ def test_another_schema_and_another_key_need_no_new_target(spark: SparkSession, 
                                        " and attnum > 0 order by attnum")] == ["id", "region", "sum"]  # fmt: skip
     assert pg.query("select pg_get_constraintdef(oid) from pg_constraint where conrelid = 'target'::regclass"
                     " and contype = 'p'") == [("PRIMARY KEY (region, id)",)]  # fmt: skip
+    of_the_load = "select conname from pg_constraint where conrelid = 'target'::regclass and conname like 'load%'"
+    assert pg.query(of_the_load) == []
     assert pg.query("select col_description('target'::regclass, 1)") == [("kept",)]
     assert sink_of(pg).position().version == 0
     with opened(pg, other.source()) as sink:

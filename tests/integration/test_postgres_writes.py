@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from cdf.errors import ConflictFound, TargetNotReady
+from cdf.errors import ConflictFound, RowRejected, TargetNotReady
 from cdf.sink import Conflicts, Position
 from cdf.testing import SampleTable, delete, insert, update
-from connectors.postgres.modes import Modes
+from connectors.postgres.modes import Deletes, Modes
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.postgres_case import ON_BOTH_PATHS, loaded, names, opened, people, person, position, sink_of
 
@@ -218,6 +221,84 @@ def test_a_key_put_by_two_versions_is_refused(spark: SparkSession, pg: Pg, path:
         assert sink.apply(table.window(at + 1, *windows[0])).conflicts.total > 0
 
 
+SECOND = person(1, "second")
+CAME_AND_WENT = pytest.mark.parametrize(
+    "commits",
+    [
+        [[insert(SECOND)], [delete(SECOND)]],
+        [[insert(SECOND)], [delete(A)]],
+        [[insert(SECOND)], [update(SECOND, person(1, "third"))], [delete(person(1, "third"))]],
+    ],
+    ids=["the second goes", "the first goes", "the second changes and goes"],
+)
+
+
+@ON_BOTH_PATHS
+@CAME_AND_WENT
+def test_a_key_that_came_and_went_while_its_row_was_there_is_refused(
+    spark: SparkSession, pg: Pg, path: dict[str, int], commits: list[Any]
+) -> None:
+    """The source holds the key in two rows, and one of them goes: which one is left there nobody knows here."""
+    table = people(spark)
+    with loaded(pg, table, [A, B], **path) as sink:
+        window = table.window(2, *commits)
+        with pytest.raises(ConflictFound, match="the source holds a key in two rows") as found:
+            sink.apply(window)
+        assert found.value.fields["conflicts"] == Conflicts(insert_met_row=1).to_dict()
+        assert (position(pg), names(pg)) == (1, {1: "a", 2: "b"})
+    with opened(pg, table.source(), conflicts="report", **path) as sink:
+        applied = sink.apply(window)
+        assert (applied.conflicts, applied.deletes) == (Conflicts(insert_met_row=1), 0)
+        assert names(pg) == {2: "b"}  # as commit by commit: the last change decides
+        assert sink.apply(window).replayed
+
+
+@ON_BOTH_PATHS
+@pytest.mark.parametrize("modes", [Modes(), Modes(rejects="dead_letter")], ids=IDS)
+def test_a_key_that_came_and_went_is_no_contradiction_elsewhere(
+    spark: SparkSession, pg: Pg, path: dict[str, int], modes: Modes
+) -> None:
+    """No row is there; or a delete comes first; or no target can hold the key, which is then no reason to stop."""
+    schema = StructType().add("id", "string").add("part", "long").add("at", "timestamp")
+    table = SampleTable(spark, schema, ("id", "part"), table="came")
+    pg.query('create table target (id text, part integer, "at" timestamptz, primary key (id, part))')
+    now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    one, *others = [
+        {"id": name, "part": part, "at": now} for name, part in (("a", 1), ("b", 1), ("c\0", 1), ("d", 2**40))
+    ]
+    start = [insert(row) for row in others]
+    end = [delete(row) for row in others]
+    with loaded(pg, table, [one], conflicts="refuse", modes=modes, **path) as sink:
+        applied = sink.apply(table.window(2, [delete(one), *start], [insert(one), *end], [delete(one)]))
+        assert (applied.conflicts, applied.inserts, applied.deletes) == (Conflicts(), 0, 1)
+        assert (applied.rejected, pg.query("select * from target")) == (0, [])
+        if not modes.sets_aside:
+            with pytest.raises(RowRejected, match="column 'id' at version 5 holds text with a NUL"):
+                sink.apply(table.window(5, start[1:2]))
+            with pytest.raises(RowRejected, match="do not fit"):
+                sink.apply(table.window(5, start[2:]))
+
+
+@pytest.mark.parametrize("deletes", ["soft", "ignore"])
+def test_a_key_that_came_and_went_in_other_modes(spark: SparkSession, pg: Pg, deletes: Deletes) -> None:
+    table = people(spark)
+    commits = [[insert(SECOND), insert(C)], [delete(SECOND), delete(C)]]
+    modes = Modes(deletes=deletes)
+    with loaded(pg, table, [A, B], modes=modes) as sink:
+        sink.apply(table.window(2, [delete(B)]))
+        if deletes == "ignore":  # rows that were deleted stay, and may be met
+            assert sink.apply(table.window(3, *commits)).conflicts == Conflicts()
+            assert names(pg) == {1: "a", 2: "b"}
+            return
+        marked = [[insert(B)], [delete(B)]]  # no row of the source's any more
+        assert sink.apply(table.window(3, *marked)).conflicts == Conflicts()
+        with pytest.raises(ConflictFound):
+            sink.apply(table.window(5, *commits))
+    with opened(pg, table.source(), modes=modes, conflicts="report") as sink:
+        assert sink.apply(table.window(5, *commits)).conflicts == Conflicts(insert_met_row=1)
+    assert pg.query("select id, _deleted_at is null from target order by 1") == [(1, False), (2, False)]
+
+
 def test_what_was_put_before_may_be_put_again(spark: SparkSession, pg: Pg) -> None:
     table = people(spark)
     with loaded(pg, table, [A]) as sink:
@@ -227,7 +308,8 @@ def test_what_was_put_before_may_be_put_again(spark: SparkSession, pg: Pg) -> No
     back = Position(1, table.table_id)
     sink.move(table.source(), Position(3, table.table_id), back, action="rewind", reason="test")
     with opened(pg, table.source()) as sink:
-        assert sink.apply(table.window(2, [insert(B)], [insert(C)])).conflicts == Conflicts(insert_met_row=2)
+        again = sink.apply(table.window(2, [insert(B)], [insert(C)], [insert(A)], [delete(A)]))
+        assert again.conflicts == Conflicts(insert_met_row=3)
         with pytest.raises(ConflictFound):  # from the version on that the target had been at
-            sink.apply(table.window(4, [insert(person(3, "cc"))]))
-    assert names(pg) == {1: "a", 2: "b", 3: "c"}
+            sink.apply(table.window(6, [insert(person(3, "cc"))]))
+    assert names(pg) == {2: "b", 3: "c"}
