@@ -4,7 +4,8 @@ The settings of a session decide how the server prints dates, numbers and bytes,
 transaction of a ``PinnedConnection`` therefore begins by setting all of these for itself (``SETTINGS``). It does so for the
 transaction, not for the session: PgBouncer's transaction mode would pass a session's settings on to other clients, and
 refuses most of them as start-up options. The encoding is the exception: it is a parameter of the connection, which PgBouncer
-knows. It is all that matters to a binary COPY (ADBC), which has no other text forms.
+knows. It is all that matters to a binary COPY (ADBC), which has no other text forms. Transactions are READ COMMITTED, unless
+who opens one says otherwise.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from psycopg import pq, sql
+from psycopg import IsolationLevel, pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 __all__ = ["SETTINGS", "PinnedConnection", "connect", "copy_out", "session_dsn"]
@@ -81,7 +82,10 @@ class PinnedConnection(psycopg.Connection[Any]):
 
 def connect(dsn: str, *, autocommit: bool = False) -> PinnedConnection:
     # Prepared statements belong to a session, which PgBouncer's transaction mode does not keep
-    return PinnedConnection.connect(session_dsn(dsn), autocommit=autocommit, prepare_threshold=None)
+    connection = PinnedConnection.connect(session_dsn(dsn), autocommit=autocommit, prepare_threshold=None)
+    # With a role's default of REPEATABLE READ, what is asked under a lock would be answered as of before the lock
+    connection.isolation_level = IsolationLevel.READ_COMMITTED
+    return connection
 
 
 def copy_out(connection: psycopg.Connection[Any], query: sql.Composed) -> Iterator[bytes]:
