@@ -39,7 +39,8 @@ SETTINGS = {
 """PostgreSQL's defaults where there is no reason for another value: triggers and defaults of the target see them too."""
 
 # Nothing in the role's search_path may take the place of a function, type or catalog of the server, which is searched first
-# where the path does not name it. The rest of the path stays: it leads to what the target's triggers use, and to extensions
+# where the path does not name it. The rest of the path stays: it leads to what the target's triggers use, and to extensions.
+# An overload there that fits the arguments better is still chosen: keys are compared by an operator with its schema
 _SEARCH_PATH = (
     "select pg_catalog.concat_ws(', ', pg_catalog.string_agg(pg_catalog.quote_ident(s::pg_catalog.text), ', ' order by n), "
     "'pg_temp') from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality as p (s, n) "

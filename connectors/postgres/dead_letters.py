@@ -23,7 +23,7 @@ from cdf.sink import DeadLetter
 from connectors.postgres.canonical import key_digest
 from connectors.postgres.columns import DELETED_AT
 from connectors.postgres.errors import refuse_swallowed
-from connectors.postgres.sql import Name, Text, filled, staged_value
+from connectors.postgres.sql import Name, Text, equal, filled, staged_value
 from connectors.postgres.staging import (
     ATTEMPT,
     CODES,
@@ -343,7 +343,7 @@ class Letters:
         into = Name(target.schema, target.table)
         numbered = {name: Name(f"c{number}") for number, name in enumerate(layout.schema.fieldNames())}
         same = sql.SQL(" and ").join(
-            sql.SQL("t.{} = {}").format(Name(name), staged_value(layout, name, numbered[name])) for name in layout.key
+            equal(Name("t", name), staged_value(layout, name, numbered[name])) for name in layout.key
         )
         alive = sql.SQL(" and t.{} is null").format(Name(DELETED_AT)) if layout.deletes == "soft" else sql.SQL("")
         lives = sql.SQL("exists (select from {} t where {}{})").format(into, same, alive)

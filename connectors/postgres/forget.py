@@ -43,7 +43,7 @@ from connectors.postgres.columns import DELETED_AT
 from connectors.postgres.errors import StagingFailed, of_state, raise_alone
 from connectors.postgres.kept import kept_rows
 from connectors.postgres.schema import TargetName, column_types, create_staging
-from connectors.postgres.sql import Layout, Name, faithful_of, staged_value
+from connectors.postgres.sql import Layout, Name, equal, faithful_of, staged_value
 from connectors.postgres.types import staging_type, wire
 from connectors.postgres.written_anew import forget_written
 
@@ -411,5 +411,5 @@ def _matches(target: TargetName, keys: StructType, found: Mapping[str, Found]) -
         value = staged_value(layout, name, Name(f"c{number}"))
         if name in fits:
             value = sql.SQL("case when {} then {} end").format(fits[name], value)
-        same.append(sql.SQL("t.{} = {}").format(Name(name), value))
+        same.append(equal(Name("t", name), value))
     return sql.SQL(" and ").join(same)

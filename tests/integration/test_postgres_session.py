@@ -15,12 +15,15 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from audit.anchors.postgres import PostgresAnchor
 from audit.database import Database
 from audit.postgres_session import SETTINGS
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import RowRejected, TargetNotReady
+from cdf.sink import Conflicts
+from cdf.testing import SampleTable, delete
 from connectors.postgres.left import _copied
 from connectors.postgres.modes import Modes
 from connectors.postgres.schema import TargetName
@@ -29,7 +32,7 @@ from connectors.postgres.staging import bulk_connection
 from tests.fixtures.fix_pgbouncer import PgBouncer, Program, pooled
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
-from tests.integration.postgres_case import names, opened, people, person, sink_of
+from tests.integration.postgres_case import loaded, names, opened, people, person, sink_of
 
 ODD = {
     "DateStyle": "SQL, DMY",
@@ -176,6 +179,19 @@ def test_rows_that_came_while_a_lock_was_waited_for_are_seen(spark: SparkSession
         with pytest.raises(TargetNotReady, match="somebody else"):
             sink.load(table.snapshot(1, [person(1, "a")]))
     assert names(pg) == {7: "theirs"}
+
+
+def test_an_operator_of_others_finds_no_keys(spark: SparkSession, pg: Pg) -> None:
+    """The server compares two varchars as texts; an operator for varchars in the search_path would fit better."""
+    table = SampleTable(spark, StructType().add("id", "string").add("name", "string"), ("id",))
+    one, two = {"id": "1", "name": "one"}, {"id": "2", "name": "two"}
+    pg.query("create function {schema}.always(varchar, varchar) returns boolean language sql as 'select true'")
+    pg.query("create operator {schema}.= (leftarg = varchar, rightarg = varchar, function = {schema}.always)")
+    pg.query("create table target (id varchar(20) primary key, name text)")
+    dsn = make_conninfo(pg.dsn, options=f"-c search_path={pg.schema}")
+    with loaded(pg, table, [one, two], dsn=dsn) as sink:
+        assert sink.apply(table.window(2, [delete(one)])).conflicts == Conflicts()
+    assert pg.query("select id, name from {schema}.target") == [("2", "two")]
 
 
 def test_sessions_are_opened_in_one_place() -> None:
