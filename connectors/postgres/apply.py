@@ -119,6 +119,7 @@ class WindowWriter:
         self._found: Mapping[str, Found] = {}
         self._statements: ApplyStatements | None = None
         self._stated_for: str | None = None
+        self._replays = False
 
     def close(self) -> None:
         self._give_up()
@@ -277,7 +278,11 @@ class WindowWriter:
             )
             return ()
 
-        written = self.commit(window, staged, expected=expected, moves=False, before=away)
+        self._replays = True
+        try:
+            written = self.commit(window, staged, expected=expected, moves=False, before=away)
+        finally:
+            self._replays = False
         return replace(written, rejected=written.rejected + refused), gone
 
     def _next_way(self, error: psycopg.Error, way: _Way) -> _Way | None:
@@ -596,18 +601,23 @@ class WindowWriter:
         assert self._layout is not None
         if self._modes.sets_aside:
             letters = self._letters(window)
+            again = 0
+            if (there := letters.there(connection)) and not self._replays:
+                again = letters.put_again(connection, staged.attempts)
             gone = letters.set_aside_marked(connection, staged.attempts, faithful_of(self._layout))
             left = {kind: getattr(staged, f"{kind}s") - gone.pop(code, 0) for kind, code in CODES.items()}
             marked = staged.inserts + staged.updates - left["insert"] - left["update"]
-            held = letters.held(connection, staged.attempts, self._session.target) if letters.there(connection) else ()
+            held = letters.held(connection, staged.attempts, self._session.target) if there else ()
             staged = replace(staged, inserts=left["insert"], updates=left["update"], deletes=left["delete"])
-            return _SortedOut(staged, marked, tuple(held))
+            return _SortedOut(staged, marked, tuple(held), again)
         if statements.misfits is not None:
             row = connection.execute(statements.misfits, {"attempts": list(staged.attempts)}).fetchone()
             refuse_misfits(str(self._session.target), dict(zip(statements.lossy, row or (), strict=True)))
         if self._has_letters:
-            held = self._letters(window).held(connection, staged.attempts, self._session.target)
-            return _SortedOut(staged, held=tuple(held))
+            letters = self._letters(window)
+            again = 0 if self._replays else letters.put_again(connection, staged.attempts)
+            held = letters.held(connection, staged.attempts, self._session.target)
+            return _SortedOut(staged, held=tuple(held), put_again=again)
         return _SortedOut(staged)
 
     def _deleted(self, connection: Connection, statements: ApplyStatements, staged: Staged) -> int:
@@ -695,6 +705,11 @@ class WindowWriter:
     ) -> Written:
         """``deleted``: how many deletes met a row; of those that ``failed`` none is in any of the counts."""
         staged, statements = sorted_out.staged, self._prepared()
+        if deleted > staged.deletes:
+            raise TargetNotReady(
+                f"{staged.deletes} deletes met {deleted} rows of {self._session.target}: its key does not identify a row",
+                hint="nothing was changed: make the key unique again, or `deltarelay run --reload`",
+            )
         refused = {one.place for one in failed}
         held = [one for one in sorted_out.held if one.place not in refused]
         if held or failed or sorted_out.marked:
@@ -709,7 +724,9 @@ class WindowWriter:
             connection.execute(statements.clear_some, {"attempts": list(staged.attempts)})
         conflicts = Conflicts(
             # Where deleted rows stay as they are, an insert may meet one
-            insert_met_row=0 if self._modes.deletes == "ignore" else insert_met_row - excused[CODES["insert"]],
+            insert_met_row=0
+            if self._modes.deletes == "ignore"
+            else insert_met_row - excused[CODES["insert"]] + sorted_out.put_again,
             update_met_none=update_met_none - excused[CODES["update"]],
             delete_met_none=staged.deletes - deleted - excused[CODES["delete"]],
             within_window=staged.conflicts,
@@ -725,6 +742,8 @@ class _SortedOut:
     marked: int = 0
     """Rows that were set aside at once."""
     held: tuple[Held, ...] = ()
+    put_again: int = 0
+    """Inserts of keys whose last row was set aside, and not removed since."""
 
 
 _Way = Callable[[Connection, Staged, "Window"], Written]

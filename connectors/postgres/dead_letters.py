@@ -366,6 +366,16 @@ class Letters:
         )
         return [Held(*row) for row in rows]
 
+    def put_again(self, connection: Connection, attempts: Collection[str]) -> int:
+        """How many staged inserts are of a key whose letter is a row that the source has put and not removed since."""
+        statement = sql.SQL(
+            "select count(*) from {} s join deltarelay.dead_letter d on d.key_digest = {} "
+            "where d.target = %(target)s and d.change <> %(delete)s and s.{} = any(%(attempts)s) and s.{} = %(insert)s"
+        ).format(self._stage, self._any_digest, sql.Identifier(ATTEMPT), sql.Identifier(OPERATION))
+        kinds = {"delete": DELETE, "insert": CODES[INSERT]}
+        ((rows,),) = connection.execute(statement, {**self._names, **kinds, "attempts": list(attempts)}).fetchall()
+        return int(rows)
+
     def settle(self, connection: Connection, digests: Collection[str]) -> None:
         """Whatever has happened to a key counts for more than its letter."""
         connection.execute(
