@@ -52,6 +52,7 @@ from connectors.postgres.schema import (
     further_columns,
     is_partitioned,
     reached_by_deletes,
+    refuse_unsafe,
 )
 from connectors.postgres.sql import ApplyStatements, Layout, Replacing, apply_statements, faithful_of, replacing
 from connectors.postgres.staging import CODES, Staged, Wanted, columns_of
@@ -378,10 +379,12 @@ class WindowWriter:
             )
 
     def _keep_types(self, connection: Connection) -> None:
-        """From here to the COMMIT nobody alters a type between the cast of a value and its column."""
+        """From here to the COMMIT nobody alters a type between the cast of a value and its column, or makes the table one
+        that loses rows."""
         target = self._session.target
         try:
             connection.execute(sql.SQL("lock table {} in row exclusive mode").format(target.identifier))
+            refuse_unsafe(connection, target)
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
             gone = TargetNotReady(f"{target} is gone", hint="`deltarelay run --reload` makes it anew")
         else:
@@ -627,7 +630,8 @@ class WindowWriter:
             return 0
         counting = {"attempts": list(staged.attempts)}
         deleted = connection.execute(statements.delete, counting).rowcount
-        if deleted != staged.deletes:
+        # A trigger that returns OLD makes an update that changes nothing, and counts
+        if deleted != staged.deletes or self._modes.deletes == "soft":
             self._check_gone(connection, statements, counting)
         return deleted
 
