@@ -4,7 +4,8 @@ The settings of a session decide how the server prints dates, numbers and bytes,
 transaction of a ``PinnedConnection`` therefore begins by setting all of these for itself (``SETTINGS``). It does so for the
 transaction, not for the session: PgBouncer's transaction mode would pass a session's settings on to other clients, and
 refuses most of them as start-up options. The encoding is the exception: it is a parameter of the connection, which PgBouncer
-knows. It is all that matters to a binary COPY (ADBC), which has no other text forms.
+knows. It is all that matters to a binary COPY (ADBC), which has no other text forms. Transactions are READ COMMITTED, unless
+who opens one says otherwise.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from psycopg import pq, sql
+from psycopg import IsolationLevel, pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 __all__ = ["SETTINGS", "PinnedConnection", "connect", "copy_out", "session_dsn"]
@@ -38,7 +39,8 @@ SETTINGS = {
 """PostgreSQL's defaults where there is no reason for another value: triggers and defaults of the target see them too."""
 
 # Nothing in the role's search_path may take the place of a function, type or catalog of the server, which is searched first
-# where the path does not name it. The rest of the path stays: it leads to what the target's triggers use, and to extensions
+# where the path does not name it. The rest of the path stays: it leads to what the target's triggers use, and to extensions.
+# An overload there that fits the arguments better is still chosen: keys are compared by an operator with its schema
 _SEARCH_PATH = (
     "select pg_catalog.concat_ws(', ', pg_catalog.string_agg(pg_catalog.quote_ident(s::pg_catalog.text), ', ' order by n), "
     "'pg_temp') from pg_catalog.unnest(pg_catalog.current_schemas(false)) with ordinality as p (s, n) "
@@ -81,7 +83,10 @@ class PinnedConnection(psycopg.Connection[Any]):
 
 def connect(dsn: str, *, autocommit: bool = False) -> PinnedConnection:
     # Prepared statements belong to a session, which PgBouncer's transaction mode does not keep
-    return PinnedConnection.connect(session_dsn(dsn), autocommit=autocommit, prepare_threshold=None)
+    connection = PinnedConnection.connect(session_dsn(dsn), autocommit=autocommit, prepare_threshold=None)
+    # With a role's default of REPEATABLE READ, what is asked under a lock would be answered as of before the lock
+    connection.isolation_level = IsolationLevel.READ_COMMITTED
+    return connection
 
 
 def copy_out(connection: psycopg.Connection[Any], query: sql.Composed) -> Iterator[bytes]:

@@ -52,6 +52,7 @@ from connectors.postgres.schema import (
     further_columns,
     is_partitioned,
     reached_by_deletes,
+    refuse_unsafe,
 )
 from connectors.postgres.sql import ApplyStatements, Layout, Replacing, apply_statements, faithful_of, replacing
 from connectors.postgres.staging import CODES, UNEXPECTED, Staged, Wanted, columns_of
@@ -121,6 +122,7 @@ class WindowWriter:
         self._found: Mapping[str, Found] = {}
         self._statements: ApplyStatements | None = None
         self._stated_for: str | None = None
+        self._replays = False
 
     def close(self) -> None:
         self._give_up()
@@ -284,7 +286,11 @@ class WindowWriter:
             )
             return ()
 
-        written = self.commit(window, staged, expected=expected, moves=False, before=away)
+        self._replays = True
+        try:
+            written = self.commit(window, staged, expected=expected, moves=False, before=away)
+        finally:
+            self._replays = False
         return replace(written, rejected=written.rejected + refused), gone
 
     def _next_way(self, error: psycopg.Error, way: _Way) -> _Way | None:
@@ -380,10 +386,12 @@ class WindowWriter:
             )
 
     def _keep_types(self, connection: Connection) -> None:
-        """From here to the COMMIT nobody alters a type between the cast of a value and its column."""
+        """From here to the COMMIT nobody alters a type between the cast of a value and its column, or makes the table one
+        that loses rows."""
         target = self._session.target
         try:
             connection.execute(sql.SQL("lock table {} in row exclusive mode").format(target.identifier))
+            refuse_unsafe(connection, target)
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
             gone = TargetNotReady(f"{target} is gone", hint="`deltarelay run --reload` makes it anew")
         else:
@@ -603,24 +611,30 @@ class WindowWriter:
         assert self._layout is not None
         if self._modes.sets_aside:
             letters = self._letters(window)
+            again = 0
+            if (there := letters.there(connection)) and not self._replays:
+                again = letters.put_again(connection, staged.attempts)
             gone = letters.set_aside_marked(connection, staged.attempts, faithful_of(self._layout))
             left = {kind: getattr(staged, f"{kind}s") - gone.pop(code, 0) for kind, code in CODES.items()}
             marked = staged.inserts + staged.updates - left["insert"] - left["update"]
             staged = replace(staged, **{f"{kind}s": rows for kind, rows in left.items()})
             staged, unexpected = self._met(connection, statements, staged)
-            held = letters.held(connection, staged.attempts, self._session.target) if letters.there(connection) else ()
-            return _SortedOut(staged, marked, unexpected, tuple(held))
+            held = letters.held(connection, staged.attempts, self._session.target) if there else ()
+            return _SortedOut(staged, marked, unexpected, tuple(held), again)
         if staged.transients and statements.forget_unfit is not None:
             gone_by = connection.execute(statements.forget_unfit, {"attempts": list(staged.attempts)}).rowcount
             staged = replace(staged, transients=staged.transients - gone_by)
         if statements.misfits is not None:
             row = connection.execute(statements.misfits, {"attempts": list(staged.attempts)}).fetchone()
             refuse_misfits(str(self._session.target), dict(zip(statements.lossy, row or (), strict=True)))
+        if self._has_letters:
+            letters = self._letters(window)
+            again = 0 if self._replays else letters.put_again(connection, staged.attempts)
+            staged, unexpected = self._met(connection, statements, staged)
+            held = letters.held(connection, staged.attempts, self._session.target)
+            return _SortedOut(staged, unexpected=unexpected, held=tuple(held), put_again=again)
         staged, unexpected = self._met(connection, statements, staged)
-        held = (
-            self._letters(window).held(connection, staged.attempts, self._session.target) if self._has_letters else ()
-        )
-        return _SortedOut(staged, unexpected=unexpected, held=tuple(held))
+        return _SortedOut(staged, unexpected=unexpected)
 
     def _met(self, connection: Connection, statements: ApplyStatements, staged: Staged) -> tuple[Staged, int]:
         """Before anything is applied: a transient key must meet no row, and where it does the delete counts, as it would had
@@ -637,7 +651,8 @@ class WindowWriter:
             return 0
         counting = {"attempts": list(staged.attempts)}
         deleted = connection.execute(statements.delete, counting).rowcount
-        if deleted != staged.deletes:
+        # A trigger that returns OLD makes an update that changes nothing, and counts
+        if deleted != staged.deletes or self._modes.deletes == "soft":
             self._check_gone(connection, statements, counting)
         return deleted
 
@@ -716,6 +731,11 @@ class WindowWriter:
     ) -> Written:
         """``deleted``: how many deletes met a row; of those that ``failed`` none is in any of the counts."""
         staged, statements = sorted_out.staged, self._prepared()
+        if deleted > staged.deletes:
+            raise TargetNotReady(
+                f"{staged.deletes} deletes met {deleted} rows of {self._session.target}: its key does not identify a row",
+                hint="nothing was changed: make the key unique again, or `deltarelay run --reload`",
+            )
         refused = {one.place for one in failed}
         held = [one for one in sorted_out.held if one.place not in refused]
         if held or failed or sorted_out.marked:
@@ -734,7 +754,11 @@ class WindowWriter:
             # Where deleted rows stay as they are, an insert may meet one
             insert_met_row=0
             if self._modes.deletes == "ignore"
-            else insert_met_row + sorted_out.unexpected - excused[CODES["insert"]] - excused[UNEXPECTED],
+            else insert_met_row
+            + sorted_out.unexpected
+            + sorted_out.put_again
+            - excused[CODES["insert"]]
+            - excused[UNEXPECTED],
             update_met_none=update_met_none - excused[CODES["update"]],
             delete_met_none=staged.deletes - deleted - excused[CODES["delete"]],
             within_window=staged.conflicts,
@@ -752,6 +776,8 @@ class _SortedOut:
     unexpected: int = 0
     """Rows among the deletes that the target should not hold."""
     held: tuple[Held, ...] = ()
+    put_again: int = 0
+    """Inserts of keys whose last row was set aside, and not removed since."""
 
 
 _Way = Callable[[Connection, Staged, "Window"], Written]

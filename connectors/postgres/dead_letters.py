@@ -23,7 +23,7 @@ from cdf.sink import DeadLetter
 from connectors.postgres.canonical import key_digest
 from connectors.postgres.columns import DELETED_AT
 from connectors.postgres.errors import refuse_swallowed
-from connectors.postgres.sql import Name, Text, filled, staged_value
+from connectors.postgres.sql import Name, Text, equal, filled, staged_value
 from connectors.postgres.staging import (
     ATTEMPT,
     CODES,
@@ -344,7 +344,7 @@ class Letters:
         into = Name(target.schema, target.table)
         numbered = {name: Name(f"c{number}") for number, name in enumerate(layout.schema.fieldNames())}
         same = sql.SQL(" and ").join(
-            sql.SQL("t.{} = {}").format(Name(name), staged_value(layout, name, numbered[name])) for name in layout.key
+            equal(Name("t", name), staged_value(layout, name, numbered[name])) for name in layout.key
         )
         alive = sql.SQL(" and t.{} is null").format(Name(DELETED_AT)) if layout.deletes == "soft" else sql.SQL("")
         lives = sql.SQL("exists (select from {} t where {}{})").format(into, same, alive)
@@ -369,6 +369,17 @@ class Letters:
             {**self._names, "attempts": list(attempts)},
         )
         return [Held(*row) for row in rows]
+
+    def put_again(self, connection: Connection, attempts: Collection[str]) -> int:
+        """How many staged keys are put first by the window although their letter is a row that the source has put and not
+        removed since."""
+        statement = sql.SQL(
+            "select count(*) from {} s join deltarelay.dead_letter d on d.key_digest = {} "
+            "where d.target = %(target)s and d.change <> %(delete)s and s.{} = any(%(attempts)s) and s.{} = any(%(puts)s)"
+        ).format(self._stage, self._any_digest, sql.Identifier(ATTEMPT), sql.Identifier(OPERATION))
+        kinds = {"delete": DELETE, "puts": [CODES[INSERT], CODES[TRANSIENT]]}
+        ((rows,),) = connection.execute(statement, {**self._names, **kinds, "attempts": list(attempts)}).fetchall()
+        return int(rows)
 
     def settle(self, connection: Connection, digests: Collection[str]) -> None:
         """Whatever has happened to a key counts for more than its letter."""

@@ -43,7 +43,7 @@ from connectors.postgres.columns import DELETED_AT
 from connectors.postgres.errors import StagingFailed, of_state, raise_alone
 from connectors.postgres.kept import kept_rows
 from connectors.postgres.schema import TargetName, column_types, create_staging
-from connectors.postgres.sql import Layout, Name, faithful_of, staged_value
+from connectors.postgres.sql import Layout, Name, equal, faithful_of, staged_value
 from connectors.postgres.types import staging_type, wire
 from connectors.postgres.written_anew import forget_written
 
@@ -88,9 +88,9 @@ def forget(session: Session, columns: Columns, deletes: Deletes, erasing: Erasin
             found = column_types(session.main(), session.target)
             forget_written(session.main(), erasing.requests)
         if found and position.version is not None:
-            keys = _staged_keys(session, columns, deletes, erasing, found, position.version)
+            keys, staged = _staged_keys(session, columns, deletes, erasing, found, position.version)
             rows, letters = _unrefused(
-                session, lambda: _forgotten(session, columns, deletes, erasing, found, keys, position)
+                session, lambda: _forgotten(session, columns, deletes, erasing, found, keys, staged, position)
             )
             counts |= {"rows": rows, "dead letters": letters}
     counts["staging tables"] = swept
@@ -161,8 +161,9 @@ def _staged_keys(
     erasing: Erasing,
     found: Mapping[str, Found],
     version: int,
-) -> StructType:
-    """The keys in a table of ours, with the types in which a key is staged. → their schema, with the target's names"""
+) -> tuple[StructType, int]:
+    """The keys in a table of ours, with the types in which a key is staged. → their schema, with the target's names, and how
+    many they are"""
     keys = erasing.keys()
     keys = reduce(
         lambda all_keys, more: all_keys.unionByName(more), _caught(session, columns, deletes, erasing, found), keys
@@ -178,7 +179,7 @@ def _staged_keys(
     table = _wired(keys, schema).toArrow()
     batches = table.combine_chunks().to_batches(staging.COPY_ROWS)
     if not batches:
-        return schema
+        return schema, 0
     tally = staging.Tally([(column, False) for column in table.column_names])
     failure = None
     try:
@@ -190,7 +191,7 @@ def _staged_keys(
         failure = of_state(error.sqlstate, "copying keys")
     if failure is not None:
         raise_alone(failure)
-    return schema
+    return schema, table.num_rows
 
 
 def _with_gone(
@@ -300,6 +301,7 @@ def _forgotten(
     erasing: Erasing,
     found: Mapping[str, Found],
     keys: StructType,
+    staged_keys: int,
     position: Position,
 ) -> tuple[int, int]:
     """→ rows, dead letters"""
@@ -310,6 +312,11 @@ def _forgotten(
     with connection.transaction():
         connection.execute("set local row_security = off")  # better an error than rows that a policy hides from us
         positions.lock_position(connection, lease, expected=position.version, first=None)
+        if _number(connection, sql.SQL("select count(*) from {}").format(staged), {}) != staged_keys:
+            raise SinkUnavailable(
+                "staging holds another number of keys than were copied into it: the server was restarted meanwhile",
+                hint="nothing was changed: erase again",
+            )
         connection.execute(sql.SQL("analyze {}").format(staged))
         has_letters = bool(dead_letters.digests_of(connection, str(session.target)))
         emptied = _personal(columns, erasing, found) if erasing.on_erase == "nullify" else None
@@ -411,5 +418,5 @@ def _matches(target: TargetName, keys: StructType, found: Mapping[str, Found]) -
         value = staged_value(layout, name, Name(f"c{number}"))
         if name in fits:
             value = sql.SQL("case when {} then {} end").format(fits[name], value)
-        same.append(sql.SQL("t.{} = {}").format(Name(name), value))
+        same.append(equal(Name("t", name), value))
     return sql.SQL(" and ").join(same)

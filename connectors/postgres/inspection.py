@@ -68,7 +68,7 @@ def inspected(
     elif target.is_table:
         if position.version is None and target.can_write and target.empty is False:
             problems.append(foreign_rows(name))
-        problems += target.rules
+        problems += [*target.rules, *(f"{name}: {stray}" for stray in target.strays)]
         if position.version is not None and target.can_write and target.empty and _lost_rows(connection, name):
             problems.append(f"{lost(name)}: `run --reload` rebuilds it")
         found = {column.name: column.found for column in target.columns}
@@ -179,14 +179,14 @@ def foreign_rows(name: TargetName) -> str:
 
 def lost(name: TargetName) -> str:
     return (
-        f"{name} is empty, and the last step left rows in it: the table was truncated, dropped and created again, "
-        "or emptied by a crash of the server"
+        f"{name} is empty, and the last step left rows in it, or did not record whether it did: the table was truncated, "
+        "dropped and created again, or emptied by a crash of the server"
     )
 
 
 def _lost_rows(connection: Connection, name: TargetName) -> bool:
     try:
-        return positions.notes_rows(connection) and positions.lost_rows(connection, name)
+        return not positions.notes_rows(connection) or positions.lost_rows(connection, name)
     except psycopg.errors.InsufficientPrivilege:
         return False  # the missing right is among the problems
 

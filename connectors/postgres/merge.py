@@ -24,7 +24,7 @@ from connectors.postgres.schema import (
     reached_by_deletes,
     suppresses_writes,
 )
-from connectors.postgres.sql import filled
+from connectors.postgres.sql import equal, filled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -166,7 +166,7 @@ def _statements(
     values = {name: filled(casts[name].value, sql.Identifier("s", name), parameters=False) for name in names}
     values |= {name: sql.Identifier("s", name) for name in own}
     others = [name for name in names if name not in key]
-    same_key = sql.SQL(" and ").join(sql.SQL("t.{} = {}").format(sql.Identifier(name), values[name]) for name in key)
+    same_key = sql.SQL(" and ").join(equal(sql.Identifier("t", name), values[name]) for name in key)
     mark = sql.Identifier("t", DELETED_AT)
     statements: dict[str, tuple[sql.Composed, sql.Composed | None]] = {}
     count = sql.SQL("select count(*) from {} ")

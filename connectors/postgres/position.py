@@ -280,10 +280,11 @@ def record_rows(connection: Connection, target: TargetName) -> None:
 
 
 def lost_rows(connection: Connection, target: TargetName) -> bool:
-    """Whether the target is empty, and our last transaction left rows in it."""
+    """Whether the target is empty, and our last transaction left rows in it, or did not record whether it did."""
     found = connection.execute(
         sql.SQL(
-            "select from deltarelay.position where target = %s and holds_rows and not exists (select from {})"
+            "select from deltarelay.position where target = %s and version is not null and holds_rows is not false "
+            "and not exists (select from {})"
         ).format(Name(target.schema, target.table)),
         [str(target)],
     ).fetchone()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
+from cdf.errors import TargetNotReady
 from connectors.postgres.casts import Found, cast
 from connectors.postgres.columns import DELETED_AT, METADATA_TYPES
 from connectors.postgres.types import target_type, unsupported
@@ -30,6 +31,7 @@ __all__ = [
     "holds_values",
     "reached_by_deletes",
     "suppresses_writes",
+    "refuse_unsafe",
     "problems_of",
     "create_table",
     "create_staging",
@@ -98,6 +100,8 @@ class TargetTable:
     """Policies hold for the role."""
     unsafe: tuple[str, ...] = ()
     """Why what is written into it may not stay."""
+    strays: tuple[str, ...] = ()
+    """Rows in tables that inherit from it; a merging reload sees them."""
     rules: tuple[str, ...] = ()
     """Rules that stand against a window; a merging reload works with them, and counts what it writes."""
 
@@ -134,6 +138,7 @@ def reflect(connection: Connection, name: TargetName) -> TargetTable | None:
         is_table,
         hides_rows,
         unsafe,
+        tuple(_strays(connection, oid)) if can_write and looks else (),
         tuple(_rewritten(connection, name, oid)) if is_table else (),
     )
 
@@ -158,9 +163,39 @@ def _not_durable(connection: Connection, oid: int) -> list[str]:
         if foreign
         else f"{table} is a temporary table: its rows are lost when its session ends"
         if temporary
-        else f"{table} is UNLOGGED, and a crash of the server would empty it: alter table {table} set logged"
+        else f"{table} is UNLOGGED, and a crash of the server would empty it, or has: alter table {table} set logged, "
+        "then look with `deltarelay verify` whether rows are missing"
         for table, foreign, temporary in rows
     ]
+
+
+def _strays(connection: Connection, oid: int) -> list[str]:
+    """Rows in tables that inherit from the target. The unique index of the target does not hold for them: a change of such a
+    row would put a second one. (Not so in partitions.)"""
+    heirs = connection.execute(
+        _PARTS + "select n.nspname, c.relname from part join pg_class c on c.oid = part.oid "
+        "join pg_namespace n on n.oid = c.relnamespace "
+        "where part.oid <> %(oid)s and c.relkind = 'r' and not c.relispartition order by 1, 2",
+        {"oid": oid},
+    ).fetchall()
+    found = []
+    for schema, table in heirs:
+        exists = sql.SQL("select exists (select from only {})").format(sql.Identifier(schema, table))
+        if connection.execute(exists).fetchone() == (True,):
+            name = str(TargetName(schema, table))
+            found.append(f"{name} inherits from it and holds rows, which its unique index does not see: move them back")
+    return found
+
+
+def refuse_unsafe(connection: Connection, name: TargetName) -> None:
+    """Under a lock of the target: what ``reflect`` has refused when the run began may have come since."""
+    oid = _oid(connection, name)
+    unsafe = [] if oid is None else _not_durable(connection, oid) or _strays(connection, oid)
+    if unsafe:
+        raise TargetNotReady(
+            f"{name} cannot be written any more: " + "; ".join(unsafe),
+            hint="nothing was changed: mend this, and run again",
+        )
 
 
 def _rewritten(connection: Connection, name: TargetName, oid: int) -> list[str]:

@@ -25,6 +25,7 @@ __all__ = [
     "Name",
     "Text",
     "filled",
+    "equal",
     "ApplyStatements",
     "Replacing",
     "apply_statements",
@@ -104,6 +105,12 @@ class Text(sql.Literal):
         return bytes(super().as_bytes(context)).replace(b"%", b"%%")
 
 
+def equal(column: sql.Composable, value: sql.Composable) -> sql.Composed:
+    """By the server's own operator. It has none for two varchars and takes that for texts, so that one for varchars in the
+    role's search_path would be chosen."""
+    return sql.SQL("{} operator(pg_catalog.=) {}").format(column, value)
+
+
 class _Statements:
     """What the statements share. ``part``: they look at those staged rows alone that lie between two places, which are two
     more parameters (``low``, ``high``)."""
@@ -116,9 +123,7 @@ class _Statements:
         if part:
             self.counting = sql.SQL("{} and s.ctid between %(low)s::tid and %(high)s::tid").format(self.counting)
         self.values = {name: staged_value(layout, name, numbered) for name, numbered in self.numbered.items()}
-        self.matches = sql.SQL(" and ").join(
-            sql.SQL("t.{} = {}").format(Name(name), self.values[name]) for name in layout.key
-        )
+        self.matches = sql.SQL(" and ").join(equal(Name("t", name), self.values[name]) for name in layout.key)
 
     def only(self, *kinds: str) -> sql.Composed:
         """``delete``: of unexpected rows too."""
@@ -315,7 +320,7 @@ def replacing(target: TargetName, staging: str, layout: Layout, aside: str, *, p
     kept = Name(SCHEMA, aside)
     rows = made.only(INSERT, UPDATE)
     written = {**made.values, **made.own_values()}
-    same = sql.SQL(" and ").join(sql.SQL("g.{} = {}").format(Name(name), made.values[name]) for name in layout.key)
+    same = sql.SQL(" and ").join(equal(Name("g", name), made.values[name]) for name in layout.key)
     insert = sql.SQL("insert into {} ({}) overriding system value select {} from {} s ")
     values = sql.SQL(", ").join(written.values())
     alive = sql.SQL("and g.{} is null").format(Name(DELETED_AT)) if layout.deletes == "soft" else sql.SQL("")

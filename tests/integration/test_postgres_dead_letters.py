@@ -13,7 +13,7 @@ from psycopg import sql
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from cdf.errors import RowRejected
+from cdf.errors import ConflictFound, RowRejected
 from cdf.sink import Conflicts, DeadLetter
 from cdf.testing import SampleTable, delete, insert, update
 from cdf.testing.changes import Row
@@ -247,6 +247,28 @@ def test_what_a_letter_brings_about_is_no_conflict(
         assert sink.apply(table.window(4, [delete(person(4, NUL)), delete(person(1, "one"))])).conflicts == Conflicts()
         assert names(pg) == {2: "mended"}
         assert keys(sink) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "modes", "second"),
+    [("insert", ASIDE, "two"), ("update", ASIDE, "two"), ("insert", ASIDE, NUL), ("update", Modes(), "two")],
+    ids=["insert", "update", "both are set aside", "no longer set aside"],
+)
+def test_a_second_row_of_a_key_that_has_a_letter_is_refused(
+    spark: SparkSession, pg: Pg, first: str, modes: Modes, second: str
+) -> None:
+    """With the first of the two deleted, the source has a row, and the target neither a row nor a letter."""
+    table = people(spark)
+    start = [person(30, "one")] if first == "update" else [person(1, "one")]
+    with loaded(pg, table, start, modes=ASIDE) as sink:
+        bad = update(start[0], person(30, NUL)) if first == "update" else insert(person(30, NUL))
+        assert sink.apply(table.window(2, [bad])).rejected == 1
+    with opened(pg, table.source(), modes=modes) as sink:
+        with pytest.raises(ConflictFound, match="1 inserts met a row"):
+            sink.apply(table.window(3, [insert(person(30, second))]))
+        assert keys(sink) == [30]
+        assert sink.apply(table.window(3, [delete(person(30, NUL))])).conflicts == Conflicts()
+        assert sink.apply(table.window(4, [insert(person(30, "two"))])).conflicts == Conflicts()
 
 
 def test_a_real_conflict_is_still_counted_beside_a_letter(spark: SparkSession, pg: Pg) -> None:

@@ -129,6 +129,10 @@ def test_a_database_that_goes_away_meanwhile_is_told_as_that(
         with pytest.raises(SinkUnavailable) as told:
             replica.sink.erase(replica.erasing([1], erased))
     assert told.value.transient
+    with monkeypatch.context() as patch:  # as if a crash of the server had emptied staging, which is UNLOGGED
+        patch.setattr("connectors.postgres.staging.copy_batches", lambda *_: None)
+        with pytest.raises(SinkUnavailable, match="another number of keys"):
+            replica.sink.erase(replica.erasing([1], erased))
     assert rows(pg).keys() == {1, 2}
     assert replica.sink.erase(replica.erasing([1], erased))["rows"] == 1
 

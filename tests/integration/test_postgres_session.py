@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from audit.anchors.postgres import PostgresAnchor
 from audit.database import Database
 from audit.postgres_session import SETTINGS
 from cdf import ChangeFeed, Pipeline
-from cdf.errors import RowRejected
+from cdf.errors import RowRejected, TargetNotReady
+from cdf.sink import Conflicts
+from cdf.testing import SampleTable, delete
 from connectors.postgres.left import _copied
 from connectors.postgres.modes import Modes
 from connectors.postgres.schema import TargetName
@@ -27,7 +32,7 @@ from connectors.postgres.staging import bulk_connection
 from tests.fixtures.fix_pgbouncer import PgBouncer, Program, pooled
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
-from tests.integration.postgres_case import sink_of
+from tests.integration.postgres_case import loaded, names, opened, people, person, sink_of
 
 ODD = {
     "DateStyle": "SQL, DMY",
@@ -89,7 +94,7 @@ def role(pg: Pg) -> Iterator[str]:
     pg.query("create function md5(text) returns text language sql as $$ select 'shadow' $$")
     pg.query("create type deltarelay_probe as (a int)")
     pg.query(f"create role {ROLE} superuser login")
-    for name, value in {**ODD, "client_encoding": "latin1"}.items():
+    for name, value in {**ODD, "client_encoding": "latin1", "default_transaction_isolation": "repeatable read"}.items():
         pg.query(f"alter role {ROLE} set {name} to '{value}'")
     pg.query(f"alter role {ROLE} set search_path = {pg.schema}, pg_catalog")
     yield ROLE
@@ -120,7 +125,7 @@ def test_no_text_form_depends_on_the_settings_of_a_role(pg: Pg, role: str, sessi
     with session(odd) as ask:
         assert ask(PROBE) == expected
         assert ask("select timestamptz '2024-03-04 05:06:07+00'") == (dt.datetime(2024, 3, 4, 5, 6, 7, tzinfo=dt.UTC),)
-        for name, value in {**SETTINGS, "client_encoding": "UTF8"}.items():
+        for name, value in {**SETTINGS, "client_encoding": "UTF8", "transaction_isolation": "read committed"}.items():
             assert ask(f"select current_setting('{name}')") == (value,)
     with bulk_connection(Session(odd, TargetName("public", "t")).dsn) as bulk, bulk.cursor() as cursor:
         cursor.execute("select current_setting('client_encoding')")
@@ -148,6 +153,45 @@ def test_a_copy_that_is_not_read_to_its_end_does_not_end_the_transaction(pg: Pg)
     with Database(pg.dsn, pg.schema, what="test", definitions={"target": ""}, made_by="-").transaction() as work:
         assert any(work.copied("copy {target} to stdout"))
         assert work.row("select 1") == (1,)
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_rows_that_came_while_a_lock_was_waited_for_are_seen(spark: SparkSession, pg: Pg, level: str) -> None:
+    """With the role's own isolation level the table would count as empty, and hold rows of two."""
+    pg.query("create table target (id bigint primary key, name text)")
+    options = f"-c search_path={pg.schema} -c default_transaction_isolation={level.replace(' ', chr(92) + ' ')}"
+    table = people(spark)
+    with (
+        opened(pg, table.source(), dsn=make_conninfo(pg.dsn, options=options)) as sink,
+        psycopg.connect(pg.dsn) as other,
+    ):
+        other.execute(f"insert into {pg.schema}.target values (7, 'theirs')")  # type: ignore[arg-type]
+        other.execute(f"lock table {pg.schema}.target in share row exclusive mode")  # type: ignore[arg-type]
+
+        def commit_when_waited_for() -> None:
+            waiting = "select from pg_locks where not granted and relation = 'target'::regclass"
+            deadline = time.monotonic() + 60
+            while not pg.query(waiting) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            other.commit()
+
+        Timer(0, commit_when_waited_for).start()
+        with pytest.raises(TargetNotReady, match="somebody else"):
+            sink.load(table.snapshot(1, [person(1, "a")]))
+    assert names(pg) == {7: "theirs"}
+
+
+def test_an_operator_of_others_finds_no_keys(spark: SparkSession, pg: Pg) -> None:
+    """The server compares two varchars as texts; an operator for varchars in the search_path would fit better."""
+    table = SampleTable(spark, StructType().add("id", "string").add("name", "string"), ("id",))
+    one, two = {"id": "1", "name": "one"}, {"id": "2", "name": "two"}
+    pg.query("create function {schema}.always(varchar, varchar) returns boolean language sql as 'select true'")
+    pg.query("create operator {schema}.= (leftarg = varchar, rightarg = varchar, function = {schema}.always)")
+    pg.query("create table target (id varchar(20) primary key, name text)")
+    dsn = make_conninfo(pg.dsn, options=f"-c search_path={pg.schema}")
+    with loaded(pg, table, [one, two], dsn=dsn) as sink:
+        assert sink.apply(table.window(2, [delete(one)])).conflicts == Conflicts()
+    assert pg.query("select id, name from {schema}.target") == [("2", "two")]
 
 
 def test_sessions_are_opened_in_one_place() -> None:
