@@ -17,7 +17,7 @@ from audit.database import Transaction
 from audit.keys import registry as registries
 from audit.keys.cipher import commitment
 from audit.keys.groups import SealedPerson
-from audit.keys.registry import Registry
+from audit.keys.registry import Registry, RegistryIncomplete
 from audit.keys.roots import FileRoot, Root
 from audit.keys.sealing import Sealing
 from cdf.errors import ConfigError, VerificationError
@@ -486,6 +486,18 @@ class TestLinks:
         with pytest.raises(VerificationError, match="no identifier leads to"):
             safe.opened(safe.root).shred(found, run="er-1")
         assert safe.registry.status().living == 2
+
+    @pytest.mark.parametrize("lost", ["key", "reading"])
+    def test_a_registry_that_has_lost_a_table_is_not_made_whole_by_an_empty_one(self, safe: Safe, lost: str) -> None:
+        anna, _ = TestShred().two(safe)
+        made = safe.registry.keys([(anna, "contact")], create=True)
+        safe.rows(f"alter table {lost} rename to hidden")
+        with pytest.raises(RegistryIncomplete, match=f"has no table {lost}$") as refused:
+            safe.opened(safe.root).prepare()
+        assert "restore the registry from its backup" in str(refused.value.hint)
+        safe.rows(f"alter table hidden rename to {lost}")
+        safe.opened(safe.root).prepare()
+        assert safe.opened(safe.root).keys([(anna, "contact")]) == made
 
     def test_a_registry_of_an_earlier_release_is_upgraded_by_hand(self, safe: Safe) -> None:
         anna, bob = TestShred().two(safe)
