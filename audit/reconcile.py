@@ -7,7 +7,6 @@ log. What it cannot tell any more is no difference; each such range is named, wi
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from bisect import bisect_right
@@ -17,13 +16,13 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from audit.columns import SEALED, Column, from_json, kept, row_type
+from audit.columns import SEALED, Column, kept, row_type
 from audit.digest import Sums, digests, sums_of
 from audit.erasure.commits import erasing_versions
 from audit.errors import unreadable
 from audit.keys.opening import lost_names, opened, sealed_names
 from audit.reconciled import Fault, Mismatch, NotCompared, Reason, Reconciled
-from audit.records import named_runs, parse_record
+from audit.records import named_runs, parse_columns, parse_record
 from audit.tables import EVENTS, LEDGER, PAYLOAD
 from audit.view import completed
 from cdf.change import CHANGE_TYPE, COMMIT_VERSION, DELETE, INSERT, METADATA_COLUMNS, UPDATE_PREIMAGE
@@ -109,7 +108,7 @@ def _ledger(tables: TrailTables) -> _Ledger:
         if row["log_sha256"] is not None:
             found.pins[version] = row["log_sha256"]
         if row["columns"] is not None:
-            found.columns.append((version, from_json(json.loads(row["columns"]))))
+            found.columns.append((version, parse_columns(row["columns"], version=row["version"])))
     return found
 
 

@@ -12,10 +12,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from audit.columns import from_json, row_type
+from audit.columns import Column, from_json, row_type
 from audit.encoding import unsupported
 from audit.record import canonical_json
 from audit.tree import root_of
+from cdf.errors import VerificationError
 
 __all__ = [
     "NOTED",
@@ -28,6 +29,7 @@ __all__ = [
     "micros_of",
     "named_count",
     "named_runs",
+    "parse_columns",
     "parse_record",
 ]
 
@@ -72,6 +74,21 @@ def parse_record(text: str | bytes | None) -> dict[str, Any] | None:
         return record if _is_valid(record) else None
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None
+
+
+def parse_columns(text: str, *, version: int) -> tuple[Column, ...]:
+    """The columns that the record of a version has, as JSON. Raises VerificationError where no runner writes them."""
+    try:
+        said = json.loads(text)
+        if not isinstance(said, list):
+            raise ValueError("no list")
+        return from_json(said)
+    except (ValueError, RecursionError):
+        raise VerificationError(
+            f"the ledger's record of version {version} has columns that no runner writes: rows cannot be read by it",
+            hint="`deltarelay audit verify` reports what is altered",
+            version=version,
+        ) from None
 
 
 def _is_valid(record: Mapping[str, Any]) -> bool:

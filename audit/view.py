@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,10 +23,11 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from audit.columns import SEALED, Column, from_json
+from audit.columns import SEALED, Column
 from audit.keys import opening
 from audit.keys.groups import Unreadable
 from audit.keys.opening import has_groups, opened, shut
+from audit.records import parse_columns
 from audit.tables import EVENTS, LEDGER, PAYLOAD
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def eras(trail: Trail) -> list[tuple[int, Sequence[Column]]]:
     told = (
         records(trail).where(F.col("columns").isNotNull()).select("sequence", "version", "columns").orderBy("sequence")
     )
-    return [(row["version"], from_json(json.loads(row["columns"]))) for row in told.collect()]
+    return [(row["version"], parse_columns(row["columns"], version=row["version"])) for row in told.collect()]
 
 
 def eras_by_name(trail: Trail) -> Sequence[tuple[int, Mapping[str, Column]]]:
@@ -186,7 +186,7 @@ def eras_by_name(trail: Trail) -> Sequence[tuple[int, Mapping[str, Column]]]:
 
     told = records(trail).where(F.col("columns").isNotNull()).select("sequence", "version", "operation", "columns")
     eras = [
-        (row["version"], row["operation"], _theirs(from_json(json.loads(row["columns"]))))
+        (row["version"], row["operation"], _theirs(parse_columns(row["columns"], version=row["version"])))
         for row in told.orderBy("sequence").collect()
     ]
     own = {name.casefold(): name for name in eras[-1][2]}
@@ -401,7 +401,7 @@ def fields_at(trail: Trail, version: int) -> list[Field]:
     told = records(trail).where(F.col("columns").isNotNull() & (F.col("version") <= version))
     columns: dict[str, tuple[int | None, list[Column]]] = {}
     for at, era in enumerate(told.select("sequence", "version", "operation", "columns").orderBy("sequence").collect()):
-        held = from_json(json.loads(era["columns"]))
+        held = parse_columns(era["columns"], version=era["version"])
         live = {column.name: column for column in held if column.live and column.name != SEALED}
         gone, new = ([name for name in one if name not in other] for one, other in ((columns, live), (live, columns)))
         if era["operation"] == "RENAME COLUMN" and len(gone) == len(new) == 1:

@@ -41,6 +41,7 @@ __all__ = [
     "PersonKey",
     "Reading",
     "Registry",
+    "RegistryIncomplete",
     "RegistryStatus",
     "Shredded",
     "States",
@@ -144,6 +145,12 @@ def registry_database(dsn: str, schema: str) -> Database:
     return Database(dsn, schema, what="the key registry", definitions=DEFINITIONS, made_by="deltarelay keys init")
 
 
+class RegistryIncomplete(ConfigError):
+    """Tables of the key registry are missing."""
+
+    code = "key_registry_incomplete"
+
+
 class Registry:
     """``root``: the key that the newest epoch is under. Any method raises SinkUnavailable where the database or the root
     key cannot be reached for now, and ConfigError where a right or a setting is missing."""
@@ -157,7 +164,17 @@ class Registry:
         self._opener = Opener()  # a shard key leads to few ciphers
 
     def prepare(self) -> None:
-        """Make what is missing: the tables, and the first epoch."""
+        """Create the registry where there is none: the tables, and the first epoch. Again it changes nothing.
+
+        Raises RegistryIncomplete where a registry is there and has lost a table: created again it would be empty, and the
+        keys in it would seem never to have existed.
+        """
+        missing = self._database.missing()
+        if missing and len(missing) < len(DEFINITIONS):
+            raise RegistryIncomplete(
+                f"{self._database.name} has no table {', '.join(missing)}",
+                hint="restore the registry from its backup; `deltarelay keys restore-check` checks the backup",
+            )
         self._database.prepare()
         with self._database.transaction() as work:
             work.execute("lock table {epoch} in exclusive mode")

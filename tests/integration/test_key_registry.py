@@ -17,7 +17,7 @@ from audit.database import Transaction
 from audit.keys import registry as registries
 from audit.keys.cipher import commitment
 from audit.keys.groups import SealedPerson
-from audit.keys.registry import Registry, about_lookup
+from audit.keys.registry import Registry, RegistryIncomplete, about_lookup
 from audit.keys.roots import FileRoot, Root
 from audit.keys.sealing import Sealing
 from cdf.errors import ConfigError, VerificationError
@@ -501,6 +501,18 @@ class TestLinks:
         assert safe.registry.tokens("customer", [ANNA]) == [anna]
         assert safe.registry.shred([anna], run="er-1", keeping=["billing"]).keys == 1
         assert len(safe.registry.registered([anna])) == 2
+
+    @pytest.mark.parametrize("lost", ["key", "reading"])
+    def test_a_registry_that_has_lost_a_table_is_not_made_whole_by_an_empty_one(self, safe: Safe, lost: str) -> None:
+        anna, _ = TestShred().two(safe)
+        made = safe.registry.keys([(anna, "contact")], create=True)
+        safe.rows(f"alter table {lost} rename to hidden")
+        with pytest.raises(RegistryIncomplete, match=f"has no table {lost}$") as refused:
+            safe.opened(safe.root).prepare()
+        assert "restore the registry from its backup" in str(refused.value.hint)
+        safe.rows(f"alter table hidden rename to {lost}")
+        safe.opened(safe.root).prepare()
+        assert safe.opened(safe.root).keys([(anna, "contact")]) == made
 
     def test_a_registry_of_an_earlier_release_is_upgraded_by_hand(self, safe: Safe) -> None:
         anna, bob = TestShred().two(safe)

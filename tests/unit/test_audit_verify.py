@@ -16,7 +16,8 @@ from audit.columns import Column, from_json, kept, row_type, to_json
 from audit.encoding import encode_rows, row_hash
 from audit.proof import Checkpoint, leaf_hash
 from audit.record import canonical_json
-from audit.records import are_hashes, micros_of, parse_record
+from audit.records import are_hashes, micros_of, parse_columns, parse_record
+from audit.report.gather import _Walk
 from audit.resealing import _twice, finish_sealing
 from audit.rows import CHUNK
 from audit.tables import EVENTS, LEDGER, STORED_EVENT, TrailTables, payload_of
@@ -447,8 +448,19 @@ def test_any_field_of_any_record_is_a_finding_or_intact() -> None:
             made = work(walk.distrusted, [pa.RecordBatch.from_pylist(own, schema=OF_KIND)])
             assert sum(one.num_rows for one in made) <= 6
         assert len(walk.removals) <= len(rows)
+        report = _Walk(set())
+        for row in rows:
+            report.take(row["record"])
+        assert report.scope().records == len(rows)
         assert all(_fitting(one, held) in (one, None) for one in walk.columns.values())
     assert changed > 9_000
+
+
+@pytest.mark.parametrize("text", ["", "3", "{}", "[3]", "[" * 9000, '[{"name": 3}]', '[{"name": "a", "stored": "a"}]'])
+def test_columns_that_no_runner_writes_are_named_by_their_version(text: str) -> None:
+    with pytest.raises(VerificationError, match="record of version 7 has columns that no runner writes") as found:
+        parse_columns(text, version=7)
+    assert "audit verify" in str(found.value.hint)
 
 
 @pytest.mark.parametrize("type", ["string", {"type": "array", "elementType": "long", "containsNull": True}])
