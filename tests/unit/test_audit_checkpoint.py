@@ -343,7 +343,7 @@ def test_what_is_no_text_is_shown_all_the_same(tmp_path: Path) -> None:
         anchor.publish(ORIGIN, MINE.sign(checkpoint(7)))
 
 
-@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "huge"])
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "huge", "circle", "nowhere", "socket"])
 def test_what_takes_a_note_s_place_stops_no_reader(tmp_path: Path, kind: str) -> None:
     anchor = FileAnchor(tmp_path)
     anchor.publish(ORIGIN, MINE.sign(checkpoint(7)))
@@ -356,6 +356,12 @@ def test_what_takes_a_note_s_place_stops_no_reader(tmp_path: Path, kind: str) ->
             other.mkdir()
         case "device":
             other.symlink_to("/dev/zero")
+        case "circle":
+            other.symlink_to(other)
+        case "nowhere":
+            other.symlink_to(tmp_path / "nothing")
+        case "socket":
+            os.mknod(other, stat.S_IFSOCK | 0o600)
         case "huge":
             with other.open("wb") as handle:
                 handle.truncate(2**40)
@@ -375,6 +381,11 @@ def test_a_pipe_in_a_trail_is_refused_before_anything_waits_for_it(tmp_path: Pat
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "events" / "part-1.parquet").symlink_to(tmp_path / "pipe")
     assert special_file(tmp_path / "events") == tmp_path / "events" / "part-1.parquet"
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "circle").symlink_to(tmp_path / "linked")
+    assert special_file(tmp_path / "linked") is None
+    (tmp_path / "linked" / "log").symlink_to(tmp_path / "events")
+    assert special_file(tmp_path / "linked") == tmp_path / "linked" / "log" / "part-1.parquet"
     with pytest.raises(VerificationError, match="is no regular file"):
         Trail(None, str(tmp_path)).verify()  # type: ignore[arg-type]
 
