@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 import os
+import socket
 import stat
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from audit.anchors import LARGEST_NOTE
 from audit.anchors.file import FileAnchor
+from audit.anchors.s3 import S3Anchor
 from audit.checkpoint import Signer
 from audit.errors import AnchorUnavailable, ForkedTrail
 from audit.files import is_open_to_others, special_file
@@ -392,10 +396,36 @@ def test_a_pipe_in_a_trail_is_refused_before_anything_waits_for_it(tmp_path: Pat
 
 def test_a_folder_that_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one on a network file system does whose server is gone."""
-    monkeypatch.setattr("audit.anchors.file.ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr("audit.anchors.ANSWER_SECONDS", 0.1)
     monkeypatch.setattr(Path, "is_dir", lambda _: time.sleep(3))
     with pytest.raises(AnchorUnavailable, match="no answer within"):
         FileAnchor(tmp_path).latest(ORIGIN)
+
+
+def test_a_bucket_that_answers_byte_by_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time, the answer never does."""
+    import boto3
+
+    def drip(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+            while True:
+                connection.sendall(b" ")
+                time.sleep(0.05)
+
+    monkeypatch.setattr("audit.anchors.ANSWER_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=drip, args=(server,), daemon=True).start()
+        made = boto3.client(
+            "s3",
+            endpoint_url=f"http://127.0.0.1:{server.getsockname()[1]}",
+            aws_access_key_id="a",
+            aws_secret_access_key="b",
+            region_name="eu-west-1",
+        )
+        with pytest.raises(AnchorUnavailable, match="TimeoutError"):
+            S3Anchor("s3://bucket", lambda: made).latest(ORIGIN)
 
 
 def test_a_directory_that_is_not_mounted_is_not_made(tmp_path: Path) -> None:
