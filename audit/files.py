@@ -43,7 +43,14 @@ def is_open_to_others(found: os.stat_result) -> bool:
 
 def special_file(folder: Path) -> Path | None:
     """A pipe, a socket or a device at any depth, or a link to one: a process that opens it may wait without end."""
-    for inside, _, names in os.walk(folder):
+    seen: set[tuple[int, int]] = set()
+    for inside, below, names in os.walk(folder, followlinks=True):
+        with suppress(OSError):
+            found = Path(inside).stat()
+            if (found.st_dev, found.st_ino) in seen:  # links that lead in a circle
+                below.clear()
+                continue
+            seen.add((found.st_dev, found.st_ino))
         for path in (Path(inside, name) for name in names):
             with suppress(OSError):  # gone meanwhile, or a link to nothing
                 if not stat.S_ISREG(path.stat().st_mode):

@@ -9,10 +9,12 @@ Here is what they promise, and what they share. Drivers are imported when an anc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, NoReturn, Protocol
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from audit.errors import ForkedTrail
 from audit.proof import Checkpoint, ProofError, read_checkpoint, read_note
@@ -29,9 +31,14 @@ __all__ = [
     "folder_name",
     "overtaken",
     "raise_alone",
+    "within",
 ]
 
+Answer = TypeVar("Answer")
 
+
+ANSWER_SECONDS = 60
+"""How long one answer is waited for: a network file system whose server is gone may answer never, a bucket byte by byte."""
 LARGEST_NOTE = 65_536
 """Bytes of a note that are read, so that a huge file in a note's place cannot stop a verification."""
 
@@ -117,3 +124,23 @@ def raise_alone(failure: Exception) -> NoReturn:
         raise failure from None
     finally:
         failure.__context__ = None
+
+
+def within(ask: Callable[[], Answer]) -> Answer:
+    """TimeoutError, an OSError, where there is no answer in time. The thread is left behind: nothing can end its wait."""
+    answers: SimpleQueue[tuple[bool, object]] = SimpleQueue()
+
+    def work() -> None:
+        try:
+            answers.put((True, ask()))
+        except BaseException as error:
+            answers.put((False, error))
+
+    Thread(target=work, daemon=True).start()
+    try:
+        done, answer = answers.get(timeout=ANSWER_SECONDS)
+    except Empty:
+        raise TimeoutError(0, f"no answer within {ANSWER_SECONDS} seconds") from None
+    if not done:
+        raise answer  # type: ignore[misc]
+    return answer  # type: ignore[return-value]

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from threading import Thread
-from typing import TypeVar
 
-from audit.anchors import LARGEST_NOTE, check_kept, checkpoint_of, file_name, folder_name, overtaken
+from audit.anchors import LARGEST_NOTE, check_kept, checkpoint_of, file_name, folder_name, overtaken, within
 from audit.errors import AnchorUnavailable
 from audit.files import durable, reason, write_new
 from audit.proof import Checkpoint
 
 __all__ = ["FileAnchor"]
-
-ANSWER_SECONDS = 60
-"""How long a folder is waited for: a network file system whose server is gone may answer never."""
-
-Answer = TypeVar("Answer")
 
 
 class FileAnchor:
@@ -38,7 +31,7 @@ class FileAnchor:
     def publish(self, origin: str, note: str) -> None:
         checkpoint = checkpoint_of(origin, note)
         with self._reachable():
-            _within(lambda: self._publish(origin, note, checkpoint))
+            within(lambda: self._publish(origin, note, checkpoint))
 
     def _publish(self, origin: str, note: str, checkpoint: Checkpoint) -> None:
         if not self._directory.is_dir():
@@ -63,12 +56,12 @@ class FileAnchor:
 
     def latest(self, origin: str) -> str | None:
         with self._reachable():
-            files = _within(lambda: self._files(origin))
+            files = within(lambda: self._files(origin))
             return _read(files[-1]) if files else None
 
     def notes(self, origin: str, *, least: int = 0) -> Iterator[str]:
         with self._reachable():
-            files = _within(lambda: self._files(origin))
+            files = within(lambda: self._files(origin))
             yield from (_read(file) for file in files if file.name >= file_name(least))
 
     def _folder(self, origin: str) -> Path:
@@ -93,32 +86,18 @@ class FileAnchor:
 
 def _read(file: Path) -> str:
     """Something damaged is shown as it is: no signature will fit it. What is no regular file is shown as empty."""
-    return _within(lambda: _content(file)).decode(errors="replace")
+    return within(lambda: _content(file)).decode(errors="replace")
 
 
 def _content(file: Path) -> bytes:
-    handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # the open of a pipe would wait for a writer
+    try:
+        handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # the open of a pipe would wait for a writer
+    except OSError as error:
+        # The place answers, and there is no note: only a place that does not answer is called unreachable
+        if error.errno in (errno.ENXIO, errno.ENODEV) or file.is_symlink():
+            return b""
+        raise
     try:
         return os.read(handle, LARGEST_NOTE) if stat.S_ISREG(os.fstat(handle).st_mode) else b""
     finally:
         os.close(handle)
-
-
-def _within(ask: Callable[[], Answer]) -> Answer:
-    """TimeoutError, an OSError, where there is no answer in time. The thread is left behind: nothing can end its wait."""
-    answers: SimpleQueue[tuple[bool, object]] = SimpleQueue()
-
-    def work() -> None:
-        try:
-            answers.put((True, ask()))
-        except BaseException as error:
-            answers.put((False, error))
-
-    Thread(target=work, daemon=True).start()
-    try:
-        done, answer = answers.get(timeout=ANSWER_SECONDS)
-    except Empty:
-        raise TimeoutError(0, f"no answer within {ANSWER_SECONDS} seconds") from None
-    if not done:
-        raise answer  # type: ignore[misc]
-    return answer  # type: ignore[return-value]

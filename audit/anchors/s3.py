@@ -11,7 +11,16 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from audit.anchors import LARGEST_NOTE, check_kept, checkpoint_of, file_name, folder_name, overtaken, raise_alone
+from audit.anchors import (
+    LARGEST_NOTE,
+    check_kept,
+    checkpoint_of,
+    file_name,
+    folder_name,
+    overtaken,
+    raise_alone,
+    within,
+)
 from audit.errors import AnchorUnavailable
 from cdf.errors import CdfError, ConfigError
 
@@ -109,14 +118,16 @@ class S3Anchor:
             until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=self._days)
             lock = {"ObjectLockMode": "COMPLIANCE", "ObjectLockRetainUntilDate": until}
         try:
-            self._client.put_object(
-                Bucket=self._bucket,
-                Key=key,
-                Body=note.encode(),
-                ContentType="text/plain; charset=utf-8",
-                IfNoneMatch="*",
-                ChecksumAlgorithm="SHA256",  # Object Lock takes nothing without a checksum
-                **lock,
+            within(
+                lambda: self._client.put_object(
+                    Bucket=self._bucket,
+                    Key=key,
+                    Body=note.encode(),
+                    ContentType="text/plain; charset=utf-8",
+                    IfNoneMatch="*",
+                    ChecksumAlgorithm="SHA256",  # Object Lock takes nothing without a checksum
+                    **lock,
+                )
             )
         except ClientError as error:
             if lock and _code(error) == "InvalidRequest":
@@ -160,7 +171,8 @@ class S3Anchor:
     def _listed(
         self, call: str, field: str, folder: str, name: str, beyond: str, start: dict[str, str]
     ) -> Iterator[tuple[str, str | None]]:
-        for page in self._client.get_paginator(call).paginate(Bucket=self._bucket, Prefix=folder + name, **start):
+        pages = iter(self._client.get_paginator(call).paginate(Bucket=self._bucket, Prefix=folder + name, **start))
+        while (page := within(lambda: next(pages, None))) is not None:
             for one in page.get(field, ()):
                 found = one["Key"].removeprefix(folder)
                 if re.fullmatch(r"[0-9]{20}\.txt", found) and found > beyond:
@@ -169,9 +181,13 @@ class S3Anchor:
     def _read(self, folder: str, name: str, version: str | None) -> tuple[str, str | None]:
         """The note and the mode of its lock. Something damaged is shown as it is: no signature will fit it."""
         which = {} if version is None else {"VersionId": version}
-        answer = self._client.get_object(Bucket=self._bucket, Key=folder + name, **which)
-        with answer["Body"] as body:
-            return body.read(LARGEST_NOTE).decode(errors="replace"), answer.get("ObjectLockMode")
+
+        def read() -> tuple[str, str | None]:
+            answer = self._client.get_object(Bucket=self._bucket, Key=folder + name, **which)
+            with answer["Body"] as body:
+                return body.read(LARGEST_NOTE).decode(errors="replace"), answer.get("ObjectLockMode")
+
+        return within(read)
 
     # ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -185,6 +201,7 @@ class S3Anchor:
             botocore.HTTPClientError,
             botocore.IncompleteReadError,
             botocore.FlexibleChecksumError,
+            TimeoutError,
         )
         what = f"the anchor {self._name}"
         failure: CdfError

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from audit.erasure.needles import Needles
 
-__all__ = ["Called", "Counts", "Way", "in_column", "in_json", "in_name", "without_views"]
+__all__ = ["Called", "Counts", "Way", "in_column", "in_json", "in_name", "whole_json", "without_views"]
 
 Counts: TypeAlias = "Counter[tuple[str, str]]"
 Way: TypeAlias = "tuple[str, ...]"
@@ -51,23 +51,40 @@ def in_json(value: Any, needles: Needles, called: Called) -> set[tuple[str, str]
     return _plainest(hits | set(needles.find("\n".join(texts).encode("utf-8", "surrogatepass"))))
 
 
-def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, str) and value[:1] in ("{", "["):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
+def whole_json(text: str | bytes) -> Any:
+    """With every value of a name that comes twice. ValueError, RecursionError: it is no JSON, or too deep."""
+    return json.loads(text, object_pairs_hook=_all_values)
+
+
+def _all_values(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        values: dict[str, list[Any]] = {}
+        for name, value in pairs:
+            values.setdefault(name, []).append(value)
+        made.update((name, those) for name, those in values.items() if len(those) > 1)
+    return made
+
+
+def _leaves(value: Any) -> Iterator[tuple[str, Any]]:
+    todo = [("", value)]
+    while todo:
+        name, value = todo.pop()
+        if isinstance(value, str) and value[:1] in ("{", "["):
+            try:
+                value = whole_json(value)
+            except (ValueError, RecursionError):
+                yield name, value
+                continue
+        if isinstance(value, dict):
+            for inner_name, inner in value.items():
+                yield "", inner_name
+                if inner_name.lower() != _NULLS:
+                    todo.append((inner_name, inner))
+        elif isinstance(value, list):
+            todo += [(name, inner) for inner in value]
+        elif value is not None:
             yield name, value
-            return
-    if isinstance(value, dict):
-        for inner_name, inner in value.items():
-            yield "", inner_name
-            if inner_name.lower() != _NULLS:
-                yield from _leaves(inner, inner_name)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _leaves(inner, name)
-    elif value is not None:
-        yield name, value
 
 
 def without_views(values: pa.Array) -> pa.Array:

@@ -1,12 +1,13 @@
 """Texts in the encodings of mail, markup and programs, as a reader would see them: a scan searches these besides the bytes.
 
-Quoted-printable, percent signs, HTML, escapes of JSON and programs, also one within another; all of it folded
+Mail headers, quoted-printable, percent signs, HTML, escapes of JSON and programs, also one within another; all of it folded
 (``audit.erasure.model.folded``), with "(at)" and blanks around an @ taken for the @. Any of these needs bytes that most data
 does not have, and only what has them is decoded.
 """
 
 from __future__ import annotations
 
+import base64
 import html
 import re
 from collections.abc import Callable, Iterator
@@ -31,12 +32,16 @@ _BESIDE_AT = bytes(byte in b" \t\r\n()[]{}<>_-" for byte in range(256))
 
 _QUOTED = re.compile(rb"=(?:([2-9A-Fa-f][0-9A-Fa-f])|[ \t]*\r?\n)")
 _PERCENT = re.compile(rb"%([2-9A-Fa-f][0-9A-Fa-f])")
-_HTML = re.compile("&(?:#[0-9]{1,7};?|#[Xx][0-9A-Fa-f]{1,6};?|[A-Za-z][0-9A-Za-z]{1,31};)")
+_HEADER = re.compile(
+    r"=\?([A-Za-z0-9_.:-]{1,40})(?:\*[A-Za-z-]{1,40})?\?([BbQq])\?([!->@-~]{0,2000})\?=(?:\s+(?==\?))?"
+)
+"""Of a word within a limit: some codecs take the square of its length."""
+_HTML = re.compile("&(?:#0{0,20}[0-9]{1,7};?|#[Xx]0{0,20}[0-9A-Fa-f]{1,6};?|[A-Za-z][0-9A-Za-z]{1,31};)")
 _ESCAPE = re.compile(r"((?:\\u[0-9A-Fa-f]{4})+)|\\x([0-9A-Fa-f]{2})|\\([0-7]{3})|\\(.)", re.DOTALL)
 _CONTROL = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
-_AT = re.compile(r"\s*[(\[{<]\s*(?:at|@)\s*[)\]}>]\s*|\s+at\s+|[_-]at[_-]|\s*@\s*")
-_DOT = re.compile(r"\s*[(\[{<]\s*(?:dot|\.)\s*[)\]}>]\s*|\s+dot\s+|[_-]dot[_-]")
-_NO_UTF_8 = re.compile("[\udc80-\udcff]")
+_AT = re.compile(r" ?[(\[{<] ?(?:at|@) ?[)\]}>] ?| at |[_-]at[_-]| ?@ ?")
+_DOT = re.compile(r" ?[(\[{<] ?(?:dot|\.) ?[)\]}>] ?| dot |[_-]dot[_-]")
+_LATIN_1 = {0xDC00 + byte: byte for byte in range(0x80, 0x100)}
 
 
 def cells_with_hints(lowered: bytes, bounds: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -74,11 +79,11 @@ def readings(data: bytes) -> Iterator[tuple[str, str]]:
 
 def addresses(text: str) -> str:
     """With each address as it is, where the text has it in words: "anna (at) example dot org"."""
-    return _DOT.sub(".", _AT.sub("@", text))
+    return _DOT.sub(".", _AT.sub("@", " ".join(text.split())))  # single blanks: the time stays linear
 
 
 def _folded(text: str) -> str:
-    return folded(_NO_UTF_8.sub(lambda one: chr(ord(one[0]) - 0xDC00), text))  # what is no UTF-8 is Latin-1
+    return folded(text if text.isascii() else text.translate(_LATIN_1))  # what is no UTF-8 is Latin-1
 
 
 def _text(data: bytes) -> str:
@@ -91,6 +96,24 @@ def _from_hex(match: re.Match[bytes]) -> bytes:
 
 def _quoted_printable(text: str) -> str:
     return _text(_QUOTED.sub(_from_hex, _bytes(text))) if "=" in text else text
+
+
+def _header(text: str) -> str:
+    """Encoded words of mail headers (RFC 2047); words that follow each other are one text."""
+    return _HEADER.sub(_word, text) if "=?" in text else text
+
+
+def _word(match: re.Match[str]) -> str:
+    charset, way, said = match.groups()
+    try:
+        if way in "Bb":
+            data = base64.b64decode(said + "=" * (-len(said) % 4))
+        else:
+            data = _QUOTED.sub(_from_hex, said.replace("_", " ").encode())
+        # A letter may be cut in two by the end of a word
+        return _text(data) if charset.lower() in ("utf-8", "us-ascii") else data.decode(charset, "replace")
+    except (ValueError, LookupError):
+        return match[0]
 
 
 def _percent(text: str) -> str:
@@ -127,4 +150,5 @@ _DECODERS: dict[str, Callable[[str], str]] = {
     "url": _percent,
     "html": _html,
     "json": lambda text: _text(_bytes(_escapes(text))),  # bytes that were escaped one by one make characters
+    "header": lambda text: _text(_bytes(_header(text))),
 }

@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
 
-from audit.erasure.cells import Counts, in_column, in_json, in_name, without_views
+from audit.erasure.cells import Counts, in_column, in_json, in_name, whole_json, without_views
 from audit.erasure.finds import Gathered, masked
 from audit.erasure.packed import BROKEN, PARQUET, begins_with, not_decoded, unpacked
 from audit.erasure.places import Checked, Scanned, Unseen, not_seen
-from audit.erasure.table_log import CHANGES, TableLog, kind_of, parsed, read_log
+from audit.erasure.table_log import CHANGES, TableLog, kind_of, read_log
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -205,16 +205,23 @@ class _Scan:
     def _lines(self, lines: BinaryIO, kind: str, add: Callable[..., None]) -> None:
         """Files of the log. Of its entries, each action has a reason of its own."""
         for line in lines:
-            action = parsed(line)
-            if not action:
+            try:
+                actions = whole_json(line)
+            except (ValueError, RecursionError):
+                actions = None
+            if not isinstance(actions, dict):
                 add(self.needles.find(line))
                 continue
-            name, told = next(iter(action.items()))
-            if kind != "log" or not isinstance(told, dict) or name not in ("add", "remove", "cdc"):
-                add(in_json(action, self.needles, self.log.called))
-                continue
-            add(in_json(told.pop("stats", None), self.needles, self.log.called), "statistics")
-            add(in_json(told, self.needles, self.log.called), "partition name")
+            of_files = [
+                actions.pop(name)
+                for name in ("add", "remove", "cdc")
+                if kind == "log" and isinstance(actions.get(name), dict)
+            ]
+            if actions:
+                add(in_json(actions, self.needles, self.log.called))
+            for told in of_files:
+                add(in_json(told.pop("stats", None), self.needles, self.log.called), "statistics")
+                add(in_json(told, self.needles, self.log.called), "partition name")
 
     def _raw(self, file: BinaryIO) -> Counts:
         hits: set[tuple[str, str]] = set()

@@ -157,14 +157,15 @@ _IGNORED = re.compile(
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 """Unicode's default ignorable characters: of zero width, the soft hyphen, marks of direction, selectors of variants."""
-_AROUND_AT = re.compile(r"\s*@\s*")
+_LONG_RUN = re.compile(r"([^\w\x00-\x7f]{64})[^\w\x00-\x7f]+")
+"""More marks than any text has on one letter: to put them in order takes the square of their number."""
 
 
 def folded(text: str) -> str:
     """Unicode's NFKC_Casefold: without case, hidden characters, and differences in composition and width."""
     if text.isascii():
         return text.lower()
-    text = _IGNORED.sub("", text)
+    text = _LONG_RUN.sub(r"\1", _IGNORED.sub("", text))
     for _ in range(2):  # folding the case may leave what is to be composed, and the other way round
         text = unicodedata.normalize("NFKC", text).casefold()
         if unicodedata.is_normalized("NFKC", text):
@@ -174,7 +175,7 @@ def folded(text: str) -> str:
 
 def normalised(value: str, spelling: Spelling) -> str:
     """The form in which two values of an identifier are compared; ``audit.erasure.resolve`` has the same in Spark SQL."""
-    return _AROUND_AT.sub("@", folded(value)).strip() if spelling == "email" else value
+    return "@".join(part.strip() for part in folded(value).split("@")) if spelling == "email" else value
 
 
 def stored_forms(value: str, spelling: Spelling) -> tuple[str, ...]:

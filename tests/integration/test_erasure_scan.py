@@ -305,6 +305,22 @@ def test_what_cannot_be_decoded_is_told(path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"commitInfo": {"userMetadata": "{\\"who\\": \\"%s\\", \\"who\\": \\"-\\"}"}}',
+        '{"commitInfo": {"note": "%s", "note": "-"}}',
+        '{"add": {"path": "x", "stats": "{}"}, "txn": {"appId": "%s"}}',
+        '{"commitInfo": ' + "[" * 3_000 + '"%s"' + "]" * 3_000 + "}",
+    ],
+    ids=["text", "twice", "two actions", "deep"],
+)
+def test_nothing_that_an_entry_of_the_log_says_is_passed_over(path: Path, line: str) -> None:
+    with (path / "_delta_log" / f"{0:020d}.json").open("a") as entries:
+        entries.write("\n" + line % CANARY + "\n")
+    assert {one.reason for one in scan(path).finds} == {"log entry"}
+
+
 def test_copies_of_the_log(path: Path) -> None:
     log = path / "_delta_log"
     entry = {"add": {"path": "x", "partitionValues": {}, "stats": json.dumps({"maxValues": {"customer_id": 4711}})}}

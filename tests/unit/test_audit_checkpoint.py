@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 import os
+import socket
 import stat
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from audit.anchors import LARGEST_NOTE
 from audit.anchors.file import FileAnchor
+from audit.anchors.s3 import S3Anchor
 from audit.checkpoint import Signer
 from audit.errors import AnchorUnavailable, ForkedTrail
 from audit.files import is_open_to_others, special_file
@@ -343,7 +347,7 @@ def test_what_is_no_text_is_shown_all_the_same(tmp_path: Path) -> None:
         anchor.publish(ORIGIN, MINE.sign(checkpoint(7)))
 
 
-@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "huge"])
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "huge", "circle", "nowhere", "socket"])
 def test_what_takes_a_note_s_place_stops_no_reader(tmp_path: Path, kind: str) -> None:
     anchor = FileAnchor(tmp_path)
     anchor.publish(ORIGIN, MINE.sign(checkpoint(7)))
@@ -356,6 +360,12 @@ def test_what_takes_a_note_s_place_stops_no_reader(tmp_path: Path, kind: str) ->
             other.mkdir()
         case "device":
             other.symlink_to("/dev/zero")
+        case "circle":
+            other.symlink_to(other)
+        case "nowhere":
+            other.symlink_to(tmp_path / "nothing")
+        case "socket":
+            os.mknod(other, stat.S_IFSOCK | 0o600)
         case "huge":
             with other.open("wb") as handle:
                 handle.truncate(2**40)
@@ -375,16 +385,47 @@ def test_a_pipe_in_a_trail_is_refused_before_anything_waits_for_it(tmp_path: Pat
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "events" / "part-1.parquet").symlink_to(tmp_path / "pipe")
     assert special_file(tmp_path / "events") == tmp_path / "events" / "part-1.parquet"
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "circle").symlink_to(tmp_path / "linked")
+    assert special_file(tmp_path / "linked") is None
+    (tmp_path / "linked" / "log").symlink_to(tmp_path / "events")
+    assert special_file(tmp_path / "linked") == tmp_path / "linked" / "log" / "part-1.parquet"
     with pytest.raises(VerificationError, match="is no regular file"):
         Trail(None, str(tmp_path)).verify()  # type: ignore[arg-type]
 
 
 def test_a_folder_that_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one on a network file system does whose server is gone."""
-    monkeypatch.setattr("audit.anchors.file.ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr("audit.anchors.ANSWER_SECONDS", 0.1)
     monkeypatch.setattr(Path, "is_dir", lambda _: time.sleep(3))
     with pytest.raises(AnchorUnavailable, match="no answer within"):
         FileAnchor(tmp_path).latest(ORIGIN)
+
+
+def test_a_bucket_that_answers_byte_by_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time, the answer never does."""
+    import boto3
+
+    def drip(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+            while True:
+                connection.sendall(b" ")
+                time.sleep(0.05)
+
+    monkeypatch.setattr("audit.anchors.ANSWER_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=drip, args=(server,), daemon=True).start()
+        made = boto3.client(
+            "s3",
+            endpoint_url=f"http://127.0.0.1:{server.getsockname()[1]}",
+            aws_access_key_id="a",
+            aws_secret_access_key="b",
+            region_name="eu-west-1",
+        )
+        with pytest.raises(AnchorUnavailable, match="TimeoutError"):
+            S3Anchor("s3://bucket", lambda: made).latest(ORIGIN)
 
 
 def test_a_directory_that_is_not_mounted_is_not_made(tmp_path: Path) -> None:

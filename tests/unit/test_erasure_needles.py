@@ -8,6 +8,7 @@ import decimal
 import hashlib
 import json
 import pickle
+import time
 import unicodedata
 from collections import Counter
 from urllib.parse import quote
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from audit.erasure.finds import masked
+from audit.erasure.model import normalised
 from audit.erasure.needles import Needle, Needles
 
 ADDRESS = "Jörg.Müller+shop@example.org"
@@ -84,6 +86,12 @@ SOFT = "to: J=C3=\r\n=B6rg.M=C3=BCll=\r\ner+shop=40exam=\r\nple.org"
         ("html, html", "J&amp;ouml;rg.Müller&amp;#43;shop&amp;commat;example.org"),
         ("quoted-printable", SOFT),
         ("quoted-printable", "=?iso-8859-1?q?J=F6rg.M=FCller+shop=40example.org?="),
+        ("header", "=?UTF-8?B?" + base64.b64encode(f"an {ADDRESS.swapcase()}".encode()).decode() + "?="),
+        (
+            "header",
+            "=?utf-8?q?J=C3=B6rg=2EM=C3?= =?utf-8?q?=BCller+sh?=\r\n =?utf-16-be*en?B?AG8AcABA?= =?x?Q??=example.org",
+        ),
+        ("html", "J&#0000000246;rg.M&#x000000FC;ller+shop@example.org"),
         ("quoted-printable, html", "J&ou=\nml;rg.M&uuml;ller+shop=\n@example.org"),
         ("json, quoted-printable", json.dumps({"body": SOFT})),
         ("url", "mail=%4A%C3%B6rg.M%C3%BCller%2Bshop@example.org"),
@@ -125,6 +133,41 @@ def test_what_software_encodes_is_read(spelling: str, text: str, kind: str) -> N
 )
 def test_what_only_looks_alike_is_not(text: str) -> None:
     assert found(Needles([Needle("R-1", ADDRESS, "email")]), text) == set()
+
+
+@pytest.mark.parametrize(
+    ("spelling", "text"),
+    [
+        ("value", "Anna Long-Löw"),
+        ("header", "=?utf-8?Q?Anna_Long-L=C3=B6w?="),
+        ("header", "=?iso-8859-1?q?Anna_Long-L=F6w?="),
+    ],
+)
+def test_names_in_headers_of_mail(spelling: str, text: str) -> None:
+    assert found(Needles([Needle("R-1", "Anna Long-Löw", "name")]), text) == {("R-1", spelling)}
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "anna.long" + " " * 250_000 + "=",
+        "anna.long\\" + "[        " * 28_000,
+        "a" + "\u0301\u0316" * 65_000,
+        "=?utf-8?q?" * 25_000,
+        "=?" + "a" * 250_000,
+        "=?utf-8?b?" + "a" * 250_000,
+        ("=?punycode?q?" + "a-b9" * 480 + "?=") * 120,
+        "&#" + "0" * 250_000,
+        "&amp;amp;amp;amp;" * 15_000,
+    ],
+    ids=lambda text: text[:12].encode("unicode_escape").decode(),
+)
+def test_no_text_makes_the_search_slow(hostile: str) -> None:
+    """By the square of their number, 250,000 blanks or marks would take hours."""
+    began = time.monotonic()
+    assert found(Needles([Needle("R-1", "anna.long@example.org", "email")]), hostile) == set()
+    normalised(hostile, "email")
+    assert time.monotonic() - began < 20
 
 
 def test_a_value_that_is_plain_and_encoded_in_one_cell_is_told_once() -> None:
