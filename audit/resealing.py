@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
@@ -28,7 +29,7 @@ from pyspark.sql.types import ArrayType, BinaryType, BooleanType, LongType, Stru
 from audit.columns import GROUPS, SEALED, Column, row_type
 from audit.keys.groups import SealedPerson, held_in, keys_of, seal_rows
 from audit.keys.opening import has_groups
-from audit.keys.sealing import Sealing, with_keys
+from audit.keys.sealing import Sealing, not_text, with_keys
 from audit.ledger import State, append_removal, by_records
 from audit.record import text_of
 from audit.records import is_folder_name
@@ -377,9 +378,19 @@ def _with_events(tables: TrailTables, rows: DataFrame) -> DataFrame:
 
 
 def _keyed(rows: DataFrame, sealing: Sealing) -> DataFrame:
+    from pyspark.sql import functions as F
+
     for at, person in enumerate(sealing.people):
         who = f"who_{at}"
-        told = rows.where(f"{who} is not null").select(who).distinct().toArrow().column(0).to_pylist()
+        found, told = rows.where(f"{who} is not null").select(who).distinct().toArrow().column(0), None
+        with suppress(UnicodeDecodeError):
+            told = found.to_pylist()
+        if told is None:
+            wrong, hint = (
+                rows.where(~F.is_valid_utf8(who)),
+                "start a new trail after the last version that has such values",
+            )
+            raise not_text(wrong, person.column, hint, version="version")
         values, tokens = ([one[1:] for one in told if one[0] == kind] for kind in "vt")
         keys = [(f"v{value}", held) for value, held in sealing.keys_by_value(person, values)]
         held = sealing.keys_by_token(person, [bytes.fromhex(one) for one in tokens])

@@ -30,6 +30,7 @@ from cdf.change import (
     UPDATE_POSTIMAGE,
     UPDATE_PREIMAGE,
 )
+from cdf.few_rows import few_rows
 from cdf.net_on_driver import MARK
 
 if TYPE_CHECKING:
@@ -70,13 +71,16 @@ class Payload:
         work = self._work()
         return self._placed(partitions).mapInArrow(work.run, payload_of(row_type(self.columns, stored=True)))
 
-    def table(self) -> pa.Table:
-        """By the driver, for few rows."""
+    def table(self) -> pa.Table | None:
+        """By the driver; None if the rows are not few."""
         import pyarrow as pa
 
-        batches = list(self._work().run(self._placed(1).toArrow().to_batches()))
+        rows = few_rows(self._placed(1))
+        if rows is None:
+            return None
+        batches = list(self._work().run(rows.to_batches()))
         # In one piece: of slices PySpark cannot make a DataFrame where lists of structs have NULLs
-        return pa.Table.from_batches(batches).combine_chunks() if batches else None
+        return pa.Table.from_batches(batches).combine_chunks() if batches else rows.slice(0, 0)
 
     def _placed(self, partitions: int) -> DataFrame:
         from pyspark.sql import functions as F

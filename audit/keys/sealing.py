@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from audit.keys.registry import Registry
 
-__all__ = ["Keys", "Sealing", "with_keys"]
+__all__ = ["Keys", "Sealing", "not_text", "with_keys"]
 
 Keys: TypeAlias = "tuple[bytes, list[tuple[bytes, bytes]]]"
 """A person's token, and id and key for each of the classes."""
@@ -94,7 +94,8 @@ class Sealing:
         with suppress(UnicodeDecodeError):
             values = found.to_pylist()
         if values is None:
-            raise _no_text(asked.where(~F.is_valid_utf8(value)), named)
+            hint = "correct the value at the source and continue after that version, or start a new trail"
+            raise not_text(asked.where(~F.is_valid_utf8(value)), named, hint)
         return with_keys(feed, value, self.keys_by_value(person, values, feed.columns), name)
 
     def keys_by_value(
@@ -126,16 +127,16 @@ class Sealing:
         return [(token, [held(token, class_name) for class_name in classes]) for token in tokens]
 
 
-def _no_text(rows: DataFrame, column: str) -> RowRejected:
+def not_text(rows: DataFrame, column: str, hint: str, *, version: str = COMMIT_VERSION) -> RowRejected:
     """Bytes that are no text cannot be told apart in a registry of texts: two people would share one key."""
     from pyspark.sql import functions as F
 
-    version = rows.agg(F.min(COMMIT_VERSION)).collect()[0][0]
+    first = rows.agg(F.min(version)).collect()[0][0]
     return RowRejected(
-        f"column {column!r} at version {version} holds bytes that are not UTF-8, and tells whose a row is",
-        hint="correct the value at the source and continue after that version, or start a new trail",
+        f"column {column!r} at version {first} holds bytes that are not UTF-8, and tells whose a row is",
+        hint=hint,
         column=column,
-        version=version,
+        version=first,
     )
 
 

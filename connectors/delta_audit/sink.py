@@ -633,6 +633,8 @@ class DeltaAuditSink:
             except Exception as error:
                 raise job.rows.failure(error) from error
         if payload is None:
+            return self._by_tasks(job, columns, seconds)
+        if not payload.num_rows:
             return {}
         events = events_of(payload, job.table_id)
         with self._errors("writing the payload"), timed(seconds, "payload"):

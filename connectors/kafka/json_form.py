@@ -65,11 +65,15 @@ _NAMES = (T.StringType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.Bo
 
 _MARK = "DELTARELAY_EVENT"
 _REJECTION = re.compile(_MARK + r" (\w+) (\S+) (-?\d+)")
+_NEW_TOPIC = (
+    "and replicate into a new topic, which begins with a copy of the table. A correction is a new version: the window that "
+    "is begun keeps the value, and rejects: dead_letter does not take it"
+)
 _REJECTED = {
     "not_utf8": ("text that is not UTF-8, which JSON cannot hold",
-                 "correct the value at the source, or make the column a binary"),
+                 f"correct the value at the source or make the column a binary, {_NEW_TOPIC}"),
     "not_finite": ("NaN or an infinity, which Kafka Connect would read as 0",
-                   "correct the value at the source, or set schemas: false, where it is written as a string"),
+                   f"correct the value at the source or set schemas: false, which writes it as a string, {_NEW_TOPIC}"),
 }  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from cdf.errors import (
     VerificationError,
     WindowOutOfOrder,
 )
+from cdf.few_rows import collect_few, limited
 from cdf.schema import ChangeKind, printed_alike
 from cdf.sink import Applied, Capabilities, Conflicts, Inspection, Position, Source, Standing, at_version
 from cdf.timed import timed
@@ -79,8 +80,8 @@ class _Job:
     begun: Begun
     rows: Window | Snapshot
     events: DataFrame
-    """Planned: which files are read is settled."""
-    small: bool
+    few: DataFrame | None = None
+    """The events of a small window for the driver."""
 
     def confirm(self) -> None:
         from cdf.window import Window
@@ -535,7 +536,7 @@ class KafkaSink:
             )
         )
         _plan(events)
-        return self._written(_Job(begun, snapshot, events, small=False), state)
+        return self._written(_Job(begun, snapshot, events), state)
 
     def apply(self, window: Window) -> Applied:
         runner = self._held()
@@ -579,14 +580,14 @@ class KafkaSink:
                 withheld=erasing_versions(window.commits),
             )
         )
-        # What is wrong with the log already is told before the window counts as begun
+        few = limited(events) if window.change_bytes <= self._small_window_bytes else None
+        # What is wrong with the log already is told before the window counts as begun. Planned, the files are settled
         try:
-            _plan(events)
+            _plan(events if few is None else few)
         except Exception as error:
             raise window.failure(error) from error
         window.confirm()
-        small = window.change_bytes <= self._small_window_bytes
-        return self._written(_Job(begun, window, events, small), state)
+        return self._written(_Job(begun, window, events, few), state)
 
     def _columns(self, events: DataFrame) -> DataFrame:
         """What ``Event`` takes, and the lane."""
@@ -653,7 +654,7 @@ class KafkaSink:
             offset=offset,
         )
         with timed(seconds, "write"):
-            done = self._by_driver(job, work) if job.small else self._by_tasks(job, work)
+            done = self._by_tasks(job, work) if job.few is None else self._by_driver(job, job.few, work)
         with self._errors("moving the position"), timed(seconds, "commit"):
             runner.write(after)
         changes: Counter[str] = Counter()
@@ -718,11 +719,13 @@ class KafkaSink:
             ]
         raise failure
 
-    def _by_driver(self, job: _Job, work: LaneWork) -> Sequence[LaneDone]:
+    def _by_driver(self, job: _Job, few: DataFrame, work: LaneWork) -> Sequence[LaneDone]:
         try:
-            table = job.events.toArrow()
+            table = collect_few(few)
         except Exception as error:
             raise self._task_failure(error, job) from error
+        if table is None:
+            return self._by_tasks(job, work)
         import pyarrow.compute as pc
 
         lanes = pc.unique(table.column("lane")).to_pylist()

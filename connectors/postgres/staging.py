@@ -26,6 +26,7 @@ from cdf.change import (
     UPDATE,
     UPDATE_POSTIMAGE,
 )
+from cdf.few_rows import few_rows
 from cdf.net import key_violation, quoted
 from cdf.net_on_driver import KeyRefused, net_of_sorted, net_on_driver
 from connectors.postgres import marking
@@ -84,10 +85,6 @@ UNEXPECTED = 5
 """A transient key whose row the target holds: the row is deleted, and counted as one that an insert met."""
 COPY_ROWS = 10_000
 """Rows per Arrow batch: ADBC encodes a batch whole before it sends it, and larger ones stop the two overlapping."""
-
-DRIVER_ROWS = 20_000
-DRIVER_BYTES = 64 * 2**20
-"""More changes than these, or more in memory, are no small window, however few bytes they take on disk."""
 
 _REPORT = "attempt string, inserts bigint, updates bigint, deletes bigint, transients bigint, conflicts bigint"
 
@@ -193,16 +190,16 @@ def _wire_changes(window: Window, wanted: Wanted) -> DataFrame:
 
 
 def wire_net_on_driver(window: Window, wanted: Wanted) -> pa.Table | None:
-    """A small window's ``wire_net``, in memory. None where it has too many rows, or one that cannot be copied, which may
-    not matter in the end: then the tasks see to it."""
+    """A small window's ``wire_net``, in memory. None where its rows are not few, or one cannot be copied, which may not
+    matter in the end: then the tasks see to it."""
     try:
-        rows = _wire_changes(window, wanted).coalesce(1).limit(DRIVER_ROWS + 1).toArrow()
+        rows = few_rows(_wire_changes(window, wanted))
     except Exception as error:
-        if from_task(error) is None and "maxResultSize" not in str(error):
+        if from_task(error) is None:
             raise
         log.info("a small window is left to the tasks", extra={"table": window.table})
         return None
-    if rows.num_rows > DRIVER_ROWS or rows.nbytes > DRIVER_BYTES:
+    if rows is None:
         return None
     form = _Form.of(window, wanted)
     try:

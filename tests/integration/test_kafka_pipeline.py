@@ -330,9 +330,17 @@ def test_bytes_of_a_real_feed_that_are_no_utf8_are_refused(
     topic.pipeline().run()
     table.sql(f"insert into {{t}} select {values}")
     column = "id" if "FD" in values else "v"
-    with pytest.raises(RowRejected, match=f"version 2 of .* that is not UTF-8, .* in column '{column}'"):
+    with pytest.raises(RowRejected, match=f"version 2 of .* that is not UTF-8, .* in column '{column}'") as refused:
         topic.pipeline().run()
     assert [json.loads(one.key or b"")["id"] for one in topic.messages()] == ["kept"]
+    # What the hint says: a correction does not change the window, and a new topic begins after it
+    table.sql("delete from {t} where id <> 'kept'")
+    with pytest.raises(RowRejected, match="version 2 of "):
+        topic.pipeline(rejects="dead_letter", dead_letter_topic=kafka.topic("letters", 1)).run()
+    assert "new topic" in (refused.value.hint or "")
+    anew = Topic(kafka, table, small_window_bytes=small)
+    assert anew.pipeline().run().position == 3
+    assert [json.loads(one.key or b"")["id"] for one in anew.messages()] == ["kept"]
 
 
 def test_another_key_or_a_topic_made_anew_is_refused(spark: SparkSession, kafka: Kafka, delta_path: str) -> None:

@@ -22,7 +22,7 @@ from audit.tables import EVENTS, LEDGER, PAYLOAD
 from audit.trail import NamedAnchor, Trail
 from audit.verify.values import hashes
 from audit.view import eras
-from cdf.errors import ConfigError, VerificationError
+from cdf.errors import ConfigError, RowRejected, VerificationError
 from connectors.delta_audit.forget import held_open
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.sealed_case import RECIPIENT, SENDER, Trailed
@@ -243,6 +243,21 @@ def test_many_rows_are_sealed_in_rounds(trailed: Trailed, monkeypatch: pytest.Mo
     assert sorted(told) == [("1", 0), ("1", 1), ("1", 2), ("2", 0), ("2", 1), ("3", 0), ("4", 0)]
     found = trailed.sink.trail.verify()[0]
     assert (found.intact, found.resealed) == (True, 7)
+
+
+def test_identifiers_that_are_not_utf8_are_refused(spark: SparkSession, tmp_path: Path, pg: Pg) -> None:
+    trailed = Trailed(spark, tmp_path, pg)
+    trailed.name_classes()
+    trailed.write()
+    trailed.table.sql("insert into {t} (no, email, paid) values (5, cast(X'61FF' as string), 1)")
+    trailed.pipeline.run()
+    trailed.name_classes(replace(SENDER, column="email", classes=(("billing", ("paid",)),)))
+    with pytest.raises(RowRejected, match=r"column 'email' at version 4 holds bytes that are not UTF-8") as refused:
+        trailed.seal_earlier()
+    assert refused.value.__context__ is None
+    assert records(trailed) == []
+    assert trailed.intact()
+    assert not Path(trailed.sink.path, "_sealing").exists()
 
 
 def test_nothing_is_sealed_where_no_class_is_named(trailed: Trailed) -> None:
