@@ -121,8 +121,7 @@ def init(config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug = 
     """
     output = Output("erase init", as_json, debug)
     office = Office(config)
-    register = office.register(make=True)
-    made = ErasureRegisterMade(office.erasure.state.schema_name, register.bind(office.keys))
+    made = ErasureRegisterMade(office.erasure.state.schema_name, office.make_register())
     output.line(f"erasure register {made.schema_name}: ready")
     if office.erasure.state.identity is None:
         output.line(f"for `erasure.state` of the configuration: identity: {made.identity}")

@@ -50,18 +50,24 @@ class Office:
     def signer(self) -> Signer:
         return self.erasure.signer()
 
-    def register(self, *, make: bool = False) -> Register:
-        """``make``: where there is none yet, or to complete one of an earlier version."""
+    def register(self) -> Register:
+        register = self._unchecked_register()
+        register.check(self.keys, self.erasure.state.identity)
+        return register
+
+    def make_register(self) -> str:
+        """Make the register where there is none yet, or complete one of an earlier version. → its identity"""
+        register = self._unchecked_register()
+        register.prepare()
+        signed_by = None if self.erasure.signing_key is None else self.signer.verifier.id.hex()
+        identity = register.bind(self.keys, signed_by)
+        register.check(self.keys, self.erasure.state.identity)
+        return identity
+
+    def _unchecked_register(self) -> Register:
         from audit.erasure.register import Register
 
-        state = self.erasure.state
-        register = Register(self.project.erasure_dsn(), schema=state.schema_name)
-        if make:
-            register.prepare()
-            key = None if self.erasure.signing_key is None else self.signer.verifier.id.hex()
-            register.bind(self.keys, key)
-        register.check(self.keys, state.identity)
-        return register
+        return Register(self.project.erasure_dsn(), schema=self.erasure.state.schema_name)
 
     def registry(self) -> Registry | None:
         """Of keys; None where nothing is sealed."""
