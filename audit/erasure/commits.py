@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from audit.record import object_in
+from cdf.guard import ERASURE
 
 if TYPE_CHECKING:
     from cdf.window import Commit
 
 __all__ = ["erased_person", "erasing_metadata", "erasing_run", "erasing_versions"]
 
-_RUN = "deltarelay_erasure"
 _PERSON = "deltarelay_person"
 _MOST_IDS = 20
 
@@ -27,13 +27,13 @@ def erasing_metadata(run: str, requests: Sequence[str], person: int = 0) -> str:
     shown = ", ".join(requests[:_MOST_IDS]) + (
         f" and {len(requests) - _MOST_IDS} more" if len(requests) > _MOST_IDS else ""
     )
-    told = {_RUN: run, "run": run, "ticket": shown, "purpose": "erasure"}
+    told = {ERASURE: run, "run": run, "ticket": shown, "purpose": "erasure"}
     return json.dumps({**told, _PERSON: person} if person else told)
 
 
 def erasing_run(user_metadata: str | None) -> str | None:
     """The run that a commit says to be of, in order to erase; None for any other commit."""
-    run = object_in(user_metadata).get(_RUN)
+    run = object_in(user_metadata).get(ERASURE)
     return run if isinstance(run, str) and run else None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from audit.erasure.commits import erasing_run
 from cdf.window import Commit
 
-__all__ = ["Knows"]
+__all__ = ["Knows", "KnowsOfNone"]
 
 
 class Knows:
@@ -19,3 +19,10 @@ class Knows:
 
     def erased(self, commits: Sequence[Commit], *, table: str) -> frozenset[int]:  # noqa: ARG002
         return frozenset(one.version for one in commits if erasing_run(one.user_metadata) is not None)
+
+
+class KnowsOfNone(Knows):
+    """A register that has recorded no erasure: each commit is an ordinary one."""
+
+    def erased(self, commits: Sequence[Commit], *, table: str) -> frozenset[int]:  # noqa: ARG002
+        return frozenset()
