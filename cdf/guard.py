@@ -1,16 +1,30 @@
-"""Who may object to rows before a sink gets them. The core knows nothing of why."""
+"""Who may object to rows before a sink gets them. The core knows nothing of why, but for one word: a commit that says of
+itself that it erased persons is never applied by a pipeline that has no guard to ask.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from cdf.errors import CdfError
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from cdf.window import Commit
 
-__all__ = ["Guard", "Without"]
+__all__ = ["ERASURE", "ErasureNotConfigured", "Guard", "Without"]
+
+ERASURE = "deltarelay_erasure"
+"""The ``userMetadata`` of every erasing commit has this word; that of other commits may have it too."""
+
+
+class ErasureNotConfigured(CdfError):
+    """A commit says that it erased persons, and the pipeline has no guard to ask whether it did."""
+
+    code = "erasure_not_configured"
+
 
 Without: TypeAlias = "Callable[[DataFrame], DataFrame]"
 """Takes the rows of a step, and gives back those that may go to the sink."""

@@ -340,20 +340,36 @@ class TableLog:
         return self._metadata_commits_by_job(versions)
 
     def _metadata_commits_by_job(self, versions: list[int]) -> list[tuple[int, Metadata]]:
+        found = [(version, _metadata(told)) for version, told in self._actions_by_job(versions, "metaData")]
+        return sorted(found, key=lambda pair: pair[0])
+
+    def versions_naming(self, word: str, first: int, last: int) -> list[int]:
+        """The commits of ``first..last`` whose ``userMetadata`` has the word, ascending. Missing commit files are passed
+        over."""
+        versions = list(self.files(first, last))
+        if len(versions) <= _FEW:
+            texts = ((version, self._text(version)) for version in versions)
+            told = [
+                (version, parse_commit(version, text, _EPOCH).user_metadata) for version, text in texts if word in text
+            ]
+        else:
+            actions = self._actions_by_job(versions, "commitInfo", containing=word)
+            told = [(version, info.get("userMetadata")) for version, info in actions]
+        return sorted(version for version, metadata in told if word in str(metadata))
+
+    def _actions_by_job(self, versions: list[int], kind: str, containing: str = "") -> list[tuple[int, Any]]:
         """One Spark job over the commit files: reading thousands of them one by one takes tens of seconds."""
         from pyspark.sql import functions as F
 
         rows = (
             self._spark.read.text([str(self._pattern(version).toString()) for version in versions])
-            .where(F.col("value").startswith('{"metaData"'))
+            .where(F.col("value").startswith(f'{{"{kind}"') & F.col("value").contains(containing))
             .select(F.input_file_name().alias("file"), "value")
             .collect()
         )
-        found = [
-            (int(row["file"].rsplit("/", 1)[-1].removesuffix(".json")), _metadata(json.loads(row["value"])["metaData"]))
-            for row in rows
+        return [
+            (int(row["file"].rsplit("/", 1)[-1].removesuffix(".json")), json.loads(row["value"])[kind]) for row in rows
         ]
-        return sorted(found, key=lambda pair: pair[0])
 
     def times(self) -> Mapping[int, dt.datetime]:
         """Commit time by version, for the versions whose commit file is there, as Delta reckons them."""

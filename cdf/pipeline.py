@@ -33,6 +33,7 @@ from cdf.errors import (
     VersionsExpired,
 )
 from cdf.follow import Following
+from cdf.guard import ERASURE, ErasureNotConfigured
 from cdf.interrupt import Stop
 from cdf.log import missing_commits
 from cdf.micro_batches import MicroBatches
@@ -427,11 +428,15 @@ class Pipeline:
     def check_ahead(self, first: int, last: int, *, begins: bool = False) -> Metadata:
         """Refuse what lies ahead and cannot be followed, before any of it is applied.
 
+        Without a guard that is also an erasing commit: what lies before it holds rows of those whom it erased.
+
         → the metadata before ``first``, or at it where a history ``begins`` there: its schema changes nothing yet.
         """
         log = self.feed.log
         if missing := log.missing(first, last):
             raise missing_commits(self.feed.table, missing)
+        if self.guard is None and (erasing := log.versions_naming(ERASURE, first, last)):
+            raise self._not_to_ask(erasing)
         now = log.metadata(first)
         before = now
         if not begins and first > 0:
@@ -547,6 +552,16 @@ class Pipeline:
                 f"`deltarelay run --reload -p {self.name}`",
                 latest=latest,
             )
+
+    def _not_to_ask(self, versions: Sequence[int]) -> ErasureNotConfigured:
+        return ErasureNotConfigured(
+            f"version {versions[0]} of {self.feed.table} says that it erased persons, and the pipeline {self.name} has no "
+            "register of erasures to check it against: nothing was applied",
+            hint="add the `erasure` block with the register (`erasure.state`) to the configuration of this pipeline; "
+            "in Python, give the pipeline a `guard`",
+            table=self.feed.table,
+            versions=list(versions[:20]),
+        )
 
     def _replaced(self, what: str) -> TableReplaced:
         return TableReplaced(

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from audit.record import object_in
+from cdf.guard import ERASURE
 
 if TYPE_CHECKING:
     from audit.erasure.register import Marking
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["erased_person", "erasing_metadata", "erasing_run", "erasing_versions", "make_proof", "proven"]
 
-_RUN = "deltarelay_erasure"
 _PERSON = "deltarelay_person"
 _PROOF = "deltarelay_proof"
 _MARK = "deltarelay erasing commit v1"
@@ -35,7 +35,7 @@ def erasing_metadata(run: str, requests: Sequence[str], person: int = 0, proof: 
     shown = ", ".join(requests[:_MOST_IDS]) + (
         f" and {len(requests) - _MOST_IDS} more" if len(requests) > _MOST_IDS else ""
     )
-    told = {_RUN: run, "run": run, "ticket": shown, "purpose": "erasure"}
+    told = {ERASURE: run, "run": run, "ticket": shown, "purpose": "erasure"}
     more: dict[str, object] = {_PERSON: person} if person else {}
     return json.dumps({**told, **more, **({_PROOF: proof} if proof else {})})
 
@@ -60,7 +60,7 @@ def proven(marker: Marking, user_metadata: str | None, table: str) -> str | None
 
 def erasing_run(user_metadata: str | None) -> str | None:
     """The run that a commit says to be of, in order to erase; None for any other commit."""
-    run = object_in(user_metadata).get(_RUN)
+    run = object_in(user_metadata).get(ERASURE)
     return run if isinstance(run, str) and run else None
 
 

@@ -9,7 +9,7 @@ from audit.erasure.commits import erasing_run
 from audit.erasure.sealing import Marker, WatchKey
 from cdf.window import Commit
 
-__all__ = ["MARKER", "Knows"]
+__all__ = ["MARKER", "Knows", "KnowsOfNone"]
 
 MARKER = Marker.of([WatchKey.generate()])
 
@@ -22,3 +22,10 @@ class Knows:
 
     def erased(self, commits: Sequence[Commit], *, table: str) -> frozenset[int]:  # noqa: ARG002
         return frozenset(one.version for one in commits if erasing_run(one.user_metadata) is not None)
+
+
+class KnowsOfNone(Knows):
+    """A register that has recorded no erasure: each commit is an ordinary one."""
+
+    def erased(self, commits: Sequence[Commit], *, table: str) -> frozenset[int]:  # noqa: ARG002
+        return frozenset()

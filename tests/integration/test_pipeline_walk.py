@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from audit.erasure.commits import erasing_metadata
 from cdf import Applied, ChangeFeed, Limits, Pipeline, Position, Snapshot, Source, Step
+from cdf.guard import ErasureNotConfigured
 from cdf.testing import MemorySink
-from tests.integration.delta_table import Table
+from tests.integration.delta_table import Table, setting
+from tests.integration.erasures import Knows
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -193,3 +196,42 @@ def test_nothing_is_lost_between_the_snapshot_and_the_feed_while_the_source_keep
     result = Pipeline(feed, MemorySink(sink.store), key="id").run()
     assert (result.inserts, result.updates, result.deletes, result.conflicts.total) == (1, 0, 1, 0)
     assert (result.position, held(sink)) == (4, {2: "b", 3: "c"})
+
+
+@pytest.mark.parametrize("few", [50, 0], ids=["read one by one", "by a Spark job"])
+@pytest.mark.parametrize("holds", ["state", "history"])
+def test_without_a_register_to_ask_nothing_of_a_range_with_an_erasing_commit_is_applied(
+    spark: SparkSession, delta_path: str, holds: Any, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cdf.log._FEW", few)
+    table = Table(spark, delta_path)
+    table.sql("insert into {t} values (1, 'a'), (2, 'deltarelay_erasure')")
+    sink = MemorySink(holds=holds)
+    pipeline = Pipeline(ChangeFeed(spark, delta_path), sink, key="id", start=0)
+    # The word in rows and predicates is none of the commit's own
+    table.sql("update {t} set v = 'b' where v = 'deltarelay_erasure'")
+    assert pipeline.run().position == 2
+    table.sql("update {t} set v = 'c' where id = 1")
+    with setting(spark, "spark.databricks.delta.commitInfo.userMetadata", erasing_metadata("er-1", ["R-1"])):
+        table.sql("delete from {t} where id = 1")
+    table.sql("insert into {t} values (3, 'd')")
+
+    def refused(pipeline: Pipeline) -> None:
+        with pytest.raises(ErasureNotConfigured, match="version 4 of") as found:
+            pipeline.run()
+        assert (found.value.code, found.value.transient) == ("erasure_not_configured", False)
+        assert "`erasure` block" in str(found.value.hint)
+        assert found.value.fields["versions"] == [4]
+
+    before = sink.store.read_rows()
+    refused(pipeline)
+    assert (sink.store.contents.position.version, sink.store.read_rows()) == (2, before)
+    assert [problem for problem in pipeline.plan().problems if "erased persons" in problem]
+    empty = MemorySink(holds=holds)  # neither the history nor a copy from before
+    refused(Pipeline(ChangeFeed(spark, delta_path), empty, key="id", start=0))
+    assert empty.store.contents.position.version is None
+    with pytest.raises(ErasureNotConfigured), pipeline.foreach_batch():
+        pass
+
+    pipeline.guard = Knows()
+    assert pipeline.run().position == 5
