@@ -366,10 +366,11 @@ class Resolution:
         by = []
         for place, (spelt, known) in enumerate(pairs):
             value, requests = f"{_VALUE}_{place}", f"{_REQUESTS}_{place}"
-            known = known.toDF(value, requests)
+            known = known.toDF(value, requests).where(F.col(value).isNotNull())
             # A column of its own: what Python normalises cannot stand in the condition of a join
             frame = frame.withColumn(f"{_SPELT}_{place}", spelt)
-            frame = frame.join(known, F.col(f"{_SPELT}_{place}") == F.col(value), "left")
+            # By `<=>`: where the column is a partition's, `=` makes Spark prune partitions by it, which fails after Python
+            frame = frame.join(known, F.col(f"{_SPELT}_{place}").eqNullSafe(F.col(value)), "left")
             by.append(F.coalesce(F.col(requests), F.array().cast("array<string>")))
         catching = F.array_distinct(F.concat(*by)) if by else F.array().cast("array<string>")
         rows = frame.select(*(F.col(quoted(name)) for name in columns), catching.alias(_REQUESTS))

@@ -338,7 +338,7 @@ def test_bytes_of_a_real_feed_that_are_no_utf8_are_refused(
     with pytest.raises(RowRejected, match="version 2 of "):
         topic.pipeline(rejects="dead_letter", dead_letter_topic=kafka.topic("letters", 1)).run()
     assert "new topic" in (refused.value.hint or "")
-    anew = Topic(kafka, table, small_window_bytes=small)
+    anew = Topic(kafka, table, name=kafka.topic("anew"), small_window_bytes=small)
     assert anew.pipeline().run().position == 3
     assert [json.loads(one.key or b"")["id"] for one in anew.messages()] == ["kept"]
 
