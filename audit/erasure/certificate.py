@@ -41,7 +41,7 @@ __all__ = [
 FORMAT = "deltarelay erasure certificate v1"
 NOT_PROVEN = (
     "that the request named every identifier of the person: only what it named, and what is linked to it, was looked for",
-    "that nothing is left in a form that the scan does not read: compressed data, a value spread over several cells, …",
+    "that nothing is left in a form that the scan does not read, for instance compressed, or spread over several cells",
     "anything of copies that are out of reach: backups, exports, other people's copies",
     "that the person has not come back since: whoever suppresses them notices that, this document does not",
 )
