@@ -276,7 +276,7 @@ class Pipeline:
             return step
         everything = step.read
         left = replace(step, read=lambda: without(everything()))
-        return replace(left, whole=None) if isinstance(left, Window) else left
+        return replace(left, whole=None, filtered=True) if isinstance(left, Window) else left
 
     def inspect(self, last: int) -> Inspection:
         """Check session, feed and key, then let the sink look at its target for the schema at ``last``."""
@@ -557,7 +557,7 @@ class Pipeline:
         return ErasureNotConfigured(
             f"version {versions[0]} of {self.feed.table} says that it erased persons, and the pipeline {self.name} has no "
             "register of erasures to check it against: nothing was applied",
-            hint="add the `erasure` block with the register (`erasure.state`) to the configuration of this pipeline; "
+            hint="add the `erasure` block of the project that erases, with its register and keys, to this configuration; "
             "in Python, give the pipeline a `guard`",
             table=self.feed.table,
             versions=list(versions[:20]),

@@ -124,6 +124,8 @@ class Window:
     """What its first commit changed in the schema: the rows before this window have the schema from before it."""
     whole: Callable[[], Snapshot] | None = field(repr=False, default=None)
     """The table as of ``last``: for a sink to which that is cheaper than these changes. None: it cannot be had."""
+    filtered: bool = False
+    """A guard leaves rows out: what remains may contradict itself and the target."""
 
     @property
     def first(self) -> int:

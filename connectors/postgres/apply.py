@@ -363,7 +363,10 @@ class WindowWriter:
         return replace(written, ddl=ddl)
 
     def _check_conflicts(self, connection: Connection, window: Window, conflicts: Conflicts, *, replayed: bool) -> None:
+        """Of a filtered window they are counted alone: deletes remain of rows whose inserts were left out."""
         target = self._session.target
+        if window.filtered:
+            return
         if self._on_conflict == "refuse" and conflicts.total:
             raise ConflictFound(
                 f"version {window.first} to {window.last} of {window.table} contradicts {target}: "
@@ -381,7 +384,8 @@ class WindowWriter:
                 f"version {window.first} to {window.last} of {window.table} puts keys whose rows have not been removed "
                 f"({_described(duplicates)}): the source holds a key in two rows, or another writer fills {target}",
                 hint="look for keys that the source holds twice, repair it there, and rebuild the target with "
-                "`deltarelay run --reload`; conflicts: report applies the last row of each key and counts",
+                "`deltarelay run --reload`; conflicts: report applies the last change of each key, also a delete, and "
+                "counts",
                 conflicts=conflicts.to_dict(),
             )
 

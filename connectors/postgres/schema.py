@@ -173,16 +173,19 @@ def _strays(connection: Connection, oid: int) -> list[str]:
     """Rows in tables that inherit from the target. The unique index of the target does not hold for them: a change of such a
     row would put a second one. (Not so in partitions.)"""
     heirs = connection.execute(
-        _PARTS + "select n.nspname, c.relname from part join pg_class c on c.oid = part.oid "
-        "join pg_namespace n on n.oid = c.relnamespace "
+        _PARTS + "select n.nspname, c.relname, "
+        "has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, 'select') "
+        "from part join pg_class c on c.oid = part.oid join pg_namespace n on n.oid = c.relnamespace "
         "where part.oid <> %(oid)s and c.relkind = 'r' and not c.relispartition order by 1, 2",
         {"oid": oid},
     ).fetchall()
     found = []
-    for schema, table in heirs:
+    for schema, table, readable in heirs:
+        name = str(TargetName(schema, table))
         exists = sql.SQL("select exists (select from only {})").format(sql.Identifier(schema, table))
-        if connection.execute(exists).fetchone() == (True,):
-            name = str(TargetName(schema, table))
+        if not readable:
+            found.append(f"{name} inherits from it, and whether it holds rows is not known: grant select on {name}")
+        elif connection.execute(exists).fetchone() == (True,):
             found.append(f"{name} inherits from it and holds rows, which its unique index does not see: move them back")
     return found
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
-from pyspark.sql import SparkSession
+from typing import Any
 
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from cdf import ChangeFeed, Pipeline
+from cdf.change import CHANGE_TYPE, DELETE, INSERT, UPDATE_POSTIMAGE
 from cdf.errors import ConflictFound
 from cdf.sink import Conflicts
 from cdf.testing import delete, insert, update
 from tests.fixtures.fix_postgres import Pg
-from tests.integration.postgres_case import ON_BOTH_PATHS, loaded, names, people, person, position, tells
+from tests.integration.delta_table import Table
+from tests.integration.erasures import KnowsOfNone
+from tests.integration.postgres_case import ON_BOTH_PATHS, loaded, names, people, person, position, sink_of, tells
 
 START = [person(index, f"xanadu-{index}") for index in range(1, 6)]
 CHANGES = (
@@ -68,3 +75,36 @@ def test_a_large_window_is_counted_alike(spark: SparkSession, pg: Pg) -> None:
         assert pg.query("select count(*) from target") == [(3000,)]
         assert sink.apply(table.window(3, [delete(row) for row in rows[5:]])).conflicts == Conflicts()
     assert names(pg) == {row["id"]: row["name"] for row in rows[:5]}
+
+
+class LeavesOut(KnowsOfNone):
+    """The rows of P, as the watch for erased persons does it: deletes stay, and an update away from P becomes an insert."""
+
+    def check(self, *_: Any, **__: Any) -> Any:
+        def without(rows: DataFrame) -> DataFrame:
+            kind = F.when(F.col(CHANGE_TYPE) == UPDATE_POSTIMAGE, INSERT).otherwise(F.col(CHANGE_TYPE))
+            return rows.where(f"v <> 'P' or {CHANGE_TYPE} = '{DELETE}'").withColumn(CHANGE_TYPE, kind)
+
+        return without
+
+
+@pytest.mark.parametrize(
+    ("changes", "left"),
+    [
+        (["insert overwrite {t} values (1, 'a'), (7, 'P')", "delete from {t} where id = 7"], {1: "a"}),
+        (["update {t} set v = 'Q' where id = 7"], {1: "a", 7: "Q"}),
+        (["update {t} set v = 'Q' where id = 7", "delete from {t} where id = 7"], {1: "a"}),
+    ],
+    ids=["an overwrite", "another identity", "also deleted"],
+)
+def test_what_a_guard_leaves_out_is_no_contradiction(
+    spark: SparkSession, pg: Pg, delta_path: str, changes: list[str], left: dict[int, str]
+) -> None:
+    """Or an erasure would wait without end for the deletes to arrive."""
+    table = Table(spark, delta_path)
+    table.sql("insert into {t} values (1, 'a'), (7, 'P')")
+    Pipeline(ChangeFeed(spark, delta_path), sink_of(pg), key=("id",), name="guarded").run()
+    table.sql(*changes)
+    guarded = Pipeline(ChangeFeed(spark, delta_path), sink_of(pg), key=("id",), name="guarded", guard=LeavesOut())
+    assert guarded.run().windows == 1
+    assert dict(pg.query("select id, v from target")) == left
