@@ -20,8 +20,9 @@ In a table that holds every key once, removes and puts of one key alternate. Whe
 * a put onto a put of an earlier version, or a remove after a remove, means that the source held the key twice or that
   changes are missing: counted per key in ``_change_conflicts``, and the last wins.
 
-A transient key changes nothing in a target that held no row under it before the window. A row that is there contradicts
-the insert, so a sink that can look asks for these keys (``transients``); no other sink gets them.
+A transient key changes nothing in a target that held no row under it before the window. A row that is there contradicts the
+insert, so a sink that can look asks for these keys (``transients``). A sink that cannot look asks for them where the key may
+be there, after a rewind or where a guard has left rows out, and takes them for deletes.
 
 A null in a key column is refused. Both refusals are raised on the cluster, inside the one pass that computes the result,
 so that whoever consumes the rows fails before it can make anything durable; ``violation_of`` turns the failure into words.

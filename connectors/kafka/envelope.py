@@ -43,6 +43,7 @@ from cdf.change import (
     DELETE,
     INSERT,
     METADATA_COLUMNS,
+    TRANSIENT,
     UPDATE,
     UPDATE_POSTIMAGE,
     UPDATE_PREIMAGE,
@@ -68,6 +69,7 @@ _CHANGE_TYPES = {CREATED: INSERT, UPDATED: UPDATE, DELETED: DELETE, TOMBSTONE: D
 # The order of the changes of one key in one version. Preimages and postimages have to be neighbours.
 _REMOVED, _BEFORE, _AFTER, _ADDED = range(4)
 _SIDES = {DELETE: _REMOVED, UPDATE_PREIMAGE: _BEFORE, UPDATE_POSTIMAGE: _AFTER, UPDATE: _AFTER, INSERT: _ADDED}
+_SIDES |= {TRANSIENT: _REMOVED}
 
 _EVERY_KEY = "spark.sql.requireAllClusterKeysForDistribution"
 

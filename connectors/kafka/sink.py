@@ -567,9 +567,14 @@ class KafkaSink:
             with self._errors("moving the position"):
                 runner.write(self._after(state, window.last, window))
             return Applied(position=window.last)
+        # A key that came and went needs a tombstone where the topic may hold a record of it
+        transients = window.filtered or any(
+            one.from_version is not None and one.to_version < one.from_version and window.first <= one.from_version
+            for one in state.moves
+        )
         events = self._columns(
             to_envelope(
-                window.net() if self._net else window.read(),
+                window.net(transients=transients) if self._net else window.read(),
                 key=window.key,
                 table=window.table,
                 table_id=window.table_id,

@@ -78,6 +78,11 @@ def test_what_is_applied_again_is_written_again_where_last_values_count(
     assert topic.pipeline(limits=Limits(max_commits=1)).run().windows == 2
     assert len(topic.messages()) == before + 2
     assert verify(topic.pipeline()).equal
+    table.sql("delete from {t} where id = 30")
+    move(topic, "rewind", 3)
+    assert topic.pipeline().run().windows == 1  # in which 30 comes and goes, and the topic has a record of it
+    assert 30 not in topic.folded()
+    assert verify(topic.pipeline()).equal
 
 
 def test_a_history_goes_forward_only(spark: SparkSession, kafka: Kafka, delta_path: str) -> None:
