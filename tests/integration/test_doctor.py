@@ -118,7 +118,8 @@ def feed_files_are_old(setup: Setup, pg: Pg) -> None:
         pg.query(statement.replace("{", "{{").replace("}", "}}"))
     pg.query("create table customers (customer_id bigint primary key, name text)")
     pg.query(
-        "insert into deltarelay.position (target, pipeline, source, version) values (%s, 'customers', 'x', 0)",
+        "insert into deltarelay.position (target, pipeline, source, version, holds_rows) "
+        "values (%s, 'customers', 'x', 0, false)",
         f"{pg.schema}.customers",
     )
     delta_table(setup.table, mode="append")
@@ -172,10 +173,12 @@ BROKEN = [
     Broken(disk_is_full, "disk", r"0\.2 GB free", "more room"),
     Broken(mistake_in_the_file, "config", r"deltarelay.yaml:9:1: piplines: unknown key", "correct the file"),
     Broken(source_is_no_delta_table, "source", "cannot be read as a Delta table", "_delta_log", besides=("retention",)),
-    Broken(feed_is_off, "source", "change feed of .* is off", "deltarelay feed enable /"),
+    Broken(feed_is_off, "source", "change feed of .* is off", "deltarelay feed enable /", besides=("retention",)),
     Broken(key_is_no_column, "source", "does not have: customer$", "customer_id, name"),
     Broken(feed_files_are_old, "retention", "since 3 days VACUUM may remove", "deltarelay run", besides=("clock",)),
-    Broken(target_is_unreachable, "target", "not available", "connections.warehouse", besides=("retention", "clock")),
+    Broken(
+        target_is_unreachable, "target", "connection refused$", "connections.warehouse", besides=("retention", "clock")
+    ),
     Broken(target_without_rights, "target", "may not use schema", "put that right", besides=("retention",)),
     Broken(target_holds_rows_of_others, "target", "did not come from this source", "another target"),
     Broken(clock_is_wrong, "clock", r"3,(?:600|59\d) s ahead of", "NTP", state="warning"),
