@@ -94,7 +94,9 @@ def _content(file: Path) -> bytes:
         handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # the open of a pipe would wait for a writer
     except OSError as error:
         # The place answers, and there is no note: only a place that does not answer is called unreachable
-        if error.errno in (errno.ENXIO, errno.ENODEV) or file.is_symlink():
+        if error.errno in (errno.ENXIO, errno.ENODEV, errno.ELOOP):
+            return b""
+        if error.errno == errno.ENOENT and file.is_symlink():
             return b""
         raise
     try:

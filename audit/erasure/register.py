@@ -384,8 +384,9 @@ class Register:
         ]:
             raise VerificationError(
                 f"these requests are not in the register as they were received: {listed(altered)}",
-                hint="the register was altered: restore it from its backup; where an earlier release has recorded another "
-                "approver than the one of the request file, `deltarelay erase approve` with that one first",
+                hint="the register was altered: restore it from its backup; or `erasure.former_watch_keys` lacks the key "
+                "of their time; where an earlier release has recorded another approver than the one of the request file, "
+                "`deltarelay erase approve` with that one first",
                 requests=altered,
             )
 

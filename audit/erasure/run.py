@@ -367,9 +367,11 @@ class ErasureRun:
         self.progress("destroying keys")
         if self._step(ALL, f"{step} of") is None:
             # Once a person's last key is gone nothing leads to the token any more
-            self.register.learn(self._tokens(registry), self.keys)
+            found = self._tokens(registry)
+            self.register.learn(found, self.keys)
             kept = _told_holds(self.graph.held_classes(self.now.date()))
-            self._done(ALL, f"{step} of", {"kept": kept, "roots": list(registry.roots())})
+            counts = Counter(id for id, _, _ in found)
+            self._done(ALL, f"{step} of", {"kept": kept, "roots": list(registry.roots()), "tokens": dict(counts)})
         tokens = self._known_tokens()
         registry.shred(tokens, keeping=self._kept_classes(), run=self.run)  # also what is held since it was asked
         self._done(ALL, step, {"keys": len(registry.gone(tokens)), "subjects": len(tokens)})
@@ -377,11 +379,13 @@ class ErasureRun:
     def _shred_what_came_back(self, registry: Registry) -> None:
         """Keys that are there although they were destroyed: from a backup, or by a hand in the database. Not of tokens that
         a hold keeps: rows that came later have got keys by these."""
-        kept, tokens = self._kept_classes(), self._known_tokens()
-        living = registry.classes(tokens)
-        if living and living.isdisjoint(kept):
-            log.error("destroyed keys were there again", extra={"run": self.run, "classes": sorted(living)})
-            registry.shred(tokens, run=self.run)
+        kept = self._kept_classes()
+        for id in self.ids:
+            tokens = self._known_tokens(id)
+            living = registry.classes(tokens)
+            if living and living.isdisjoint(kept):
+                log.error("destroyed keys were there again", extra={"run": self.run, "classes": sorted(living)})
+                registry.shred(tokens, run=self.run)
 
     def _kept_classes(self) -> Mapping[str, Mapping[str, str]]:
         """Those under a hold on the day on which keys were destroyed last, whatever the calendar says by now; and those that
@@ -430,9 +434,19 @@ class ErasureRun:
 
     def _known_tokens(self, *ids: str) -> frozenset[bytes]:
         """Of these requests, or of all: by what the registry of keys knew them. The register keeps it sealed, and forgets it
-        with the identifiers."""
+        with the identifiers. Raises VerificationError where it has fewer than the run has told it."""
         known = self.register.known(ids or self.ids, self.keys)
-        return frozenset(bytes.fromhex(value) for _, name, value in known if name == TOKEN)
+        tokens = {(id, value) for id, name, value in known if name == TOKEN}
+        there = Counter(id for id, _ in tokens)
+        for step in _SHREDS:
+            recorded = (self._step(ALL, f"{step} of") or {}).get("tokens", {})
+            if lost := [id for id in ids or self.ids if there[id] < recorded.get(id, 0)]:
+                raise VerificationError(
+                    f"the register has lost by what the key registry knows the person of {', '.join(lost)}",
+                    hint="the register was altered: restore it from its backup",
+                    requests=lost,
+                )
+        return frozenset(bytes.fromhex(value) for _, value in tokens)
 
     # ── delete ───────────────────────────────────────────────────────────────────────────────────────────────────
 

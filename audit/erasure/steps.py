@@ -38,7 +38,7 @@ def authentic(keys: Keys, run: str, place: str, step: str, facts: Mapping[str, A
     if not keys.is_mac(facts.get(_MAC), run, place, step, canonical_json(told).decode()):
         raise VerificationError(
             f"the step {step} of {place or 'the run'} in the register is not one that run {run} has recorded",
-            hint="the register was altered: restore it from its backup; where an earlier release has recorded it, "
-            "`deltarelay erase run --adopt-steps` takes it as it is",
+            hint="the register was altered: restore it from its backup; or `erasure.former_seal_keys` lacks a key; where an "
+            "earlier release has recorded it, `deltarelay erase run --adopt-steps` takes it as it is",
         )
     return told

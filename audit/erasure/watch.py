@@ -171,7 +171,9 @@ class Watch:
             ):
                 raise ErasureNotRecorded(
                     f"version {commit.version} of {table} was erased by run {run}, of which the register has no record",
-                    hint="it was replaced, or restored from a backup from before that run: restore a later one",
+                    hint="the register was replaced, or restored from a backup from before that run: restore a later one. "
+                    "Without one, `run --reload` rebuilds a target that mirrors the table; a history continues in a new "
+                    "trail or topic",
                     table=table,
                     version=commit.version,
                     run=run,

@@ -432,6 +432,7 @@ class Registry:
     def rotate(self, root: Root, *, progress: Callable[[int], None] = lambda _: None) -> Epoch:
         """Begin an epoch under another root key, or take up one that was cut off: wrap every living key anew, then destroy
         the shard keys from before. ``progress`` is told how many keys are done."""
+        lookup_key = self._lookup_key(root)  # first: nothing is moved where it cannot be opened
         with without_macs(), self._database.transaction() as work:
             work.execute("lock table {epoch} in exclusive mode")
             epoch = self._begun(work, root)
@@ -443,7 +444,6 @@ class Registry:
                 moved += last[1]
                 progress(moved)
             after = last[0] if last is not None else b""
-        lookup_key = self._lookup_key(root)
         with self._database.transaction() as work:
             work.execute("lock table {epoch} in exclusive mode")
             left = work.row(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from audit.erasure.plan import Plan
     from audit.erasure.register import Standing
     from audit.erasure.run import ErasureReport
+    from audit.proof import VerifierKey
 
 __all__ = ["app"]
 
@@ -529,6 +530,12 @@ def certificate(
     request: Annotated[str, typer.Argument(metavar="REQUEST", help="The id of the request.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the signed JSON here.")] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write a page for people here.")] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key", help="The verifier key to check it with, where another key than the configured one signed it."
+        ),
+    ] = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
     debug: Debug = False,
@@ -551,21 +558,21 @@ def certificate(
             + (f"the request is {standing[0].state}" if standing else "no such request was received"),
             hint="`deltarelay erase status` shows what it waits for",
         )
-    verifier = None if office.erasure.signing_key is None else office.signer.verifier
-    if verifier is not None and found.get("signature", {}).get("id") in (None, verifier.id.hex()):
-        try:
-            check_certificate(found, verifier)
-            if found["request"].get("id") != request:
-                raise ProofError("file", f"it is of request {found['request'].get('id')}")
-        except ProofError as error:
-            raise VerificationError(
-                f"the certificate of {request} in the register is not as it was signed: {error}",
-                hint="the register was altered: restore it from its backup",
-            ) from None
+    if key is not None:
+        verifier = _verifier(key)
+    elif office.erasure.signing_key is not None:
+        verifier = office.signer.verifier
     else:
-        output.note(
-            "the configured key has not signed this: check it by `deltarelay erase check`, with the key that has"
-        )
+        raise ConfigError("there is no key to check the certificate with", hint=_OTHER_KEY)
+    try:
+        check_certificate(found, verifier)
+        if found["request"].get("id") != request:
+            raise ProofError("file", f"it is of request {found['request'].get('id')}")
+    except ProofError as error:
+        raise VerificationError(
+            f"the certificate of {request} in the register is not one that this key has signed: {error}",
+            hint=f"{_OTHER_KEY}; otherwise the register was altered: restore it from its backup",
+        ) from None
     text = as_file(found)
     for path, content in ((out, text), (html, None)):
         if path is None:
@@ -591,13 +598,10 @@ def check(
 ) -> None:
     """Check a certificate, offline: exit code 0 genuine, 1 not. No JVM."""
     from audit.erasure import certificate as certificates
-    from audit.proof import ProofError, VerifierKey
+    from audit.proof import ProofError
 
     output = Output("erase check", as_json, debug)
-    try:
-        verifier = VerifierKey.parse(key)
-    except ProofError:
-        raise ConfigError("--key is no verifier key", hint="`deltarelay erase keygen` printed it") from None
+    verifier = _verifier(key)
     try:
         document = certificates.read_certificate(file.read_bytes())
         certificates.check(document, verifier)
@@ -609,6 +613,18 @@ def check(
         raise typer.Exit(FAILED) from None
     output.line(f"genuine: {document['request']['id']}, {document['outcome']}, issued {document['issued_at']}")
     output.result({"genuine": True, "request": document["request"]["id"], "outcome": document["outcome"]})
+
+
+_OTHER_KEY = "`--key` takes the verifier key that `erase keygen` printed for the key that signed it"
+
+
+def _verifier(key: str) -> VerifierKey:
+    from audit.proof import ProofError, VerifierKey
+
+    try:
+        return VerifierKey.parse(key)
+    except ProofError:
+        raise ConfigError("--key is no verifier key", hint="`deltarelay erase keygen` printed it") from None
 
 
 def _some(ids: Sequence[str], most: int = 5) -> str:

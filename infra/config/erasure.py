@@ -281,7 +281,8 @@ class Erasure(Model):
     former_watch_keys: tuple[_WatchKey, ...] = Field(
         default=(),
         title="Former watch keys",
-        description="Those that were `watch_key` before. Keep each for `watch_days` after it was replaced.",
+        description="Those that were `watch_key` before. Keep each for `watch_days` after it was replaced, and until every "
+        "request of its time is certified.",
     )
     seal_key: _SealKey | None = Field(
         default=None,

@@ -209,6 +209,14 @@ def test_keys_that_a_hand_in_the_registry_keeps(bank: Bank) -> None:
         assert registry.classes([token]) == frozenset()
         bank.sinks["customers"].erase(run.erasing(one, copy.key))
         run._done("request r1", "scan", {"finds": 0, "checked": [], "unseen": []})
+        known = f"{bank.pg.schema}.known"
+        bank.pg.query(f"create table {keys}.known as select * from {known} where name = '-> token'")
+        bank.pg.query(f"delete from {known} where name = '-> token'")
+        with pytest.raises(
+            VerificationError, match="the register has lost by what the key registry knows the person of r1"
+        ):
+            run._certificate(ASKED)
+        bank.pg.query(f"insert into {known} select * from {keys}.known")
         bank.pg.query(back)
         with pytest.raises(VerificationError, match="in the registry again after they were destroyed: contact"):
             run._certificate(ASKED)
