@@ -258,7 +258,7 @@ def test_status_says_that_s3_is_away_for_now(aws: Aws, tmp_path: Path, monkeypat
     monkeypatch.setattr(type(project), "build_sink", lambda *_: sink())
     with soon():
         found = pipeline_status(project, "customers")
-    assert (found.state, found.code, found.transient) == ("failed", "source_unavailable", True)
+    assert (found.state, found.code, found.transient) == ("unreachable", "source_unavailable", True)
 
 
 def test_init_writes_the_one_spelling(aws: Aws, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
