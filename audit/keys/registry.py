@@ -432,10 +432,10 @@ class Registry:
     def rotate(self, root: Root, *, progress: Callable[[int], None] = lambda _: None) -> Epoch:
         """Begin an epoch under another root key, or take up one that was cut off: wrap every living key anew, then destroy
         the shard keys from before. ``progress`` is told how many keys are done."""
-        lookup_key = self._lookup_key(root)  # first: nothing is moved where it cannot be opened
         with without_macs(), self._database.transaction() as work:
             work.execute("lock table {epoch} in exclusive mode")
             epoch = self._begun(work, root)
+            lookup_key = self._lookup_key(root)  # where it cannot be opened, nothing is begun
         while self._move_links(epoch, root):
             pass
         moved, after = 0, b""
