@@ -1,5 +1,5 @@
-"""Who may object to rows before a sink gets them. The core knows nothing of why, but for one word: a commit that says of
-itself that it erased persons is never applied by a pipeline that has no guard to ask.
+"""Who may object to rows before a sink gets them. The core does not know the reasons, with one exception: a pipeline without
+a guard never applies a commit whose ``userMetadata`` contains ``ERASURE``.
 """
 
 from __future__ import annotations

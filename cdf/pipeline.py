@@ -436,7 +436,7 @@ class Pipeline:
         if missing := log.missing(first, last):
             raise missing_commits(self.feed.table, missing)
         if self.guard is None and (erasing := log.versions_naming(ERASURE, first, last)):
-            raise self._not_to_ask(erasing)
+            raise self._erasure_not_configured(erasing)
         now = log.metadata(first)
         before = now
         if not begins and first > 0:
@@ -553,7 +553,7 @@ class Pipeline:
                 latest=latest,
             )
 
-    def _not_to_ask(self, versions: Sequence[int]) -> ErasureNotConfigured:
+    def _erasure_not_configured(self, versions: Sequence[int]) -> ErasureNotConfigured:
         return ErasureNotConfigured(
             f"version {versions[0]} of {self.feed.table} says that it erased persons, and the pipeline {self.name} has no "
             "register of erasures to check it against: nothing was applied",

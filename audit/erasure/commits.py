@@ -1,8 +1,8 @@
 """How a commit of the source tells that it erased somebody: by its ``userMetadata``, which names run and requests only.
 
-Anybody who writes to the table can say so, or copy what another commit says. So it has a proof besides, with a MAC under the
-watch key, and the first commit with a proof is the one of the run. Which commits these are a run takes down in the register,
-where pipelines look it up (``audit.erasure.watch.Watch.erased``).
+Every writer of the table can write the same, or copy what another commit says. An erasing commit therefore has a proof as
+well, with a MAC under the watch key, and the first commit with a proof is the one of the run. The run records its commits in
+the register, where pipelines look them up (``audit.erasure.watch.Watch.erased``).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def erasing_metadata(run: str, requests: Sequence[str], person: int = 0, proof: 
     shown = ", ".join(requests[:_MOST_IDS]) + (
         f" and {len(requests) - _MOST_IDS} more" if len(requests) > _MOST_IDS else ""
     )
-    told = {ERASURE: run, "run": run, "ticket": shown, "purpose": "erasure"}
+    fields = {ERASURE: run, "run": run, "ticket": shown, "purpose": "erasure"}
     more: dict[str, object] = {_PERSON: person} if person else {}
-    return json.dumps({**told, **more, **({_PROOF: proof} if proof else {})})
+    return json.dumps({**fields, **more, **({_PROOF: proof} if proof else {})})
 
 
 def make_proof(marker: Marking, run: str, table: str, person: int) -> str:

@@ -140,8 +140,8 @@ def erased_versions(
         if (erasing_run(one.user_metadata), erased_person(one.user_metadata)) == (run, person):
             proof = proven(marker, one.user_metadata, table)
             if proof is None or first.setdefault(proof, one.version) != one.version:
-                told = {"table": table, "version": one.version, "run": run}
-                logger.error("a commit says that it is of an erasure, and is not", extra=told)
+                details = {"table": table, "version": one.version, "run": run}
+                logger.error("a commit says that it is of an erasure, and is not", extra=details)
     return tuple(sorted(first.values()))
 
 

@@ -24,8 +24,8 @@ UNSIGNED = (DELETING, "found", "accept")
 
 
 def with_mac(keys: Keys, run: str, place: str, step: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = plain(facts)
-    return {**told, _MAC: keys.mac(run, place, step, canonical_json(told).decode())}
+    fields: dict[str, Any] = plain(facts)
+    return {**fields, _MAC: keys.mac(run, place, step, canonical_json(fields).decode())}
 
 
 def has_mac(facts: Mapping[str, Any]) -> bool:
@@ -34,11 +34,11 @@ def has_mac(facts: Mapping[str, Any]) -> bool:
 
 def authentic(keys: Keys, run: str, place: str, step: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     """``facts`` without their MAC. Raises VerificationError where no run of these keys has recorded them so, here."""
-    told = {name: value for name, value in facts.items() if name != _MAC}
-    if not keys.is_mac(facts.get(_MAC), run, place, step, canonical_json(told).decode()):
+    fields = {name: value for name, value in facts.items() if name != _MAC}
+    if not keys.is_mac(facts.get(_MAC), run, place, step, canonical_json(fields).decode()):
         raise VerificationError(
             f"the step {step} of {place or 'the run'} in the register is not one that run {run} has recorded",
             hint="the register was altered: restore it from its backup; or `erasure.former_seal_keys` lacks a key; where an "
             "earlier release has recorded it, `deltarelay erase run --adopt-steps` takes it as it is",
         )
-    return told
+    return fields

@@ -106,8 +106,8 @@ class Text(sql.Literal):
 
 
 def equal(column: sql.Composable, value: sql.Composable) -> sql.Composed:
-    """By the server's own operator. It has none for two varchars and takes that for texts, so that one for varchars in the
-    role's search_path would be chosen."""
+    """By the server's own operator. pg_catalog has no ``=`` for two varchars and compares them as text; an operator for
+    varchars in the role's search_path would be preferred."""
     return sql.SQL("{} operator(pg_catalog.=) {}").format(column, value)
 
 
