@@ -339,10 +339,14 @@ class WindowWriter:
             # Where policies hold for this role they would hide rows from it: better an error than half a target.
             # Constraints that can wait do: parents may come after their children, and values change places
             connection.execute("set local row_security = off; set constraints all deferred")
+            if expected is not None:
+                self._keep_types(connection)  # first: it names a target that is gone
+                # Before anything is deleted here: a replay may take the last row
+                if positions.lost_rows(connection, session.target):
+                    raise TargetNotReady(lost(session.target), hint="`deltarelay run --reload` rebuilds it")
             ddl = before(connection) if before is not None else ()
-            self._keep_types(connection)  # first: it names a target that is gone
-            if expected is not None and positions.lost_rows(connection, session.target):
-                raise TargetNotReady(lost(session.target), hint="`deltarelay run --reload` rebuilds it")
+            if expected is None:
+                self._keep_types(connection)  # of the target that has just been made
             ddl += self._follow(connection, window)
             if staged.rows:
                 written = way(connection, staged, window)
