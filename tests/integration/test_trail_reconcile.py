@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
+from audit.record import canonical_json
 from audit.reconcile import Reconciled, reconcile
 from audit.tables import EVENTS, LEDGER, PAYLOAD
 from audit.trail import Trail
@@ -168,6 +169,9 @@ class TestTheTrail:
         assert found.equal is False
 
     def test_removed_values_are_only_counted_where_the_ledger_records_it(self, case: Case) -> None:
+        events = case.spark.read.format("delta").load(str(case.table(EVENTS)))
+        gone = events.where("version = 2 and change_type like 'update_pre%'").select("index")
+        places = sorted(place for (place,) in gone.collect())
         case.spark.sql(
             f"delete from delta.`{case.table(PAYLOAD)}` where version = 2 and change_type like 'update_pre%'"
         )
@@ -175,7 +179,17 @@ class TestTheTrail:
         assert [(one.version, one.fault) for one in found.mismatches] == [(2, "rows")]
         assert "2 changes are gone, and the ledger records that 0 were removed" in found.mismatches[0].text
 
-        record = json.dumps({"kind": "removal", "removed": {"2": [[0, 0], [0, 1]]}, "values": 2})
+        record = canonical_json(
+            {
+                "sequence": 7,
+                "kind": "removal",
+                "previous": "0" * 64,
+                "table_id": "t",
+                "removed_at": "2026-01-01T00:00:00+00:00",
+                "removed": {"2": [[place, place] for place in places]},
+                "values": 2,
+            }
+        ).decode()
         rewrite(case.table(LEDGER), doubled(6, kind="removal", version=None, sequence=7, events=0, record=record))
         found = case.reconciled()
         assert (found.equal, found.removed, found.versions) == (True, 2, 6)
