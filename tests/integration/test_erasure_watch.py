@@ -18,11 +18,14 @@ from audit.erasure.subjects import Graph
 from audit.erasure.watch import ErasedPersonReturned, ErasureAtWork, ErasureNotRecorded, Watch, marks_of
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import CdfError, SinkUnavailable
+from cdf.replay import replay
 from cdf.sink import Bounds, Position
 from cdf.testing import MemorySink
 from cdf.window import Commit
+from connectors.postgres.modes import Modes
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table, setting
+from tests.integration.postgres_case import sink_of
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -217,6 +220,27 @@ class TestLeftOut:
         [window] = watched.pipeline.windows(Position(1), 3)
         assert [tuple(row)[:4] for row in watched.pipeline.admitted(window).read().collect()] == [
             (9, None, None, "delete")
+        ]
+
+    def test_a_dead_letter_does_not_bring_them_in(self, watched: Watched, pg: Pg) -> None:
+        """Replays do not ask the guard: the window that left their row out has deleted the letter of its key."""
+        watched.watch.on_return = "leave_out"
+        sink = sink_of(pg, modes=Modes(rejects="dead_letter"))
+        feed = ChangeFeed(watched.table.spark, watched.table.path)
+        pipeline = Pipeline(feed, sink, key=["customer_id"], guard=watched.watch)
+        pipeline.run()
+        pg.query("alter table target add constraint short check (length(name) < 3)")
+        watched.table.sql("update {t} set name = 'long' where customer_id in (1, 2)")
+        assert pipeline.run().rejected == 2
+        watched.table.sql(f"update {{t}} set name = 'm', email = '{CANARY}' where customer_id = 1")
+        pipeline.run()
+        pg.query("alter table target drop constraint short")
+        replay(pipeline)
+        assert pg.query("select customer_id, name from target order by 1") == [
+            (0, "n"),
+            (2, "long"),
+            (3, "n"),
+            (4, "n"),
         ]
 
     def test_what_erased_them_passes_as_it_is(self, watched: Watched) -> None:

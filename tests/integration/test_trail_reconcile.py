@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.record import canonical_json
 from audit.reconcile import Reconciled, reconcile
+from audit.record import canonical_json
 from audit.tables import EVENTS, LEDGER, PAYLOAD
 from audit.trail import Trail
 from cdf import ChangeFeed, Pipeline
