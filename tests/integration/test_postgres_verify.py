@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -56,8 +57,8 @@ def row_of() -> str:
     return f"cast(i as bigint) as id, concat('p', i) as part, {values}"
 
 
-def pipeline_of(spark: SparkSession, pg: Pg, path: Path) -> Pipeline:
-    return Pipeline(ChangeFeed(spark, str(path)), sink_of(pg), key=("id", "part"), name="test")
+def pipeline_of(spark: SparkSession, pg: Pg, path: Path, **options: Any) -> Pipeline:
+    return Pipeline(ChangeFeed(spark, str(path)), sink_of(pg, **options), key=("id", "part"), name="test")
 
 
 def damaged(pg: Pg, *statements: str) -> None:
@@ -203,7 +204,7 @@ def test_keys_that_the_source_holds_twice_are_named_as_what_they_are(
 ) -> None:
     path = tmp_path / "table"
     create(spark, path, 5)
-    pipeline = pipeline_of(spark, pg, path)
+    pipeline = pipeline_of(spark, pg, path, conflicts="report")
     pipeline.run()
     spark.sql(f"insert into delta.`{path}` select * from delta.`{path}` where id = 2")
     pipeline.run()
