@@ -13,7 +13,19 @@ from typing import Any
 
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructField, StructType
 
-__all__ = ["GROUPS", "LATER", "SEALED", "Column", "from_json", "kept", "row_type", "to_json", "unwritable"]
+__all__ = [
+    "GROUPS",
+    "LATER",
+    "SEALED",
+    "Column",
+    "from_json",
+    "holds",
+    "kept",
+    "plain_type",
+    "row_type",
+    "to_json",
+    "unwritable",
+]
 
 SEALED = "deltarelay_sealed"
 """A column of ours beside those of the source: what of the row is sealed (``audit.keys``). No source may have such a one."""
@@ -115,6 +127,18 @@ def plain_type(type: DataType) -> DataType:
     if isinstance(type, StructType):
         return StructType([StructField(field.name, plain_type(field.dataType)) for field in type.fields])
     return type
+
+
+def holds(held: DataType, recorded: DataType) -> bool:
+    """Whether a value of a recorded type can be read from a stored one, both plain: structs may have more fields."""
+    if isinstance(held, StructType) and isinstance(recorded, StructType):
+        types = {field.name: field.dataType for field in held.fields}
+        return all(field.name in types and holds(types[field.name], field.dataType) for field in recorded.fields)
+    if isinstance(held, ArrayType) and isinstance(recorded, ArrayType):
+        return holds(held.elementType, recorded.elementType)
+    if isinstance(held, MapType) and isinstance(recorded, MapType):
+        return holds(held.keyType, recorded.keyType) and holds(held.valueType, recorded.valueType)
+    return held == recorded
 
 
 def row_type(columns: Iterable[Column], *, stored: bool) -> StructType:

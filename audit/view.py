@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from audit.keys.groups import Unreadable
 from audit.keys.opening import has_groups, opened, shut
 from audit.records import parse_columns
 from audit.tables import EVENTS, LEDGER, PAYLOAD
+from cdf.errors import VerificationError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -117,16 +118,37 @@ _KEPT = "kept_hash"
 
 def completed(trail: Trail, payload: DataFrame) -> DataFrame:
     """With every column of the trail in ``row``: the payload gets one with the first row that is written to it, and of a
-    column that was renamed, or has another type by now, there may be none yet."""
+    column that was renamed, or has another type by now, there may be none yet. Raises VerificationError where there is one:
+    the column was taken out of the payload."""
     from pyspark.sql import functions as F
 
     held = payload.schema["row"].dataType
     assert isinstance(held, StructType)
+    missing = [one for one in trail.columns() if one.stored not in held.names and one.name != SEALED]
+    if missing and not payload.where(_written_with(trail, {one.stored for one in missing})).isEmpty():
+        names = ", ".join(repr(one.name) for one in missing)
+        raise VerificationError(
+            f"the trail at {trail.path} cannot be read: its payload has rows that were written with {names}, "
+            "and no such column any more",
+            hint="`deltarelay audit verify` reports what is altered or gone",
+        )
     row = F.col("row")
-    for column in trail.columns():
-        if column.stored not in held.names and column.name != SEALED:
-            row = row.withField(f"`{column.stored.replace('`', '``')}`", F.lit(None).cast(column.type))
+    for column in missing:
+        row = row.withField(f"`{column.stored.replace('`', '``')}`", F.lit(None).cast(column.type))
     return payload.withColumn("row", row)
+
+
+def _written_with(trail: Trail, stored: Collection[str]) -> SparkColumn:
+    """Whether a row of the payload was written when the source had one of these columns."""
+    from pyspark.sql import functions as F
+
+    past = eras(trail)
+    ends = [F.col("version") < since for since, _ in past[1:]] + [F.lit(True)]
+    written = F.lit(False)
+    for (since, columns), before_the_end in zip(past, ends, strict=True):
+        if any(one.live and one.stored in stored for one in columns):
+            written = written | ((F.col("version") >= since) & before_the_end)
+    return written
 
 
 def why(rows: DataFrame) -> list[str]:

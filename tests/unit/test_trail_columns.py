@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
-from audit.columns import Column, from_json, kept, row_type, to_json
+from audit.columns import Column, from_json, holds, kept, row_type, to_json
 
 
 def schema(**types: object) -> StructType:
@@ -70,3 +80,24 @@ def test_what_the_payload_holds_already_is_taken_into_account() -> None:
         "amount": "amount",
     }
     assert places(kept((), schema(amount=StringType()), now)) == {"amount": "amount__3"}
+
+
+A, AB = schema(a=IntegerType()), schema(a=IntegerType(), b=StringType())
+
+
+@pytest.mark.parametrize(
+    ("held", "recorded", "holding"),
+    [
+        (AB, A, True),
+        (A, AB, False),
+        (schema(a=LongType()), A, False),
+        (ArrayType(AB), ArrayType(A), True),
+        (ArrayType(A), ArrayType(AB), False),
+        (MapType(StringType(), AB), MapType(StringType(), A), True),
+        (MapType(IntegerType(), A), MapType(StringType(), A), False),
+        (ArrayType(IntegerType()), IntegerType(), False),
+        (IntegerType(), IntegerType(), True),
+    ],
+)
+def test_a_stored_type_that_holds_a_recorded_one(held: DataType, recorded: DataType, holding: bool) -> None:
+    assert holds(held, recorded) is holding
