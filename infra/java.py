@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cdf.errors import ConfigError
+from infra.interrupt import undisturbed
 
 __all__ = ["SUPPORTED", "Java", "find_java", "not_started", "parse_version", "require_java", "see_output", "start_java"]
 
@@ -161,7 +162,8 @@ def _none_left(java_gateway: Any) -> Iterator[None]:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
         settings["preexec_fn"] = deaf
-        started.append(start(*args, **settings))
+        with undisturbed():  # interrupted inside of Popen, the process would run and nobody would know it
+            started.append(start(*args, **settings))
         return started[-1]
 
     java_gateway.Popen = noted

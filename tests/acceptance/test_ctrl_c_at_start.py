@@ -6,14 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.acceptance.commands import descendants, wait_for
 from tests.acceptance.test_demo import environment
 
-BROKEN_OFF = """
-import sys, time
-from pyspark import SparkConf, java_gateway
-from infra.java import start_java
-
+BEFORE_ITS_PORT = """
 sleep = time.sleep
 
 def interrupted(seconds):
@@ -21,6 +19,20 @@ def interrupted(seconds):
     raise KeyboardInterrupt
 
 java_gateway.time.sleep = interrupted
+"""
+IN_POPEN = """
+class Interrupted(subprocess.Popen):
+    def __init__(self, *words, **named):
+        super().__init__(*words, **named)
+        os.kill(os.getpid(), signal.SIGINT)
+
+java_gateway.Popen = Interrupted
+"""
+BROKEN_OFF = """
+import os, signal, subprocess, sys, time
+from pyspark import SparkConf, java_gateway
+from infra.java import start_java
+{moment}
 try:
     start_java(SparkConf(loadDefaults=False).set("spark.app.name", sys.argv[1]), sys.argv[1], fetches=False)
 except KeyboardInterrupt:
@@ -28,10 +40,11 @@ except KeyboardInterrupt:
 """
 
 
-def test_no_jvm_is_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize("moment", [BEFORE_ITS_PORT, IN_POPEN], ids=["before its port", "in Popen"])
+def test_no_jvm_is_left(tmp_path: Path, moment: str) -> None:
     log = str(tmp_path / "spark.log")
     done = subprocess.run(
-        [sys.executable, "-c", BROKEN_OFF, log],
+        [sys.executable, "-c", BROKEN_OFF.format(moment=moment), log],
         env=environment(),
         capture_output=True,
         text=True,
