@@ -19,7 +19,7 @@ __all__ = [
     "SEALED",
     "Column",
     "from_json",
-    "holds",
+    "is_readable_as",
     "kept",
     "plain_type",
     "row_type",
@@ -129,16 +129,20 @@ def plain_type(type: DataType) -> DataType:
     return type
 
 
-def holds(held: DataType, recorded: DataType) -> bool:
-    """Whether a value of a recorded type can be read from a stored one, both plain: structs may have more fields."""
-    if isinstance(held, StructType) and isinstance(recorded, StructType):
-        types = {field.name: field.dataType for field in held.fields}
-        return all(field.name in types and holds(types[field.name], field.dataType) for field in recorded.fields)
-    if isinstance(held, ArrayType) and isinstance(recorded, ArrayType):
-        return holds(held.elementType, recorded.elementType)
-    if isinstance(held, MapType) and isinstance(recorded, MapType):
-        return holds(held.keyType, recorded.keyType) and holds(held.valueType, recorded.valueType)
-    return held == recorded
+def is_readable_as(stored: DataType, recorded: DataType) -> bool:
+    """Whether values of the stored type can be read as the recorded type without casts: stored structs may have more fields.
+    Both types as ``plain_type`` returns them."""
+    if isinstance(stored, StructType) and isinstance(recorded, StructType):
+        types = {field.name: field.dataType for field in stored.fields}
+        return all(
+            field.name in types and is_readable_as(types[field.name], field.dataType) for field in recorded.fields
+        )
+    if isinstance(stored, ArrayType) and isinstance(recorded, ArrayType):
+        return is_readable_as(stored.elementType, recorded.elementType)
+    if isinstance(stored, MapType) and isinstance(recorded, MapType):
+        keys = is_readable_as(stored.keyType, recorded.keyType)
+        return keys and is_readable_as(stored.valueType, recorded.valueType)
+    return stored == recorded
 
 
 def row_type(columns: Iterable[Column], *, stored: bool) -> StructType:

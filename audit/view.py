@@ -117,9 +117,9 @@ _KEPT = "kept_hash"
 
 
 def completed(trail: Trail, payload: DataFrame) -> DataFrame:
-    """With every column of the trail in ``row``: the payload gets one with the first row that is written to it, and of a
-    column that was renamed, or has another type by now, there may be none yet. Raises VerificationError where there is one:
-    the column was taken out of the payload."""
+    """The payload with every column of the trail in ``row``. A column is added to the payload with the first row that is
+    written with it, so one that was renamed or has changed its type may still be missing: it is NULL here. Raises
+    VerificationError where rows were written with a missing column: it was removed from the payload."""
     from pyspark.sql import functions as F
 
     held = payload.schema["row"].dataType
@@ -142,12 +142,10 @@ def _written_with(trail: Trail, stored: Collection[str]) -> SparkColumn:
     """Whether a row of the payload was written when the source had one of these columns."""
     from pyspark.sql import functions as F
 
-    past = eras(trail)
-    ends = [F.col("version") < since for since, _ in past[1:]] + [F.lit(True)]
     written = F.lit(False)
-    for (since, columns), before_the_end in zip(past, ends, strict=True):
-        if any(one.live and one.stored in stored for one in columns):
-            written = written | ((F.col("version") >= since) & before_the_end)
+    for since, columns in eras(trail):
+        had = any(one.live and one.stored in stored for one in columns)
+        written = F.when(F.col("version") >= since, had).otherwise(written)
     return written
 
 

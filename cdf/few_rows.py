@@ -21,7 +21,7 @@ log = logging.getLogger("deltarelay.driver")
 
 DRIVER_ROWS = 20_000
 DRIVER_BYTES = 32 * 2**20
-"""They bound what the driver holds. Rows are few if there are no more than ``DRIVER_ROWS``, and if the n-th takes at most
+"""Both limit what the driver holds. Rows are few if there are no more than ``DRIVER_ROWS``, and if the n-th takes at most
 1/n of ``DRIVER_BYTES``. Rows of one size then take ``DRIVER_BYTES`` at most, and rows of any sizes about ten times as much,
 which is the sum of 1/n over all of them."""
 

@@ -162,7 +162,7 @@ def _none_left(java_gateway: Any) -> Iterator[None]:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
         settings["preexec_fn"] = deaf
-        with undisturbed():  # interrupted inside of Popen, the process would run and nobody would know it
+        with undisturbed():  # an interrupt inside Popen would lose the process, and the JVM would run on
             started.append(start(*args, **settings))
         return started[-1]
 

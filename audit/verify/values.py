@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from audit.columns import LATER, SEALED, holds, plain_type, row_type
+from audit.columns import LATER, SEALED, is_readable_as, plain_type, row_type
 from audit.columns import Column as StoredColumn
 from audit.keys.groups import is_whole
 from audit.proof import leaf_hash
@@ -265,7 +265,7 @@ def _hashed(payload: DataFrame, walk: Walk, gone: frozenset[bytes]) -> DataFrame
 def _fitting(columns: Sequence[StoredColumn], held: Mapping[str, DataType]) -> Sequence[StoredColumn] | None:
     """None: a record tells of other types than the payload has, so that nothing was written with these columns."""
     live = (column for column in columns if column.live)
-    return columns if all(holds(held.get(one.stored, one.type), one.type) for one in live) else None
+    return columns if all(is_readable_as(held.get(one.stored, one.type), one.type) for one in live) else None
 
 
 def _hasher(

@@ -14,7 +14,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from audit.columns import Column, from_json, holds, kept, row_type, to_json
+from audit.columns import Column, from_json, is_readable_as, kept, row_type, to_json
 
 
 def schema(**types: object) -> StructType:
@@ -86,7 +86,7 @@ A, AB = schema(a=IntegerType()), schema(a=IntegerType(), b=StringType())
 
 
 @pytest.mark.parametrize(
-    ("held", "recorded", "holding"),
+    ("stored", "recorded", "readable"),
     [
         (AB, A, True),
         (A, AB, False),
@@ -99,5 +99,5 @@ A, AB = schema(a=IntegerType()), schema(a=IntegerType(), b=StringType())
         (IntegerType(), IntegerType(), True),
     ],
 )
-def test_a_stored_type_that_holds_a_recorded_one(held: DataType, recorded: DataType, holding: bool) -> None:
-    assert holds(held, recorded) is holding
+def test_a_stored_type_is_read_as_the_recorded_one(stored: DataType, recorded: DataType, readable: bool) -> None:
+    assert is_readable_as(stored, recorded) is readable
