@@ -19,6 +19,7 @@ from audit.erasure.register import Register
 from audit.erasure.resolve import Resolution, identifiers_in
 from audit.erasure.run import ErasureReport, ErasureRun
 from audit.erasure.sealing import Keys
+from audit.erasure.steps import with_mac
 from audit.erasure.subjects import Graph
 from cdf import ChangeFeed, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
@@ -148,7 +149,7 @@ def test_rows_that_the_source_has_lost_lead_to_the_rest(spark: SparkSession, tmp
         go()
     shop.run()
     with register.held("er-1") as held:  # as one that died between the target's commit and its own entry
-        held.done("pipeline orders", "forgetting", {})
+        held.done("pipeline orders", "forgetting", with_mac(keys, "er-1", "pipeline orders", "forgetting", {}))
     with pytest.raises(SinkBehind, match=r"the log of .*; the log of .*; the log of"):  # of all tables at once
         go()
     shop.run()
