@@ -439,10 +439,10 @@ class PostgresSink:
         """The window taken in by a copy of the table as of its last version. None: that cannot be had, or others were in the
         way of it."""
         assert window.whole is not None
-        snapshot = self._columns.snapshot(window.whole())
         log.info("a copy is cheaper than the changes", extra={"target": str(self.target), "way": way})
         try:
             with timed(seconds, "count"):  # the copy itself does not tell what has changed
+                snapshot = self._columns.snapshot(window.whole())
                 counts, conflicts = window.count_net()
             rows, ddl = reload(
                 self._session,

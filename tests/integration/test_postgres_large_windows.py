@@ -7,13 +7,14 @@ from typing import Any
 
 import psycopg
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from cdf import ChangeFeed, Pipeline
 from connectors.postgres import PostgresSink, large, reload
 from connectors.postgres.modes import Modes
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
+from tests.integration.erasures import Knows
 from tests.integration.postgres_case import left_of, sink_of
 
 Setup = Callable[[Pg], object]
@@ -102,6 +103,25 @@ def test_it_is_the_changes_where_a_copy_would_lose_something(spark: SparkSession
     assert pipeline.run().copies == 0
     assert pipeline.verify().equal
     assert pg.query("select count(*) from target where _deleted_at is not null") == [(1,)]
+
+
+class LeavesOut(Knows):
+    """The row 3 is that of an erased person who is back in the source."""
+
+    def check(self, rows: DataFrame, **_: Any) -> Callable[[DataFrame], DataFrame] | None:
+        return None if rows.where("id = 3").isEmpty() else lambda found: found.where("id <> 3")
+
+
+def test_a_copy_leaves_out_what_an_earlier_window_has_left_out(spark: SparkSession, delta_path: str, pg: Pg) -> None:
+    """The guard finds nothing in the window. The table, which takes its place, still has the row."""
+    table = Table(spark, delta_path, "id long, name string")
+    table.sql("insert into {t} select id, 'old' from range(20)")
+    sink = PostgresSink(pg.dsn, table=f"{pg.schema}.target")
+    pipeline = Pipeline(ChangeFeed(spark, delta_path), sink, key="id", guard=LeavesOut())
+    pipeline.run()
+    table.sql("update {t} set name = 'new' where id <> 3")
+    assert pipeline.run().copies == 1
+    assert pg.query("select count(*), count(*) filter (where id = 3), min(name) from target") == [(19, 0, "new")]
 
 
 def test_a_small_window_or_a_drift_is_applied_as_changes(
