@@ -255,9 +255,6 @@ class Pipeline:
         """The step with the rows that the guard lets pass; it may also object to the step as a whole."""
         if self.guard is None or (isinstance(step, Window) and not step.has_changes):
             return step
-        if isinstance(step, Window) and (whole := step.whole) is not None:
-            # The table may hold rows that were left out of an earlier window: a copy of it has to be looked at itself
-            step = replace(step, whole=lambda: self.admitted(whole()))
         first, last = (step.first, step.last) if isinstance(step, Window) else (step.version, step.version)
         commits: tuple[Commit, ...] = step.commits if isinstance(step, Window) else ()
         try:
@@ -523,7 +520,8 @@ class Pipeline:
             commit_sha256=self.feed.log.sha256,
             confirm=lambda: self._confirm(first, last, table_id),
             drift=drift,
-            whole=lambda: self.snapshot(last),
+            # The guard checks the copy as well: the table may have rows that were left out of an earlier window
+            whole=lambda: self.admitted(self.snapshot(last)),
             table_bytes=lambda: self.feed.log.size_bytes(last),
         )
         return counted(window)

@@ -441,8 +441,8 @@ class PostgresSink:
         assert window.whole is not None
         log.info("a copy is cheaper than the changes", extra={"target": str(self.target), "way": way})
         try:
+            snapshot = self._columns.snapshot(window.whole())
             with timed(seconds, "count"):  # the copy itself does not tell what has changed
-                snapshot = self._columns.snapshot(window.whole())
                 counts, conflicts = window.count_net()
             rows, ddl = reload(
                 self._session,
