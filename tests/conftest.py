@@ -9,6 +9,7 @@ pytest_plugins = [
     "tests.fixtures.fix_delta_rs",
     "tests.fixtures.fix_s3_writers",
     "tests.fixtures.fix_pgbouncer",
+    "tests.fixtures.fix_seed",
     "tests.fixtures.fix_spread",
     "tests.fixtures.fix_trail",
     "tests.fixtures.fix_closures",

@@ -22,6 +22,7 @@ from cdf.net import key_violation, net_effect, violation_of
 from cdf.net_on_driver import KeyRefused, net_of_sorted, net_on_driver
 from cdf.testing import SampleTable, delete, insert, update
 from cdf.testing.model import COLUMNS, KEY, History, Key, histories, key_of, random_history
+from tests.fixtures.fix_seed import examples
 
 Row = dict[str, Any]
 Way = Literal["cluster", "driver", "tasks"]
@@ -80,9 +81,7 @@ def check(history: History, first: int, last: int, net: dict[Key, list[Row]]) ->
 @BOTH_WAYS
 @given(seed=st.integers(0, 2**63))
 @settings(
-    max_examples=3,
-    deadline=None,
-    database=None,
+    max_examples=examples(3),
     phases=[Phase.generate],  # the failing case is named by its number: nothing is gained by shrinking 300 histories
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -100,7 +99,7 @@ def test_the_net_effect_leads_to_the_same_state(spark: SparkSession, way: Way, s
 
 
 @given(histories())
-@settings(deadline=None, database=None, max_examples=200)
+@settings(max_examples=examples(200))
 def test_the_model_agrees_with_its_own_feed(history: History) -> None:
     """Removes, then puts, on plain dictionaries: a second, independent reading of the model's changes."""
     held = dict(history.start)

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from infra.jars import cached, examined, ivy_folder, poisoned, user_home
+from tests.fixtures.fix_spark import cannot_run
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def ivy(spark: SparkSession) -> Path:
     """The cache that the test session's own start has filled, where it was Ivy that brought its jars."""
     folder = ivy_folder(user_home())
     if not cached(folder):
-        pytest.skip("the jars of this run are given by path")
+        cannot_run("Ivy's cache is empty: the jars of this run are given by path")
     return folder
 
 

@@ -29,6 +29,7 @@ from cdf.testing.model import COLUMNS, KEY, History, random_history
 from connectors.kafka import EventFormat, check_schema, snapshot_to_envelope, to_envelope
 from connectors.kafka.connect_schema import row_schema
 from connectors.kafka.json_form import rejection_of
+from tests.fixtures.fix_seed import examples
 
 DEBEZIUM, ROW = EventFormat(), EventFormat(envelope="row")
 ORIGIN: dict[str, Any] = {"table": "sample", "table_id": "id-1", "pipeline": "flow"}
@@ -232,9 +233,7 @@ def identity(case: int, key: tuple[str, int]) -> str:
 
 @given(seed=st.integers(0, 2**63))
 @settings(
-    max_examples=2,
-    deadline=None,
-    database=None,
+    max_examples=examples(2),
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

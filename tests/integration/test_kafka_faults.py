@@ -431,9 +431,7 @@ def test_a_lane_that_stands_still_for_longer_than_its_transaction(
         lane.runner.close()
 
 
-def test_a_key_is_where_a_java_producer_would_have_put_it(spark: SparkSession, kafka: Kafka) -> None:
-    seed = secrets.randbelow(2**32)
-    print(f"seed {seed}")
+def test_a_key_is_where_a_java_producer_would_have_put_it(spark: SparkSession, kafka: Kafka, seed: int) -> None:
     chance = random.Random(seed)
     keys = {chance.randbytes(chance.randrange(40)) for _ in range(200)}
     keys |= {b"", b"\0", b"\xff" * 5, '{"name":"Łódź 😀"}'.encode(), b"{" * 20_000}

@@ -14,7 +14,7 @@ from infra.embedded_kafka import EmbeddedKafka
 from infra.java import find_java
 from infra.kafka_jars import jar_folder, kafka_jars
 from tests.fixtures.fix_kafka import JAVA_OPTIONS
-from tests.fixtures.fix_spark import missing_service
+from tests.fixtures.fix_spark import cannot_run, missing_service
 
 DIRECT = ["kafka_2.13-4.2.0.jar", "log4j-core-2.25.3.jar", "log4j-slf4j-impl-2.25.3.jar"]
 """What is asked for by name. The registries here know of no more: they are folders with nothing but jars."""
@@ -24,7 +24,7 @@ DIRECT = ["kafka_2.13-4.2.0.jar", "log4j-core-2.25.3.jar", "log4j-slf4j-impl-2.2
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache without any jar, and Spark settings without any word."""
     if find_java() is None:
-        pytest.skip("Java is missing, and with it Ivy")
+        cannot_run("Java is missing, and with it Ivy")
     for name in ("SPARK_CONF_DIR", "JAVA_TOOL_OPTIONS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

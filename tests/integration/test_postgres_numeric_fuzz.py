@@ -2,12 +2,11 @@
 
 Its releases before 1.13 lost groups of zeros without an error: where the scale is no multiple of 4, where the integer part
 is a multiple of 1e9, and for integers put into a numeric column. No Spark here: Arrow, ADBC and the server, which prints
-what it holds. The seed is printed; DELTARELAY_SEED repeats a run.
+what it holds.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -87,13 +86,6 @@ def sent(
     copied(connection, pg, f"p{precision}", pa.table({"row": numbers, **alone}))
     copied(connection, pg, f"p{precision}_arrays", pa.table({"row": numbers[:1], **arrays}))
     return columns
-
-
-@pytest.fixture
-def seed() -> int:
-    seed = int(os.environ.get("DELTARELAY_SEED") or random.randrange(2**32))
-    print(f"seed {seed}")
-    return seed
 
 
 @pytest.fixture

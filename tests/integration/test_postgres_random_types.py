@@ -2,12 +2,11 @@
 a window by the driver, a window by the tasks. PostgreSQL is the judge: what it prints, in a random time zone, is held
 against texts that Python works out by itself (``random_types``). ``verify`` has to agree.
 
-DELTARELAY_SOAK=full draws more schemas. A failure prints what repeats it (``@reproduce_failure``).
+A failure prints what repeats it (``@reproduce_failure``).
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,10 +22,10 @@ from pyspark.sql.types import StructType
 from cdf import ChangeFeed, Pipeline
 from cdf.canonical import KEY_DIGEST, ROW_DIGEST, digests
 from tests.fixtures.fix_postgres import Pg
+from tests.fixtures.fix_seed import examples
 from tests.integration.postgres_case import sink_of
 from tests.integration.random_types import ZONES, Kind, nested_kinds, plain_kinds
 
-EXAMPLES = 60 if os.environ.get("DELTARELAY_SOAK") == "full" else 3
 ROWS = 10
 """Of each of the three parts; every column has as many values, or fewer and nulls."""
 
@@ -75,10 +74,7 @@ def wrong(pg: Pg, columns: list[Column], zone: str) -> list[str]:
 # How Hypothesis prints a strategy that it draws from once more, which takes a deep one
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")
 @settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    database=None,
-    print_blob=True,
+    max_examples=examples(3),
     phases=[Phase.explicit, Phase.generate],  # shrinking would take a Spark job each time
     suppress_health_check=list(HealthCheck),
 )

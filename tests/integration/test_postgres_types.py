@@ -234,9 +234,7 @@ def some_decimal(chance: random.Random, precision: int, scale: int) -> Decimal:
     return Decimal((sign, tuple(map(int, str(digits))), -scale))  # exact: no context rounds it to 28 digits
 
 
-def test_random_decimals_arrive_digit_by_digit(spark: SparkSession, pg: Pg) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def test_random_decimals_arrive_digit_by_digit(spark: SparkSession, pg: Pg, seed: int) -> None:
     chance = random.Random(seed)
     schema = StructType().add("id", "long")
     for precision, scale in SCALES:

@@ -66,7 +66,9 @@ def damaged(pg: Pg, *statements: str) -> None:
         assert pg.connection.execute(statement).rowcount == 1, statement  # type: ignore[arg-type]
 
 
-def test_equal_stays_equal_and_every_difference_is_counted(spark: SparkSession, pg: Pg, tmp_path: Path) -> None:
+def test_equal_stays_equal_and_every_difference_is_counted(
+    spark: SparkSession, pg: Pg, tmp_path: Path, seed: int
+) -> None:
     path = tmp_path / "table"
     create(spark, path, 30)
     pipeline = pipeline_of(spark, pg, path)
@@ -74,8 +76,6 @@ def test_equal_stays_equal_and_every_difference_is_counted(spark: SparkSession, 
         pipeline.verify()
     pipeline.run()
     assert (found := pipeline.verify()).equal, found
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
     chance = random.Random(seed)
     some = ", ".join(map(str, chance.sample(range(1, 31), 9)))
     spark.sql(f"delete from delta.`{path}` where id in ({some})")

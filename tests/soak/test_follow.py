@@ -2,7 +2,7 @@
 
 The follower is the command, so that its memory can be looked at from outside; the table is changed in the test's process,
 by delta-rs as a rule, so that it changes quickly. DELTARELAY_SOAK=full makes it long (2,000 commits in a quarter of an hour,
-or DELTARELAY_SOAK_COMMITS); DELTARELAY_SEED repeats the commits, but not the moments of the faults.
+or DELTARELAY_SOAK_COMMITS); DELTARELAY_TEST_SEED repeats the commits, but not the moments of the faults.
 """
 
 from __future__ import annotations
@@ -99,10 +99,8 @@ class Positions(threading.Thread):
 
 @pytest.mark.timeout(3600)
 def test_followed_through_random_commits_and_faults_the_target_equals_the_source(
-    spark: SparkSession, soaked: Project, server: EmbeddedPostgres, delta_path: str
+    spark: SparkSession, soaked: Project, server: EmbeddedPostgres, delta_path: str, seed: int
 ) -> None:
-    seed = int(os.environ.get("DELTARELAY_SEED", random.randrange(10**9)))
-    print(f"seed {seed}")
     chance = random.Random(seed)
     source = Source(spark, delta_path, chance)
     table = QuickSource(source, delta_path, chance, by_spark=0.03)

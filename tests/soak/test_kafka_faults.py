@@ -1,7 +1,7 @@
 """Random windows of a Delta table into an event log and into a compacted topic, on a broker that crashes, with runners that
 fail between their lanes or wake up behind their successors: the log equals the feed, and both topics folded equal the table.
 
-DELTARELAY_SOAK=full makes it long; DELTARELAY_SEED repeats a run, as far as the moments of faults can be repeated.
+DELTARELAY_SOAK=full makes it long; DELTARELAY_TEST_SEED repeats a run, as far as the moments of faults can be repeated.
 """
 
 from __future__ import annotations
@@ -349,10 +349,8 @@ def in_json(rows: DataFrame) -> Iterator[Row]:
 
 
 def test_after_random_windows_and_faults_the_log_equals_the_feed_and_the_topics_the_table(
-    spark: SparkSession, kafka_folder: Path, delta_path: str
+    spark: SparkSession, kafka_folder: Path, delta_path: str, seed: int
 ) -> None:
-    seed = int(os.environ.get("DELTARELAY_SEED", random.randrange(10**9)))
-    print(f"seed {seed}")
     with EmbeddedKafka(kafka_folder / "soak", config=QUICK, java_options=JAVA_OPTIONS) as server:
         soak = Soak(spark, server, delta_path, random.Random(seed))
         began = time.monotonic()

@@ -1,7 +1,7 @@
 """Random windows through a proxy that loses connections and answers, on a server that crashes, with runners that wake up
 late: after every window, applied or not, the target equals the model at its position.
 
-DELTARELAY_SOAK=full makes it long; DELTARELAY_SEED repeats a run, as far as the moments of faults can be repeated.
+DELTARELAY_SOAK=full makes it long; DELTARELAY_TEST_SEED repeats a run, as far as the moments of faults can be repeated.
 """
 
 from __future__ import annotations
@@ -231,9 +231,9 @@ def long_history(chance: random.Random, versions: int) -> History:
             return history
 
 
-def test_after_every_window_and_fault_the_target_equals_the_model(spark: SparkSession, server_folder: Path) -> None:
-    seed = int(os.environ.get("DELTARELAY_SEED", random.randrange(10**9)))
-    print(f"seed {seed}")
+def test_after_every_window_and_fault_the_target_equals_the_model(
+    spark: SparkSession, server_folder: Path, seed: int
+) -> None:
     with EmbeddedPostgres(server_folder / "faults") as server, PostgresProxy(server.dsn) as proxy:
         soak = Soak(spark, server, proxy, random.Random(seed))
         began = time.monotonic()

@@ -1,6 +1,6 @@
 """Random commits on a real Delta table, random windows, random faults: in the end the target equals the source.
 
-DELTARELAY_SOAK=full makes it long; DELTARELAY_SEED repeats a run.
+DELTARELAY_SOAK=full makes it long; DELTARELAY_TEST_SEED repeats a run.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ ROUNDS = 120 if os.environ.get("DELTARELAY_SOAK") == "full" else 6
 
 
 def test_after_random_commits_and_faults_the_target_equals_the_source(
-    spark: SparkSession, pg: Pg, delta_path: str
+    spark: SparkSession, pg: Pg, delta_path: str, seed: int
 ) -> None:
-    seed = int(os.environ.get("DELTARELAY_SEED", random.randrange(10**9)))
-    print(f"seed {seed}")
     chance = random.Random(seed)
     source = Source(spark, delta_path, chance)
     done: list[str] = []

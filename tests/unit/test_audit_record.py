@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from audit.record import canonical_json, cleaned_expression, cleaned_parameters, told_in
+from tests.fixtures.fix_seed import examples
 
 COLUMNS = ["email", "id", "name", "city", "my col", "state", "amount", "born", "address", "status", "a.b"]
 
@@ -75,7 +76,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 def test_it_is_json_and_stays_as_it_is(value: Any) -> None:
     text = canonical_json(value)
     assert json.loads(text) == value
@@ -156,14 +157,14 @@ FORMS = [
 @example("(email#3 = {})", "'")
 @example("(email#3 = {})", "')' Zq (")
 @example("email = '{}'", "\\' Zq")
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600))
 def test_whatever_a_literal_holds_nothing_of_it_is_left(form: str, literal: str) -> None:
     cleaned = cleaned_expression(form.replace("{}", literal), COLUMNS)
     assert KNOWN.sub("", cleaned) == ""
 
 
 @given(st.text(max_size=40))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_any_text_at_all_can_be_cleaned(text: str) -> None:
     cleaned = cleaned_expression(text)
     canonical_json(cleaned)

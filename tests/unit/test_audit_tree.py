@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from audit.proof import leaf_hash, node_hash, root_from_path
 from audit.tree import CompactRange, inclusion_path, root_of, root_of_chunks
+from tests.fixtures.fix_seed import examples
 
 LEAVES = [leaf_hash(str(number).encode()) for number in range(2100)]
 
@@ -95,7 +96,7 @@ def test_a_tree_goes_on_where_it_stood() -> None:
 
 
 @given(st.lists(st.integers(0, 5), max_size=12))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 def test_pieces_are_taken_where_they_have_a_place(heights: list[int]) -> None:
     tree = CompactRange()
     for height in heights:

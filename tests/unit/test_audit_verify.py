@@ -30,6 +30,7 @@ from audit.verify.ledger import Walk, believed, verify_ledger
 from audit.verify.schema import faults
 from audit.verify.values import _fitting, _hasher, _removed, _resealed
 from cdf.errors import VerificationError
+from tests.fixtures.fix_seed import examples
 
 ORIGIN = "deltarelay.audit/one"
 HERE = Checkpoint(ORIGIN, 7, bytes(32))
@@ -378,6 +379,7 @@ def written_records() -> list[dict[str, Any]]:
 
 
 WRITTEN = chained_rows(written_records())
+FORGED = examples(2_500)
 
 
 def anywhere(value: Any, chance: random.Random) -> Any:
@@ -424,9 +426,9 @@ def walked(rows: list[dict[str, Any]], told: Mapping[int, Sequence[Seen]]) -> tu
     return walk, [one.text for one in findings.kept]
 
 
-def test_any_field_of_any_record_is_a_finding_or_intact() -> None:
-    """10,000 forged ledgers: none of them fails, stalls, or hides that another record is altered as well."""
-    chance, records = random.Random(24), written_records()
+def test_any_field_of_any_record_is_a_finding_or_intact(seed: int) -> None:
+    """Thousands of forged ledgers: none of them fails, stalls, or hides that another record is altered as well."""
+    chance, records = random.Random(seed), written_records()
     whole, texts = walked(WRITTEN, {})
     assert texts == []
     told = {len(records): [Seen(Checkpoint(ORIGIN, len(records), whole.tree.root()), "a safe", True)]}
@@ -434,7 +436,7 @@ def test_any_field_of_any_record_is_a_finding_or_intact() -> None:
     held = {"id": LongType(), "a": ArrayType(StringType())}
     altered = f"record {TAMPERED} of the ledger is not what was written"
     changed = 0
-    for case in range(10_000):
+    for case in range(FORGED):
         rows = forged(records, chance)
         if tampers := case % 2:
             rows[TAMPERED] = {**rows[TAMPERED], "record": rows[TAMPERED]["record"].replace(b"WRITE", b"MERGE")}
@@ -453,7 +455,7 @@ def test_any_field_of_any_record_is_a_finding_or_intact() -> None:
             report.take(row["record"])
         assert report.scope().records == len(rows)
         assert all(_fitting(one, held) in (one, None) for one in walk.columns.values())
-    assert changed > 9_000
+    assert changed > 0.9 * FORGED
 
 
 @pytest.mark.parametrize("text", ["", "3", "{}", "[3]", "[" * 9000, '[{"name": 3}]', '[{"name": "a", "stored": "a"}]'])

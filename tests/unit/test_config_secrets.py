@@ -19,6 +19,7 @@ from infra.config.load import load
 from infra.config.model import Project
 from infra.config.secrets import describe
 from infra.storage.model import Storage
+from tests.fixtures.fix_seed import examples
 
 CANARY = "hunter2canary"
 DSN = f"postgresql://user:{CANARY}@host/db"
@@ -180,7 +181,7 @@ def test_no_error_shows_a_secret_wherever_it_stands(tmp_path: Path, text: str) -
     assert CANARY not in everything(caught.value)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(60))
 @given(cut=st.integers(0, 10**6), junk=st.sampled_from(["", ": ", "? ", *"[}\"'\n\t&*!|#,"]))
 def test_no_damaged_file_shows_its_secret(tmp_path_factory: pytest.TempPathFactory, cut: int, junk: str) -> None:
     text = FILE.replace("DSN", DSN).replace("KEY", CANARY)

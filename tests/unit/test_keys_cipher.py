@@ -6,11 +6,12 @@ import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audit.keys import cipher
 from audit.keys.cipher import KEY_BYTES, OVERHEAD_BYTES, NotOpened, Sealer, commitment, open_sealed
+from tests.fixtures.fix_seed import examples
 
 KEY, OTHER = b"k" * KEY_BYTES, b"o" * KEY_BYTES
 
@@ -28,6 +29,7 @@ def test_the_vectors_of_the_specification(key: int, about: bytes, sealed: str) -
     assert made.hex() == sealed
 
 
+@settings(max_examples=examples(100))
 @given(text=st.binary(max_size=200), about=st.binary(max_size=40))
 def test_it_opens_where_it_was_sealed(text: bytes, about: bytes) -> None:
     sealer = Sealer()
@@ -37,6 +39,7 @@ def test_it_opens_where_it_was_sealed(text: bytes, about: bytes) -> None:
     assert sealer.seal(KEY, text, about=about) != sealed
 
 
+@settings(max_examples=examples(100))
 @given(text=st.binary(max_size=60), place=st.integers(min_value=0), bit=st.integers(0, 7))
 def test_one_bit_anywhere_is_noticed(text: bytes, place: int, bit: int) -> None:
     sealed = bytearray(Sealer().seal(KEY, text, about=b"row 1"))

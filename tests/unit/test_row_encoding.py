@@ -6,7 +6,6 @@ import calendar
 import datetime as dt
 import json
 import math
-import os
 import re
 import struct
 import time
@@ -30,14 +29,12 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from audit.encoding import encode, encode_columns, encode_rows, row_hash, unsupported
 from cdf.errors import CdfError, RowRejected, SchemaDrift, TypeNotSupported
+from tests.fixtures.fix_seed import examples
 
 VECTORS = json.loads(Path(__file__).with_name("row_encoding_vectors.json").read_text(encoding="utf-8"))
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "row-encoding.md"
 random_rows = settings(
-    max_examples=3000 if os.environ.get("DELTARELAY_SOAK") == "full" else 50,
-    deadline=None,
-    database=None,
-    print_blob=True,
+    max_examples=examples(50, full=3000),
     suppress_health_check=list(HealthCheck),
 )
 Normal = Any

@@ -26,19 +26,27 @@ def session(settings: Mapping[str, str] | None = None, *, databases: Mapping[str
     )
 
 
+def refusal(spark: Any, location: str) -> str:
+    """Empty where the session may write there."""
+    try:
+        require_writer(spark, location)
+    except ConfigError as error:
+        return error.message
+    return ""
+
+
 @pytest.mark.parametrize(
     "location", ["/data/t", "file:/data/t", "hdfs://n/t", "abfss://c@a/t", "orders", "shop.orders"]
 )
 def test_elsewhere_anybody_may(location: str) -> None:
-    require_writer(session(databases={"shop": "file:/shop"}), location)
+    assert refusal(session(databases={"shop": "file:/shop"}), location) == ""
 
 
 @pytest.mark.parametrize(
     "location", ["s3a://b/t", "s3://b/t", "S3A://b/t", "s3n://b/t", "lake.orders", "spark_catalog.lake.orders"]
 )
 def test_on_s3_nobody_may_by_default(location: str) -> None:
-    with pytest.raises(ConfigError, match="nothing is written"):
-        require_writer(session(databases={"lake": "s3a://b/lake"}), location)
+    assert "nothing is written" in refusal(session(databases={"lake": "s3a://b/lake"}), location)
 
 
 @pytest.mark.parametrize(
@@ -51,12 +59,12 @@ def test_on_s3_nobody_may_by_default(location: str) -> None:
     ],
 )
 def test_what_keeps_writers_apart(settings: dict[str, str]) -> None:
-    require_writer(session(settings), "s3a://b/t")
+    assert refusal(session(), "s3a://b/t") != ""
+    assert refusal(session(settings), "s3a://b/t") == ""
 
 
 def test_the_lock_is_by_spelling() -> None:
     settings = {f"spark.delta.logStore.{scheme}.impl": LOCK_STORE for scheme in ("s3", "s3a", "s3n")}
-    require_writer(session(settings), "s3a://b/t")
+    assert refusal(session(settings), "s3a://b/t") == ""
     for location in ("s3://b/t", "s3n://b/t"):
-        with pytest.raises(ConfigError, match="another lock"):
-            require_writer(session(settings), location)
+        assert "another lock" in refusal(session(settings), location)
