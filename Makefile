@@ -2,12 +2,14 @@
 
 PYTHON ?= python3
 ARGS ?=
+# A part of a name: ONLY=postgres runs the tests, mutants or benchmarks that are called so.
+ONLY ?=
 # Tests run in two processes, each with a Spark and a PostgreSQL of its own (about 3 GB); JOBS=0 for one after the other.
 JOBS ?= 2
 # Of the tests that need Spark or services a commit has its share (tests/fixtures/fix_spread.py); all with SHARE=all or ARGS.
-SHARE ?= $(or $(if $(ARGS),all),$(shell git rev-parse --short=7 HEAD 2>/dev/null),all)
+SHARE ?= $(or $(if $(ARGS)$(ONLY),all),$(shell git rev-parse --short=7 HEAD 2>/dev/null),all)
 
-PYTEST = DELTARELAY_SHARE=$(SHARE) $(BIN)/python -m pytest --numprocesses $(JOBS)
+PYTEST = DELTARELAY_SHARE=$(SHARE) $(RUN)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -15,9 +17,14 @@ PLUGIN := $(wildcard examples/deltarelay-sqlite)
 # The quick ones first: what is broken there need not be found out with a Spark session.
 TESTS := tests/unit $(filter-out tests/unit tests/fixtures tests/__pycache__,$(patsubst %/,%,$(sort $(wildcard tests/*/))))
 
+# Where it is set, every process that a test starts would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+RUN = $(BIN)/python -m pytest --numprocesses $(JOBS)
+NAMED = $(if $(ONLY),-k '$(ONLY)') $(ARGS)
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test long check soak bench fmt references clean java python
+.PHONY: help demo unit test long check soak durations mutants bench fmt references clean java python
 
 help: ## this list
 	@echo "make ..."
@@ -27,11 +34,14 @@ help: ## this list
 demo: java $(VENV)/.installed-demo ## a Delta table, a PostgreSQL and the replication between them, on this machine
 	@$(BIN)/deltarelay demo
 
+unit: $(VENV)/.installed-dev ## every pure decision, in seconds: no JVM, no service
+	@$(RUN) -m "not soak" $(wildcard tests/unit tests/simulation) $(NAMED)
+
 test: java $(VENV)/.spark-classes.jsa ## unit tests, contracts, and this commit's share of the others (SHARE=all: all of them)
-	@$(PYTEST) -m "not long" $(TESTS) $(ARGS)
+	@$(PYTEST) -m "not long and not soak" $(TESTS) $(NAMED)
 
 long: java $(VENV)/.spark-classes.jsa ## those that take a minute: processes killed at every point, pages of the docs, some of the soak
-	@$(PYTEST) -m long $(TESTS) $(ARGS)
+	@$(PYTEST) -m "long and not soak" $(TESTS) $(NAMED)
 
 check: $(VENV)/.installed-dev ## format, lint, types, layers, and whether the generated files are current
 	$(BIN)/ruff format --check .
@@ -41,8 +51,14 @@ check: $(VENV)/.installed-dev ## format, lint, types, layers, and whether the ge
 	$(BIN)/python -m infra.config.schema --check
 	$(BIN)/python -m infra.cli.reference --check
 
-soak: java $(VENV)/.spark-classes.jsa ## the long random tests in full
-	@DELTARELAY_SOAK=full $(BIN)/python -m pytest -m soak $(TESTS) $(ARGS)
+soak: java $(VENV)/.spark-classes.jsa ## what is random or long, with new seeds: MINUTES=20 as much as fits, else all of it
+	@$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) --jobs $(JOBS) -- $(TESTS) $(NAMED)
+
+durations: java $(VENV)/.spark-classes.jsa ## run all tests of a commit and record how long each file takes
+	@DELTARELAY_RECORD_DURATIONS=1 $(RUN) -m "not soak" $(TESTS) $(NAMED)
+
+mutants: java $(VENV)/.spark-classes.jsa ## whether the tests catch each fault of a list, one line of the product each
+	@$(BIN)/python -m tests.mutants $(ONLY) $(ARGS)
 
 bench: java $(VENV)/.installed-dev ## speeds as ratios, in one table; ONLY=history asks one question, QUICK=1 tries all in small
 	@$(BIN)/python -m benchmarks

@@ -3,8 +3,8 @@
     python -m tests.soak [--minutes N] [--jobs N] [-- ARGUMENTS OF PYTEST]
 
 Without minutes: once through everything, at full length (hours). With minutes: short rounds, each with a new seed and in an
-order of its own, until the minutes are over; what would start later is reported as not started. From 60 minutes on a round has
-full length. ``DELTARELAY_TEST_SEED=…`` begins with that seed, and so repeats the round that printed it.
+order of its own, until the minutes are over; what would start later is reported as not started. From 60 minutes on a round
+has full length. ``DELTARELAY_TEST_SEED=…`` begins with that seed, and so repeats the round that printed it.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.fix_spark import cannot_run
 from tests.fixtures.fix_spread import LONG_SHARES, SHARES, changed_files, runs
 
 FILES = [f"tests/acceptance/test_{at}.py" for at in range(40)]
@@ -51,12 +50,3 @@ def test_changed_are_the_last_commits_files_and_those_not_committed(tmp_path: Pa
             git("commit", "--quiet", "--message", name)
     (tmp_path / "fourth").touch()
     assert changed_files(tmp_path) == {"second", "third", "fourth"}
-
-
-@pytest.mark.parametrize(("ci", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)])
-def test_what_cannot_run_fails_in_ci_and_is_skipped_elsewhere(
-    ci: str, outcome: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CI", ci)
-    with pytest.raises(outcome, match="no pgbouncer here"):
-        cannot_run("no pgbouncer here")
