@@ -221,7 +221,7 @@ def test_the_report_counts_by_kind_and_names_what_is_over_its_budget() -> None:
     assert any(line.startswith("shared") and "31" in line for line in told)
     assert "started: 6 JVM (2 shared), 1 PostgreSQL (1 shared)" in told
     assert "    3 own JVMs, a.py: a real kill" in told
-    at = told.index("    1 own JVMs WITHOUT A REASON (own_jvm, or tests/jvm_starts.toml):")
+    at = told.index("    1 own JVMs WITHOUT A REASON (tests/jvm_starts.toml):")
     assert told[at + 1].split() == ["1", "a.py::test_c"]
     slowest = told.index("slowest, in seconds:")
     assert told[slowest + 1].split() == ["50.00", "a.py::test_b", "(process)"]
