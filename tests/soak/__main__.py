@@ -70,8 +70,9 @@ def main(words: list[str]) -> int:
     codes = soak(
         seed, given.minutes, _with_pytest(["--numprocesses", str(given.jobs), "--timeout", "3600", *given.words])
     )
-    failed = [seed for seed, code in codes.items() if code != 0]
-    print(f"soak: {len(codes)} seeds from {seed} on, {len(failed)} failed")
+    failed = [seed for seed, code in codes.items() if code == 1]
+    ended = "" if max(codes.values()) <= 1 else ", not finished"
+    print(f"soak: {len(codes)} seeds from {seed} on, {len(failed)} failed{ended}")
     for seed in failed:
         print(f"  {SEED_VARIABLE}={seed} make soak{f' MINUTES={given.minutes:g}' if given.minutes else ''}")
     return max(codes.values())
