@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from cdf.in_memory import InMemoryWindow
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -17,6 +19,9 @@ __all__ = ["counted"]
 
 def counted(window: Window) -> Window:
     """The same window, whose ``rows_in`` tells how many rows of the feed were read last."""
+    if isinstance(window, InMemoryWindow):
+        rows = window.rows
+        return replace(window, rows_in=lambda: int(rows().num_rows))
     counting = _Counting(window.read)
     return replace(window, read=counting.read, rows_in=counting.rows if window.has_changes else lambda: 0)
 

@@ -8,20 +8,30 @@ because a commit is never divided.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
 
-from cdf.change import CHANGE_TYPE, CONFLICTS, DELETE, INSERT, METADATA_COLUMNS, UPDATE
+from cdf.change import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    CONFLICTS,
+    DELETE,
+    INSERT,
+    METADATA_COLUMNS,
+    UPDATE,
+)
 from cdf.errors import CdfError, ConfigError, KeyViolation
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from cdf.schema import SchemaChange
 
-__all__ = ["Commit", "Metadata", "Limits", "Window", "Snapshot", "KeyFaults", "cut"]
+__all__ = ["Commit", "Metadata", "Limits", "Window", "Snapshot", "KeyFaults", "cut", "commit_of_inserts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +161,28 @@ class Window:
 
         return net_effect(self.read(), self.key, transients=transients)
 
+    def collect(self) -> pa.Table:
+        """The rows of ``read``, in memory. Raises what ``failure`` makes of an error, as the three below."""
+        return _collected(self, self.read)
+
+    def collect_net(self, *, transients: bool = False) -> pa.Table:
+        """The rows of ``net``, in memory."""
+        return _collected(self, lambda: self.net(transients=transients))
+
+    def iterate(self) -> Iterator[dict[str, Any]]:
+        """The rows of ``read`` one by one, with a part of them in memory at a time. Values are those of Spark's rows."""
+        return _iterated(self, self.read)
+
+    def iterate_net(self, *, transients: bool = False) -> Iterator[dict[str, Any]]:
+        """The rows of ``net`` one by one, as ``iterate``."""
+        return _iterated(self, lambda: self.net(transients=transients))
+
+    def project(self, columns: Mapping[str, str], schema: StructType) -> Self:
+        """The window of these columns alone (present name: name in ``schema``). The key is among them."""
+        key = tuple(columns[name] for name in self.key)
+        chosen = _chosen(self.read, {**columns, **{name: name for name in METADATA_COLUMNS}})
+        return replace(self, schema=schema, key=key, read=chosen)
+
     def count_net(self) -> tuple[dict[str, int], int]:
         """How many inserts, updates and deletes the net effect has, and how many changes contradict each other. Reads the
         key columns only."""
@@ -205,6 +237,39 @@ class Snapshot:
     timestamp: dt.datetime | None = None
     """When that version was committed; None where the log no longer tells."""
 
+    def collect(self) -> pa.Table:
+        """The rows, in memory. Raises what ``failure`` makes of an error, as ``iterate``."""
+        return _collected(self, self.read)
+
+    def iterate(self) -> Iterator[dict[str, Any]]:
+        """The rows one by one, with a part of them in memory at a time. Values are those of Spark's rows."""
+        return _iterated(self, self.read)
+
+    def project(self, columns: Mapping[str, str], schema: StructType) -> Self:
+        """The snapshot of these columns alone (present name: name in ``schema``). The key is among them."""
+        key = tuple(columns[name] for name in self.key)
+        return replace(self, schema=schema, key=key, read=_chosen(self.read, columns))
+
+    def with_keys(self, digests: Collection[str]) -> Self:
+        """The snapshot of the rows under these keys alone, which are given by their digests (``cdf.canonical``)."""
+        return replace(self, read=lambda: _with_keys(self, digests))
+
+    def as_inserts(self) -> Window:
+        """The rows as the inserts of one commit, for a sink that can write them as it writes a window's."""
+        commit, read = commit_of_inserts(self), self.read
+
+        def inserts() -> DataFrame:
+            from pyspark.sql import functions as F
+
+            return read().select(
+                "*",
+                F.lit(INSERT).alias(CHANGE_TYPE),
+                F.lit(self.version).cast("bigint").alias(COMMIT_VERSION),
+                F.lit(self.timestamp).cast("timestamp").alias(COMMIT_TIMESTAMP),
+            )
+
+        return Window(self.table, self.table_id, self.schema, self.key, (commit,), inserts, commit_sha256=lambda _: "")
+
     def key_faults(self) -> KeyFaults:
         """Count null and duplicate keys: one pass over the key columns."""
         from cdf.net import count_key_faults
@@ -241,3 +306,47 @@ def _failure(error: Exception, table: str, key: tuple[str, ...], first: int, las
     from cdf.readers.batch import translate
 
     return violation_of(error, table=table, key=key) or translate(error, table=table, first=first, last=last)
+
+
+def _collected(of: Window | Snapshot, read: Callable[[], DataFrame]) -> pa.Table:
+    try:
+        return read().toArrow()
+    except Exception as error:
+        # Spark's own text may carry row values: it stays behind, as the cause
+        raise of.failure(error) from error
+
+
+def _iterated(of: Window | Snapshot, read: Callable[[], DataFrame]) -> Iterator[dict[str, Any]]:
+    try:
+        for row in read().toLocalIterator():
+            yield row.asDict()
+    except Exception as error:
+        raise of.failure(error) from error
+
+
+def _chosen(read: Callable[[], DataFrame], columns: Mapping[str, str]) -> Callable[[], DataFrame]:
+    def chosen() -> DataFrame:
+        from cdf.net import quoted
+
+        return read().select(*(quoted(name).alias(target) for name, target in columns.items()))
+
+    return chosen
+
+
+def _with_keys(snapshot: Snapshot, digests: Collection[str]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    from cdf.canonical import key_digest, plain_decimals
+
+    wanted = snapshot.read()
+    of = wanted.sparkSession.createDataFrame([(digest,) for digest in digests], "_digest string")
+    with plain_decimals(wanted.sparkSession):
+        marked = wanted.withColumn("_deltarelay_digest", key_digest(snapshot.schema, snapshot.key))
+    found = marked.join(F.broadcast(of), marked["_deltarelay_digest"] == of["_digest"], "left_semi")
+    return found.drop("_deltarelay_digest")
+
+
+def commit_of_inserts(snapshot: Snapshot) -> Commit:
+    """The commit of ``as_inserts``. Its size is not known: it is taken for a large one."""
+    at = snapshot.timestamp or dt.datetime.fromtimestamp(0, dt.UTC)
+    return Commit(snapshot.version, at, change_files=1, change_bytes=2**62)

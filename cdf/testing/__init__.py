@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cdf.testing.changes import Change, SampleTable, commit, delete, insert, update
-from cdf.testing.faulty import Fault, FaultySink, Interruptible, unreadable
+from cdf.testing.faulty import Fault, FaultySink, Interruptible, before_reading, unreadable
 from cdf.testing.memory import MemorySink, MemoryStore
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ __all__ = [
     "FaultySink",
     "Fault",
     "Interruptible",
+    "before_reading",
     "unreadable",
     "SampleTable",
     "Change",

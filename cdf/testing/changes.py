@@ -1,4 +1,4 @@
-"""Windows and snapshots from plain Python rows: no Delta table, only a Spark session."""
+"""Windows and snapshots from plain Python rows: no Delta table, and a Spark session only where one is given."""
 
 from __future__ import annotations
 
@@ -10,21 +10,14 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from cdf.change import (
-    CHANGE_TYPE,
-    COMMIT_TIMESTAMP,
-    COMMIT_VERSION,
-    DELETE,
-    INSERT,
-    UPDATE_POSTIMAGE,
-    UPDATE_PREIMAGE,
-)
+from cdf.change import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
+from cdf.in_memory import InMemorySnapshot, InMemoryWindow, arrow_table, feed_schema
 from cdf.schema import compare
 from cdf.sink import Source
 from cdf.window import Commit, Metadata, Snapshot, Window
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = ["Row", "Change", "Edit", "insert", "update", "delete", "commit", "SampleTable"]
@@ -74,9 +67,13 @@ def commit(version: int, edits: Iterable[Edit] = (), *, metadata: Metadata | Non
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampleTable:
-    """A source table that exists only in the test. Columns that a row leaves out are NULL."""
+    """A source table that exists only in the test. Columns that a row leaves out are NULL.
 
-    spark: SparkSession
+    Its windows and snapshots are DataFrames of the session ``spark``, or, where that is None, in memory: see
+    ``cdf.in_memory``.
+    """
+
+    spark: SparkSession | None
     schema: StructType
     key: tuple[str, ...]
     table: str = "sample"
@@ -93,14 +90,10 @@ class SampleTable:
 
     def snapshot(self, version: int, rows: Sequence[Row]) -> Snapshot:
         values = [self._values(row) for row in rows]
-        return Snapshot(
-            self.table,
-            self.table_id,
-            self.schema,
-            self.key,
-            version,
-            read=lambda: self.spark.createDataFrame(values, self.schema),
-        )
+        known = self.table, self.table_id, self.schema, self.key, version
+        if (spark := self.spark) is None:
+            return InMemorySnapshot(*known, rows=lambda: arrow_table(values, self.schema))
+        return Snapshot(*known, read=lambda: spark.createDataFrame(values, self.schema))
 
     def window(self, first: int, *commits: Sequence[Edit]) -> Window:
         """The versions ``first, first + 1, …``, one for each list of edits; an empty list changes no row."""
@@ -110,23 +103,20 @@ class SampleTable:
             for version, edits in versions.items()
             for change in chain.from_iterable(edits)
         ]
-        return Window(
-            self.table,
-            self.table_id,
-            self.schema,
-            self.key,
-            tuple(commit(version, edits) for version, edits in versions.items()),
-            read=lambda: self._feed(values),
-            commit_sha256=lambda version: hashlib.sha256(f"{self.table_id}/{version}".encode()).hexdigest(),
-            drift=() if self.former is None else tuple(compare(self.former, self.schema)),
+        known = self.table, self.table_id, self.schema, self.key
+        told = tuple(commit(version, edits) for version, edits in versions.items())
+        schema, drift = (
+            feed_schema(self.schema),
+            () if self.former is None else tuple(compare(self.former, self.schema)),
         )
+        if (spark := self.spark) is None:
+            rows = lambda: arrow_table(values, schema)  # noqa: E731
+            return InMemoryWindow(*known, told, commit_sha256=self._sha256, drift=drift, rows=rows)
+        read = lambda: spark.createDataFrame(values, schema)  # noqa: E731
+        return Window(*known, told, read, commit_sha256=self._sha256, drift=drift)
 
-    def _feed(self, values: list[tuple[Any, ...]]) -> DataFrame:
-        from pyspark.sql.types import StructType
-
-        schema = StructType(list(self.schema.fields))  # a copy: add() changes the list it was given
-        schema.add(CHANGE_TYPE, "string").add(COMMIT_VERSION, "long").add(COMMIT_TIMESTAMP, "timestamp")
-        return self.spark.createDataFrame(values, schema)
+    def _sha256(self, version: int) -> str:
+        return hashlib.sha256(f"{self.table_id}/{version}".encode()).hexdigest()
 
     def _values(self, row: Row) -> tuple[Any, ...]:
         if unknown := set(row) - set(self.schema.names):

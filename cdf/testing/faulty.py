@@ -14,7 +14,7 @@ Every sink can be interrupted earlier, while it takes in rows: see ``unreadable`
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import and_
@@ -24,15 +24,17 @@ from pyspark.sql.functions import concat, lit, raise_error, when
 
 from cdf.change import METADATA_COLUMNS
 from cdf.errors import SinkUnavailable
+from cdf.in_memory import InMemorySnapshot, InMemoryWindow
 from cdf.net import quoted
 from cdf.window import Snapshot, Window
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from cdf.sink import Applied, Capabilities, Inspection, Position, Sink, Source
 
-__all__ = ["Fault", "FaultySink", "Interruptible", "unreadable"]
+__all__ = ["Fault", "FaultySink", "Interruptible", "before_reading", "unreadable"]
 
 Operation = Literal["open", "load", "apply"]
 Moment = Literal["before", "during", "after"]
@@ -128,15 +130,36 @@ Input = TypeVar("Input", Window, Snapshot)
 
 
 def unreadable(given: Input, at: Mapping[str, Any]) -> Input:
-    """The same window or snapshot, whose rows fail on the cluster at the key ``at``; smaller keys can be read.
+    """The same window or snapshot, whose rows fail when the key ``at`` is read; smaller keys can be read.
 
     The failure's text carries a value of the row, as the errors of Spark and of drivers do.
     """
+    if isinstance(given, (InMemoryWindow, InMemorySnapshot)):
+        kind = _UnreadableInMemoryWindow if isinstance(given, InMemoryWindow) else _UnreadableInMemorySnapshot
+        return kind(**_fields(given), at=at)
     if isinstance(given, Window):
-        fields = {name.name: getattr(given, name.name) for name in dataclasses.fields(given)}
-        fields["read"] = lambda: _failing(given.read(), at)
-        return _UnreadableWindow(**fields, healthy=given, at=at)
+        read = lambda: _failing(given.read(), at)  # noqa: E731
+        return _UnreadableWindow(**{**_fields(given), "read": read}, healthy=given, at=at)
     return dataclasses.replace(given, read=lambda: _failing(given.read(), at))
+
+
+def before_reading(given: Input, call: Callable[[], object]) -> Input:
+    """The same window or snapshot; ``call`` is called each time before its rows are read."""
+    if isinstance(given, (InMemoryWindow, InMemorySnapshot)):
+        return dataclasses.replace(given, rows=_after(call, given.rows))
+    return dataclasses.replace(given, read=_after(call, given.read))
+
+
+def _after(call: Callable[[], object], then: Callable[[], Answer]) -> Callable[[], Answer]:
+    def both() -> Answer:
+        call()
+        return then()
+
+    return both
+
+
+def _fields(given: Any) -> dict[str, Any]:
+    return {name.name: getattr(given, name.name) for name in dataclasses.fields(given)}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -147,6 +170,31 @@ class _UnreadableWindow(Window):
     def net(self, *, transients: bool = False) -> DataFrame:
         # Behind the shuffle, so that the sink gets some rows before the failure.
         return _failing(self.healthy.net(transients=transients), self.at)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _UnreadableInMemoryWindow(InMemoryWindow):
+    at: Mapping[str, Any]
+
+    def batches(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        return _failing_batches(table, self.at)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _UnreadableInMemorySnapshot(InMemorySnapshot):
+    at: Mapping[str, Any]
+
+    def batches(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        return _failing_batches(table, self.at)
+
+
+def _failing_batches(table: pa.Table, at: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+    ordered = table.sort_by([(name, "ascending") for name in at])
+    for batch in ordered.to_batches(max_chunksize=1):
+        [row] = batch.to_pylist()
+        if all(row[name] == value for name, value in at.items()):
+            raise RuntimeError(f"cannot read {row}")
+        yield batch
 
 
 def _failing(rows: DataFrame, at: Mapping[str, Any]) -> DataFrame:

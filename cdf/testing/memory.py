@@ -33,7 +33,6 @@ from cdf.schema import ChangeKind, check_followed, compare
 from cdf.sink import Applied, Capabilities, Conflicts, Inspection, Position, Source
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from cdf.window import Snapshot, Window
@@ -160,7 +159,7 @@ class MemorySink:
             raise WindowOutOfOrder("the target is loaded already", position=held.position.version)
         if self.capabilities.holds == "state":
             _refuse_key_faults(snapshot)
-        rows = _rows(snapshot.read, snapshot)
+        rows = list(snapshot.iterate())
         after = replace(held, position=Position(snapshot.version, snapshot.table_id), schema=snapshot.schema)
         if self.capabilities.holds == "state":
             after = replace(after, rows={_key(row, snapshot.key): row for row in rows})
@@ -185,8 +184,7 @@ class MemorySink:
                 key=window.key,
             )
         state = self.capabilities.holds == "state"
-        read = window.net if state else window.read
-        rows = _rows(read, window) if window.has_changes else []
+        rows = list(window.iterate_net() if state else window.iterate()) if window.has_changes else []
         window.confirm()
         after = replace(held, position=Position(window.last, window.table_id), schema=window.schema)
         if state:
@@ -212,7 +210,7 @@ class MemorySink:
         if self.capabilities.holds != "state":
             raise TargetNotReady("a history cannot be made anew from a snapshot", hint="name a new target")
         _refuse_key_faults(snapshot)
-        rows = _rows(snapshot.read, snapshot)
+        rows = list(snapshot.iterate())
         keyed = {_key(row, snapshot.key): row for row in rows}
         position = Position(snapshot.version, snapshot.table_id)
         self._make_durable(Contents(position=position, schema=snapshot.schema, rows=keyed))
@@ -269,14 +267,6 @@ class MemorySink:
 def _key(row: Row, key: tuple[str, ...]) -> tuple[Any, ...]:
     # Spark hands out binaries as bytearray, which cannot be a dictionary's key.
     return tuple(bytes(row[name]) if isinstance(row[name], bytearray) else row[name] for name in key)
-
-
-def _rows(read: Callable[[], DataFrame], of: Window | Snapshot) -> list[Row]:
-    try:
-        return [row.asDict() for row in read().collect()]
-    except Exception as error:
-        # Spark's own text may carry row values: it stays behind, as the cause.
-        raise of.failure(error) from error
 
 
 def _in_order(rows: Iterable[Row]) -> tuple[Row, ...]:

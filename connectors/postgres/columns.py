@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from cdf.change import METADATA_COLUMNS
-from cdf.net import quoted
 from cdf.schema import ChangeKind, SchemaChange
 from connectors.postgres.arrays import native_type
 from connectors.postgres.types import NativeArray
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField, StructType
 
     from cdf.sink import Source
@@ -48,8 +44,6 @@ METADATA_TYPES = {
 
 _SYSTEM = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 """Every table has these already. https://www.postgresql.org/docs/current/ddl-system-columns.html"""
-
-_Rows = TypeVar("_Rows", "Window", "Snapshot")
 
 
 def with_own(schema: StructType, own: Iterable[str]) -> StructType:
@@ -153,10 +147,15 @@ class Columns:
         if self._changes_nothing:
             return window
         drift = tuple(change for found in window.drift if (change := self.change(found)) is not None)
-        return replace(self._rows(window, METADATA_COLUMNS), drift=drift)
+        return replace(window.project(self._taken(window.schema), self.schema(window.schema)), drift=drift)
 
     def snapshot(self, snapshot: Snapshot) -> Snapshot:
-        return snapshot if self._changes_nothing else self._rows(snapshot, ())
+        if self._changes_nothing:
+            return snapshot
+        return snapshot.project(self._taken(snapshot.schema), self.schema(snapshot.schema))
+
+    def _taken(self, schema: StructType) -> dict[str, str]:
+        return {name: self.name(name) for name in schema.fieldNames() if self.takes(name)}
 
     def key(self, key: Sequence[str]) -> tuple[str, ...]:
         return tuple(map(self.name, key))
@@ -172,17 +171,6 @@ class Columns:
             before=None if before is None else self._field(before),
             after=None if after is None else self._field(after),
         )
-
-    def _rows(self, rows: _Rows, kept: Iterable[str]) -> _Rows:
-        taken = [name for name in rows.schema.fieldNames() if self.takes(name)]
-        others = tuple(kept)
-        read: Callable[[], DataFrame] = rows.read
-
-        def chosen() -> DataFrame:
-            columns: list[Any] = [quoted(name).alias(self.name(name)) for name in taken]
-            return read().select(*columns, *(quoted(name) for name in others))
-
-        return replace(rows, schema=self.schema(rows.schema), key=self.key(rows.key), read=chosen)
 
     # ── drift ────────────────────────────────────────────────────────────────────────────────────────────────────
 

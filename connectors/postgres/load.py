@@ -8,19 +8,15 @@ columns of its own.
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
 
-from cdf.canonical import key_digest, plain_decimals
-from cdf.change import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, INSERT
 from cdf.errors import CdfError, RowRejected, SinkUnavailable, TargetNotReady
-from cdf.window import Commit, Window
 from connectors.postgres import position as positions
 from connectors.postgres import staging
 from connectors.postgres.casts import casts_for
@@ -47,7 +43,6 @@ from connectors.postgres.staging import Staged
 from connectors.postgres.types import check_types
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from cdf.window import Snapshot
@@ -60,7 +55,6 @@ __all__ = [
     "put_in_place",
     "begin_target",
     "add_own",
-    "as_window",
     "refuse_misfits",
     "refuse_misfits_of",
     "move_to_its_place",
@@ -175,18 +169,6 @@ def analyze(session: Session) -> None:
         session.main().execute(sql.SQL("analyze {}").format(session.target.identifier))
 
 
-def with_keys(snapshot: Snapshot, digests: Collection[str]) -> DataFrame:
-    """The snapshot's rows under these keys, which are told by their digests (``cdf.canonical``)."""
-    from pyspark.sql import functions as F
-
-    wanted = snapshot.read()
-    of = wanted.sparkSession.createDataFrame([(digest,) for digest in digests], "_digest string")
-    with plain_decimals(wanted.sparkSession):
-        marked = wanted.withColumn("_deltarelay_digest", key_digest(snapshot.schema, snapshot.key))
-    found = marked.join(F.broadcast(of), marked["_deltarelay_digest"] == of["_digest"], "left_semi")
-    return found.drop("_deltarelay_digest")
-
-
 def made_by(name: TargetName, snapshot: Snapshot, own: Sequence[str]) -> tuple[str, ...]:
     """The statements that make a target of ours."""
     made = create_table(name.identifier, snapshot.schema, own)
@@ -235,30 +217,6 @@ def _insert_into_existing(
     refuse_swallowed(name, "insert", wanted=rows, touched=inserted)
     connection.execute(sql.SQL("drop table {}").format(loaded))
     return ddl
-
-
-def as_window(snapshot: Snapshot) -> Window:
-    """A snapshot's rows as the inserts of one commit, for the way that a window's rows take."""
-    from pyspark.sql import functions as F
-
-    def read() -> DataFrame:
-        return snapshot.read().select(
-            "*",
-            F.lit(INSERT).alias(CHANGE_TYPE),
-            F.lit(snapshot.version).cast("bigint").alias(COMMIT_VERSION),
-            F.lit(snapshot.timestamp).cast("timestamp").alias(COMMIT_TIMESTAMP),
-        )
-
-    at = snapshot.timestamp or dt.datetime.fromtimestamp(0, dt.UTC)
-    return Window(
-        table=snapshot.table,
-        table_id=snapshot.table_id,
-        schema=snapshot.schema,
-        key=snapshot.key,
-        commits=(Commit(snapshot.version, at, change_files=1, change_bytes=2**62),),
-        read=read,
-        commit_sha256=lambda _: "",
-    )
 
 
 def refuse_rows(connection: Connection, session: Session) -> None:

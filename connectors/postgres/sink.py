@@ -57,12 +57,10 @@ from connectors.postgres.large import Way, way_of
 from connectors.postgres.left import scan
 from connectors.postgres.load import (
     analyze,
-    as_window,
     begin_target,
     copy_snapshot,
     key_violation,
     put_in_place,
-    with_keys,
 )
 from connectors.postgres.modes import Modes, OnConflict
 from connectors.postgres.moves import move_position, move_problems
@@ -317,7 +315,7 @@ class PostgresSink:
     def _load_dividing(self, snapshot: Snapshot, seconds: dict[str, float]) -> tuple[Staged, Written]:
         """By the way that a window's rows take: it can set rows aside."""
         assert self._writer is not None
-        window = as_window(snapshot)
+        window = snapshot.as_inserts()
         with timed(seconds, "copy"):
             try:
                 staged = self._writer.stage(window)
@@ -575,7 +573,7 @@ class PostgresSink:
         with self._session.errors("reading the dead letters"):
             digests = dead_letters.digests_of(self._session.main(), str(self.target))
         mine = self._columns.snapshot(snapshot)
-        window = as_window(replace(mine, read=lambda: with_keys(mine, digests)))
+        window = mine.with_keys(digests).as_inserts()
         with timed(seconds, "stage"):
             staged = self._writer.stage(window)
         with timed(seconds, "apply"):

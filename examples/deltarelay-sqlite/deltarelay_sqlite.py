@@ -9,7 +9,7 @@ import math
 import sqlite3
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -23,7 +23,6 @@ from cdf.net import check_key
 from cdf.sink import Applied, Capabilities, Conflicts, Inspection, Position, Source
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField, StructType
 
     from cdf.window import Snapshot, Window
@@ -143,7 +142,7 @@ class SqliteSink:
                 faults = dataclasses.asdict(snapshot.key_faults())
             if any(faults.values()):
                 raise errors.KeyViolation(f"{snapshot.table} is not keyed by {snapshot.key}: {faults}", **faults)
-            count = self._stage(db, snapshot.read, snapshot)
+            count = self._stage(db, snapshot.iterate(), snapshot)
             db.execute("begin immediate")
             self._insert(db, snapshot.schema, "true")
             return Applied(snapshot.version, inserts=count)
@@ -152,7 +151,7 @@ class SqliteSink:
         with self._step(Position(window.last, window.table_id)) as (db, position):
             if self._is_replay(position, window):
                 return Applied(position.version or 0, replayed=True)
-            self._stage(db, window.net, window)
+            self._stage(db, window.iterate_net(), window)
             window.confirm()
             db.execute("begin immediate")
             ddl = self._added(self._columns(db), window)
@@ -204,14 +203,13 @@ class SqliteSink:
             raise errors.WindowOutOfOrder(f"{window.first}..{window.last} does not follow position {position.version}")
         return False
 
-    def _stage(self, db: sqlite3.Connection, read: Callable[[], DataFrame], of: Window | Snapshot) -> int:
+    def _stage(self, db: sqlite3.Connection, rows: Iterator[dict[str, Any]], of: Window | Snapshot) -> int:
         """Rows into a temporary table: whatever fails on the way, the target has not been touched."""
         names = [*of.schema.names, CHANGE_TYPE, CONFLICTS]
         db.execute("drop table if exists temp.stage")
         db.execute(f"create temp table stage ({_list(names)})")
-        with _reading(of):
-            rows = ([_stored(row[name]) if name in row else 0 for name in names] for row in read().toLocalIterator())
-            return db.executemany(f"insert into temp.stage values ({', '.join('?' * len(names))})", rows).rowcount
+        stored = ([_stored(row.get(name, 0)) for name in names] for row in rows)
+        return db.executemany(f"insert into temp.stage values ({', '.join('?' * len(names))})", stored).rowcount
 
     def _insert(self, db: sqlite3.Connection, schema: StructType, where: str) -> None:
         columns = _list(schema.names)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from cdf.errors import LeaseHeld, SinkUnavailable
@@ -14,8 +13,8 @@ SCHEMA = StructType().add("id", "long")
 
 
 @pytest.fixture
-def table(spark: SparkSession) -> SampleTable:
-    return SampleTable(spark, SCHEMA, ("id",))
+def table() -> SampleTable:
+    return SampleTable(None, SCHEMA, ("id",))
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 from pyspark.sql.types import StructType
 
 from cdf.errors import RowRejected, TargetNotReady, TypeNotSupported
 from cdf.sink import Capabilities, Sink
 from cdf.testing import SampleTable, SinkConformance, insert, update
+from cdf.testing.conformance.state import StatePromises
 from connectors.registry import ENTRY_POINT_GROUP, SinkKind
 
 FOLDER = Path(__file__).parents[2] / "examples" / "deltarelay-sqlite"
@@ -75,6 +75,12 @@ def harness(example: ModuleType, tmp_path: Path) -> Iterator[SqliteHarness]:
 
 
 class TestSqlite(SinkConformance):
+    @pytest.fixture
+    def spark(self) -> None:
+        """The suite's windows and snapshots are in memory."""
+
+
+class TestSqliteWithSpark(StatePromises):
     pass
 
 
@@ -97,10 +103,10 @@ def test_it_stays_short_enough_to_read() -> None:
 
 
 @pytest.fixture
-def typed(spark: SparkSession) -> SampleTable:
+def typed() -> SampleTable:
     schema = StructType().add("id", "long").add("real", "double").add("yes", "boolean").add("day", "date")
     schema.add("sum", spark_types.DecimalType(38, 4))
-    return SampleTable(spark, schema, ("id",))
+    return SampleTable(None, schema, ("id",))
 
 
 def test_values_arrive_as_they_were(typed: SampleTable, harness: SqliteHarness) -> None:

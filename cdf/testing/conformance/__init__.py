@@ -6,7 +6,10 @@
             return MyHarness(tmp_path)
 
 ``harness`` is a ``SinkHarness`` on an empty target of its own; ``spark``, a fixture too, is any Spark session (Delta is
-not needed). A promise that the sink's capabilities rule out is skipped, and the reason says which.
+not needed). A sink that takes rows by ``collect`` or ``iterate`` and never asks for a DataFrame needs none: the fixture
+then returns None, and windows and snapshots are in memory (``cdf.in_memory``).
+
+A promise that the sink's capabilities rule out is skipped, and the reason says which.
 """
 
 from __future__ import annotations

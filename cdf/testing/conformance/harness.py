@@ -58,7 +58,7 @@ def row(index: int, name: str | None, amount: int | None = None) -> Row:
     return {"id": number(index), "name": f"{CANARY}-{name}" if name else name, "amount": amount}
 
 
-def orders(spark: SparkSession) -> SampleTable:
+def orders(spark: SparkSession | None) -> SampleTable:
     schema = StructType().add("id", "long").add("name", "string").add("amount", "integer")
     return SampleTable(spark, schema, ("id",), table="orders")
 

@@ -32,7 +32,9 @@ A, B = START
 
 
 class HistoryPromises:
-    def test_every_change_is_kept_once_in_the_order_of_its_key(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_every_change_is_kept_once_in_the_order_of_its_key(
+        self, spark: SparkSession | None, harness: SinkHarness
+    ) -> None:
         only("history", harness)
         table = orders(spark)
         # Puts stand before removes here: inside a version, the order is the sink's business.
@@ -55,7 +57,7 @@ class HistoryPromises:
         assert_changes(harness, table, [*baseline(START), *one, *two])
         assert (applied.position, applied.inserts, applied.updates, applied.deletes) == (7, 1, 3, 2)
 
-    def test_a_history_may_begin_with_any_window(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_a_history_may_begin_with_any_window(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         only("history", harness)
         table = orders(spark)
         with opened(harness, table) as sink:
@@ -63,7 +65,7 @@ class HistoryPromises:
         assert_changes(harness, table, logged(5, NEXT))
         assert position(harness, table).version == 5
 
-    def test_windows_add_to_each_other(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_windows_add_to_each_other(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         only("history", harness)
         table = orders(spark)
         with loaded(harness, table) as sink:
@@ -72,7 +74,7 @@ class HistoryPromises:
         later = logged(6, [update(row(3, "d"), row(3, "e"))])
         assert_changes(harness, table, [*baseline(START), *logged(5, NEXT), *later])
 
-    def test_a_history_follows_an_added_column(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_a_history_follows_an_added_column(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         only("history", harness)
         if ChangeKind.ADD_COLUMN not in harness.capabilities.schema_changes:
             pytest.skip("this sink does not follow an added column")

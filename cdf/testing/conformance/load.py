@@ -19,28 +19,28 @@ from cdf.testing.conformance.harness import (
     row,
     start,
 )
-from cdf.testing.faulty import unreadable
+from cdf.testing.faulty import before_reading, unreadable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 class LoadPromises:
-    def test_a_fresh_target_has_no_position(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_a_fresh_target_has_no_position(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table, sink = orders(spark), harness.new_sink()
         found = sink.open(table.source())
         sink.close()
         assert (found.version, found.pending) == (None, None)
         assert harness.read_rows() == []
 
-    def test_load_makes_the_target_equal_the_snapshot(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_load_makes_the_target_equal_the_snapshot(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
         with opened(harness, table) as sink:
             assert sink.load(start(table)).position == 4
         holds_start(harness, table)
         assert (position(harness, table).version, position(harness, table).table_id) == (4, table.table_id)
 
-    def test_an_empty_table_can_be_loaded(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_an_empty_table_can_be_loaded(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
         with loaded(harness, table, []) as sink:
             assert harness.read_rows() == []
@@ -48,14 +48,14 @@ class LoadPromises:
             with refused(WindowOutOfOrder):
                 sink.load(start(table))
 
-    def test_loading_twice_is_refused(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_loading_twice_is_refused(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
         with loaded(harness, table) as sink, refused(WindowOutOfOrder):
             sink.load(table.snapshot(4, [row(9, "z")]))
         holds_start(harness, table)
 
     def test_load_refuses_null_and_duplicate_keys_with_their_number(
-        self, spark: SparkSession, harness: SinkHarness
+        self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
         only("state", harness)
         table = orders(spark)
@@ -69,7 +69,7 @@ class LoadPromises:
             assert position(harness, table).version is None
 
     def test_an_interrupted_load_leaves_nothing_and_is_called_again(
-        self, spark: SparkSession, harness: SinkHarness
+        self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
         table = orders(spark)
         with opened(harness, table) as sink:
@@ -82,7 +82,7 @@ class LoadPromises:
         holds_start(harness, table)
 
     def test_a_load_interrupted_by_its_process_is_called_again_by_the_next(
-        self, spark: SparkSession, harness: SinkHarness
+        self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
         table = orders(spark)
         sink = harness.new_sink()
@@ -95,19 +95,17 @@ class LoadPromises:
             sink.close()
         holds_start(harness, table)
 
-    def test_errors_of_reading_come_through_as_they_are(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_errors_of_reading_come_through_as_they_are(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
 
-        def gone() -> DataFrame:
+        def gone() -> None:
             raise VersionsExpired("version 4 of orders is gone")
 
-        snapshot = start(table)
-        object.__setattr__(snapshot, "read", gone)
         with opened(harness, table) as sink, refused(VersionsExpired):
-            sink.load(snapshot)
+            sink.load(before_reading(start(table), gone))
         assert harness.read_rows() == []
 
-    def test_null_and_the_empty_string_are_two_values(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_null_and_the_empty_string_are_two_values(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
         rows: list[Row] = [row(1, None), row(2, "")]
         with loaded(harness, table, rows):

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 
 class PositionPromises:
-    def test_a_new_instance_sees_the_position_of_each_step(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_a_new_instance_sees_the_position_of_each_step(
+        self, spark: SparkSession | None, harness: SinkHarness
+    ) -> None:
         table = orders(spark)
         with loaded(harness, table) as sink:
             assert position(harness, table).version == 4
@@ -43,7 +45,7 @@ class PositionPromises:
         reopened.close()
         assert (found.version, found.table_id, found.pending) == (7, table.table_id, None)
 
-    def test_the_same_window_again_changes_nothing(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_the_same_window_again_changes_nothing(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
         with loaded(harness, table) as sink:
             sink.apply(next_window(table))
@@ -56,7 +58,9 @@ class PositionPromises:
         assert (again.replayed, again.position) == (True, 5)
         assert position(harness, table).version == 5
 
-    def test_a_window_from_before_the_position_changes_nothing(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_a_window_from_before_the_position_changes_nothing(
+        self, spark: SparkSession | None, harness: SinkHarness
+    ) -> None:
         table = orders(spark)
         with loaded(harness, table) as sink:
             applied = sink.apply(table.window(3, [insert(row(8, "old"))], [delete(row(2, "b", 2))]))
@@ -64,21 +68,23 @@ class PositionPromises:
         assert (applied.replayed, applied.position) == (True, 4)
         assert position(harness, table).version == 4
 
-    def test_a_window_with_a_gap_before_it_is_refused(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_a_window_with_a_gap_before_it_is_refused(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
         with loaded(harness, table) as sink, refused(WindowOutOfOrder):
             sink.apply(table.window(6, NEXT))
         holds_start(harness, table)
         assert position(harness, table).version == 4
 
-    def test_a_window_that_overlaps_the_position_is_refused(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_a_window_that_overlaps_the_position_is_refused(
+        self, spark: SparkSession | None, harness: SinkHarness
+    ) -> None:
         table = orders(spark)
         with loaded(harness, table) as sink, refused(WindowOutOfOrder):
             sink.apply(table.window(4, [], NEXT))
         holds_start(harness, table)
         assert position(harness, table).version == 4
 
-    def test_the_window_of_another_table_is_refused(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_the_window_of_another_table_is_refused(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
         other = dataclasses.replace(table, table_id="5a3b0c5e-0000-4000-8000-000000000002")
         with loaded(harness, table) as sink, refused(TableReplaced):
@@ -86,7 +92,7 @@ class PositionPromises:
         holds_start(harness, table)
         assert (position(harness, table).version, position(harness, table).table_id) == (4, table.table_id)
 
-    def test_a_window_without_rows_moves_the_position(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_a_window_without_rows_moves_the_position(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
         with loaded(harness, table) as sink:
             applied = sink.apply(table.window(5, [], []))
@@ -95,7 +101,9 @@ class PositionPromises:
         holds_start(harness, table)
         assert position(harness, table).version == 6
 
-    def test_a_window_whose_rows_cancel_out_moves_the_position(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_a_window_whose_rows_cancel_out_moves_the_position(
+        self, spark: SparkSession | None, harness: SinkHarness
+    ) -> None:
         only("state", harness)
         table = orders(spark)
         with loaded(harness, table) as sink:
@@ -104,7 +112,7 @@ class PositionPromises:
         assert position(harness, table).version == 6
 
     def test_a_window_whose_rows_fail_leaves_everything_and_is_applied_after_repair(
-        self, spark: SparkSession, harness: SinkHarness
+        self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
         table = orders(spark)
         with loaded(harness, table) as sink:
@@ -126,7 +134,7 @@ class PositionPromises:
         assert (stands.version, stands.pending) == (5, None)
 
     def test_a_window_whose_commits_vanish_while_it_is_read_is_not_applied(
-        self, spark: SparkSession, harness: SinkHarness
+        self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
         def gone() -> None:
             raise VersionsExpired("the commit files of version 5 are gone")
@@ -138,7 +146,7 @@ class PositionPromises:
         assert position(harness, table).version == 4
 
     def test_a_runner_that_dies_in_a_window_is_succeeded_without_a_trace(
-        self, spark: SparkSession, harness: SinkHarness
+        self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
         table = orders(spark)
         with loaded(harness, table) as sink:

@@ -25,12 +25,11 @@ from cdf.testing.conformance.harness import (
     position,
     refused,
     row,
-    start,
 )
-from cdf.testing.faulty import unreadable
+from cdf.testing.faulty import before_reading, unreadable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 OTHER = [row(1, "other", 7), row(4, None), row(5, "e", 5)]
 """Against START: a row that differs, two that are new, and one that is gone."""
@@ -60,7 +59,9 @@ def reloaded(harness: SinkHarness, table: SampleTable, version: int, rows: Seque
 
 
 class ReloadPromises:
-    def test_a_reload_makes_the_target_equal_the_snapshot(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_a_reload_makes_the_target_equal_the_snapshot(
+        self, spark: SparkSession | None, harness: SinkHarness
+    ) -> None:
         only("state", harness)
         table = orders(spark)
         with loaded(harness, table):
@@ -70,18 +71,18 @@ class ReloadPromises:
             sink.apply(table.window(10, [update(OTHER[0], row(1, "next"))]))
         assert_rows(harness, table, [row(1, "next"), *OTHER[1:]])
 
-    def test_a_reload_of_an_empty_target_fills_it(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_a_reload_of_an_empty_target_fills_it(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         only("state", harness)
         reloaded(harness, orders(spark), 3)
 
-    def test_a_reload_may_leave_nothing(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_a_reload_may_leave_nothing(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         only("state", harness)
         table = orders(spark)
         with loaded(harness, table):
             pass
         reloaded(harness, table, 5, [])
 
-    def test_a_reload_may_go_back_in_versions(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_a_reload_may_go_back_in_versions(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         only("state", harness)
         table = orders(spark)
         with loaded(harness, table):
@@ -89,7 +90,7 @@ class ReloadPromises:
         reloaded(harness, table, 2)
         reloaded(harness, table, 2, START)  # and may be for the version where the target stands
 
-    def test_a_reload_takes_another_table(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_a_reload_takes_another_table(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         only("state", harness)
         table = orders(spark)
         with loaded(harness, table):
@@ -99,7 +100,7 @@ class ReloadPromises:
         reloaded(harness, other, 1, [{"id": 1, "name": 5, "note": "x"}])
 
     def test_an_interrupted_reload_changes_nothing_and_is_called_again(
-        self, spark: SparkSession, harness: SinkHarness
+        self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
         only("state", harness)
         table = orders(spark)
@@ -113,7 +114,7 @@ class ReloadPromises:
             sink.reload(table.snapshot(9, OTHER))
         assert_rows(harness, table, OTHER)
 
-    def test_a_reload_refuses_keys_that_identify_no_row(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_a_reload_refuses_keys_that_identify_no_row(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         only("state", harness)
         table = orders(spark)
         with loaded(harness, table):
@@ -124,7 +125,7 @@ class ReloadPromises:
         holds_start(harness, table)
         assert position(harness, table).version == 4
 
-    def test_a_reload_waits_for_its_turn(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_a_reload_waits_for_its_turn(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         only("state", harness)
         table = orders(spark)
         with loaded(harness, table), refused(LeaseHeld), open_to_reload(harness, table):
@@ -132,7 +133,7 @@ class ReloadPromises:
         holds_start(harness, table)
 
     def test_a_runner_overtaken_in_the_midst_of_a_reload_is_fenced(
-        self, spark: SparkSession, harness: SinkHarness
+        self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
         only("state", harness)
         table = orders(spark)
@@ -141,22 +142,21 @@ class ReloadPromises:
         second = harness.new_sink()
         overtaken = False
 
-        def read() -> DataFrame:
+        def overtake() -> None:
             nonlocal overtaken
             if not overtaken:
                 harness.expire_lease()
                 second.open(table.source())
                 overtaken = True
-            return start(table, OTHER).read()
 
         with open_to_reload(harness, table) as first, refused(Fenced):
-            first.reload(dataclasses.replace(table.snapshot(9, OTHER), read=read))
+            first.reload(before_reading(table.snapshot(9, OTHER), overtake))
         assert overtaken
         second.close()
         holds_start(harness, table)
         assert position(harness, table).version == 4
 
-    def test_nothing_is_reloaded_unopened(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_nothing_is_reloaded_unopened(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         only("state", harness)
         table = orders(spark)
         with loaded(harness, table):

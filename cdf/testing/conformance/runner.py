@@ -23,20 +23,20 @@ from cdf.testing.conformance.harness import (
     refused,
     start,
 )
-from cdf.testing.faulty import unreadable
+from cdf.testing.faulty import before_reading, unreadable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 class RunnerPromises:
-    def test_the_sink_fulfils_the_protocol(self, spark: SparkSession, harness: SinkHarness) -> None:  # noqa: ARG002
+    def test_the_sink_fulfils_the_protocol(self, spark: SparkSession | None, harness: SinkHarness) -> None:  # noqa: ARG002
         sink = harness.new_sink()
         assert isinstance(sink, Sink)
         assert sink.capabilities == harness.capabilities
 
     def test_a_second_runner_is_refused_while_the_first_is_alive(
-        self, spark: SparkSession, harness: SinkHarness
+        self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
         table = orders(spark)
         with loaded(harness, table) as first:
@@ -48,7 +48,7 @@ class RunnerPromises:
             first.apply(next_window(table))  # the attempt, and its close, took nothing away
         holds_next(harness, table)
 
-    def test_close_gives_the_lease_back(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_close_gives_the_lease_back(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
         with loaded(harness, table):
             pass
@@ -56,7 +56,7 @@ class RunnerPromises:
             second.apply(next_window(table))
         holds_next(harness, table)
 
-    def test_a_stale_runner_cannot_apply(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_a_stale_runner_cannot_apply(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
         with loaded(harness, table) as first:
             harness.expire_lease()
@@ -72,7 +72,7 @@ class RunnerPromises:
                 second.apply(next_window(table))
         holds_next(harness, table)
 
-    def test_a_stale_runner_cannot_load(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_a_stale_runner_cannot_load(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
         with opened(harness, table) as first:
             harness.expire_lease()
@@ -83,32 +83,29 @@ class RunnerPromises:
                 assert position(harness, table).version is None
 
     def test_a_runner_overtaken_in_the_midst_of_a_window_is_fenced(
-        self, spark: SparkSession, harness: SinkHarness
+        self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
         table = orders(spark)
         second = harness.new_sink()
         overtaken = False
 
-        def read() -> DataFrame:
+        def overtake() -> None:
             nonlocal overtaken
             if not overtaken:
                 harness.expire_lease()
                 second.open(table.source())
                 second.apply(next_window(table))
                 overtaken = True
-            return next_window(table).read()
 
         with loaded(harness, table) as first:
-            window = next_window(table)
-            object.__setattr__(window, "read", read)
             with refused(Fenced):
-                first.apply(window)
+                first.apply(before_reading(next_window(table), overtake))
             assert overtaken
         second.close()
         holds_next(harness, table)
         assert position(harness, table).version == 5
 
-    def test_closing_twice_and_unopened_is_safe(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_closing_twice_and_unopened_is_safe(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
         harness.new_sink().close()
         with loaded(harness, table) as sink:
@@ -117,7 +114,7 @@ class RunnerPromises:
             assert sink.inspect(table.source()).position.version == 4
         holds_start(harness, table)
 
-    def test_inspecting_changes_nothing(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_inspecting_changes_nothing(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
         onlooker = harness.new_sink()
         found = onlooker.inspect(table.source())
@@ -129,7 +126,7 @@ class RunnerPromises:
             assert onlooker.inspect(table.source()).position.version == 5
         holds_next(harness, table)
 
-    def test_all_problems_are_named_at_once(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_all_problems_are_named_at_once(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         if ChangeKind.CHANGE_TYPE in harness.capabilities.schema_changes:
             pytest.skip("this sink follows every change of type: nothing here is a problem to it")
         table = orders(spark)
@@ -152,7 +149,7 @@ class RunnerPromises:
             later.apply(next_window(table))
         holds_next(harness, table)
 
-    def test_errors_carry_no_values(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_errors_carry_no_values(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
         with opened(harness, table) as sink:
             self._fails_quietly(lambda: sink.load(unreadable(start(table), at={"id": START[1]["id"]})))

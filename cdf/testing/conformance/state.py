@@ -38,7 +38,7 @@ def _counts_conflicts(harness: SinkHarness) -> None:
 
 
 def takes(
-    harness: SinkHarness, spark: SparkSession, commits: Sequence[Sequence[Edit]], leads_to: Sequence[Row]
+    harness: SinkHarness, spark: SparkSession | None, commits: Sequence[Sequence[Edit]], leads_to: Sequence[Row]
 ) -> Applied:
     """START, then one window with these commits from version 5 on: the target holds exactly these rows."""
     only("state", harness)
@@ -51,25 +51,27 @@ def takes(
 
 
 class StatePromises:
-    def test_inserts_updates_and_deletes_arrive(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_inserts_updates_and_deletes_arrive(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         edits = [insert(row(3, "c")), insert(row(4, "d")), update(A, row(1, "z", 9)), delete(B)]
         applied = takes(harness, spark, [edits], [row(1, "z", 9), row(3, "c"), row(4, "d")])
         assert (applied.inserts, applied.updates, applied.deletes) == (2, 1, 1)
         assert applied.conflicts == Conflicts()
         assert not applied.replayed
 
-    def test_a_key_change_moves_the_row(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_a_key_change_moves_the_row(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         takes(harness, spark, [[update(A, row(7, "a", 1))]], [row(7, "a", 1), B])
 
-    def test_keys_are_swapped_within_one_version(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_keys_are_swapped_within_one_version(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         swapped = [row(2, "a", 1), row(1, "b", 2)]
         takes(harness, spark, [[update(A, swapped[0]), update(B, swapped[1])]], swapped)
 
-    def test_delete_and_insert_of_one_key_in_one_version(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_delete_and_insert_of_one_key_in_one_version(
+        self, spark: SparkSession | None, harness: SinkHarness
+    ) -> None:
         edits = [insert(row(1, "new")), delete(A), delete(B), insert(B)]
         takes(harness, spark, [edits], [row(1, "new"), B])
 
-    def test_a_sequence_over_versions_counts_as_its_end(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_a_sequence_over_versions_counts_as_its_end(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         third, fourth = row(3, "c"), row(4, "d")
         commits = [
             [delete(A), insert(third), insert(fourth)],
@@ -78,14 +80,18 @@ class StatePromises:
         ]
         takes(harness, spark, commits, [row(1, "last"), row(3, "cc")])
 
-    def test_an_update_that_changes_nothing_changes_nothing(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_an_update_that_changes_nothing_changes_nothing(
+        self, spark: SparkSession | None, harness: SinkHarness
+    ) -> None:
         takes(harness, spark, [[update(A, A)]], [A, B])
 
-    def test_an_update_may_set_values_to_null_and_to_empty(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_an_update_may_set_values_to_null_and_to_empty(
+        self, spark: SparkSession | None, harness: SinkHarness
+    ) -> None:
         after = [row(1, None), row(2, "")]
         takes(harness, spark, [[update(A, after[0]), update(B, after[1])]], after)
 
-    def test_every_column_of_a_composite_key_counts(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_every_column_of_a_composite_key_counts(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         only("state", harness)
         schema = StructType().add("region", "string").add("id", "long").add("name", "string")
         table = SampleTable(spark, schema, ("region", "id"), table="composite")
@@ -100,7 +106,7 @@ class StatePromises:
             sink.apply(table.window(5, [update(rows[0], place("a1", 1, "pp")), delete(rows[2])]))
         assert_rows(harness, table, [place("a1", 1, "pp"), place("a", 11, "q")])
 
-    def test_columns_are_found_by_their_exact_name(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_columns_are_found_by_their_exact_name(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         only("state", harness)
         names = ("select", "a.b", 'q"q', "it`s")
         schema = StructType().add(names[0], "long")
@@ -114,7 +120,7 @@ class StatePromises:
             sink.apply(turned.window(5, [update(first, second)]))
         assert_rows(harness, table, [second])
 
-    def test_an_added_column_is_followed(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_an_added_column_is_followed(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         only("state", harness)
         if ChangeKind.ADD_COLUMN not in harness.capabilities.schema_changes:
             pytest.skip("this sink does not follow an added column")
@@ -127,7 +133,7 @@ class StatePromises:
         assert_rows(harness, wider, [{**A, "note": "later"}, B, {**row(3, "c"), "note": "new"}])
 
     def test_two_puts_of_one_key_in_one_version_are_refused_whole(
-        self, spark: SparkSession, harness: SinkHarness
+        self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
         only("state", harness)
         table = orders(spark)
@@ -138,7 +144,7 @@ class StatePromises:
             assert_rows(harness, table, START)
             assert position(harness, table).version == 4
 
-    def test_a_null_key_is_refused_whole(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_a_null_key_is_refused_whole(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         only("state", harness)
         table = orders(spark)
         with loaded(harness, table) as sink:
@@ -148,7 +154,7 @@ class StatePromises:
             assert_rows(harness, table, START)
             assert position(harness, table).version == 4
 
-    def test_conflicts_with_the_target_are_counted(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_conflicts_with_the_target_are_counted(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         _counts_conflicts(harness)
         absent = row(8, "absent"), row(9, "absent")
         edits = [insert(row(1, "i")), update(absent[0], row(8, "u")), delete(absent[1])]
@@ -156,13 +162,13 @@ class StatePromises:
         assert applied.conflicts == Conflicts(insert_met_row=1, update_met_none=1, delete_met_none=1)
         assert (applied.inserts, applied.updates, applied.deletes) == (1, 1, 1)
 
-    def test_conflicts_within_the_window_are_counted(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_conflicts_within_the_window_are_counted(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         _counts_conflicts(harness)
         commits = [[insert(row(3, "one"))], [insert(row(3, "two"))]]
         applied = takes(harness, spark, commits, [A, B, row(3, "two")])
         assert applied.conflicts == Conflicts(within_window=1)
 
-    def test_an_empty_state_takes_no_window(self, spark: SparkSession, harness: SinkHarness) -> None:
+    def test_an_empty_state_takes_no_window(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         only("state", harness)
         table = orders(spark)
         with opened(harness, table) as sink, refused(WindowOutOfOrder):
