@@ -63,6 +63,12 @@ class InMemoryWindow(Window):
         """The feed's rows or their net effect, on their way to the one who takes them."""
         yield from table.to_batches()
 
+    def everything(self) -> pa.Table:
+        return self.rows()
+
+    def without(self, leave_out: Callable[[Any], Any]) -> Self:
+        return replace(self, rows=lambda: leave_out(self.rows()))
+
     def collect(self) -> pa.Table:
         return _collected(self, self.rows)
 
@@ -87,6 +93,9 @@ class InMemoryWindow(Window):
     def project(self, columns: Mapping[str, str], schema: StructType) -> Self:
         key, taken = tuple(columns[name] for name in self.key), {**columns, **{name: name for name in METADATA_COLUMNS}}
         return replace(self, schema=schema, key=key, rows=lambda: _chosen(self.rows(), taken))
+
+    def count_changes(self) -> dict[str, int]:
+        return Counter(self.collect()[CHANGE_TYPE].to_pylist())
 
     def count_net(self) -> tuple[dict[str, int], int]:
         net = self.collect_net()
@@ -117,6 +126,12 @@ class InMemorySnapshot(Snapshot):
     def batches(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         """The rows, on their way to the one who takes them."""
         yield from table.to_batches()
+
+    def everything(self) -> pa.Table:
+        return self.rows()
+
+    def without(self, leave_out: Callable[[Any], Any]) -> Self:
+        return replace(self, rows=lambda: leave_out(self.rows()))
 
     def collect(self) -> pa.Table:
         return _collected(self, self.rows)
@@ -157,6 +172,9 @@ class InMemorySnapshot(Snapshot):
             commit_sha256=lambda _: "",
             rows=inserts,
         )
+
+    def count(self) -> int:
+        return int(self.collect().num_rows)
 
     def key_faults(self) -> KeyFaults:
         keys = Counter(tuple(row[name] for name in self.key) for row in self.collect().select(self.key).to_pylist())

@@ -177,12 +177,15 @@ class TableLog:
 
     def _look(self) -> _Known:
         """Have Delta take in what is new."""
-        snapshot = self._snapshot()
-        time = _utc(int(snapshot.logSegment().lastCommitFileModificationTimestamp()))
-        self._known = known = _Known(int(snapshot.version()), time, _metadata_of(snapshot))
+        self._known = known = self._newest()
         if (glance := self._glance) is not None:  # what was not there a moment ago may be there now
             glance.files = {version: time for version, time in glance.files.items() if time is not None}
         return known
+
+    def _newest(self) -> _Known:
+        snapshot = self._snapshot()
+        time = _utc(int(snapshot.logSegment().lastCommitFileModificationTimestamp()))
+        return _Known(int(snapshot.version()), time, _metadata_of(snapshot))
 
     def _known_still(self) -> _Known | None:
         """What the last look found, unless the log is another one since: a table that was made again, or cleaned up."""
@@ -216,6 +219,9 @@ class TableLog:
                 self._known = known = _Known(version, time or known.time, known.metadata)
         if version <= known.version and not self._wrote_metadata(version + 1, known.version):
             return known.metadata
+        return self._metadata_at(version)
+
+    def _metadata_at(self, version: int) -> Metadata:
         return _metadata_of(self._snapshot_at(version))
 
     def size_bytes(self, version: int) -> int:
@@ -254,13 +260,7 @@ class TableLog:
                     False,
                 )
         except VersionsExpired as error:
-            raise VersionsExpired(
-                f"version {version} of {self.location} can no longer be reconstructed from the log",
-                hint="make the target anew from a snapshot, `deltarelay run --reload`; "
-                "raise delta.logRetentionDuration so that commits last longer",
-                condition=error.condition,
-                version=version,
-            ) from error
+            raise version_gone(self.location, version, error.condition) from error
 
     def _wrote_metadata(self, first: int, last: int) -> bool:
         """False where there are few commits and they show it: rebuilding an older state costs more the longer the history
@@ -289,13 +289,16 @@ class TableLog:
         glance = self._glance
         if glance is not None and version in glance.files:
             return glance.files[version]
-        with self._readable():
-            # One request, on S3 as well; asking whether it is there and then for its time would be two
-            found = self._files.globStatus(self._pattern(version))
-            time = _utc(int(found[0].getModificationTime())) if found else None
+        time = self._modified(version)
         if glance is not None:
             glance.files[version] = time
         return time
+
+    def _modified(self, version: int) -> dt.datetime | None:
+        with self._readable():
+            # One request, on S3 as well; asking whether it is there and then for its time would be two
+            found = self._files.globStatus(self._pattern(version))
+            return _utc(int(found[0].getModificationTime())) if found else None
 
     def missing(self, first: int, last: int) -> list[int]:
         """The versions of ``first..last`` whose commit file is gone."""
@@ -436,6 +439,16 @@ def _same(one: dt.datetime, other: dt.datetime) -> bool:
     if one.microsecond and other.microsecond:
         return one == other
     return one.replace(microsecond=0) == other.replace(microsecond=0)
+
+
+def version_gone(table: str, version: int, condition: str | None = None) -> VersionsExpired:
+    return VersionsExpired(
+        f"version {version} of {table} can no longer be reconstructed from the log",
+        hint="make the target anew from a snapshot, `deltarelay run --reload`; "
+        "raise delta.logRetentionDuration so that commits last longer",
+        condition=condition,
+        version=version,
+    )
 
 
 def missing_commits(table: str, versions: list[int]) -> VersionsExpired:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Literal
 
 from cdf.errors import ConfigError, PositionError, TargetNotReady, VerificationError, VersionNotFound, VersionsExpired
 from cdf.net import check_key
-from cdf.readers.batch import check_session
 from cdf.result import Result
 from cdf.schema import ChangeKind, compare
 from cdf.sink import Movable, Position, Reloadable, Source
@@ -54,7 +53,7 @@ def plan_move(pipeline: Pipeline, action: Action, version: int | None, *, compar
         raise TargetNotReady(
             f"the sink of {pipeline.name} keeps its position to itself", hint="use the sink's own means"
         )
-    check_session(pipeline.feed.spark)
+    pipeline.feed.check_session()
     pipeline.feed.require_enabled()
     latest = log.latest()
     to_version = latest if version is None else version

@@ -20,7 +20,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cdf.change import METADATA_COLUMNS
 from cdf.counted import counted
 from cdf.errors import (
     CdfError,
@@ -37,11 +36,10 @@ from cdf.guard import ERASURE, ErasureNotConfigured
 from cdf.interrupt import Stop
 from cdf.log import missing_commits
 from cdf.micro_batches import MicroBatches
-from cdf.net import check_key, quoted
+from cdf.net import check_key
 from cdf.plan import make_plan
-from cdf.readers.batch import check_commits, check_session, load_range
+from cdf.readers.batch import check_commits
 from cdf.readers.bounds import Bound, parse_timestamp, resolve_end, resolve_start
-from cdf.readers.snapshot import read_snapshot
 from cdf.reload import make_anew
 from cdf.results import Followed, Plan, RunResult, Step, Totals
 from cdf.schema import check_followed, compare, same_names_in_files
@@ -62,7 +60,6 @@ from cdf.verify import Verification, verify
 from cdf.window import Commit, Limits, Metadata, Snapshot, Window, cut
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from cdf.guard import Guard
@@ -259,14 +256,14 @@ class Pipeline:
         commits: tuple[Commit, ...] = step.commits if isinstance(step, Window) else ()
         try:
             without = self.guard.check(
-                step.read(),
+                step.everything(),
                 key=self.key,
                 table=self.feed.table,
                 pipeline=self.name,
                 first=first,
                 last=last,
                 erasing={commit.version for commit in commits if commit.erasing},
-                now=lambda: read_snapshot(self.feed, self.feed.log.latest()),
+                now=self.feed.snapshot,
             )
         except CdfError:
             raise
@@ -274,13 +271,12 @@ class Pipeline:
             raise step.failure(error) from error
         if without is None:
             return step
-        everything = step.read
-        left = replace(step, read=lambda: without(everything()))
+        left = step.without(without)
         return replace(left, whole=None, filtered=True) if isinstance(left, Window) else left
 
     def inspect(self, last: int) -> Inspection:
         """Check session, feed and key, then let the sink look at its target for the schema at ``last``."""
-        check_session(self.feed.spark)
+        self.feed.check_session()
         self.feed.require_enabled()
         schema = self.feed.log.metadata(last).schema
         try:
@@ -487,16 +483,7 @@ class Pipeline:
         )
 
     def snapshot(self, version: int) -> Snapshot:
-        metadata = self.feed.log.metadata(version)
-        return Snapshot(
-            table=self.feed.table,
-            table_id=metadata.table_id,
-            schema=metadata.schema,
-            key=self.key,
-            version=version,
-            read=lambda: read_snapshot(self.feed, version),
-            timestamp=self.feed.log.times().get(version),
-        )
+        return self.feed.keyed_snapshot(version, self.key)
 
     def _window(
         self, commits: tuple[Commit, ...], schema: StructType, table_id: str, *, drift: tuple[SchemaChange, ...]
@@ -504,20 +491,11 @@ class Pipeline:
         first, last = commits[0].version, commits[-1].version
         if erased := self._erased(commits):
             commits = tuple(replace(commit, erasing=commit.version in erased) for commit in commits)
-        columns = [*(field.name for field in schema.fields), *METADATA_COLUMNS]
-
-        def read() -> DataFrame:
-            # The table may have gained columns since; the window shows its own schema.
-            return load_range(self.feed, first, last).select(*(quoted(name) for name in columns))
-
-        window = Window(
-            table=self.feed.table,
+        window = self.feed.window(
+            commits,
+            schema,
             table_id=table_id,
-            schema=schema,
             key=self.key,
-            commits=commits,
-            read=read,
-            commit_sha256=self.feed.log.sha256,
             confirm=lambda: self._confirm(first, last, table_id),
             drift=drift,
             # The guard checks the copy as well: the table may have rows that were left out of an earlier window

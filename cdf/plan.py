@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cdf.change import CHANGE_TYPE, CONFLICTS
+from cdf.change import DELETE, INSERT, UPDATE
 from cdf.errors import CdfError, ConfigError
 from cdf.lag import DEFAULT_RETENTION, RETENTION_PROPERTY, lag, parse_interval
 from cdf.results import Plan, PlannedWindow
 from cdf.sink import Choosing, Position
-from cdf.window import Snapshot, Window
+from cdf.window import Window
 
 if TYPE_CHECKING:
     from cdf.pipeline import Pipeline
@@ -34,7 +34,7 @@ def make_plan(pipeline: Pipeline, until: int | str | dt.datetime | None) -> Plan
         if position.version is None and pipeline.loads_first():
             loads = min(pipeline.start_version(), last)
             position = replace(position, version=loads)
-            load_rows = _row_count(pipeline.snapshot(loads))
+            load_rows = pipeline.snapshot(loads).count()
         windows = [_planned(pipeline, window) for window in pipeline.windows(position, last)]
     except ConfigError:
         raise
@@ -52,13 +52,6 @@ def make_plan(pipeline: Pipeline, until: int | str | dt.datetime | None) -> Plan
         problems=tuple(problems),
         warnings=(*inspection.warnings, *_warnings(pipeline, position, windows)),
     )
-
-
-def _row_count(snapshot: Snapshot) -> int:
-    try:
-        return snapshot.read().count()
-    except Exception as error:
-        raise snapshot.failure(error) from error
 
 
 def _warnings(pipeline: Pipeline, position: Position, windows: Sequence[PlannedWindow]) -> list[str]:
@@ -87,20 +80,18 @@ def _warnings(pipeline: Pipeline, position: Position, windows: Sequence[PlannedW
     return found
 
 
+_NET = {"inserts": INSERT, "updates": UPDATE, "deletes": DELETE}
+
+
 def _planned(pipeline: Pipeline, window: Window) -> PlannedWindow:
     counts: dict[str, int] = {}
     net: dict[str, int] = {}
     conflicts = 0
     if window.has_changes:
-        try:
-            rows = window.read().groupBy(CHANGE_TYPE).count().collect()
-            counts = {row[CHANGE_TYPE]: int(row["count"]) for row in rows}
-            if pipeline.sink.capabilities.holds == "state":
-                reduced = window.net().groupBy(CHANGE_TYPE).agg({"*": "count", CONFLICTS: "sum"}).collect()
-                net = {row[CHANGE_TYPE]: int(row["count(1)"]) for row in reduced}
-                conflicts = sum(int(row[f"sum({CONFLICTS})"] or 0) for row in reduced)
-        except Exception as error:
-            raise window.failure(error) from error
+        counts = window.count_changes()
+        if pipeline.sink.capabilities.holds == "state":
+            found, conflicts = window.count_net()
+            net = {kind: found[name] for name, kind in _NET.items() if found[name]}
     return PlannedWindow(
         first=window.first,
         last=window.last,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from cdf.errors import CdfError, TargetNotReady
 from cdf.net import check_key
-from cdf.readers.batch import check_session
 from cdf.results import Step
 from cdf.sink import Reloadable
 
@@ -25,7 +24,7 @@ def make_anew(pipeline: Pipeline, *, retries: int = 0) -> Step:
             f"the sink of {pipeline.name} cannot be made anew from a snapshot",
             hint="name a new target, or empty it with its own means",
         )
-    check_session(feed.spark)
+    feed.check_session()
     feed.require_enabled()  # or else no run could bring the target any further
     snapshot = pipeline.snapshot(feed.log.latest())
     check_key(snapshot.schema, snapshot.key, snapshot.table)

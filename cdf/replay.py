@@ -21,10 +21,13 @@ def replay(pipeline: Pipeline) -> Applied:
     stands = sink.position()
     if stands.version is None:
         return Applied(position=-1)
-    with pipeline.opened(stands.version) as position:
+    # A table that was created again may have fewer versions: that is refused as such
+    with pipeline.opened(min(stands.version, pipeline.feed.log.latest())) as position:
         assert position.version is not None
         snapshot = pipeline.snapshot(position.version)
         try:
+            # The row of a dead letter may be of somebody who was erased since
+            snapshot = pipeline.admitted(snapshot)
             return sink.replay(snapshot)
         except CdfError:
             raise

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cdf.change import METADATA_COLUMNS
 from cdf.errors import (
     CdfError,
     ConfigError,
@@ -18,10 +19,12 @@ from cdf.errors import (
 )
 from cdf.lag import DEFAULT_RETENTION, parse_interval
 from cdf.log import TableLog
+from cdf.net import quoted
 from cdf.readers import batch, stream
 from cdf.readers.bounds import Bound, resolve_end, resolve_start
 from cdf.readers.snapshot import read_snapshot
 from cdf.result import Result
+from cdf.window import Snapshot, Window
 from cdf.writers import alone, require_writer
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from cdf.window import Commit
 
 __all__ = ["ChangeFeed", "FeedStatus", "FeedEnabled"]
 
@@ -260,6 +265,36 @@ class ChangeFeed:
     def snapshot(self, version: int | None = None) -> DataFrame:
         """The table's rows at a version (default: the latest)."""
         return read_snapshot(self, self.log.latest() if version is None else version)
+
+    def window(self, commits: tuple[Commit, ...], schema: StructType, **told: Any) -> Window:
+        """The changes of these commits, of which the caller knows that the feed was on. ``told``: what else a Window has."""
+        first, last = commits[0].version, commits[-1].version
+        columns = [*(field.name for field in schema.fields), *METADATA_COLUMNS]
+
+        def read() -> DataFrame:
+            # The table may have gained columns since; the window shows its own schema.
+            return batch.load_range(self, first, last).select(*map(quoted, columns))
+
+        return Window(
+            table=self.table, schema=schema, commits=commits, read=read, commit_sha256=self.log.sha256, **told
+        )
+
+    def keyed_snapshot(self, version: int, key: tuple[str, ...]) -> Snapshot:
+        """The table at a version, for a sink."""
+        metadata = self.log.metadata(version)
+        return Snapshot(
+            table=self.table,
+            table_id=metadata.table_id,
+            schema=metadata.schema,
+            key=key,
+            version=version,
+            read=lambda: read_snapshot(self, version),
+            timestamp=self.log.times().get(version),
+        )
+
+    def check_session(self) -> None:
+        """Refuse a session that would leave out rows without a word."""
+        batch.check_session(self.spark)
 
     def require_enabled(self) -> None:
         if not self.log.metadata().feed_enabled:

@@ -161,6 +161,14 @@ class Window:
 
         return net_effect(self.read(), self.key, transients=transients)
 
+    def everything(self) -> Any:
+        """All rows, for a guard: a DataFrame; of rows in memory an Arrow table."""
+        return self.read()
+
+    def without(self, leave_out: Callable[[Any], Any]) -> Self:
+        """The same, with what ``leave_out`` makes of ``everything``."""
+        return replace(self, read=lambda: leave_out(self.read()))
+
     def collect(self) -> pa.Table:
         """The rows of ``read``, in memory. Raises what ``failure`` makes of an error, as the three below."""
         return _collected(self, self.read)
@@ -182,6 +190,14 @@ class Window:
         key = tuple(columns[name] for name in self.key)
         chosen = _chosen(self.read, {**columns, **{name: name for name in METADATA_COLUMNS}})
         return replace(self, schema=schema, key=key, read=chosen)
+
+    def count_changes(self) -> dict[str, int]:
+        """How many of the feed's rows there are of each type."""
+        try:
+            rows = self.read().groupBy(CHANGE_TYPE).count().collect()
+        except Exception as error:
+            raise self.failure(error) from error
+        return {row[CHANGE_TYPE]: int(row["count"]) for row in rows}
 
     def count_net(self) -> tuple[dict[str, int], int]:
         """How many inserts, updates and deletes the net effect has, and how many changes contradict each other. Reads the
@@ -237,6 +253,14 @@ class Snapshot:
     timestamp: dt.datetime | None = None
     """When that version was committed; None where the log no longer tells."""
 
+    def everything(self) -> Any:
+        """All rows, for a guard: a DataFrame; of rows in memory an Arrow table."""
+        return self.read()
+
+    def without(self, leave_out: Callable[[Any], Any]) -> Self:
+        """The same, with what ``leave_out`` makes of ``everything``."""
+        return replace(self, read=lambda: leave_out(self.read()))
+
     def collect(self) -> pa.Table:
         """The rows, in memory. Raises what ``failure`` makes of an error, as ``iterate``."""
         return _collected(self, self.read)
@@ -269,6 +293,12 @@ class Snapshot:
             )
 
         return Window(self.table, self.table_id, self.schema, self.key, (commit,), inserts, commit_sha256=lambda _: "")
+
+    def count(self) -> int:
+        try:
+            return self.read().count()
+        except Exception as error:
+            raise self.failure(error) from error
 
     def key_faults(self) -> KeyFaults:
         """Count null and duplicate keys: one pass over the key columns."""

@@ -1,4 +1,4 @@
-"""Sinks for tests, and the suite that every sink passes.
+"""Sinks and a source for tests, and the suite that every sink passes.
 
 ``SinkConformance`` and ``SinkHarness`` need pytest and are imported only when asked for.
 """
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from cdf.testing.changes import Change, SampleTable, commit, delete, insert, update
 from cdf.testing.faulty import Fault, FaultySink, Interruptible, before_reading, unreadable
 from cdf.testing.memory import MemorySink, MemoryStore
+from cdf.testing.memory_feed import MemoryFeed
+from cdf.testing.memory_table import MemoryTable
 
 if TYPE_CHECKING:
     from cdf.testing.conformance import SinkConformance, SinkHarness
@@ -19,6 +21,8 @@ __all__ = [
     "SinkHarness",
     "MemorySink",
     "MemoryStore",
+    "MemoryTable",
+    "MemoryFeed",
     "FaultySink",
     "Fault",
     "Interruptible",

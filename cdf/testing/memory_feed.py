@@ -1,0 +1,147 @@
+"""The change feed of a ``MemoryTable``: with it the real ``Pipeline`` runs without Spark, on the product's own decisions.
+
+    table = MemoryTable(StructType().add("id", "long").add("v", "string"))
+    pipeline = Pipeline(MemoryFeed(table), YourSink(…), key="id")
+    table.append({"id": 1, "v": "a"})
+    pipeline.run()
+
+For sinks that collect their rows (``Window.collect_net``, ``Snapshot.collect``); a sink that asks for a DataFrame gets an
+error that says so. Of ``ChangeFeed`` and ``TableLog`` only what touches Spark or files is replaced. ``run``, ``reload``,
+``plan`` and replays of dead letters work; following and verifying need Spark.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from cdf.errors import ConfigError, VersionNotFound
+from cdf.in_memory import InMemorySnapshot, InMemoryWindow, arrow_table, feed_schema
+from cdf.log import LogListing, TableLog, _Known, missing_commits, version_gone
+from cdf.source import ChangeFeed
+from cdf.testing.memory_table import MemoryTable
+from cdf.window import Commit, Metadata, Snapshot, Window
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["MemoryFeed", "MemoryLog"]
+
+
+class MemoryLog(TableLog):
+    """The log of a ``MemoryTable``: text and time of each commit file come from there, all else is ``TableLog``'s."""
+
+    def __init__(self, table: MemoryTable) -> None:
+        self.location = table.name
+        self._table = table
+        self._own = threading.local()
+        self._known = None
+
+    def listing(self) -> LogListing:
+        table = self._table
+        times = {version: table.time(version) for version in range(table.latest + 1) if version not in table.missing}
+        return LogListing(times, frozenset(table.checkpoints))
+
+    def size_bytes(self, version: int) -> int:
+        return self._table.bytes(version)
+
+    def sha256(self, version: int) -> str:
+        return hashlib.sha256(self._read(version).encode()).hexdigest()
+
+    def _newest(self) -> _Known:
+        table = self._table
+        return _Known(table.latest, table.time(table.latest), table.metadata())
+
+    def _metadata_at(self, version: int) -> Metadata:
+        if version > self._table.latest or not self._table.rebuildable(version):
+            raise version_gone(self.location, version)
+        return self._table.metadata(version)
+
+    def _modified(self, version: int) -> dt.datetime | None:
+        return self._table.time(version) if self._is_there(version) else None
+
+    def _read(self, version: int) -> str:
+        if not self._is_there(version):
+            raise missing_commits(self.location, [version])
+        return self._table.commit_text(version)
+
+    def _is_there(self, version: int) -> bool:
+        return 0 <= version <= self._table.latest and version not in self._table.missing
+
+    def _actions_by_job(self, versions: list[int], kind: str, containing: str = "") -> list[tuple[int, Any]]:
+        lines = ((version, line) for version in versions for line in self._read(version).split("\n"))
+        begins = f'{{"{kind}"'
+        return [
+            (version, json.loads(line)[kind])
+            for version, line in lines
+            if line.startswith(begins) and containing in line
+        ]
+
+
+class MemoryFeed(ChangeFeed):
+    """The feed of a ``MemoryTable``."""
+
+    def __init__(self, table: MemoryTable) -> None:
+        self.table = self.location = table.name
+        self.log: TableLog = MemoryLog(table)
+        self._source = table
+
+    @property
+    def spark(self) -> SparkSession:  # type: ignore[override]
+        raise ConfigError(
+            f"{self.table} is a table in memory, and has no Spark session",
+            hint="run, reload, plan and replay work without one; what follows or verifies needs a ChangeFeed",
+        )
+
+    def check_session(self) -> None:
+        """There is none."""
+
+    def partition_columns(self) -> tuple[str, ...]:
+        return ()
+
+    def snapshot(self, version: int | None = None) -> pa.Table:
+        return self._rows(self.log.latest() if version is None else version)
+
+    def window(self, commits: tuple[Commit, ...], schema: StructType, **told: Any) -> Window:
+        first, last = commits[0].version, commits[-1].version
+        return InMemoryWindow(
+            table=self.table,
+            schema=schema,
+            commits=commits,
+            rows=lambda: self._changes(first, last, schema),
+            commit_sha256=self.log.sha256,
+            **told,
+        )
+
+    def keyed_snapshot(self, version: int, key: tuple[str, ...]) -> Snapshot:
+        metadata = self.log.metadata(version)
+        return InMemorySnapshot(
+            table=self.table,
+            table_id=metadata.table_id,
+            schema=metadata.schema,
+            key=key,
+            version=version,
+            rows=lambda: self._rows(version),
+            timestamp=self.log.times().get(version),
+        )
+
+    def _rows(self, version: int) -> pa.Table:
+        if not 0 <= version <= self._source.latest:
+            raise VersionNotFound(f"{self.table} has no version {version}", latest=self._source.latest)
+        if not self._source.rebuildable(version):
+            raise version_gone(self.table, version)
+        schema, rows = self._source.metadata(version).schema, self._source.rows(version)
+        return arrow_table([[row[name] for name in schema.names] for row in rows], schema)
+
+    def _changes(self, first: int, last: int, schema: StructType) -> pa.Table:
+        values: list[Sequence[Any]] = []
+        for version, change in self._source.changes(first, last):
+            row = (change.row.get(name) for name in schema.names)
+            values.append((*row, change.type, version, self._source.time(version)))
+        return arrow_table(values, feed_schema(schema))
