@@ -41,6 +41,8 @@ def test_an_overwrite_reads_added_and_removed_files() -> None:
 def test_change_files_replace_the_added_and_removed_ones() -> None:
     commit = parsed({"add": file(1_000)}, {"remove": file(2_000)}, {"cdc": {"path": "_change_data/x", "size": 30}})
     assert (commit.change_files, commit.change_bytes) == (1, 30)
+    assert commit.atomic  # Delta's stream delivers them together
+    assert not parsed({"add": file(1_000)}).atomic
 
 
 def test_files_that_were_only_rearranged_are_not_read() -> None:
