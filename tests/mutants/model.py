@@ -6,9 +6,11 @@ import ast
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 
-__all__ = ["Mutant", "AnchorNotFound", "load", "mutate"]
+__all__ = ["Mutant", "AnchorNotFound", "load", "mutate", "mutated_scope"]
 
 FOLDER = Path(__file__).parent
 _FIELDS = {"name", "file", "in", "old", "new", "tests", "why"}
@@ -61,24 +63,37 @@ def load(folder: Path = FOLDER) -> list[Mutant]:
 def mutate(source: str, mutant: Mutant) -> str:
     """The source with the fault in it."""
     start, end = _span(source, mutant.scope)
+    return source[:start] + mutated_scope(source, mutant) + source[end:]
+
+
+def mutated_scope(source: str, mutant: Mutant) -> str:
+    """The function or class alone, with the fault in it."""
+    start, end = _span(source, mutant.scope)
     inside = source[start:end]
     if (count := inside.count(mutant.old)) != 1:
-        where = mutant.scope or "the file"
-        raise AnchorNotFound(f"{mutant.file}: {where} has {count} times {mutant.old!r}")
-    return source[:start] + inside.replace(mutant.old, mutant.new) + source[end:]
+        raise AnchorNotFound(f"{mutant.file}: {mutant.scope or 'the file'} has {count} times {mutant.old!r}")
+    return inside.replace(mutant.old, mutant.new)
 
 
 def _span(source: str, scope: str) -> tuple[int, int]:
     if not scope:
         return 0, len(source)
-    found = [node for name, node in _definitions(ast.parse(source)) if name == scope]
+    found = _spans(source).get(scope, [])
     if len(found) != 1:
         raise AnchorNotFound(f"{scope} is defined {len(found)} times")
-    node = found[0]
-    first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-    lines = source.splitlines(keepends=True)
-    assert node.end_lineno is not None
-    return sum(map(len, lines[: first - 1])), sum(map(len, lines[: node.end_lineno]))
+    return found[0]
+
+
+@lru_cache(maxsize=8)
+def _spans(source: str) -> dict[str, list[tuple[int, int]]]:
+    """By qualified name where a definition, with its decorators, begins and ends."""
+    starts = [0, *accumulate(map(len, source.splitlines(keepends=True)))]
+    found: dict[str, list[tuple[int, int]]] = {}
+    for name, node in _definitions(ast.parse(source)):
+        first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+        assert node.end_lineno is not None
+        found.setdefault(name, []).append((starts[first - 1], starts[node.end_lineno]))
+    return found
 
 
 def _definitions(
@@ -88,5 +103,5 @@ def _definitions(
         if isinstance(node, _DEFINITIONS):
             yield f"{prefix}{node.name}", node
             yield from _definitions(node, f"{prefix}{node.name}.")
-        else:
+        elif isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):
             yield from _definitions(node, prefix)

@@ -126,7 +126,9 @@ def test_every_key_is_another() -> None:
 def test_a_key_does_not_show_itself() -> None:
     shown = repr(MINE) + str(MINE) + repr([MINE])
     assert MINE.secret().split("+", 4)[4] not in shown
-    assert base64.b64decode(MINE.secret().split("+", 4)[4])[1:].hex() not in shown
+    seed = base64.b64decode(MINE.secret().split("+", 4)[4])[1:]
+    assert seed.hex() not in shown
+    assert repr(seed) not in shown
 
 
 @pytest.mark.parametrize("name", ["", "two words", "a+b", "a\u2003b", "a\n"])
