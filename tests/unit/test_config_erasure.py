@@ -266,6 +266,23 @@ def test_mistakes(tmp_path: Path, old: str, new: str, told: str) -> None:
     assert len(messages) == 1 or "conection" in new
 
 
+@pytest.mark.parametrize("written", ["schema: gdpr, ", ""], ids=["keys beside the state", "the state beside the keys"])
+def test_keys_of_persons_are_not_where_the_requests_are(tmp_path: Path, written: str) -> None:
+    """Whoever reads the requests, or a backup of them, must not have the keys too."""
+    keys = f'  keys: {{connection: v, {written}root_key: "${{file:root.key}}"}}\n  approve_above'
+    base = BASE.replace("  trail:", '  v: {kind: postgres, dsn: "postgresql://h/db"}\n  trail:')
+    block = BLOCK.replace("  approve_above", keys).replace(
+        "schema: gdpr}", "schema: gdpr}" if written else "schema: keys}"
+    )
+    FileRoot.generate().write(tmp_path / "root.key")
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, block, base)
+    path = "erasure.keys.schema" if written else "erasure.keys"
+    assert [(one["path"], one["message"][:30]) for one in caught.value.fields["errors"]] == [
+        (path, "is where `erasure.state` is; k")
+    ]
+
+
 def test_mistakes_of_the_graph_have_their_own_lines_and_are_told_together(tmp_path: Path) -> None:
     block = BLOCK.replace("path: customer_id", "path: id").replace("table: lake/orders,", "table: lake/ordrs,")
     with pytest.raises(ConfigError) as caught:

@@ -181,6 +181,23 @@ def test_no_error_shows_a_secret_wherever_it_stands(tmp_path: Path, text: str) -
     assert CANARY not in everything(caught.value)
 
 
+@pytest.mark.parametrize("tables", ["${NAME}", CANARY], ids=["filled in", "written"])
+def test_a_message_that_repeats_a_value_hides_what_is_secret(tmp_path: Path, tables: str) -> None:
+    """The value of a reference, and what stands as a password in the same file."""
+    file = tmp_path / "deltarelay.yaml"
+    dsn = "plain" if tables.startswith("$") else CANARY
+    text = (
+        FILE.replace("DSN", dsn)
+        .replace('{table: "TABLE"', f'{{tables: "./{tables}/*"')
+        .replace("table: t", 'table: "x_{name}"')
+    )
+    file.write_text(text)
+    with pytest.raises(ConfigError, match="cannot be listed") as caught:
+        load(file, environ={"NAME": CANARY})
+    assert "/*** cannot" in str(caught.value)
+    assert CANARY not in everything(caught.value)
+
+
 @settings(max_examples=examples(60))
 @given(cut=st.integers(0, 10**6), junk=st.sampled_from(["", ": ", "? ", *"[}\"'\n\t&*!|#,"]))
 def test_no_damaged_file_shows_its_secret(tmp_path_factory: pytest.TempPathFactory, cut: int, junk: str) -> None:

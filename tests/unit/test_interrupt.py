@@ -130,6 +130,16 @@ def test_an_interrupt_that_python_drops_is_raised_again(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == ""
 
 
+def test_a_signal_that_reaches_a_command_after_the_error_explains_it() -> None:
+    with listening():
+        soon = threading.Timer(0.1, send, [signal.SIGINT])
+        soon.start()
+        try:
+            assert is_interrupt(ConnectionRefusedError())
+        finally:
+            soon.join()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_is_noted_and_the_second_ends_it(number: int) -> None:
     with listening(), first_noted() as came:
