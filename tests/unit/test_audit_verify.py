@@ -93,15 +93,17 @@ def test_a_record_of_a_removal() -> None:
     [
         {"kind": "return"},
         {"removed": []},
-        {"removed": {"03": [[0, 0]]}},
-        {"removed": {"x": [[0, 0]]}},
-        {"removed": {"3": [[1, 0]]}},
-        {"removed": {"3": [[-1, 0]]}},
+        {"removed": {"03": [[0, 5]]}},
+        {"removed": {"x": [[0, 5]]}},
+        {"removed": {"3": [[1, 0], [1, 6]]}},
+        {"removed": {"3": [[-1, 4]]}},
         {"removed": {"3": [[0]]}},
         {"removed": {"3": [["0", "1"]]}},
         {"removed": {"3": 1}},
         {"removed_at": "yesterday"},
         {"values": "6"},
+        {"values": 5},
+        {"values": 7},
     ],
 )
 def test_what_is_no_record_of_a_removal(wrong: dict[str, Any]) -> None:
