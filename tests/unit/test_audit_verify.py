@@ -97,6 +97,8 @@ def test_a_record_of_a_removal() -> None:
         {"removed": {"x": [[0, 5]]}},
         {"removed": {"3": [[1, 0], [1, 6]]}},
         {"removed": {"3": [[-1, 4]]}},
+        {"removed": {"3": [[0, 3], [2, 3]]}},
+        {"removed": {"3": [[3, 5], [0, 2]]}},
         {"removed": {"3": [[0]]}},
         {"removed": {"3": [["0", "1"]]}},
         {"removed": {"3": 1}},
