@@ -462,6 +462,73 @@ def test_any_field_of_any_record_is_a_finding_or_intact(seed: int) -> None:
     assert changed > 0.9 * FORGED
 
 
+def changed(at: int, /, **fields: Any) -> list[dict[str, Any]]:
+    """One row of the ledger with other columns."""
+    return [{**row, **fields} if number == at else row for number, row in enumerate(WRITTEN)]
+
+
+def rewritten(at: int, /, **fields: Any) -> list[dict[str, Any]]:
+    """One record with other fields, by somebody who knows the format: all that follows fits."""
+    return chained_rows([{**one, **fields} if number == at else one for number, one in enumerate(written_records())])
+
+
+def alone(at: int, /, **fields: Any) -> list[dict[str, Any]]:
+    """One record with other fields and its own hash; the one behind it has the former hash."""
+    place = {"previous": WRITTEN[at - 1]["leaf"].hex(), "sequence": at}
+    (row,) = chained_rows([{**written_records()[at], **place, **fields}])
+    return [*WRITTEN[:at], row, *WRITTEN[at + 1 :]]
+
+
+NOT_WRITTEN = "record 1 of the ledger is not what was written"
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (changed(1, chunk_roots=SIX[0]), "the roots kept for version 1 are not those of its record"),
+        (changed(1, chunk_roots=ROOTS + b"1"), "the roots kept for version 1 are not those of its record"),
+        (rewritten(1, rows=CHUNK + 1), "the roots kept for version 1 are not those of its record"),
+        (changed(4, chunk_roots=SIX[0] * 6), "the hashes kept for record 4 of the ledger are not those of the record"),
+        (changed(1, leaf=SIX[0]), NOT_WRITTEN),
+        (changed(1, version=7), NOT_WRITTEN),
+        (changed(1, events=7), NOT_WRITTEN),
+        (changed(1, kind="baseline"), NOT_WRITTEN),
+        (changed(1, at=0), NOT_WRITTEN),
+        (rewritten(1, rows=-1), NOT_WRITTEN),
+        (alone(1, user="somebody else"), "record 2 of the ledger does not follow the record before it"),
+        ([*WRITTEN[:4], *WRITTEN[5:]], "record 5 of the ledger stands where record 4 was to be expected"),
+        ([*WRITTEN, WRITTEN[4]], "record 4 of the ledger stands where record 5 was to be expected"),
+        (changed(1, sequence=None), "a record without a place in the ledger"),
+        (chained_rows([*written_records()[:2], *written_records()[3:]]), "version 3 follows version 1"),
+        (rewritten(2, version=1), "version 1 follows version 1"),
+        (
+            rewritten(3, removed={"9": [[0, 5]]}),
+            "record 3 of the ledger names events of version 9 that were never there",
+        ),
+        (
+            rewritten(3, removed={"2": [[1, 6]]}),
+            "record 3 of the ledger names events of version 2 that were never there",
+        ),
+    ],
+)
+def test_each_fault_of_a_ledger_is_told_also_where_nothing_was_signed(rows: list[dict[str, Any]], told: str) -> None:
+    assert walked(WRITTEN, {})[1] == []
+    assert told in walked(rows, {})[1]
+
+
+def test_a_ledger_is_held_against_what_was_signed_and_what_was_verified() -> None:
+    whole, count = walked(WRITTEN, {})[0], len(WRITTEN)
+
+    def signed(size: int, root: bytes) -> dict[int, list[Seen]]:
+        return {size: [Seen(Checkpoint(ORIGIN, size, root), "a safe", True)]}
+
+    last_gone = signed(count, whole.tree.root())
+    assert walked(WRITTEN, last_gone)[1] == []
+    assert [text.rpartition(": ")[2] for text in walked(WRITTEN[:-1], last_gone)[1]] == ["the last are gone"]
+    (text,) = walked(WRITTEN, signed(count - 1, SIX[0]))[1]
+    assert text.endswith("is of another ledger than this one")
+
+
 @pytest.mark.parametrize("text", ["", "3", "{}", "[3]", "[" * 9000, '[{"name": 3}]', '[{"name": "a", "stored": "a"}]'])
 def test_columns_that_no_runner_writes_are_named_by_their_version(text: str) -> None:
     with pytest.raises(VerificationError, match="record of version 7 has columns that no runner writes") as found:
