@@ -516,6 +516,14 @@ def test_each_fault_of_a_ledger_is_told_also_where_nothing_was_signed(rows: list
     assert told in walked(rows, {})[1]
 
 
+def test_a_record_that_comes_twice_takes_the_place_of_no_sound_one() -> None:
+    """Else the events of a commit would be held against whatever somebody has put behind the ledger."""
+    (other,) = chained_rows([{**written_records()[1], "rows": 99, "sequence": len(WRITTEN)}])
+    walk, texts = walked([*WRITTEN, {**other, "leaf": SIX[0]}], {})
+    assert walk.commits[1].rows == COMMIT["rows"]
+    assert f"record {len(WRITTEN)} of the ledger is not what was written" in texts
+
+
 def test_a_ledger_is_held_against_what_was_signed_and_what_was_verified() -> None:
     whole, count = walked(WRITTEN, {})[0], len(WRITTEN)
 

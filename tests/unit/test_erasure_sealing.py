@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from audit.checkpoint import Signer
-from audit.erasure.sealing import Keys
+from audit.erasure.sealing import Keys, SealKey, WatchKey
 from cdf.errors import ConfigError
 
 SIGNER = Signer.parse("PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz")
@@ -57,3 +57,14 @@ def test_derived_secrets_are_apart() -> None:
 def test_nothing_is_shown() -> None:
     assert repr(KEYS) == "Keys()"
     assert str(KEYS) == "Keys()"
+    for key in (WatchKey.of(SIGNER), SealKey.of(SIGNER)):
+        assert repr(key.key) not in repr(key)
+        assert repr(KEYS.marker.in_use.key) not in repr(KEYS.marker)
+
+
+def test_who_was_marked_under_a_former_key_is_known() -> None:
+    old, new = WatchKey.generate(), WatchKey.generate()
+    keys = Keys(None, watch=[new, old], seal=[SealKey.of(SIGNER)])
+    assert keys.mark("customer/email", CANARY) == Keys(SIGNER, watch=[new]).mark("customer/email", CANARY)
+    assert Keys(SIGNER, watch=[old]).mark("customer/email", CANARY) in keys.marks("customer/email", CANARY)
+    assert len(keys.marks("customer/email", CANARY)) == 2
