@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
+from audit.anchors import Missed
+from audit.checkpoint import Signer
 from audit.columns import Column, from_json, kept, row_type, to_json
 from audit.encoding import encode_rows, row_hash
+from audit.errors import AnchorUnavailable
 from audit.proof import Checkpoint, leaf_hash
 from audit.record import canonical_json
 from audit.records import are_hashes, micros_of, parse_columns, parse_record
@@ -29,6 +32,7 @@ from audit.verify.ledger import Commit as EventsOf
 from audit.verify.ledger import Walk, believed, verify_ledger
 from audit.verify.schema import faults
 from audit.verify.values import _fitting, _hasher, _removed, _resealed
+from audit.verify.verification import _Asked, _expect_seal
 from cdf.errors import VerificationError
 from tests.fixtures.fix_seed import examples
 
@@ -535,6 +539,123 @@ def test_a_ledger_is_held_against_what_was_signed_and_what_was_verified() -> Non
     assert [text.rpartition(": ")[2] for text in walked(WRITTEN[:-1], last_gone)[1]] == ["the last are gone"]
     (text,) = walked(WRITTEN, signed(count - 1, SIX[0]))[1]
     assert text.endswith("is of another ledger than this one")
+
+
+# ── one edit of a ledger, and exactly what is told of it ─────────────────────────────────────────────────────────────
+
+Rows = list[dict[str, Any]]
+Told = tuple[str, str, int | None]
+AT = 1
+"""The place of the record that is edited: that of version 1."""
+DELETED = b'"operation":"DELETE"'
+
+
+def told_of(rows: Rows, *seen: Seen, before: Verified | None = None) -> list[Told]:
+    told: dict[int, list[Seen]] = {}
+    for one in seen:
+        assert one.checkpoint is not None
+        told.setdefault(one.checkpoint.size, []).append(one)
+    findings = Findings()
+    verify_ledger(iter(rows), Walk(), told, findings, before=before)
+    return [(one.kind, one.table, one.version) for one in findings.kept]
+
+
+def whole(size: int | None = None, root: bytes | None = None) -> Seen:
+    """The checkpoint over the first records of ``WRITTEN``."""
+    leaves = [row["leaf"] for row in WRITTEN][:size]
+    return Seen(Checkpoint(ORIGIN, len(leaves), root or root_of(leaves)), "a safe", True)
+
+
+def with_row(at: int, /, **values: Any) -> Callable[[Rows], Rows]:
+    return lambda rows: [*rows[:at], {**rows[at], **values}, *rows[at + 1 :]]
+
+
+EDITS: dict[str, tuple[Callable[[Rows], Rows], list[Told]]] = {
+    "nothing": (lambda rows: rows, []),
+    "a record": (
+        with_row(AT, record=WRITTEN[AT]["record"].replace(b'"operation":"WRITE"', DELETED)),
+        [("altered", LEDGER, 1)],
+    ),
+    "a record and its hash": (
+        # The record itself is right then; the one after it does not follow
+        lambda rows: (
+            with_row(AT, record=other, leaf=leaf_hash(other))(rows)
+            if (other := rows[AT]["record"].replace(b'"operation":"WRITE"', DELETED))
+            else rows
+        ),
+        [("altered", LEDGER, 2)],
+    ),
+    **{
+        f"a copy: {name}": (with_row(AT, **{name: value}), [("altered", LEDGER, 1)])
+        for name, value in {"kind": "baseline", "events": 2, "at": 1}.items()
+    },
+    "its hash": (with_row(AT, leaf=bytes(32)), [("altered", LEDGER, 1), ("altered", LEDGER, 2)]),
+    "a copy: version": (with_row(AT, version=7), [("altered", LEDGER, 7)]),
+    "the roots beside it": (with_row(AT, chunk_roots=bytes(32)), [("altered", LEDGER, 1)]),
+    "no place": (lambda rows: [*rows, {**rows[AT], "sequence": None}], [("added", LEDGER, 1)]),
+    "a place before all": (lambda rows: [*rows, {**rows[AT], "sequence": -1}], [("added", LEDGER, 1)]),
+    "removed": (lambda rows: [*rows[:AT], *rows[AT + 1 :]], [("missing", LEDGER, 2)]),
+    "twice": (lambda rows: [*rows[: AT + 1], *rows[AT:]], [("doubled", LEDGER, 1)]),
+    "cut off": (lambda rows: rows[:-1], [("cut_off", LEDGER, None)]),
+    "all of it gone": (lambda rows: rows[:0], [("cut_off", LEDGER, None)]),
+}
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_each_edit_of_a_ledger_is_told_as_what_it_is(what: str) -> None:
+    edit, expected = EDITS[what]
+    assert told_of(edit([*WRITTEN]), whole()) == expected
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"sequence":3}', "[" * 5000])
+def test_a_record_that_is_none(text: str) -> None:
+    last = len(WRITTEN) - 1
+    assert told_of(with_row(last, record=text.encode())([*WRITTEN]), whole()) == [("altered", LEDGER, 3)]
+
+
+def test_a_ledger_that_fits_in_itself_is_held_against_checkpoints_and_against_a_verification_before() -> None:
+    records = written_records()
+    records[AT] = {**records[AT], "operation": "DELETE"}
+    forged = chained_rows(records)
+    assert told_of(forged) == []
+    assert told_of(forged, whole()) == [("replaced", LEDGER, 3)]
+    # The edited record is the second: one over the first alone fits
+    assert told_of(forged, whole(AT)) == []
+    assert told_of(forged, whole(AT + 1)) == [("replaced", LEDGER, 1)]
+    walk = Walk()
+    verify_ledger(iter(WRITTEN), walk, {}, Findings())
+    before = walk.verified(ORIGIN, 24)
+    assert told_of(WRITTEN, before=before) == []
+    assert told_of(forged, before=before) == [("replaced", LEDGER, 3)]
+    assert told_of(WRITTEN[:-1], before=before) == [("cut_off", LEDGER, None)]
+
+
+def test_what_nobody_has_signed_is_told_where_a_signature_is_to_be_expected() -> None:
+    def told(size: int, covered: int, *, removal: int | None = None, left: bool = False, **asked: Any) -> list[str]:
+        walk, findings = Walk(), Findings()
+        for row in WRITTEN[:size]:
+            walk.tree.append(row["leaf"])
+        walk.removals = {} if removal is None else {removal: (0,)}
+        values = {"seen": (), "since": None, "before": None, "anchored": False, "unreachable": (), "origin": None}
+        _expect_seal(walk, covered, _Asked(**{**values, "keys": (), **asked}), left, findings)
+        assert {(one.kind, one.table) for one in findings.kept} <= {("not_signed", LEDGER)}
+        return [one.text for one in findings.kept]
+
+    keys = (Signer.generate("example.org/test").verifier,)
+    gone = (Missed("a safe", AnchorUnavailable("gone")),)
+    assert told(3, 0) == []  # nobody said that there were anchors
+    assert "no anchor has a signed checkpoint" in told(3, 0, anchored=True)[0]
+    assert told(0, 0, anchored=True) == []  # of a trail without records there is none
+    assert told(3, 0, anchored=True, unreachable=gone) == []
+    assert told(3, 2, keys=keys) == [
+        "nobody with a key that is trusted has left the records after the first 2 as they are"
+    ]
+    assert told(3, 2, keys=keys, left=True) == told(3, 3, keys=keys) == told(3, 2) == []
+    assert told(3, 2, keys=keys, unreachable=gone) == []
+    assert told(3, 2, removal=2) == [
+        "record 2 tells that values were removed or sealed, and no signed checkpoint covers it"
+    ]
+    assert told(4, 3, removal=2) == told(3, 2, removal=2, left=True) == []
 
 
 @pytest.mark.parametrize("text", ["", "3", "{}", "[3]", "[" * 9000, '[{"name": 3}]', '[{"name": "a", "stored": "a"}]'])
