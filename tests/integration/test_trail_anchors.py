@@ -351,39 +351,40 @@ def writer(anchored: Roles) -> Iterator[psycopg.Connection[Any]]:
 INSERT = "insert into checkpoint (origin, size, note) values (%s, %s, %s)"
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "update checkpoint set note = note",
-        "delete from checkpoint",
-        "truncate checkpoint",
-        "drop table checkpoint",
-        "drop schema {schema} cascade",
-        "alter table checkpoint disable trigger all",
-        "drop trigger never_changes on checkpoint",
-        "drop trigger only_grows on checkpoint",
-        "create or replace function only_grows() returns trigger language plpgsql as 'begin return new; end'",
-        "create rule hidden as on insert to checkpoint do instead nothing",
-        "set session_replication_role = replica",
-        "insert into checkpoint (origin, size, note) select origin, size, note from checkpoint"
-        " on conflict (origin, size) do update set note = 'another'",
-    ],
+ALTERING = (
+    "update checkpoint set note = note",
+    "delete from checkpoint",
+    "truncate checkpoint",
+    "drop table checkpoint",
+    "drop schema {schema} cascade",
+    "alter table checkpoint disable trigger all",
+    "drop trigger never_changes on checkpoint",
+    "drop trigger only_grows on checkpoint",
+    "create or replace function only_grows() returns trigger language plpgsql as 'begin return new; end'",
+    "create rule hidden as on insert to checkpoint do instead nothing",
+    "set session_replication_role = replica",
+    "insert into checkpoint (origin, size, note) select origin, size, note from checkpoint"
+    " on conflict (origin, size) do update set note = 'another'",
 )
-def test_the_writer_s_role_can_alter_nothing(anchored: Roles, writer: psycopg.Connection[Any], statement: str) -> None:
-    anchor = PostgresAnchor(anchored.dsn, schema=anchored.schema)
-    anchor.publish(ORIGIN, note(7))
-    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        writer.execute(statement.format(schema=anchored.schema).encode())
-    assert kept(anchor) == [note(7)]
+"""What a role of the writer might try. ``insert … on conflict`` is a way to update."""
 
 
-@pytest.mark.parametrize("statement", ["update {} set note = note", "delete from {}", "truncate {}"])
-def test_the_owner_does_not_alter_anything_by_mistake(pg: Pg, anchored: Roles, statement: str) -> None:
+def test_the_writer_s_role_can_alter_nothing(anchored: Roles, writer: psycopg.Connection[Any]) -> None:
     anchor = PostgresAnchor(anchored.dsn, schema=anchored.schema)
     anchor.publish(ORIGIN, note(7))
-    with pytest.raises(psycopg.errors.RaiseException, match="neither altered nor removed"):
-        pg.query(statement.format(f"{anchored.schema}.checkpoint"))
-    assert kept(anchor) == [note(7)]
+    for statement in ALTERING:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            writer.execute(statement.format(schema=anchored.schema).encode())
+        assert kept(anchor) == [note(7)], statement
+
+
+def test_the_owner_does_not_alter_anything_by_mistake(pg: Pg, anchored: Roles) -> None:
+    anchor = PostgresAnchor(anchored.dsn, schema=anchored.schema)
+    anchor.publish(ORIGIN, note(7))
+    for statement in ("update {} set note = note", "delete from {}", "truncate {}"):
+        with pytest.raises(psycopg.errors.RaiseException, match="neither altered nor removed"):
+            pg.query(statement.format(f"{anchored.schema}.checkpoint"))
+        assert kept(anchor) == [note(7)], statement
 
 
 def test_the_server_itself_lets_no_trail_shrink(anchored: Roles, writer: psycopg.Connection[Any]) -> None:
@@ -439,28 +440,18 @@ def waiting(pg: Pg, roles: Roles) -> bool:
     return bool(pg.query(query, roles.writer))
 
 
-def test_a_larger_one_that_is_being_published_is_waited_for(
-    pg: Pg, anchored: Roles, writer: psycopg.Connection[Any]
+@pytest.mark.parametrize(("end", "failed", "left"), [("commit", [ForkedTrail], 10), ("rollback", [], 9)])
+def test_a_larger_one_that_is_being_published_is_waited_for_and_counts_if_it_is_not_given_up(
+    pg: Pg, anchored: Roles, writer: psycopg.Connection[Any], end: str, failed: list[type[CdfError]], left: int
 ) -> None:
     anchor = PostgresAnchor(anchored.dsn, schema=anchored.schema)
     writer.execute("begin")
     writer.execute(INSERT, [ORIGIN, 10, note(10)])
     with meanwhile(lambda: anchor.publish(ORIGIN, note(9))) as failures:
         until(lambda: waiting(pg, anchored))
-        writer.execute("commit")
-    assert [type(failure) for failure in failures] == [ForkedTrail]
-    assert kept(anchor) == [note(10)]
-
-
-def test_a_larger_one_that_was_given_up_is_none(pg: Pg, anchored: Roles, writer: psycopg.Connection[Any]) -> None:
-    anchor = PostgresAnchor(anchored.dsn, schema=anchored.schema)
-    writer.execute("begin")
-    writer.execute(INSERT, [ORIGIN, 10, note(10)])
-    with meanwhile(lambda: anchor.publish(ORIGIN, note(9))) as failures:
-        until(lambda: waiting(pg, anchored))
-        writer.execute("rollback")
-    assert failures == []
-    assert kept(anchor) == [note(9)]
+        writer.execute(end.encode())
+    assert [type(failure) for failure in failures] == failed
+    assert kept(anchor) == [note(left)]
 
 
 def test_nobody_is_waited_for_for_ever(
