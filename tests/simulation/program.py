@@ -126,8 +126,8 @@ _USUAL = {
     "optimize": 2, "property": 1, "nothing": 1,
 }  # fmt: skip
 _RARE = {
-    "add_column": 5, "drop_column": 1, "rename_column": 1, "put_twice": 1, "twice": 1, "null_key": 1, "replace": 1,
-    "recreate": 1, "feed_off": 1, "feed_on": 2, "erase": 4, "forge": 1,
+    "add_column": 5, "drop_column": 1, "rename_column": 1, "put_twice": 1, "twice": 1, "null_key": 1, "replace": 3,
+    "recreate": 2, "feed_off": 1, "feed_on": 2, "erase": 4, "forge": 1,
 }  # fmt: skip
 _FAULTS = {
     "die_before": 3, "die_during": 5, "die_after": 4, "die_inspect": 1, "die_open": 1, "outage_before": 2,
@@ -139,7 +139,8 @@ def draw(seed: int | str) -> Program:
     """The program of a seed: always the same."""
     chance = random.Random(f"program {seed}")
     options = _options(chance)
-    steps: list[Step] = []
+    # At first a table that has some history already, so that a start in the middle of it means something
+    steps: list[Step] = [_change(chance, options, False) for _ in range(chance.choice((0, 0, 3, 6)))]
     calm = chance.random() < 0.5  # half of the programs meet nothing that ends in a refusal, and get further
     for _ in range(chance.randint(4, 14)):
         steps += [_change(chance, options, calm) for _ in range(chance.choice((0, 1, 1, 2, 3, 5)))]
@@ -162,12 +163,12 @@ def _options(chance: random.Random) -> Options:
     follows = [("add_column",), ("add_column",), ("add_column", "drop_column"), ()]
     return Options(
         holds=holds,
-        two_steps=holds == "history" and chance.random() < 0.6,
+        two_steps=holds == "history" and chance.random() < 0.75,
         wide_key=chance.random() < 0.3,
         start=chance.choice(("snapshot", "snapshot", "earliest", 0, 0, 1, 2, 4)),
         guard=chance.random() < 0.4,
         follows=chance.choice(follows),
-        copies=holds == "state" and chance.random() < 0.2,
+        copies=holds == "state" and chance.random() < 0.3,
         foresees=chance.random() < 0.25,
     )
 
@@ -182,7 +183,7 @@ def _change(chance: random.Random, options: Options, calm: bool) -> Change:
 def _run(chance: random.Random, options: Options) -> Run:
     return Run(
         until=chance.choice((None, None, None, 0, 1, 2, 4)),
-        max_commits=chance.choice((1, 2, 3, 500)),
+        max_commits=chance.choice((1, 2, 3, 500, 500)),
         max_bytes=chance.choice((10**9, 10**9, 10**9, 1, 300, 700)),
         fault=_fault(chance) if chance.random() < 0.5 else None,
         retries=chance.random() < 0.3,
@@ -191,7 +192,7 @@ def _run(chance: random.Random, options: Options) -> Run:
 
 
 def _fault(chance: random.Random) -> Fault:
-    return Fault(_pick(chance, _FAULTS), chance.choice((0, 0, 0, 1, 1, 2)), chance.choice((0, 0, 1, 2)))
+    return Fault(_pick(chance, _FAULTS), chance.choice((0, 0, 0, 1, 1, 2)), chance.choice((0, 1, 1, 2)))
 
 
 def _pick(chance: random.Random, weights: dict[str, int]) -> str:

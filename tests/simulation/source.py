@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from cdf.guard import ERASURE
 from cdf.testing import MemoryTable
 from cdf.testing.memory_versions import PHYSICAL, FilesGone
-from tests.simulation.program import KEYS, Change, Lose
+from tests.simulation.program import KEYS, UNSTORABLE, Change, Lose
 
 __all__ = ["Fact", "Key", "Row", "Source"]
 
@@ -267,8 +267,8 @@ class Source:
         return self.key_of(self._keyed(number))
 
     def _row(self, number: int, value: int) -> Row:
-        extra = {name: value for name in self.table.schema.names if name not in self.key}
-        return {**self._keyed(number), **extra}
+        others = dict.fromkeys(self.table.schema.names[len(self.key) + 1 :], value % UNSTORABLE)
+        return {**self._keyed(number), self._value_column(): value, **others}
 
     def _value_column(self) -> str:
         """The first that is not of the key."""
