@@ -1,4 +1,4 @@
-"""A plan tells what a run would do, counts it, lists what stands against it, and touches nothing."""
+"""A plan tells what a run would do, counts it, lists what stands against it, and touches nothing: of a real Delta table."""
 
 from __future__ import annotations
 
@@ -44,50 +44,6 @@ def test_a_plan_for_an_empty_state_counts_the_copy_and_every_window(spark: Spark
     assert first.net == {"delete": 1, "update": 1}
     assert (second.first, second.last, second.commits, second.columns) == (4, 5, 2, 3)
     assert (second.changes, second.net, second.conflicts) == ({"insert": 2}, {"insert": 2}, 0)
-
-
-def test_a_plan_up_to_a_version_from_a_position_on(spark: SparkSession, table: Table) -> None:
-    sink = MemorySink()
-    pipeline = Pipeline(ChangeFeed(spark, table.path), sink, key="id", start=2)
-    pipeline.run(until=2)
-    held, epoch = sink.store.contents, sink.store.epoch
-    plan = pipeline.plan(until=3)
-    assert (plan.position, plan.last_version, plan.load_version, plan.load_rows) == (2, 3, None, None)
-    assert [(window.first, window.last, dict(window.net)) for window in plan.windows] == [(3, 3, {"delete": 1})]
-    assert pipeline.plan(until=2).windows == ()
-    assert (sink.store.contents, sink.store.epoch) == (held, epoch)
-
-
-def test_a_plan_for_a_history_counts_changes_only(spark: SparkSession, table: Table) -> None:
-    sink = MemorySink(holds="history")
-    plan = Pipeline(ChangeFeed(spark, table.path), sink, key="id", start="earliest").plan(until=3)
-    assert (plan.load_version, plan.load_rows) == (None, None)
-    assert [(window.first, window.last, dict(window.net)) for window in plan.windows] == [(0, 3, {})]
-    assert plan.windows[0].changes == {"delete": 1, "insert": 3, "update_postimage": 2, "update_preimage": 2}
-    assert untouched(sink)
-
-
-def test_a_plan_lists_what_cannot_be_followed(spark: SparkSession, table: Table) -> None:
-    sink = MemorySink(schema_changes=())
-    plan = Pipeline(ChangeFeed(spark, table.path), sink, key="id", start=1).plan()
-    assert len(plan.problems) == 1
-    assert "version 4" in plan.problems[0]
-    assert "column 'w' (int) was added" in plan.problems[0]
-    assert "--until 3" in plan.problems[0]
-    assert untouched(sink)
-
-
-def test_a_plan_lists_a_time_without_the_feed(spark: SparkSession, delta_path: str) -> None:
-    table = Table(spark, delta_path)
-    table.sql("insert into {t} values (1, 'a')")
-    table.set(enableChangeDataFeed="false")
-    table.set(enableChangeDataFeed="true")
-    sink = MemorySink()
-    plan = Pipeline(ChangeFeed(spark, delta_path), sink, key="id", start=0).plan()
-    assert len(plan.problems) == 1
-    assert "version 2" in plan.problems[0]
-    assert "turned the change feed off" in plan.problems[0]
-    assert untouched(sink)
 
 
 def test_a_plan_shows_how_often_the_source_held_a_key_twice(spark: SparkSession, delta_path: str) -> None:

@@ -1,4 +1,4 @@
-"""What a pipeline refuses before it writes anything: keys that are none, and tables that are not the target's any more."""
+"""Commits that break the key, and tables that are not the target's any more; other refusals are in ``tests/unit``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdf import ChangeFeed, Pipeline
-from cdf.errors import FeedNotEnabled, KeyViolation, TableReplaced, TypeNotSupported
+from cdf.errors import KeyViolation, TableReplaced
 from cdf.sink import Applied, Position, Source
 from cdf.testing import MemorySink
 from cdf.window import Window
@@ -18,42 +18,7 @@ from tests.integration.delta_table import Table
 pytestmark = pytest.mark.usefixtures("interpreted")
 
 
-def empty(sink: MemorySink) -> bool:
-    return sink.store.contents.position.version is None and sink.store.read_rows() == []
-
-
 # ── the key ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("key", "problems"),
-    [
-        ("f", ["key column 'f' is a double"]),
-        (["nope", "f"], ["the table has no column 'nope'", "key column 'f' is a double"]),
-    ],
-)
-def test_what_cannot_be_a_key_is_refused_before_the_target_is_opened(
-    spark: SparkSession, delta_path: str, key: str | list[str], problems: list[str]
-) -> None:
-    Table(spark, delta_path, "id long, f double")
-    for step in ("run", "plan"):
-        sink = MemorySink()
-        with pytest.raises(TypeNotSupported) as caught:
-            getattr(Pipeline(ChangeFeed(spark, delta_path), sink, key=key), step)()
-        for problem in problems:
-            assert problem in caught.value.message
-        assert (sink.store.epoch, empty(sink)) == (0, True)
-
-
-def test_null_and_repeated_keys_in_the_first_copy_are_counted_and_nothing_is_written(
-    spark: SparkSession, delta_path: str
-) -> None:
-    Table(spark, delta_path).sql("insert into {t} values (1, 'a'), (1, 'b'), (null, 'c'), (null, 'd'), (2, 'e')")
-    sink = MemorySink()
-    with pytest.raises(KeyViolation) as caught:
-        Pipeline(ChangeFeed(spark, delta_path), sink, key="id").run()
-    assert caught.value.fields == {"null_rows": 2, "duplicate_keys": 1}
-    assert empty(sink)
 
 
 @pytest.mark.parametrize(
@@ -79,42 +44,6 @@ def test_a_commit_that_breaks_the_key_is_refused_as_a_whole(
     assert caught.value.fields["version"] == 2
     assert "secret" not in str(caught.value)
     assert sink.store.contents is before
-
-
-# ── the feed ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_table_whose_feed_is_off_is_refused_before_the_target_is_opened(spark: SparkSession, delta_path: str) -> None:
-    Table(spark, delta_path, feed=False)
-    for step in ("run", "plan"):
-        sink = MemorySink()
-        with pytest.raises(FeedNotEnabled, match="is off") as caught:
-            getattr(Pipeline(ChangeFeed(spark, delta_path), sink, key="id"), step)()
-        assert caught.value.hint is not None
-        assert f"deltarelay feed enable {delta_path}" in caught.value.hint
-        assert sink.store.epoch == 0
-
-
-def test_a_feed_that_was_off_for_a_while_is_refused_with_the_version_and_the_way_up_to_it(
-    spark: SparkSession, delta_path: str
-) -> None:
-    table = Table(spark, delta_path)
-    table.sql("insert into {t} values (1, 'a')")
-    sink = MemorySink()
-    pipeline = Pipeline(ChangeFeed(spark, delta_path), sink, key="id")
-    pipeline.run()
-    table.sql("insert into {t} values (2, 'b')")
-    table.set(enableChangeDataFeed="false")
-    table.sql("insert into {t} values (4, 'd')")
-    table.set(enableChangeDataFeed="true")
-    before = sink.store.contents
-    with pytest.raises(FeedNotEnabled, match=r"version 3 of .* turned the change feed off") as caught:
-        pipeline.run()
-    assert caught.value.hint is not None
-    assert "--until 2" in caught.value.hint
-    assert sink.store.contents is before
-    assert pipeline.run(until=2).position == 2
-    assert sorted(row["id"] for row in sink.store.read_rows()) == [1, 2]
 
 
 # ── another table in the same place ──────────────────────────────────────────────────────────────────────────────────

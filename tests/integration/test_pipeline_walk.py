@@ -1,4 +1,4 @@
-"""The walk from commit to commit: where windows end, what moves the position, what the target holds in between."""
+"""The walk from commit to commit of a real Delta table; what needs none is in ``tests/unit/test_pipeline_walk.py``."""
 
 from __future__ import annotations
 
@@ -27,69 +27,6 @@ def run(pipeline: Pipeline, **options: Any) -> list[tuple[str, int, int]]:
 def held(sink: MemorySink) -> dict[Any, Any]:
     """id → v, as the target holds them."""
     return {row["id"]: row["v"] for row in sink.store.read_rows()}
-
-
-def four_inserts(spark: SparkSession, path: str) -> ChangeFeed:
-    table = Table(spark, path)
-    table.sql(*(f"insert into {{t}} values ({version}, 'a')" for version in range(1, 5)))
-    return ChangeFeed(spark, path)
-
-
-def test_windows_end_at_the_limits_and_the_position_moves_with_each(spark: SparkSession, delta_path: str) -> None:
-    feed = four_inserts(spark, delta_path)
-    sink = MemorySink()
-    pipeline = Pipeline(feed, sink, key="id", start=0, limits=Limits(max_commits=3))
-    seen: list[tuple[int | None, set[Any]]] = []
-    result = pipeline.run(progress=lambda _: seen.append((sink.store.contents.position.version, set(held(sink)))))
-    assert seen == [(0, set()), (3, {1, 2, 3}), (4, {1, 2, 3, 4})]
-    assert (result.loaded_rows, result.windows, result.inserts, result.position, result.latest_version) == (
-        0,
-        2,
-        4,
-        4,
-        4,
-    )
-    assert (result.updates, result.deletes, result.conflicts.total) == (0, 0, 0)
-
-
-def test_every_commit_above_the_byte_limit_is_a_window(spark: SparkSession, delta_path: str) -> None:
-    feed = four_inserts(spark, delta_path)
-    pipeline = Pipeline(feed, MemorySink(holds="history"), key="id", start=1, limits=Limits(max_bytes=1))
-    assert run(pipeline, until=3) == [("window", 1, 1), ("window", 2, 2), ("window", 3, 3)]
-
-
-def test_a_run_with_nothing_new_does_nothing(spark: SparkSession, delta_path: str) -> None:
-    Table(spark, delta_path).sql("insert into {t} values (1, 'a')")
-    sink = MemorySink()
-    pipeline = Pipeline(ChangeFeed(spark, delta_path), sink, key="id")
-    assert run(pipeline) == [("load", 1, 1)]
-    result = pipeline.run()
-    assert (result.position, result.loaded_rows, result.windows) == (1, None, 0)
-    assert sink.store.owner is None  # the lease was given back
-
-
-def test_an_added_column_is_followed_in_a_window_of_its_own(spark: SparkSession, delta_path: str) -> None:
-    table = Table(spark, delta_path)
-    table.sql(
-        "insert into {t} values (1, 'a')",
-        "insert into {t} values (2, 'b')",
-        "alter table {t} add column w int",
-        "insert into {t} values (3, 'c', 30)",
-        "update {t} set w = 10 where id = 1",
-    )
-    sink = MemorySink()
-    pipeline = Pipeline(ChangeFeed(spark, delta_path), sink, key="id", start=0)
-    assert run(pipeline) == [("load", 0, 0), ("window", 1, 2), ("window", 3, 5)]
-    assert sorted(sink.store.read_rows(), key=lambda row: row["id"]) == [
-        {"id": 1, "v": "a", "w": 10},
-        {"id": 2, "v": "b", "w": None},
-        {"id": 3, "v": "c", "w": 30},
-    ]
-    history = MemorySink(holds="history")
-    Pipeline(ChangeFeed(spark, delta_path), history, key="id", start=0).run()
-    first, *_, last = history.store.read_rows()
-    assert "w" not in first
-    assert (last["_commit_version"], last["w"]) == (5, 10)
 
 
 def test_a_column_added_by_the_commit_that_writes_it_belongs_to_that_commit(
@@ -158,20 +95,6 @@ def test_merge_truncate_and_key_changes_flow_through(spark: SparkSession, delta_
     assert (result.inserts, result.updates, result.deletes, result.conflicts.total) == (1, 3, 4, 0)
 
 
-def test_a_key_of_several_columns(spark: SparkSession, delta_path: str) -> None:
-    table = Table(spark, delta_path, "a int, b string, `odd.name` date, v string")
-    first, second = "date'2026-01-01'", "date'2026-01-02'"
-    table.sql(f"insert into {{t}} values (1, 'x', {first}, 'p'), (1, 'y', {first}, 'q'), (1, 'x', {second}, 'r')")
-    sink = MemorySink()
-    pipeline = Pipeline(ChangeFeed(spark, delta_path), sink, key=["a", "b", "odd.name"])
-    pipeline.run()
-    table.sql("update {t} set v = 'new' where b = 'y'", f"delete from {{t}} where `odd.name` = {second}")
-    result = pipeline.run()
-    assert (result.inserts, result.updates, result.deletes, result.conflicts.total) == (0, 1, 1, 0)
-    rows = sorted((row["a"], row["b"], str(row["odd.name"]), row["v"]) for row in sink.store.read_rows())
-    assert rows == [(1, "x", "2026-01-01", "p"), (1, "y", "2026-01-01", "new")]
-
-
 def test_nothing_is_lost_between_the_snapshot_and_the_feed_while_the_source_keeps_committing(
     spark: SparkSession, delta_path: str
 ) -> None:
@@ -199,14 +122,13 @@ def test_nothing_is_lost_between_the_snapshot_and_the_feed_while_the_source_keep
 
 
 @pytest.mark.parametrize("few", [50, 0], ids=["read one by one", "by a Spark job"])
-@pytest.mark.parametrize("holds", ["state", "history"])
 def test_without_a_register_to_ask_nothing_of_a_range_with_an_erasing_commit_is_applied(
-    spark: SparkSession, delta_path: str, holds: Any, few: int, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, delta_path: str, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cdf.log._FEW", few)
     table = Table(spark, delta_path)
     table.sql("insert into {t} values (1, 'a'), (2, 'deltarelay_erasure')")
-    sink = MemorySink(holds=holds)
+    sink = MemorySink()
     pipeline = Pipeline(ChangeFeed(spark, delta_path), sink, key="id", start=0)
     # The word in rows and predicates is none of the commit's own
     table.sql("update {t} set v = 'b' where v = 'deltarelay_erasure'")
@@ -227,7 +149,7 @@ def test_without_a_register_to_ask_nothing_of_a_range_with_an_erasing_commit_is_
     refused(pipeline)
     assert (sink.store.contents.position.version, sink.store.read_rows()) == (2, before)
     assert [problem for problem in pipeline.plan().problems if "erased persons" in problem]
-    empty = MemorySink(holds=holds)  # neither the history nor a copy from before
+    empty = MemorySink()  # neither the history nor a copy from before
     refused(Pipeline(ChangeFeed(spark, delta_path), empty, key="id", start=0))
     assert empty.store.contents.position.version is None
     with pytest.raises(ErasureNotConfigured), pipeline.foreach_batch():
