@@ -21,6 +21,7 @@ import psycopg
 from psycopg import sql
 
 from cdf.errors import CdfError, ConflictFound, RowRejected, SchemaDrift, SinkUnavailable, TargetNotReady
+from cdf.in_memory import InMemoryWindow
 from cdf.schema import ChangeKind, printed_alike
 from cdf.sink import Conflicts
 from connectors.postgres import position as positions
@@ -140,21 +141,26 @@ class WindowWriter:
         if not window.has_changes:
             return Staged()
         table = self._table_for(window, self._kind)
-        by_driver = window.change_bytes <= self._small_window_bytes
+        by_driver = self._is_small(window)
         try:
             if by_driver and (net := staging.wire_net_on_driver(window, self._wanted)) is not None:
                 try:
                     return self._by_driver(net, table)
                 except StagingFailed as error:
-                    if error.sqlstate not in UNFAITHFUL:
+                    if error.sqlstate not in UNFAITHFUL or isinstance(window, InMemoryWindow):
                         raise
                 log.info("a small window is left to the tasks", extra={"table": window.table})
             by_driver = False
             return staging.copy_window(window, self._wanted, self._session.dsn, table)
         except Exception as error:
             self._staged_schemas.pop(self._kind)
-            failure = self._session.copy_failure(error, window, window.net, by_driver=by_driver)
+            failure = self._session.copy_failure(error, window, by_driver=by_driver)
         return raise_alone(failure)
+
+    def _is_small(self, window: Window) -> bool:
+        """It passes through the driver. One in memory does so whatever its size, unless all are for the tasks."""
+        most = self._small_window_bytes
+        return window.change_bytes <= most or (isinstance(window, InMemoryWindow) and most > 0)
 
     def _table_for(self, window: Window, kind: str) -> str:
         """The staging table of that kind, with this window's columns. → its name"""
@@ -176,7 +182,7 @@ class WindowWriter:
         Not across a change of the schema: what becomes of the target's columns is decided in the present window's
         transaction.
         """
-        if window.drift or window.change_bytes <= self._small_window_bytes:
+        if window.drift or self._is_small(window):
             return
         kind = next(kind for kind in KINDS if kind != self._kind)
         try:
@@ -318,7 +324,7 @@ class WindowWriter:
                 hint="make the unique constraint DEFERRABLE, or the foreign key",
                 condition=state,
             )
-        return self._session.rejected(state, window, window.net)
+        return self._session.rejected(state, window)
 
     def _committed(
         self,

@@ -81,11 +81,10 @@ def copy_snapshot(session: Session, snapshot: Snapshot, *, create: str | None = 
             session.drop("load")
             session.main().execute(create or create_table(loaded, snapshot.schema))
         try:
-            rows = staging.wire_rows(snapshot.read(), snapshot.schema)
-            staged = staging.copy_from_tasks(rows, session.dsn, session.own_name("load"), snapshot.schema)
+            staged = staging.copy_snapshot_rows(snapshot, session.dsn, session.own_name("load"))
         except Exception as error:
             session.drop("load")
-            raise_alone(session.copy_failure(error, snapshot, snapshot.read))
+            raise_alone(session.copy_failure(error, snapshot))
         if recount(session, staged):
             if session.history is not None:
                 session.history.copied(staged.rows)

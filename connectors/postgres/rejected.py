@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 from cdf.canonical import TO_JSON
 from cdf.change import COMMIT_VERSION
+from cdf.in_memory import InMemorySnapshot, InMemoryWindow
 from cdf.net import quoted
+from cdf.window import Snapshot, Window
+from connectors.postgres import in_memory
 from connectors.postgres.types import has_text, in_range, valid_text
 
 if TYPE_CHECKING:
@@ -17,8 +20,17 @@ if TYPE_CHECKING:
 __all__ = ["unfaithful", "unfaithful_values"]
 
 
-def unfaithful_values(rows: DataFrame, schema: StructType) -> str | None:
-    """ "column 'note' at version 7 holds text with a NUL character (2 rows)", or None. Names no value."""
+def unfaithful_values(of: Window | Snapshot) -> str | None:
+    """ "column 'note' at version 7 holds text with a NUL character (2 rows)", or None. Names no value. Of a window its net
+    effect is looked at."""
+    if isinstance(of, InMemoryWindow):
+        return in_memory.unfaithful_values(of.collect_net(), of.schema)
+    if isinstance(of, InMemorySnapshot):
+        return in_memory.unfaithful_values(of.collect(), of.schema)
+    return _unfaithful_values(of.net() if isinstance(of, Window) else of.read(), of.schema)
+
+
+def _unfaithful_values(rows: DataFrame, schema: StructType) -> str | None:
     from pyspark.sql import functions as F
 
     columns = [

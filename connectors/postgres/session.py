@@ -32,8 +32,6 @@ from connectors.postgres.runs import History
 from connectors.postgres.staging import SCHEMA
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from cdf.window import Snapshot, Window
     from connectors.postgres.schema import TargetName
 
@@ -222,16 +220,14 @@ class Session:
             return row == (version, lease.epoch)
         return False
 
-    def copy_failure(
-        self, error: Exception, rows: Window | Snapshot, read: Callable[[], DataFrame], *, by_driver: bool = False
-    ) -> CdfError:
+    def copy_failure(self, error: Exception, rows: Window | Snapshot, *, by_driver: bool = False) -> CdfError:
         """Why a COPY failed: fenced meanwhile, a value that cannot be stored, the database, or the rows' own reading."""
         state = error.sqlstate if isinstance(error, StagingFailed) else from_task(error)
         if state is None:
             return rows.failure(error)
         if (overtaken := self.fenced_meanwhile()) is not None:
             return overtaken
-        if (rejected := self.rejected(state, rows, read)) is not None:
+        if (rejected := self.rejected(state, rows)) is not None:
             return rejected
         if state == UNREACHED and (refused := self._refused()) is not None:
             return of_state(refused, "copying rows")
@@ -246,12 +242,12 @@ class Session:
             return sqlstate_of(error)
         return None
 
-    def rejected(self, state: str | None, rows: Window | Snapshot, read: Callable[[], DataFrame]) -> CdfError | None:
+    def rejected(self, state: str | None, rows: Window | Snapshot) -> CdfError | None:
         """Where PostgreSQL refused a value as unfaithful: which column, at which version."""
         if state not in UNFAITHFUL:
             return None
         with suppress(Exception):
-            if found := unfaithful_values(read(), rows.schema):
+            if found := unfaithful_values(rows):
                 return RowRejected(
                     f"{rows.table}: {found}",
                     hint="PostgreSQL cannot hold it: correct the value at the source, or leave the column out",

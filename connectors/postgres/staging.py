@@ -27,9 +27,10 @@ from cdf.change import (
     UPDATE_POSTIMAGE,
 )
 from cdf.few_rows import few_rows
+from cdf.in_memory import InMemorySnapshot, InMemoryWindow
 from cdf.net import key_violation, quoted
 from cdf.net_on_driver import KeyRefused, net_of_sorted, net_on_driver
-from connectors.postgres import marking
+from connectors.postgres import in_memory, marking
 from connectors.postgres.errors import UNFAITHFUL, StagingFailed, from_task, sqlstate_of
 from connectors.postgres.types import staging_type, target_type, wire
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-    from cdf.window import Window
+    from cdf.window import Snapshot, Window
 
 __all__ = [
     "Staged",
@@ -62,6 +63,7 @@ __all__ = [
     "wire_net_on_driver",
     "wire_rows",
     "copy_from_tasks",
+    "copy_snapshot_rows",
     "copy_window",
     "planned_copy",
     "copy_batches",
@@ -192,6 +194,9 @@ def _wire_changes(window: Window, wanted: Wanted) -> DataFrame:
 def wire_net_on_driver(window: Window, wanted: Wanted) -> pa.Table | None:
     """A small window's ``wire_net``, in memory. None where its rows are not few, or one cannot be copied, which may not
     matter in the end: then the tasks see to it."""
+    if isinstance(window, InMemoryWindow):
+        net = window.collect_net(transients=wanted.transients)
+        return in_memory.wire_net(net, window.schema, window.key, wanted, CODES)
     try:
         rows = few_rows(_wire_changes(window, wanted))
     except Exception as error:
@@ -293,7 +298,7 @@ def copy_from_tasks(
 ) -> Staged:
     """COPY every partition from its own task: a ``wire_net`` result into staging, a ``wire_rows`` result of the schema
     ``load`` into a table with its columns. ``first`` is done to the rows in the task before."""
-    columns = None if load is None else [(field.name, target_type(field.dataType) == "jsonb") for field in load.fields]
+    columns = None if load is None else _load_columns(load)
     reports = rows.mapInArrow(_copier(dsn, table, columns, first), _REPORT).collect()
     return Staged(
         attempts=tuple(row["attempt"] for row in reports),
@@ -303,6 +308,24 @@ def copy_from_tasks(
         transients=sum(row["transients"] for row in reports),
         conflicts=sum(row["conflicts"] for row in reports),
     )
+
+
+def copy_snapshot_rows(snapshot: Snapshot, dsn: str, table: str) -> Staged:
+    """COPY all rows of a snapshot into a table with its columns: from the tasks, or from memory where they are."""
+    if not isinstance(snapshot, InMemorySnapshot):
+        return copy_from_tasks(wire_rows(snapshot.read(), snapshot.schema), dsn, table, snapshot.schema)
+    first, *rest = in_memory.wire_rows(snapshot.collect(), snapshot.schema).to_batches(max_chunksize=COPY_ROWS) or [
+        None
+    ]
+    tally = Tally(_load_columns(snapshot.schema))
+    if first is not None:
+        with bulk_connection(dsn) as connection:
+            copy_batches(connection, table, first, iter(rest), tally)
+    return tally.staged()
+
+
+def _load_columns(schema: StructType) -> list[tuple[str, bool]]:
+    return [(field.name, target_type(field.dataType) == "jsonb") for field in schema.fields]
 
 
 def _copier(dsn: str, table: str, columns: list[tuple[str, bool]] | None, prepare: Batches | None) -> Batches:

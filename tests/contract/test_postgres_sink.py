@@ -10,7 +10,10 @@ from psycopg.rows import dict_row
 
 from cdf.sink import Capabilities
 from cdf.testing import SinkConformance
+from cdf.testing.conformance.load import LoadPromises
+from cdf.testing.conformance.position import PositionPromises
 from cdf.testing.conformance.runner import RunnerPromises
+from cdf.testing.conformance.state import StatePromises
 from connectors.postgres import PostgresSink
 from connectors.postgres import position as positions
 from connectors.postgres.modes import Modes
@@ -65,12 +68,27 @@ def closing(harness: PostgresHarness) -> Iterator[PostgresHarness]:
 @pytest.mark.usefixtures("fast_renewal")
 class TestSmallWindowsThroughTheDriver(SinkConformance):
     @pytest.fixture
+    def spark(self) -> None:
+        """The suite's windows and snapshots are in memory."""
+
+    @pytest.fixture
     def harness(self, pg: Pg) -> Iterator[PostgresHarness]:
         yield from closing(PostgresHarness(pg))
 
 
 @pytest.mark.usefixtures("fast_renewal")
-class TestEveryWindowFromTheTasks(SinkConformance):
+class TestSmallWindowsOfSpark(StatePromises):
+    """Spark collects what comes in memory above."""
+
+    @pytest.fixture
+    def harness(self, pg: Pg) -> Iterator[PostgresHarness]:
+        yield from closing(PostgresHarness(pg))
+
+
+@pytest.mark.usefixtures("fast_renewal")
+class TestEveryWindowFromTheTasks(LoadPromises, StatePromises, PositionPromises):
+    """What depends on how rows get to the server; the lease, the fence and reloads do not."""
+
     @pytest.fixture
     def harness(self, pg: Pg) -> Iterator[PostgresHarness]:
         yield from closing(PostgresHarness(pg, small_window_bytes=0))
@@ -79,6 +97,10 @@ class TestEveryWindowFromTheTasks(SinkConformance):
 @pytest.mark.usefixtures("fast_renewal")
 class TestOnlyAddedColumnsAreFollowed(RunnerPromises):
     """To a sink that follows every change of type, one is no problem: this one has something to name."""
+
+    @pytest.fixture
+    def spark(self) -> None:
+        """The suite's windows and snapshots are in memory."""
 
     @pytest.fixture
     def harness(self, pg: Pg) -> Iterator[PostgresHarness]:

@@ -46,7 +46,8 @@ def loaded(pg: Pg, table: SampleTable, rows: Sequence[Row], **options: Any) -> I
         yield sink
 
 
-def people(spark: SparkSession) -> SampleTable:
+def people(spark: SparkSession | None = None) -> SampleTable:
+    """Without a session its windows and snapshots are in memory: they pass through the driver."""
     return SampleTable(spark, StructType().add("id", "long").add("name", "string"), ("id",), table="people")
 
 
