@@ -126,14 +126,14 @@ AWKWARD = [
 @ON_BOTH_PATHS
 @pytest.mark.parametrize("deletes", ["hard", "soft"])
 def test_names_of_any_kind_reach_the_target_as_they_are(
-    spark: SparkSession, pg: Pg, deletes: Any, path: dict[str, int]
+    session: SparkSession | None, pg: Pg, deletes: Any, path: dict[str, int]
 ) -> None:
     """Also those by which we know columns of our own; where both would meet, ours is another."""
     wanted = [name for name in AWKWARD if deletes == "hard" or name != "_deleted_at"]
     schema = StructType()
     for name in wanted:
         schema.add(name, "string")
-    table = SampleTable(spark, schema, ("ID", "%s"), table="awkward")
+    table = SampleTable(session, schema, ("ID", "%s"), table="awkward")
     row = {name: f"of {name}" for name in wanted}
     own = ("_commit_version",)
     with loaded(pg, table, [row], columns=Columns(own=own), modes=Modes(deletes=deletes), **path) as sink:
@@ -152,12 +152,12 @@ def test_names_of_any_kind_reach_the_target_as_they_are(
     assert found == sorted([tuple(changed.values()), tuple({**row, "ID": "3"}.values())])
 
 
-def test_renamed_they_may_have_any_name_there(spark: SparkSession, pg: Pg) -> None:
+def test_renamed_they_may_have_any_name_there(session: SparkSession | None, pg: Pg) -> None:
     """The source's names that PostgreSQL cannot have, or that are ours in the target."""
     schema = StructType()
     for name in ("id", "x" * 64, "ctid", "_applied_at", "xmin"):
         schema.add(name, "string")
-    table = SampleTable(spark, schema, ("id",), table="taken")
+    table = SampleTable(session, schema, ("id",), table="taken")
     row = {name: name for name in schema.names}
     (too_long, *system) = sink_of(pg).inspect(table.source()).problems[::-1]
     assert "63 bytes: rename it" in too_long
@@ -172,11 +172,11 @@ def test_renamed_they_may_have_any_name_there(spark: SparkSession, pg: Pg) -> No
 # ── what is wrong is one list ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_everything_wrong_with_the_columns_is_one_list(spark: SparkSession, pg: Pg) -> None:
+def test_everything_wrong_with_the_columns_is_one_list(session: SparkSession | None, pg: Pg) -> None:
     schema = StructType()
     for name in ("id", "a", "b", "c", "xmin", "_applied_at", "d"):
         schema.add(name, "long")
-    source = replace(people(spark).source(), schema=schema)
+    source = replace(people(session).source(), schema=schema)
     columns = Columns(
         exclude=("id", "nothing"),
         rename={"a": "b", "absent": "there", "c": "_Change_Type", "d": "_commit_timestamp"},
@@ -202,15 +202,15 @@ def test_everything_wrong_with_the_columns_is_one_list(spark: SparkSession, pg: 
     assert pg.query("select to_regclass('target')") == [(None,)]
 
 
-def test_names_that_differ_by_case_only_are_refused(spark: SparkSession, pg: Pg) -> None:
+def test_names_that_differ_by_case_only_are_refused(session: SparkSession | None, pg: Pg) -> None:
     """Spark would take them for one."""
-    problems = sink_of(pg, columns=Columns(rename={"name": "ID"})).inspect(people(spark).source()).problems
+    problems = sink_of(pg, columns=Columns(rename={"name": "ID"})).inspect(people(session).source()).problems
     assert [problem.split(" of the target")[0] for problem in problems] == ["column 'id'", "column 'ID'"]
 
 
-def test_what_the_target_lacks_or_has_besides(spark: SparkSession, pg: Pg) -> None:
+def test_what_the_target_lacks_or_has_besides(session: SparkSession | None, pg: Pg) -> None:
     """A column that is left out is none of the target's; one that nobody fills has to fill itself."""
-    table = people(spark)
+    table = people(session)
     pg.query("create table target (id bigint primary key, name text not null)")
     (problem,) = sink_of(pg, columns=Columns(exclude=("name",))).inspect(table.source()).problems
     assert "NOT NULL without a default" in problem

@@ -37,8 +37,10 @@ AFTER = {1: "met", 2: "fine", 5: "xanadu-5", 6: "three", 7: "fine", 11: "none", 
 
 
 @ON_BOTH_PATHS
-def test_each_kind_is_counted_and_the_target_made_right(spark: SparkSession, pg: Pg, path: dict[str, int]) -> None:
-    table = people(spark)
+def test_each_kind_is_counted_and_the_target_made_right(
+    session: SparkSession | None, pg: Pg, path: dict[str, int]
+) -> None:
+    table = people(session)
     with loaded(pg, table, START, conflicts="report", **path) as sink:
         applied = sink.apply(table.window(2, *CHANGES))
         assert names(pg) == AFTER
@@ -50,8 +52,8 @@ def test_each_kind_is_counted_and_the_target_made_right(spark: SparkSession, pg:
 
 
 @ON_BOTH_PATHS
-def test_refusing_them_rolls_the_whole_window_back(spark: SparkSession, pg: Pg, path: dict[str, int]) -> None:
-    table = people(spark)
+def test_refusing_them_rolls_the_whole_window_back(session: SparkSession | None, pg: Pg, path: dict[str, int]) -> None:
+    table = people(session)
     with loaded(pg, table, START, conflicts="refuse", **path) as sink:
         with pytest.raises(ConflictFound) as found:
             sink.apply(table.window(2, *CHANGES))
@@ -65,9 +67,9 @@ def test_refusing_them_rolls_the_whole_window_back(spark: SparkSession, pg: Pg, 
     assert position(pg) == 2
 
 
-def test_a_large_window_is_counted_alike(spark: SparkSession, pg: Pg) -> None:
+def test_a_large_window_is_counted_alike(session: SparkSession | None, pg: Pg) -> None:
     """From 2,000 rows on staging is emptied by TRUNCATE; nothing of one window is left for the next."""
-    table = people(spark)
+    table = people(session)
     rows = [person(index, str(index)) for index in range(3000)]
     with loaded(pg, table, rows[:1000], conflicts="report") as sink:
         applied = sink.apply(table.window(2, [insert(row) for row in rows]))

@@ -199,9 +199,9 @@ def test_the_first_copy_into_a_fresh_table(spark: SparkSession, pg: Pg) -> None:
 
 @ON_BOTH_PATHS
 def test_the_target_keeps_the_former_row_until_a_good_change_comes(
-    spark: SparkSession, pg: Pg, path: dict[str, int]
+    session: SparkSession | None, pg: Pg, path: dict[str, int]
 ) -> None:
-    table = people(spark)
+    table = people(session)
     with loaded(pg, table, [person(1, "one"), person(2, "two")], modes=WITH_ROWS, **path) as sink:
         bad = table.window(2, [update(person(1, "one"), person(1, NUL)), insert(person(3, "three"))])
         assert sink.apply(bad).rejected == 1
@@ -226,9 +226,9 @@ def test_the_target_keeps_the_former_row_until_a_good_change_comes(
 @ON_BOTH_PATHS
 @pytest.mark.parametrize("conflicts", ["report", "refuse"])
 def test_what_a_letter_brings_about_is_no_conflict(
-    spark: SparkSession, pg: Pg, path: dict[str, int], conflicts: str
+    session: SparkSession | None, pg: Pg, path: dict[str, int], conflicts: str
 ) -> None:
-    table = people(spark)
+    table = people(session)
     with loaded(pg, table, [person(1, "one")], modes=ASIDE, conflicts=conflicts, **path) as sink:
         assert sink.apply(table.window(2, [insert(person(number, NUL)) for number in (2, 3, 4)])).rejected == 3
         third = sink.apply(
@@ -255,10 +255,10 @@ def test_what_a_letter_brings_about_is_no_conflict(
     ids=["insert", "update", "both are set aside", "no longer set aside"],
 )
 def test_a_second_row_of_a_key_that_has_a_letter_is_refused(
-    spark: SparkSession, pg: Pg, first: str, modes: Modes, second: str
+    session: SparkSession | None, pg: Pg, first: str, modes: Modes, second: str
 ) -> None:
     """With the first of the two deleted, the source has a row, and the target neither a row nor a letter."""
-    table = people(spark)
+    table = people(session)
     start = [person(30, "one")] if first == "update" else [person(1, "one")]
     with loaded(pg, table, start, modes=ASIDE) as sink:
         bad = update(start[0], person(30, NUL)) if first == "update" else insert(person(30, NUL))
@@ -271,8 +271,8 @@ def test_a_second_row_of_a_key_that_has_a_letter_is_refused(
         assert sink.apply(table.window(4, [insert(person(30, "two"))])).conflicts == Conflicts()
 
 
-def test_a_real_conflict_is_still_counted_beside_a_letter(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_a_real_conflict_is_still_counted_beside_a_letter(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     with loaded(pg, table, [person(1, "one")], modes=ASIDE) as sink:
         sink.apply(table.window(2, [insert(person(2, NUL))]))
         applied = sink.apply(
@@ -282,8 +282,10 @@ def test_a_real_conflict_is_still_counted_beside_a_letter(spark: SparkSession, p
 
 
 @ON_BOTH_PATHS
-def test_a_delete_takes_the_letter_and_the_former_row(spark: SparkSession, pg: Pg, path: dict[str, int]) -> None:
-    table = people(spark)
+def test_a_delete_takes_the_letter_and_the_former_row(
+    session: SparkSession | None, pg: Pg, path: dict[str, int]
+) -> None:
+    table = people(session)
     with loaded(pg, table, [person(1, "one"), person(2, "two")], modes=ASIDE, **path) as sink:
         sink.apply(table.window(2, [update(person(1, "one"), person(1, NUL))]))
         applied = sink.apply(table.window(3, [delete(person(1, NUL))]))
@@ -293,9 +295,9 @@ def test_a_delete_takes_the_letter_and_the_former_row(spark: SparkSession, pg: P
 
 
 @ON_BOTH_PATHS
-def test_a_key_that_cannot_be_stored(spark: SparkSession, pg: Pg, path: dict[str, int]) -> None:
+def test_a_key_that_cannot_be_stored(session: SparkSession | None, pg: Pg, path: dict[str, int]) -> None:
     schema = StructType().add("code", "string").add("name", "string")
-    table = SampleTable(spark, schema, ("code",))
+    table = SampleTable(session, schema, ("code",))
 
     def row(code: str, name: str) -> Row:
         return {"code": code, "name": name}
@@ -314,8 +316,8 @@ def test_a_key_that_cannot_be_stored(spark: SparkSession, pg: Pg, path: dict[str
         assert sorted(pg.query("select code from target")) == [("a",), ("c",)]
 
 
-def test_a_key_change_whose_new_row_cannot_be_stored(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_a_key_change_whose_new_row_cannot_be_stored(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     with loaded(pg, table, [person(1, "one")], modes=ASIDE) as sink:
         applied = sink.apply(table.window(2, [update(person(1, "one"), person(2, NUL))]))
         assert (applied.rejected, applied.conflicts) == (1, Conflicts())
@@ -323,8 +325,8 @@ def test_a_key_change_whose_new_row_cannot_be_stored(spark: SparkSession, pg: Pg
         assert keys(sink) == [2]
 
 
-def test_a_delete_that_a_trigger_refuses(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_a_delete_that_a_trigger_refuses(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     with loaded(pg, table, [person(number, "x") for number in range(8)], modes=ASIDE) as sink:
         pg.query(
             "create function keep() returns trigger language plpgsql as "
@@ -347,8 +349,8 @@ def test_a_delete_that_a_trigger_refuses(spark: SparkSession, pg: Pg) -> None:
 
 
 @ON_BOTH_PATHS
-def test_soft_deletes(spark: SparkSession, pg: Pg, path: dict[str, int]) -> None:
-    table = people(spark)
+def test_soft_deletes(session: SparkSession | None, pg: Pg, path: dict[str, int]) -> None:
+    table = people(session)
     modes = Modes(deletes="soft", rejects="dead_letter")
     with loaded(pg, table, [person(1, "one"), person(2, "two")], modes=modes, **path) as sink:
         sink.apply(table.window(2, [update(person(1, "one"), person(1, NUL)), delete(person(2, "two"))]))
@@ -367,8 +369,8 @@ def test_soft_deletes(spark: SparkSession, pg: Pg, path: dict[str, int]) -> None
 
 
 @ON_BOTH_PATHS
-def test_the_limit_stops_with_nothing_applied(spark: SparkSession, pg: Pg, path: dict[str, int]) -> None:
-    table = people(spark)
+def test_the_limit_stops_with_nothing_applied(session: SparkSession | None, pg: Pg, path: dict[str, int]) -> None:
+    table = people(session)
     modes = Modes(rejects="dead_letter", reject_limit=2)
     with loaded(pg, table, [person(1, "one")], modes=modes, **path) as sink:
         sink.apply(table.window(2, [insert(person(2, NUL))]))
@@ -388,8 +390,8 @@ def test_the_limit_stops_with_nothing_applied(spark: SparkSession, pg: Pg, path:
         assert keys(sink) == [3, 4]
 
 
-def test_the_limit_stops_the_first_copy(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_the_limit_stops_the_first_copy(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     with opened(pg, table.source(), modes=Modes(rejects="dead_letter", reject_limit=2)) as sink:
         with pytest.raises(RowRejected, match="more than the limit of 2"):
             sink.load(table.snapshot(1, [person(number, NUL) for number in range(3)]))
@@ -398,8 +400,10 @@ def test_the_limit_stops_the_first_copy(spark: SparkSession, pg: Pg) -> None:
         assert sink.dead_letters() == []
 
 
-def test_letters_and_rows_are_one_transaction(spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = people(spark)
+def test_letters_and_rows_are_one_transaction(
+    session: SparkSession | None, pg: Pg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = people(session)
     with loaded(pg, table, [person(1, "one")], modes=ASIDE) as sink:
         pg.query("alter table target add check (name <> 'no')")
         window = table.window(2, [insert(person(2, NUL)), insert(person(3, "no")), insert(person(4, "fine"))])
@@ -422,9 +426,9 @@ def test_letters_and_rows_are_one_transaction(spark: SparkSession, pg: Pg, monke
 @ON_BOTH_PATHS
 @pytest.mark.parametrize("bad", [NUL, "no"], ids=["text", "check"])
 def test_refusing_is_the_default_and_applies_nothing(
-    spark: SparkSession, pg: Pg, path: dict[str, int], bad: str
+    session: SparkSession | None, pg: Pg, path: dict[str, int], bad: str
 ) -> None:
-    table = people(spark)
+    table = people(session)
     with loaded(pg, table, [person(1, "one")], **path) as sink:
         pg.query("alter table target add check (name <> 'no')")
         with pytest.raises(RowRejected) as found:
@@ -433,8 +437,8 @@ def test_refusing_is_the_default_and_applies_nothing(
         assert (position(pg), names(pg)) == (1, {1: "one"})
 
 
-def test_a_fault_of_the_target_is_no_fault_of_a_row(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_a_fault_of_the_target_is_no_fault_of_a_row(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     with loaded(pg, table, [person(1, "one")], modes=ASIDE) as sink:
         pg.query("create table other (id bigint primary key)")
         pg.query("alter table target add foreign key (id) references other not valid")
@@ -469,9 +473,9 @@ def test_one_among_a_hundred_thousand(spark: SparkSession, pg: Pg, monkeypatch: 
     assert sum("insert into" in one and "from deltarelay" in one.replace('"', "") for one in statements) < 45
 
 
-def test_rows_that_wait_for_others_are_tried_again(spark: SparkSession, pg: Pg) -> None:
+def test_rows_that_wait_for_others_are_tried_again(session: SparkSession | None, pg: Pg) -> None:
     """Where rows cannot be rearranged; and those between them are not met a second time."""
-    table = SampleTable(spark, StructType().add("id", "long").add("mail", "string"), ("id",))
+    table = SampleTable(session, StructType().add("id", "long").add("mail", "string"), ("id",))
 
     def row(number: int, mail: str) -> Row:
         return {"id": number, "mail": mail}
@@ -491,9 +495,9 @@ def test_rows_that_wait_for_others_are_tried_again(spark: SparkSession, pg: Pg) 
 
 
 @pytest.mark.parametrize("several", [1, 5, 40])
-def test_halving_counts_no_row_twice(spark: SparkSession, pg: Pg, several: int) -> None:
+def test_halving_counts_no_row_twice(session: SparkSession | None, pg: Pg, several: int) -> None:
     """Rows between those that fail are not met a second time when these are tried again."""
-    table = SampleTable(spark, StructType().add("id", "long").add("name", "string").add("mail", "string"), ("id",))
+    table = SampleTable(session, StructType().add("id", "long").add("name", "string").add("mail", "string"), ("id",))
 
     def row(number: int, mail: str) -> Row:
         return {"id": number, "name": "x", "mail": mail}
@@ -511,8 +515,8 @@ def test_halving_counts_no_row_twice(spark: SparkSession, pg: Pg, several: int) 
         assert pg.query("select count(*) from target") == [(201 - applied.rejected,)]
 
 
-def test_the_letters_of_one_target_are_its_own(spark: SparkSession, pg: Pg) -> None:
-    source = people(spark)
+def test_the_letters_of_one_target_are_its_own(session: SparkSession | None, pg: Pg) -> None:
+    source = people(session)
     with (
         opened(pg, source.source(), modes=ASIDE) as one,
         opened(pg, source.source(), modes=ASIDE, table="other") as other,
@@ -528,15 +532,15 @@ def test_the_letters_of_one_target_are_its_own(spark: SparkSession, pg: Pg) -> N
         assert (keys(one), keys(other)) == ([], [2, 3])
 
 
-def test_without_any_letter_nothing_is_needed(spark: SparkSession, pg: Pg) -> None:
+def test_without_any_letter_nothing_is_needed(session: SparkSession | None, pg: Pg) -> None:
     sink = sink_of(pg, table="nowhere", modes=ASIDE)
     assert list(sink.dead_letters()) == []
     assert sink.drop_dead_letters() == 0
 
 
-def test_letters_of_earlier_days_go_without_the_mode_too(spark: SparkSession, pg: Pg) -> None:
+def test_letters_of_earlier_days_go_without_the_mode_too(session: SparkSession | None, pg: Pg) -> None:
     """The mode was taken off: what happens to a key still counts for more than its letter."""
-    table = people(spark)
+    table = people(session)
     with loaded(pg, table, [person(1, "one")], modes=ASIDE) as sink:
         sink.apply(table.window(2, [insert(person(2, NUL)), insert(person(3, NUL))]))
     with opened(pg, table.source(), conflicts="refuse") as sink:
@@ -551,8 +555,8 @@ def test_letters_of_earlier_days_go_without_the_mode_too(spark: SparkSession, pg
 
 
 @pytest.mark.parametrize("modes", [Modes(), ASIDE], ids=["refuse", "dead_letter"])
-def test_a_new_table_inherits_no_letters(spark: SparkSession, pg: Pg, modes: Modes) -> None:
-    table = people(spark)
+def test_a_new_table_inherits_no_letters(session: SparkSession | None, pg: Pg, modes: Modes) -> None:
+    table = people(session)
     with loaded(pg, table, [person(1, "one"), person(2, NUL)], modes=ASIDE):
         pg.query("drop table target")
         pg.query("delete from deltarelay.position where target = %s", f"{pg.schema}.target")

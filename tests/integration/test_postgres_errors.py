@@ -24,10 +24,10 @@ SECRET = "hunter2secret"
 A, B = person(1, "xanadu-a"), person(2, "xanadu-b")
 
 
-def refusal(dsn: str, spark: SparkSession) -> CdfError:
+def refusal(dsn: str, session: SparkSession | None) -> CdfError:
     """What each way to the database says: all alike."""
     told = []
-    source = people(spark).source()
+    source = people(session).source()
     sink = PostgresSink(dsn, table="public.target")
     for call in (
         lambda: sink.inspect(source),
@@ -44,11 +44,11 @@ def refusal(dsn: str, spark: SparkSession) -> CdfError:
     return found.value
 
 
-def test_a_closed_port_is_unavailable_at_once(spark: SparkSession) -> None:
+def test_a_closed_port_is_unavailable_at_once(session: SparkSession | None) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         began = time.monotonic()
-        error = refusal(f"postgresql://me:{SECRET}@127.0.0.1:{taken.getsockname()[1]}/db", spark)
+        error = refusal(f"postgresql://me:{SECRET}@127.0.0.1:{taken.getsockname()[1]}/db", session)
     assert isinstance(error, SinkUnavailable)
     assert time.monotonic() - began < 30
 
@@ -78,13 +78,13 @@ def strict_server(server_folder: Path) -> Iterator[EmbeddedPostgres]:
         yield server
 
 
-def test_a_wrong_login_or_database_is_named(spark: SparkSession, strict_server: EmbeddedPostgres) -> None:
-    wrong = refusal(make_conninfo(strict_server.dsn, user="clerk", password=f"{SECRET}-wrong"), spark)
+def test_a_wrong_login_or_database_is_named(session: SparkSession | None, strict_server: EmbeddedPostgres) -> None:
+    wrong = refusal(make_conninfo(strict_server.dsn, user="clerk", password=f"{SECRET}-wrong"), session)
     assert isinstance(wrong, TargetNotReady)
     assert "refused the login" in str(wrong)
-    nobody = refusal(make_conninfo(strict_server.dsn, user="nobody", password=SECRET), spark)
+    nobody = refusal(make_conninfo(strict_server.dsn, user="nobody", password=SECRET), session)
     assert "refused the login" in str(nobody)
-    nowhere = refusal(make_conninfo(strict_server.dsn, dbname="nowhere", password=SECRET), spark)
+    nowhere = refusal(make_conninfo(strict_server.dsn, dbname="nowhere", password=SECRET), session)
     assert isinstance(nowhere, TargetNotReady)
     assert "database" in str(nowhere)
     assert "does not exist" in str(nowhere)
@@ -118,8 +118,10 @@ def test_a_database_out_of_the_executors_reach_is_said_to_be_so(
         assert "xanadu" not in tells(error)
 
 
-def test_the_driver_is_not_called_an_executor(spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, usual = people(spark), staging.bulk_connection
+def test_the_driver_is_not_called_an_executor(
+    session: SparkSession | None, pg: Pg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, usual = people(session), staging.bulk_connection
     with loaded(pg, table, [A]) as sink:
         monkeypatch.setattr(staging, "bulk_connection", lambda _: usual("postgresql://127.0.0.1:1/db"))
         with pytest.raises(SinkUnavailable) as found:
@@ -136,8 +138,8 @@ def test_the_driver_is_not_called_an_executor(spark: SparkSession, pg: Pg, monke
         ("drop schema {schema} cascade", "gone"),
     ],
 )
-def test_a_target_that_went_away_is_named(spark: SparkSession, pg: Pg, damage: str, named: str | None) -> None:
-    table = people(spark)
+def test_a_target_that_went_away_is_named(session: SparkSession | None, pg: Pg, damage: str, named: str | None) -> None:
+    table = people(session)
     with loaded(pg, table, [A]) as sink:
         pg.query(damage)
         call: Any = lambda: sink.apply(table.window(2, [insert(B)]))  # noqa: E731
@@ -150,8 +152,8 @@ def test_a_target_that_went_away_is_named(spark: SparkSession, pg: Pg, damage: s
     assert "xanadu" not in tells(found.value)
 
 
-def test_a_key_index_that_went_away_in_the_run_is_named(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_a_key_index_that_went_away_in_the_run_is_named(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     with loaded(pg, table, [A]) as sink:
         sink.apply(table.window(2, [insert(B)]))
         pg.query("alter table target drop constraint target_pkey")
@@ -160,8 +162,8 @@ def test_a_key_index_that_went_away_in_the_run_is_named(spark: SparkSession, pg:
         assert position(pg) == 2
 
 
-def test_a_value_that_a_trigger_rejects_is_not_repeated(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_a_value_that_a_trigger_rejects_is_not_repeated(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     with loaded(pg, table, [A]) as sink:
         pg.query(
             "create function {schema}.no() returns trigger language plpgsql as"

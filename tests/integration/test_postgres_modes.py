@@ -80,8 +80,8 @@ def test_deleted_rows_are_marked_and_those_that_come_back_are_not(source: Table,
 
 
 @ON_BOTH_PATHS
-def test_conflicts_with_rows_that_are_marked(spark: SparkSession, pg: Pg, path: dict[str, int]) -> None:
-    table = people(spark)
+def test_conflicts_with_rows_that_are_marked(session: SparkSession | None, pg: Pg, path: dict[str, int]) -> None:
+    table = people(session)
     with loaded(pg, table, [A, B, C], modes=SOFT, conflicts="report", **path) as sink:
         assert sink.apply(table.window(2, [delete(A), delete(B), delete(C)])).conflicts == Conflicts()
         again = table.window(
@@ -93,9 +93,9 @@ def test_conflicts_with_rows_that_are_marked(spark: SparkSession, pg: Pg, path: 
         assert sink.apply(table.window(4, [insert(person(4, "met"))])).conflicts == Conflicts(insert_met_row=1)
 
 
-def test_values_that_change_places_come_back_from_their_marks(spark: SparkSession, pg: Pg) -> None:
+def test_values_that_change_places_come_back_from_their_marks(session: SparkSession | None, pg: Pg) -> None:
     """By the way that a second unique index needs: old rows leave before new ones come."""
-    table = people(spark)
+    table = people(session)
     pg.query("create table target (id bigint primary key, name text unique, _deleted_at timestamptz)")
     with loaded(pg, table, [A, B, C], modes=SOFT) as sink:
         sink.apply(table.window(2, [delete(C)]))
@@ -104,8 +104,8 @@ def test_values_that_change_places_come_back_from_their_marks(spark: SparkSessio
     assert (names(pg), marks(pg)) == ({1: "b", 2: "a", 3: "c"}, dict.fromkeys((1, 2, 3), False))
 
 
-def test_a_column_for_the_mark_has_to_take_it(spark: SparkSession, pg: Pg) -> None:
-    source = people(spark).source()
+def test_a_column_for_the_mark_has_to_take_it(session: SparkSession | None, pg: Pg) -> None:
+    source = people(session).source()
     for column, said in (
         ("_deleted_at timestamptz not null default now()", "NOT NULL, and has to be null"),
         ("_deleted_at timestamp", "is timestamp without time zone, and has to be timestamp with time zone"),
@@ -179,8 +179,10 @@ def test_verify_looks_at_every_bucket_where_deleted_rows_stay(
 
 
 @ON_BOTH_PATHS
-def test_a_key_that_changes_is_refused_where_it_may_not(spark: SparkSession, pg: Pg, path: dict[str, int]) -> None:
-    table = people(spark)
+def test_a_key_that_changes_is_refused_where_it_may_not(
+    session: SparkSession | None, pg: Pg, path: dict[str, int]
+) -> None:
+    table = people(session)
     with loaded(pg, table, [A, B], modes=Modes(key_changes="refuse"), conflicts="refuse", **path) as sink:
         sink.apply(table.window(2, [update(A, person(1, "aa")), insert(C)], [update(C, person(3, "cc")), delete(B)]))
         with pytest.raises(KeyViolation) as refused:
@@ -245,8 +247,8 @@ def test_schema_changes_that_are_not_to_be_followed_are_refused_by_name(source: 
     assert follows.verify().equal
 
 
-def test_a_table_that_lacks_columns_is_refused_where_none_may_be_added(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_a_table_that_lacks_columns_is_refused_where_none_may_be_added(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     pg.query("create table target (id bigint primary key)")
     refuse = Modes(schema_changes="refuse")
     (problem,) = sink_of(pg, modes=refuse).inspect(table.source()).problems
@@ -282,8 +284,8 @@ def test_verify_finds_a_difference_in_each_mode(source: Table, pg: Pg, deletes: 
 
 
 @pytest.mark.parametrize("deletes", ["hard", "soft", "ignore"])
-def test_a_contradiction_is_refused_in_each_mode(spark: SparkSession, pg: Pg, deletes: Any) -> None:
-    table = people(spark)
+def test_a_contradiction_is_refused_in_each_mode(session: SparkSession | None, pg: Pg, deletes: Any) -> None:
+    table = people(session)
     refuses = loaded(pg, table, [A], modes=Modes(deletes=deletes), conflicts="refuse")
     with refuses as sink, pytest.raises(ConflictFound):
         sink.apply(table.window(2, [update(B, person(2, "bb"))]))

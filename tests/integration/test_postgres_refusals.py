@@ -15,8 +15,8 @@ from tests.integration.postgres_case import loaded, names, people, person, posit
 A, B = person(1, "xanadu-a"), person(2, "xanadu-b")
 
 
-def test_a_row_before_the_one_it_refers_to_names_the_way_out(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_a_row_before_the_one_it_refers_to_names_the_way_out(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     with loaded(pg, table, [A]) as sink:
         pg.query("create table parent (id bigint primary key)")
         pg.query("insert into parent values (1)")
@@ -31,8 +31,8 @@ def test_a_row_before_the_one_it_refers_to_names_the_way_out(spark: SparkSession
     assert (names(pg), position(pg)) == ({1: "xanadu-a", 2: "xanadu-b"}, 2)
 
 
-def test_a_row_that_others_refer_to_is_not_deleted_before_them(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_a_row_that_others_refer_to_is_not_deleted_before_them(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     with loaded(pg, table, [A, B]) as sink:
         pg.query("create table child (id bigint constraint of_parent references target)")
         pg.query("insert into child values (1)")
@@ -43,8 +43,8 @@ def test_a_row_that_others_refer_to_is_not_deleted_before_them(spark: SparkSessi
     assert (names(pg), position(pg)) == ({2: "xanadu-b"}, 2)
 
 
-def test_a_deferred_reference_is_refused_by_the_commit_and_named_alike(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_a_deferred_reference_is_refused_by_the_commit_and_named_alike(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     with loaded(pg, table, [A]) as sink:
         pg.query("create table parent (id bigint primary key)")
         pg.query("insert into parent values (1)")
@@ -55,8 +55,8 @@ def test_a_deferred_reference_is_refused_by_the_commit_and_named_alike(spark: Sp
         assert (names(pg), position(pg)) == ({1: "xanadu-a"}, 1)
 
 
-def test_a_published_table_without_an_identity_is_named(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_a_published_table_without_an_identity_is_named(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     with loaded(pg, table, [A]) as sink:
         pg.query("alter table target replica identity nothing")
         pg.query("create publication seen for table target")
@@ -72,8 +72,8 @@ def test_a_published_table_without_an_identity_is_named(spark: SparkSession, pg:
     assert (names(pg), position(pg)) == ({1: "xanadu-n"}, 2)
 
 
-def test_a_trigger_that_raises_is_named(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_a_trigger_that_raises_is_named(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     with loaded(pg, table, [A]) as sink:
         pg.query(
             "create function {schema}.no() returns trigger language plpgsql as"

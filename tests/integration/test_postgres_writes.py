@@ -41,9 +41,9 @@ EVENTS = {
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("modes", [Modes(), Modes(deletes="soft"), Modes(rejects="dead_letter")], ids=IDS)
 def test_a_trigger_that_suppresses_a_write_stops_the_window(
-    spark: SparkSession, pg: Pg, event: str, modes: Modes
+    session: SparkSession | None, pg: Pg, event: str, modes: Modes
 ) -> None:
-    table, (changes, start) = people(spark), EVENTS[event]
+    table, (changes, start) = people(session), EVENTS[event]
     pg.query("create table target (id bigint primary key, name text)")
     with loaded(pg, table, start, modes=modes) as sink:
         suppress(pg, "update" if (event, modes.deletes) == ("delete", "soft") else event)
@@ -57,8 +57,10 @@ def test_a_trigger_that_suppresses_a_write_stops_the_window(
 
 
 @pytest.mark.parametrize("modes", [Modes(), Modes(rejects="dead_letter")], ids=IDS)
-def test_also_where_old_rows_leave_first_and_where_rows_are_divided(spark: SparkSession, pg: Pg, modes: Modes) -> None:
-    table = people(spark)
+def test_also_where_old_rows_leave_first_and_where_rows_are_divided(
+    session: SparkSession | None, pg: Pg, modes: Modes
+) -> None:
+    table = people(session)
     pg.query("create table target (id bigint primary key, name text unique check (name <> 'bad'))")
     with loaded(pg, table, [A, C], modes=modes) as sink:
         suppress(pg, "insert")
@@ -75,9 +77,9 @@ def test_also_where_old_rows_leave_first_and_where_rows_are_divided(spark: Spark
     assert names(pg) == {1: "c", 2: "b", 3: "a"}
 
 
-def test_a_soft_delete_that_a_trigger_takes_back_is_noticed(spark: SparkSession, pg: Pg) -> None:
+def test_a_soft_delete_that_a_trigger_takes_back_is_noticed(session: SparkSession | None, pg: Pg) -> None:
     """The row counts as updated."""
-    table = people(spark)
+    table = people(session)
     with loaded(pg, table, [A, B], modes=Modes(deletes="soft")) as sink:
         pg.query(
             "create function {schema}.take_back() returns trigger language plpgsql as 'begin return old; end'",
@@ -88,8 +90,8 @@ def test_a_soft_delete_that_a_trigger_takes_back_is_noticed(spark: SparkSession,
     assert position(pg) == 1
 
 
-def test_partitions_and_an_initial_load_and_a_merge(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_partitions_and_an_initial_load_and_a_merge(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     pg.query("create table target (id bigint primary key, name text) partition by range (id)")
     pg.query("create table low partition of target for values from (0) to (100)")
     suppress(pg, "insert")
@@ -115,8 +117,8 @@ def test_partitions_and_an_initial_load_and_a_merge(spark: SparkSession, pg: Pg)
     assert (names(pg), position(pg)) == ({1: "a", 2: "b"}, 1)
 
 
-def test_rules_are_refused_before_and_during_a_run(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_rules_are_refused_before_and_during_a_run(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     pg.query("create table target (id bigint primary key, name text)")
     with loaded(pg, table, [A, B]) as sink:
         pg.query("create rule stay as on delete to target do instead nothing")
@@ -132,8 +134,8 @@ def test_rules_are_refused_before_and_during_a_run(spark: SparkSession, pg: Pg) 
 # ── tables whose rows do not stay ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_tables_that_lose_their_rows_are_refused(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_tables_that_lose_their_rows_are_refused(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     source = table.source()
     pg.query("create unlogged table target (id bigint primary key, name text)")
     pg.query("create table parts (id bigint primary key, name text) partition by range (id)")
@@ -170,9 +172,9 @@ def test_tables_that_lose_their_rows_are_refused(spark: SparkSession, pg: Pg) ->
     ids=["truncated", "recreated"],
 )
 def test_a_target_that_lost_its_rows_stops_until_it_is_rebuilt(
-    spark: SparkSession, pg: Pg, statements: list[str]
+    session: SparkSession | None, pg: Pg, statements: list[str]
 ) -> None:
-    table = people(spark)
+    table = people(session)
     with loaded(pg, table, [A, B]) as sink:
         sink.apply(table.window(2, [delete(A), delete(B)]))
         sink.apply(table.window(3, [insert(C)]))  # a table that is empty rightly goes on
@@ -198,8 +200,8 @@ def test_a_target_that_lost_its_rows_stops_until_it_is_rebuilt(
     assert names(pg) == {1: "a", 3: "c"}
 
 
-def test_an_installation_from_before_gets_the_column(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_an_installation_from_before_gets_the_column(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     with loaded(pg, table, [A]) as sink:
         pg.query("update deltarelay.position set holds_rows = null where target = %s", f"{pg.schema}.target")
         pg.query("create table aside as select * from target")
@@ -231,10 +233,10 @@ def test_an_installation_from_before_gets_the_column(spark: SparkSession, pg: Pg
     ids=["unlogged", "inherited"],
 )
 def test_what_becomes_of_the_target_during_a_run_is_noticed(
-    spark: SparkSession, pg: Pg, statements: list[str], said: str
+    session: SparkSession | None, pg: Pg, statements: list[str], said: str
 ) -> None:
     """A row in an inheriting table would not be met: its key would be there twice."""
-    table = people(spark)
+    table = people(session)
     pg.query("create table target (id bigint primary key, name text)")
     with loaded(pg, table, [A, B]) as sink:
         for statement in statements:
@@ -246,8 +248,8 @@ def test_what_becomes_of_the_target_during_a_run_is_noticed(
         sink_of(pg).open(table.source())
 
 
-def test_a_delete_takes_one_row(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_a_delete_takes_one_row(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     with loaded(pg, table, [A, B]) as sink:
         pg.query("alter table target drop constraint target_pkey")
         pg.query("insert into target values (2, 'another')")
@@ -261,9 +263,11 @@ def test_a_delete_takes_one_row(spark: SparkSession, pg: Pg) -> None:
 
 @ON_BOTH_PATHS
 @pytest.mark.parametrize("together", [1, 2, 3], ids=["three windows", "two commits in one", "one window"])
-def test_a_key_put_by_two_versions_is_refused(spark: SparkSession, pg: Pg, path: dict[str, int], together: int) -> None:
+def test_a_key_put_by_two_versions_is_refused(
+    session: SparkSession | None, pg: Pg, path: dict[str, int], together: int
+) -> None:
     """Then one of the two rows is deleted: the source still has one, and the target would have none."""
-    table = SampleTable(spark, StructType().add("id", "long").add("n", "long"), ("id",), table="twice")
+    table = SampleTable(session, StructType().add("id", "long").add("n", "long"), ("id",), table="twice")
     one, two = {"id": 30, "n": 1}, {"id": 30, "n": 2}
     commits = [[insert(one)], [insert(two)], [delete(one)]]
     windows = [commits[at : at + together] for at in range(0, 3, together)]
@@ -295,10 +299,10 @@ CAME_AND_WENT = pytest.mark.parametrize(
 @ON_BOTH_PATHS
 @CAME_AND_WENT
 def test_a_key_that_came_and_went_while_its_row_was_there_is_refused(
-    spark: SparkSession, pg: Pg, path: dict[str, int], commits: list[Any]
+    session: SparkSession | None, pg: Pg, path: dict[str, int], commits: list[Any]
 ) -> None:
     """The source holds the key in two rows, and one of them goes: which one is left there nobody knows here."""
-    table = people(spark)
+    table = people(session)
     with loaded(pg, table, [A, B], **path) as sink:
         window = table.window(2, *commits)
         with pytest.raises(ConflictFound, match="the source holds a key in two rows") as found:
@@ -315,11 +319,11 @@ def test_a_key_that_came_and_went_while_its_row_was_there_is_refused(
 @ON_BOTH_PATHS
 @pytest.mark.parametrize("modes", [Modes(), Modes(rejects="dead_letter")], ids=IDS)
 def test_a_key_that_came_and_went_is_no_contradiction_elsewhere(
-    spark: SparkSession, pg: Pg, path: dict[str, int], modes: Modes
+    session: SparkSession | None, pg: Pg, path: dict[str, int], modes: Modes
 ) -> None:
     """No row is there; or a delete comes first; or no target can hold the key, which is then no reason to stop."""
     schema = StructType().add("id", "string").add("part", "long").add("at", "timestamp")
-    table = SampleTable(spark, schema, ("id", "part"), table="came")
+    table = SampleTable(session, schema, ("id", "part"), table="came")
     pg.query('create table target (id text, part integer, "at" timestamptz, primary key (id, part))')
     now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     one, *others = [
@@ -339,8 +343,8 @@ def test_a_key_that_came_and_went_is_no_contradiction_elsewhere(
 
 
 @pytest.mark.parametrize("deletes", ["soft", "ignore"])
-def test_a_key_that_came_and_went_in_other_modes(spark: SparkSession, pg: Pg, deletes: Deletes) -> None:
-    table = people(spark)
+def test_a_key_that_came_and_went_in_other_modes(session: SparkSession | None, pg: Pg, deletes: Deletes) -> None:
+    table = people(session)
     commits = [[insert(SECOND), insert(C)], [delete(SECOND), delete(C)]]
     modes = Modes(deletes=deletes)
     with loaded(pg, table, [A, B], modes=modes) as sink:
@@ -358,8 +362,8 @@ def test_a_key_that_came_and_went_in_other_modes(spark: SparkSession, pg: Pg, de
     assert pg.query("select id, _deleted_at is null from target order by 1") == [(1, False), (2, False)]
 
 
-def test_what_was_put_before_may_be_put_again(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_what_was_put_before_may_be_put_again(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     with loaded(pg, table, [A]) as sink:
         sink.apply(table.window(2, [insert(B)]))
         sink.apply(table.window(3, [insert(C)]))
