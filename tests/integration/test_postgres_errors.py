@@ -13,12 +13,12 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
-from cdf.errors import CdfError, ConfigError, RowRejected, SinkUnavailable, TargetNotReady
+from cdf.errors import CdfError, ConfigError, SinkUnavailable, TargetNotReady
 from cdf.testing import insert
 from connectors.postgres import PostgresSink, staging
 from infra.embedded_postgres import EmbeddedPostgres
 from tests.fixtures.fix_postgres import Pg
-from tests.integration.postgres_case import loaded, names, opened, people, person, position, sink_of, tells
+from tests.integration.postgres_case import loaded, names, opened, people, person, position, tells
 
 SECRET = "hunter2secret"
 A, B = person(1, "xanadu-a"), person(2, "xanadu-b")
@@ -160,17 +160,3 @@ def test_a_key_index_that_went_away_in_the_run_is_named(session: SparkSession | 
         with pytest.raises(TargetNotReady, match="no longer what it was"):
             sink.apply(table.window(3, [insert(person(3, "xanadu-c"))]))
         assert position(pg) == 2
-
-
-def test_a_value_that_a_trigger_rejects_is_not_repeated(session: SparkSession | None, pg: Pg) -> None:
-    table = people(session)
-    with loaded(pg, table, [A]) as sink:
-        pg.query(
-            "create function {schema}.no() returns trigger language plpgsql as"
-            " $$begin raise exception 'I refuse %', new.name using errcode = '23514'; end$$"
-        )
-        pg.query("create trigger no before insert on target for each row execute function {schema}.no()")
-        with pytest.raises(RowRejected) as found:
-            sink.apply(table.window(2, [insert(B)]))
-    assert "xanadu" not in tells(found.value)
-    assert sink_of(pg).position().version == 1

@@ -45,23 +45,23 @@ def kill_connections(pg: Pg) -> int:
 
 
 def test_a_living_runner_is_recognised_long_before_its_lease_ends(
-    spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch
+    session: SparkSession | None, pg: Pg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(positions, "LEASE_SECONDS", 60.0)
-    source = people(spark).source()
+    source = people(session).source()
     with opened(pg, source) as first:
         began = time.monotonic()
         with pytest.raises(LeaseHeld) as found:
             sink_of(pg).open(source)
         assert time.monotonic() - began < 45
         assert found.value.fields["target"] == f"{pg.schema}.target"
-        first.load(people(spark).snapshot(1, [A]))  # and has lost nothing by it
+        first.load(people(session).snapshot(1, [A]))  # and has lost nothing by it
     assert names(pg) == {1: "a"}
 
 
-def test_a_lease_is_renewed_for_as_long_as_its_runner_lives(spark: SparkSession, pg: Pg) -> None:
+def test_a_lease_is_renewed_for_as_long_as_its_runner_lives(session: SparkSession | None, pg: Pg) -> None:
     target = f"{pg.schema}.target"
-    with opened(pg, people(spark).source()):
+    with opened(pg, people(session).source()):
         ((begun,),) = pg.query("select lease_until from deltarelay.position where target = %s", target)
         renewed = (
             "select epoch from deltarelay.position where target = %s and lease_until > clock_timestamp()"
@@ -71,10 +71,12 @@ def test_a_lease_is_renewed_for_as_long_as_its_runner_lives(spark: SparkSession,
         assert found == [(1,)]
 
 
-def test_a_long_transaction_shows_its_runner(spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_transaction_shows_its_runner(
+    session: SparkSession | None, pg: Pg, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No renewal gets through while it holds the position's row."""
     monkeypatch.setattr(positions, "LEASE_SECONDS", 1.0)
-    table = people(spark)
+    table = people(session)
     with loaded(pg, table, [A]) as sink, psycopg.connect(pg.dsn) as other:
         holder = sink.standing().lease_holder
         other.execute(f"lock table {pg.schema}.target in access exclusive mode")
@@ -89,8 +91,8 @@ def test_a_long_transaction_shows_its_runner(spark: SparkSession, pg: Pg, monkey
     assert sink_of(pg).standing().lease_holder is None
 
 
-def test_a_dead_runner_is_succeeded_within_one_lease(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_a_dead_runner_is_succeeded_within_one_lease(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     with loaded(pg, table, [A]) as dead:
         vanish(dead)
         began = time.monotonic()
@@ -107,9 +109,11 @@ def test_a_dead_runner_is_succeeded_within_one_lease(spark: SparkSession, pg: Pg
     assert left_of(pg, successor) == []
 
 
-def test_a_closed_runner_is_succeeded_at_once(spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_runner_is_succeeded_at_once(
+    session: SparkSession | None, pg: Pg, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(positions, "LEASE_SECONDS", 60.0)
-    source = people(spark).source()
+    source = people(session).source()
     for broken in (False, True):
         with opened(pg, source):
             if broken:  # also where its connection was cut
@@ -121,8 +125,8 @@ def test_a_closed_runner_is_succeeded_at_once(spark: SparkSession, pg: Pg, monke
             assert time.monotonic() - began < 45
 
 
-def test_a_connection_cut_between_windows_costs_one_try(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_a_connection_cut_between_windows_costs_one_try(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     with loaded(pg, table, [A]) as sink:
         sink.apply(table.window(2, [insert(B)]))
         assert kill_connections(pg) >= 1
@@ -141,9 +145,9 @@ def test_a_connection_cut_between_windows_costs_one_try(spark: SparkSession, pg:
 
 
 def test_killed_in_commit_before_it_was_durable_it_is_unavailable_and_nothing_happened(
-    spark: SparkSession, pg: Pg
+    session: SparkSession | None, pg: Pg
 ) -> None:
-    table = people(spark)
+    table = people(session)
     with loaded(pg, table, [A]) as sink:
         pg.query(
             "create function {schema}.die() returns trigger language plpgsql as"
@@ -162,10 +166,10 @@ def test_killed_in_commit_before_it_was_durable_it_is_unavailable_and_nothing_ha
 
 
 def test_killed_in_commit_after_it_was_durable_it_counts_as_applied(
-    spark: SparkSession, server_folder: Path, monkeypatch: pytest.MonkeyPatch
+    session: SparkSession | None, server_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A commit that waits for a standby is durable here already; killed in that wait, the client never hears of it."""
-    table, killed = people(spark), list[str]()
+    table, killed = people(session), list[str]()
 
     def kill_what_waits() -> None:
         with psycopg.connect(server.dsn, autocommit=True) as other:

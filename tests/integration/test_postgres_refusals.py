@@ -72,18 +72,20 @@ def test_a_published_table_without_an_identity_is_named(session: SparkSession | 
     assert (names(pg), position(pg)) == ({1: "xanadu-n"}, 2)
 
 
-def test_a_trigger_that_raises_is_named(session: SparkSession | None, pg: Pg) -> None:
+@pytest.mark.parametrize(("using", "condition"), [("", "P0001"), (" using errcode = '23514'", "23514")])
+def test_a_trigger_that_raises_is_named(session: SparkSession | None, pg: Pg, using: str, condition: str) -> None:
     table = people(session)
     with loaded(pg, table, [A]) as sink:
         pg.query(
             "create function {schema}.no() returns trigger language plpgsql as"
-            " $$begin raise exception 'I refuse %', new.name; end$$"
+            f" $$begin raise exception 'I refuse %', new.name{using}; end$$"
         )
         pg.query("create trigger no before insert on target for each row execute function {schema}.no()")
         with pytest.raises(RowRejected) as found:
             sink.apply(table.window(2, [insert(B)]))
-        assert found.value.condition == "P0001"
+        assert found.value.condition == condition
         assert "xanadu" not in tells(found.value)
+        assert (names(pg), position(pg)) == ({1: "xanadu-a"}, 1)
 
 
 @pytest.mark.parametrize(

@@ -119,9 +119,9 @@ def test_tries_that_failed_keep_code_and_sqlstate_and_no_value(spark: SparkSessi
     assert "xanadu" not in told(pg)
 
 
-def test_the_row_is_written_by_the_applying_transaction(spark: SparkSession, pg: Pg) -> None:
+def test_the_row_is_written_by_the_applying_transaction(session: SparkSession | None, pg: Pg) -> None:
     """As long as that one is open nobody sees the row, and the commit that shows it moves the position."""
-    table = people(spark)
+    table = people(session)
     with loaded(pg, table, START) as sink:
         sink.apply(table.window(2, [insert(person(6, "f"))]))
         rows = pg.query(
@@ -132,19 +132,21 @@ def test_the_row_is_written_by_the_applying_transaction(spark: SparkSession, pg:
     assert rows == [(True,)]
 
 
-def test_old_rows_go(spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_rows_go(session: SparkSession | None, pg: Pg, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "TIDY_EVERY", 1)
     monkeypatch.setattr(runs, "MOST_ROWS", 3)
-    table = people(spark)
+    table = people(session)
     with loaded(pg, table, START) as sink:
         for version in range(2, 8):
             sink.apply(table.window(version, [update(START[0], person(1, str(version)))]))
     assert [one.first for one in history(pg)] == [5, 6, 7]
 
 
-def test_short_runs_and_failures_tidy_up_as_well(spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_runs_and_failures_tidy_up_as_well(
+    session: SparkSession | None, pg: Pg, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(runs, "MOST_ROWS", 3)
-    table = people(spark)
+    table = people(session)
     with loaded(pg, table, START):
         pass
     for version in range(2, 8):
@@ -156,8 +158,8 @@ def test_short_runs_and_failures_tidy_up_as_well(spark: SparkSession, pg: Pg, mo
     assert [one.code for one in history(pg)] == [CdfError("x").code] * 3
 
 
-def test_without_the_rights_to_it_everything_else_goes_on(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_without_the_rights_to_it_everything_else_goes_on(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     with loaded(pg, table, START):
         pass
     role = f"{pg.schema}_role"

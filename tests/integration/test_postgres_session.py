@@ -156,11 +156,11 @@ def test_a_copy_that_is_not_read_to_its_end_does_not_end_the_transaction(pg: Pg)
 
 
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
-def test_rows_that_came_while_a_lock_was_waited_for_are_seen(spark: SparkSession, pg: Pg, level: str) -> None:
+def test_rows_that_came_while_a_lock_was_waited_for_are_seen(session: SparkSession | None, pg: Pg, level: str) -> None:
     """With the role's own isolation level the table would count as empty, and hold rows of two."""
     pg.query("create table target (id bigint primary key, name text)")
     options = f"-c search_path={pg.schema} -c default_transaction_isolation={level.replace(' ', chr(92) + ' ')}"
-    table = people(spark)
+    table = people(session)
     with (
         opened(pg, table.source(), dsn=make_conninfo(pg.dsn, options=options)) as sink,
         psycopg.connect(pg.dsn) as other,
@@ -181,9 +181,9 @@ def test_rows_that_came_while_a_lock_was_waited_for_are_seen(spark: SparkSession
     assert names(pg) == {7: "theirs"}
 
 
-def test_an_operator_of_others_finds_no_keys(spark: SparkSession, pg: Pg) -> None:
+def test_an_operator_of_others_finds_no_keys(session: SparkSession | None, pg: Pg) -> None:
     """The server compares two varchars as texts; an operator for varchars in the search_path would fit better."""
-    table = SampleTable(spark, StructType().add("id", "string").add("name", "string"), ("id",))
+    table = SampleTable(session, StructType().add("id", "string").add("name", "string"), ("id",))
     one, two = {"id": "1", "name": "one"}, {"id": "2", "name": "two"}
     pg.query("create function {schema}.always(varchar, varchar) returns boolean language sql as 'select true'")
     pg.query("create operator {schema}.= (leftarg = varchar, rightarg = varchar, function = {schema}.always)")

@@ -36,8 +36,10 @@ def slow(pg: Pg, seconds: float) -> None:
 
 
 @ON_BOTH_PATHS
-def test_a_statement_timeout_is_named_and_changes_nothing(spark: SparkSession, pg: Pg, path: dict[str, int]) -> None:
-    table, dsn = people(spark), make_conninfo(pg.dsn, options="-c statement_timeout=2000")
+def test_a_statement_timeout_is_named_and_changes_nothing(
+    session: SparkSession | None, pg: Pg, path: dict[str, int]
+) -> None:
+    table, dsn = people(session), make_conninfo(pg.dsn, options="-c statement_timeout=2000")
     with loaded(pg, table, [A], dsn=dsn, **path) as sink:
         slow(pg, 6)
         with pytest.raises(SinkUnavailable, match="cancelled by the server") as found:
@@ -64,8 +66,8 @@ def strangers(pg: Pg, statement: str) -> psycopg.Connection[Any]:
 
 
 @LOCKS
-def test_a_strangers_lock_is_waited_for(spark: SparkSession, pg: Pg, lock: str) -> None:
-    table = people(spark)
+def test_a_strangers_lock_is_waited_for(session: SparkSession | None, pg: Pg, lock: str) -> None:
+    table = people(session)
     with loaded(pg, table, [A]) as sink, strangers(pg, lock) as stranger:
         timer = threading.Timer(1.5, stranger.rollback)
         began = time.monotonic()
@@ -79,11 +81,11 @@ def test_a_strangers_lock_is_waited_for(spark: SparkSession, pg: Pg, lock: str) 
 
 @LOCKS
 def test_a_strangers_lock_that_stays_is_reported(
-    spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch, lock: str
+    session: SparkSession | None, pg: Pg, monkeypatch: pytest.MonkeyPatch, lock: str
 ) -> None:
     assert positions.LOCK_SECONDS == 60.0
     monkeypatch.setattr(positions, "LOCK_SECONDS", 0.7)
-    table = people(spark)
+    table = people(session)
     with loaded(pg, table, [A]) as sink:
         with strangers(pg, lock) as stranger:
             began = time.monotonic()
@@ -97,8 +99,8 @@ def test_a_strangers_lock_that_stays_is_reported(
         goes_on(pg, sink, table)
 
 
-def test_a_lock_timeout_of_the_users_own_counts_instead(spark: SparkSession, pg: Pg) -> None:
-    table, dsn = people(spark), make_conninfo(pg.dsn, options="-c lock_timeout=2000")
+def test_a_lock_timeout_of_the_users_own_counts_instead(session: SparkSession | None, pg: Pg) -> None:
+    table, dsn = people(session), make_conninfo(pg.dsn, options="-c lock_timeout=2000")
     with loaded(pg, table, [A], dsn=dsn) as sink:
         with strangers(pg, "lock table {schema}.target in access exclusive mode") as stranger:
             began = time.monotonic()
@@ -131,9 +133,9 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], No
 
 
 def test_a_strangers_row_of_the_same_key_is_overwritten_and_counted(
-    spark: SparkSession, pg: Pg, between: Callable[[Callable[[], Any]], None]
+    session: SparkSession | None, pg: Pg, between: Callable[[Callable[[], Any]], None]
 ) -> None:
-    table = people(spark)
+    table = people(session)
     with loaded(pg, table, [A], conflicts="report") as sink:
         between(lambda: pg.query("insert into target values (2, 'a stranger')"))
         applied = sink.apply(second(table))
@@ -142,9 +144,9 @@ def test_a_strangers_row_of_the_same_key_is_overwritten_and_counted(
 
 
 def test_a_strangers_row_of_the_same_key_can_be_refused(
-    spark: SparkSession, pg: Pg, between: Callable[[Callable[[], Any]], None]
+    session: SparkSession | None, pg: Pg, between: Callable[[Callable[[], Any]], None]
 ) -> None:
-    table = people(spark)
+    table = people(session)
     with loaded(pg, table, [A], conflicts="refuse") as sink:
         between(lambda: pg.query("insert into target values (2, 'a stranger')"))
         with pytest.raises(ConflictFound, match="1 inserts met a row"):
@@ -155,8 +157,8 @@ def test_a_strangers_row_of_the_same_key_can_be_refused(
         goes_on(pg, sink, table)
 
 
-def test_a_strangers_row_that_is_not_committed_yet_is_waited_for(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_a_strangers_row_that_is_not_committed_yet_is_waited_for(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     with loaded(pg, table, [A], conflicts="report") as sink:
         with strangers(pg, "insert into {schema}.target values (2, 'a stranger')") as stranger:
             timer = threading.Timer(1.0, stranger.commit)
@@ -167,13 +169,16 @@ def test_a_strangers_row_that_is_not_committed_yet_is_waited_for(spark: SparkSes
         goes_on(pg, sink, table)
 
 
-def test_a_deadlock_with_a_stranger_ends_in_one_or_the_other(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
-    pg.query("set deadlock_timeout = '200ms'")
-    with loaded(pg, table, [A]) as sink:
+def test_a_window_that_is_chosen_in_a_deadlock_changes_nothing_and_is_applied_again(
+    session: SparkSession | None, pg: Pg
+) -> None:
+    table = people(session)
+    # The server ends the one that looks first: the window, a second after it began to wait
+    dsn = make_conninfo(pg.dsn, options="-c deadlock_timeout=1s")
+    with loaded(pg, table, [A], dsn=dsn) as sink:
         sink.apply(table.window(2, [insert(B)]))
         with strangers(pg, "update {schema}.target set name = 'stranger' where id = 2") as stranger:
-            stranger.execute("set local deadlock_timeout = '10s'")  # so that it is the window that is chosen
+            stranger.execute("set local deadlock_timeout = '60s'")
             failed = list[CdfError]()
 
             def apply() -> None:
@@ -188,25 +193,24 @@ def test_a_deadlock_with_a_stranger_ends_in_one_or_the_other(spark: SparkSession
             deadline = time.monotonic() + 20
             while not pg.query(waits) and time.monotonic() < deadline:
                 time.sleep(0.02)
-            # The window looks for a deadlock once: where that was before there is one, the stranger finds it
-            with suppress(psycopg.errors.DeadlockDetected):
-                stranger.execute(f"update {pg.schema}.target set name = 'stranger' where id = 1")  # type: ignore[arg-type]
+            stranger.execute(f"update {pg.schema}.target set name = 'stranger' where id = 1")  # type: ignore[arg-type]
             stranger.rollback()
             thread.join()
-        for error in failed:
-            assert isinstance(error, SinkUnavailable)
-            assert (names(pg), position(pg)) == ({1: "xanadu-a", 2: "xanadu-b"}, 2)
-            assert "xanadu" not in tells(error)
-            sink.apply(table.window(3, [update(A, A2), update(B, B2)]))
+        [error] = failed
+        assert isinstance(error, SinkUnavailable)
+        assert error.condition == "40P01"
+        assert (names(pg), position(pg)) == ({1: "xanadu-a", 2: "xanadu-b"}, 2)
+        assert "xanadu" not in tells(error)
+        sink.apply(table.window(3, [update(A, A2), update(B, B2)]))
     assert (names(pg), position(pg)) == ({1: "xanadu-new", 2: "xanadu-newer"}, 3)
 
 
 # ── the past, and two at once ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_target_that_is_restored_two_windows_back_goes_on_from_there(spark: SparkSession, pg: Pg) -> None:
+def test_a_target_that_is_restored_two_windows_back_goes_on_from_there(session: SparkSession | None, pg: Pg) -> None:
     """Rows and position come back together, as from a backup, under an open sink."""
-    table = people(spark)
+    table = people(session)
     third = table.window(3, [insert(C), delete(A2)])
     with loaded(pg, table, [A]) as sink:
         pg.query("create table kept as select * from target")
@@ -228,10 +232,10 @@ def test_a_target_that_is_restored_two_windows_back_goes_on_from_there(spark: Sp
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "without"])
 def test_the_epoch_keeps_out_who_has_lost_the_lease_but_not_the_position(
-    spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch, guarded: bool
+    session: SparkSession | None, pg: Pg, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
     """Both stand at version 1: the position alone would let the one in that has no lease."""
-    table = people(spark)
+    table = people(session)
     with loaded(pg, table, [A]) as zombie:
         assert zombie._renewal is not None
         zombie._renewal.stop()
@@ -257,10 +261,10 @@ def test_the_epoch_keeps_out_who_has_lost_the_lease_but_not_the_position(
 
 @pytest.mark.long
 def test_a_runner_that_freezes_in_its_transaction_does_not_hold_the_row_for_ever(
-    spark: SparkSession, pg: Pg, proxy: PostgresProxy
+    session: SparkSession | None, pg: Pg, proxy: PostgresProxy
 ) -> None:
     """What it says next comes 40 s late: by then the server has ended its transaction, and a successor has applied it."""
-    table = people(spark)
+    table = people(session)
     with loaded(pg, table, [A], dsn=proxy.dsn) as zombie:
         zombie._renewal.stop()  # type: ignore[union-attr]
         proxy.delay("insert into", 40, within="for update")

@@ -26,8 +26,8 @@ def wide() -> Source:
     return Source("people", "id", WIDE, ("id",), "test")
 
 
-def test_the_target_is_made_with_its_key_and_room_on_its_pages(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_the_target_is_made_with_its_key_and_room_on_its_pages(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     inspection = sink_of(pg).inspect(table.source())
     with opened(pg, table.source()) as sink:
         applied = sink.load(table.snapshot(1, [A, B]))
@@ -52,10 +52,10 @@ def test_the_target_is_made_with_its_key_and_room_on_its_pages(spark: SparkSessi
     ],
 )
 def test_constraints_have_the_names_that_postgres_gives(
-    spark: SparkSession, pg: Pg, target: str, columns: tuple[str, str]
+    session: SparkSession | None, pg: Pg, target: str, columns: tuple[str, str]
 ) -> None:
     """Not those of the table that was loaded; by the catalog, for NOT NULL has a name in some versions only."""
-    table = SampleTable(spark, StructType().add(columns[0], "long").add(columns[1], "long"), columns)
+    table = SampleTable(session, StructType().add(columns[0], "long").add(columns[1], "long"), columns)
     pg.query(f'create table "{target[:58]}_pkey" ()')  # the first choice is taken
     given = "select conname from pg_constraint where conrelid = '{schema}.\"" + target + "\"'::regclass order by 1"
     with opened(pg, table.source(), table=target) as sink:
@@ -73,8 +73,8 @@ def test_constraints_have_the_names_that_postgres_gives(
     assert pg.query(given) == made
 
 
-def test_an_empty_table_is_filled_and_stays_what_it_was(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark).with_schema(WIDE)
+def test_an_empty_table_is_filled_and_stays_what_it_was(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session).with_schema(WIDE)
     pg.query(
         "create table target (own text default 'kept', name text, id bigint not null, n int generated always as identity,"
         " shape point, check (id < 100))"
@@ -92,8 +92,8 @@ def test_an_empty_table_is_filled_and_stays_what_it_was(spark: SparkSession, pg:
     assert [statement.rsplit('"', 1)[1].strip() for statement in added] == ["numeric(10,2)", "timestamp with time zone"]
 
 
-def test_a_partitioned_table_is_filled_and_its_conflicts_counted(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_a_partitioned_table_is_filled_and_its_conflicts_counted(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     pg.query("create table target (id bigint primary key, name text) partition by hash (id)")
     for part in (0, 1):
         pg.query(f"create table part{part} partition of target for values with (modulus 2, remainder {part})")
@@ -106,16 +106,16 @@ def test_a_partitioned_table_is_filled_and_its_conflicts_counted(spark: SparkSes
     }  # fmt: skip
 
 
-def test_rows_of_others_are_left_alone(spark: SparkSession, pg: Pg) -> None:
+def test_rows_of_others_are_left_alone(session: SparkSession | None, pg: Pg) -> None:
     pg.query("create table target (id bigint primary key, name text)")
     pg.query("insert into target values (7, 'theirs')")
     with pytest.raises(TargetNotReady, match="did not come from this source"):
-        sink_of(pg).open(people(spark).source())
+        sink_of(pg).open(people(session).source())
     assert names(pg) == {7: "theirs"}
 
 
-def test_a_table_that_fills_while_it_is_loaded_is_refused(spark: SparkSession, pg: Pg) -> None:
-    table = people(spark)
+def test_a_table_that_fills_while_it_is_loaded_is_refused(session: SparkSession | None, pg: Pg) -> None:
+    table = people(session)
     pg.query("create table target (id bigint primary key, name text)")
     with opened(pg, table.source()) as sink:
         pg.query("insert into target values (7, 'theirs')")
@@ -168,8 +168,10 @@ def clerk(pg: Pg) -> Iterator[Pg]:
     pg.query(f"drop role {role}")
 
 
-def test_rights_that_are_missing_are_named_and_those_granted_are_enough(spark: SparkSession, pg: Pg, clerk: Pg) -> None:
-    table, role = people(spark), f"clerk_{pg.schema}"
+def test_rights_that_are_missing_are_named_and_those_granted_are_enough(
+    session: SparkSession | None, pg: Pg, clerk: Pg
+) -> None:
+    table, role = people(session), f"clerk_{pg.schema}"
     with opened(pg, table.source(), table="other"):
         pass  # the administrator has made deltarelay.position by now
     pg.query("create table target (id bigint primary key)")
@@ -205,11 +207,11 @@ AWKWARD = ["ID", "with space", 'a"b', "naïve 漢", "50% off", "a.b", "_attempt"
 
 
 @pytest.mark.parametrize("target", ['"Up Case"', '"a""b.c"', '"漢字 %s"', f'"{"x" * 63}"', f'"{"ä" * 31}y"'])
-def test_names_count_as_they_are_written(spark: SparkSession, pg: Pg, target: str) -> None:
+def test_names_count_as_they_are_written(session: SparkSession | None, pg: Pg, target: str) -> None:
     schema = StructType()
     for name in AWKWARD:
         schema.add(name, "string")
-    table = SampleTable(spark, schema, ("ID", "_attempt"), table="awkward")
+    table = SampleTable(session, schema, ("ID", "_attempt"), table="awkward")
     row = {name: name for name in AWKWARD}
     for other in ("one", "two"):  # the same table name in two schemas, at once
         pg.query(f"create schema {{schema}}_{other}")

@@ -34,8 +34,8 @@ UNIQUE = {
 }
 
 
-def mailboxes(spark: SparkSession) -> SampleTable:
-    return SampleTable(spark, StructType().add("id", "long").add("mail", "string"), ("id",))
+def mailboxes(session: SparkSession | None) -> SampleTable:
+    return SampleTable(session, StructType().add("id", "long").add("mail", "string"), ("id",))
 
 
 def row(number: int, mail: str | None) -> Row:
@@ -86,8 +86,8 @@ CHANGES: dict[str, tuple[list[Edit], dict[int, str | None]]] = {
     ("unique", "rejects"),
     [*((unique, "refuse") for unique in UNIQUE), ("index", "dead_letter"), ("deferred", "dead_letter")],
 )
-def test_values_change_places(spark: SparkSession, pg: Pg, unique: str, rejects: Rejects) -> None:
-    table = mailboxes(spark)
+def test_values_change_places(session: SparkSession | None, pg: Pg, unique: str, rejects: Rejects) -> None:
+    table = mailboxes(session)
     with filled(pg, table, UNIQUE[unique], modes=Modes(rejects=rejects)) as sink:
         for version, (edits, after) in enumerate(CHANGES.values(), start=1):
             pg.query("truncate target")
@@ -99,8 +99,8 @@ def test_values_change_places(spark: SparkSession, pg: Pg, unique: str, rejects:
 
 
 @ON_BOTH_PATHS
-def test_both_paths_and_conflicts_counted_alike(spark: SparkSession, pg: Pg, path: dict[str, int]) -> None:
-    table = mailboxes(spark)
+def test_both_paths_and_conflicts_counted_alike(session: SparkSession | None, pg: Pg, path: dict[str, int]) -> None:
+    table = mailboxes(session)
     edits = [
         *moved(r1="xanadu-b", r2="xanadu-a"),
         insert(row(3, "met")),
@@ -113,8 +113,8 @@ def test_both_paths_and_conflicts_counted_alike(spark: SparkSession, pg: Pg, pat
         assert mails(pg) == {**START, 1: "xanadu-b", 2: "xanadu-a", 3: "met", 8: "none"}
 
 
-def test_further_columns_of_the_target_keep_their_values(spark: SparkSession, pg: Pg) -> None:
-    table = mailboxes(spark)
+def test_further_columns_of_the_target_keep_their_values(session: SparkSession | None, pg: Pg) -> None:
+    table = mailboxes(session)
     pg.query(
         "create table target (note text default 'none', number bigint generated always as identity, id bigint primary key, "
         "mail text unique, shout text generated always as (upper(mail)) stored, at timestamptz default now())"
@@ -134,8 +134,8 @@ def test_further_columns_of_the_target_keep_their_values(spark: SparkSession, pg
     assert found[2][3] not in before.values()
 
 
-def test_a_partitioned_target(spark: SparkSession, pg: Pg) -> None:
-    table = mailboxes(spark)
+def test_a_partitioned_target(session: SparkSession | None, pg: Pg) -> None:
+    table = mailboxes(session)
     pg.query("create table target (id bigint primary key, mail text, note text default 'd') partition by range (id)")
     pg.query("create table low partition of target for values from (0) to (3)")
     pg.query("create table high partition of target for values from (3) to (100)")
@@ -149,8 +149,8 @@ def test_a_partitioned_target(spark: SparkSession, pg: Pg) -> None:
         assert pg.query("select count(*) from target where note = 'kept'") == [(5,)]
 
 
-def test_triggers_of_the_target_see_it(spark: SparkSession, pg: Pg) -> None:
-    table = mailboxes(spark)
+def test_triggers_of_the_target_see_it(session: SparkSession | None, pg: Pg) -> None:
+    table = mailboxes(session)
     seen = (
         "create table seen (what text, id bigint)",
         "create function see() returns trigger language plpgsql as $$ begin "
@@ -168,8 +168,8 @@ def test_triggers_of_the_target_see_it(spark: SparkSession, pg: Pg) -> None:
 
 
 @pytest.mark.parametrize("unique", ["index", "deferrable", "exclusion"])
-def test_a_clash_with_a_row_that_stays_is_refused(spark: SparkSession, pg: Pg, unique: str) -> None:
-    table = mailboxes(spark)
+def test_a_clash_with_a_row_that_stays_is_refused(session: SparkSession | None, pg: Pg, unique: str) -> None:
+    table = mailboxes(session)
     with filled(pg, table, UNIQUE[unique]) as sink:
         window = table.window(2, [insert(row(9, "xanadu-c")), *moved(r1="xanadu-b", r2="xanadu-a")])
         with pytest.raises(RowRejected, match="one_mail") as found:
@@ -179,8 +179,8 @@ def test_a_clash_with_a_row_that_stays_is_refused(spark: SparkSession, pg: Pg, u
 
 
 @pytest.mark.parametrize("unique", UNIQUE)
-def test_it_alone_is_set_aside_of_those_that_change_places(spark: SparkSession, pg: Pg, unique: str) -> None:
-    table = mailboxes(spark)
+def test_it_alone_is_set_aside_of_those_that_change_places(session: SparkSession | None, pg: Pg, unique: str) -> None:
+    table = mailboxes(session)
     with filled(pg, table, UNIQUE[unique], modes=ASIDE) as sink:
         edits = [
             insert(row(9, "xanadu-e")),
@@ -194,9 +194,9 @@ def test_it_alone_is_set_aside_of_those_that_change_places(spark: SparkSession, 
         assert (letter.key, letter.constraint) == ('{"id" : "9"}', "one_mail")
 
 
-def test_other_faults_among_those_that_change_places(spark: SparkSession, pg: Pg) -> None:
+def test_other_faults_among_those_that_change_places(session: SparkSession | None, pg: Pg) -> None:
     """Each that is refused keeps its former row, which may stand in the way of the next one."""
-    table = mailboxes(spark)
+    table = mailboxes(session)
     with filled(pg, table, UNIQUE["index"], modes=ASIDE) as sink:
         pg.query("alter table target add check (mail <> 'no')")
         edits = [
@@ -217,9 +217,9 @@ def test_other_faults_among_those_that_change_places(spark: SparkSession, pg: Pg
         assert mails(pg) == {**START, 1: "free", 2: "xanadu-a", 5: "xanadu-f", 8: "xanadu-e"}
 
 
-def test_many_that_change_places_and_one_that_cannot(spark: SparkSession, pg: Pg) -> None:
+def test_many_that_change_places_and_one_that_cannot(session: SparkSession | None, pg: Pg) -> None:
     """More of them than may be set aside."""
-    table = mailboxes(spark)
+    table = mailboxes(session)
     start = [row(number, f"m{number}") for number in range(1000)]
     with loaded(pg, table, start, modes=Modes(rejects="dead_letter", reject_limit=5)) as sink:
         pg.query(UNIQUE["index"])
@@ -232,8 +232,8 @@ def test_many_that_change_places_and_one_that_cannot(spark: SparkSession, pg: Pg
 # ── foreign keys ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def staff(spark: SparkSession) -> SampleTable:
-    return SampleTable(spark, StructType().add("id", "long").add("boss", "long"), ("id",))
+def staff(session: SparkSession | None) -> SampleTable:
+    return SampleTable(session, StructType().add("id", "long").add("boss", "long"), ("id",))
 
 
 def member(number: int, boss: int | None) -> Row:
@@ -264,9 +264,9 @@ TREE_CHANGES: dict[str, tuple[list[Edit], dict[int, int | None]]] = {
 @pytest.mark.parametrize("deferrable", ["", "deferrable initially immediate"], ids=["immediate", "deferrable"])
 @pytest.mark.parametrize("case", TREE_CHANGES)
 def test_rows_that_point_at_each_other_in_any_order(
-    spark: SparkSession, pg: Pg, case: str, deferrable: str, rejects: Rejects
+    session: SparkSession | None, pg: Pg, case: str, deferrable: str, rejects: Rejects
 ) -> None:
-    table = staff(spark)
+    table = staff(session)
     pg.query(f"create table target (id bigint primary key, boss bigint references target {deferrable})")
     edits, after = TREE_CHANGES[case]
     with loaded(pg, table, [member(*one) for one in TREE.items()], modes=Modes(rejects=rejects)) as sink:
@@ -276,8 +276,8 @@ def test_rows_that_point_at_each_other_in_any_order(
 
 
 @pytest.mark.parametrize("rejects", ["refuse", "dead_letter"])
-def test_a_child_ahead_of_its_parent_in_another_table(spark: SparkSession, pg: Pg, rejects: Rejects) -> None:
-    table = staff(spark)
+def test_a_child_ahead_of_its_parent_in_another_table(session: SparkSession | None, pg: Pg, rejects: Rejects) -> None:
+    table = staff(session)
     pg.query("create table people (id bigint primary key)")
     pg.query("create table target (id bigint primary key, boss bigint constraint has_boss references people)")
     with loaded(pg, table, [], modes=Modes(rejects=rejects)) as sink:
@@ -295,8 +295,10 @@ def test_a_child_ahead_of_its_parent_in_another_table(spark: SparkSession, pg: P
 
 @pytest.mark.parametrize("action", ["no action", "restrict"])
 @pytest.mark.parametrize("rejects", ["refuse", "dead_letter"])
-def test_a_parent_is_not_deleted_under_its_children(spark: SparkSession, pg: Pg, rejects: Rejects, action: str) -> None:
-    table = mailboxes(spark)
+def test_a_parent_is_not_deleted_under_its_children(
+    session: SparkSession | None, pg: Pg, rejects: Rejects, action: str
+) -> None:
+    table = mailboxes(session)
     with filled(pg, table, modes=Modes(rejects=rejects)) as sink:
         pg.query(f"create table child (id bigint, of bigint constraint of_whom references target on delete {action})")
         pg.query("insert into child values (1, 2)")
@@ -312,9 +314,9 @@ def test_a_parent_is_not_deleted_under_its_children(spark: SparkSession, pg: Pg,
 @pytest.mark.parametrize("action", ["cascade", "set null", "set default", "restrict", "no action"])
 @pytest.mark.parametrize("rejects", ["refuse", "dead_letter"])
 def test_changing_places_does_not_reach_into_another_table(
-    spark: SparkSession, pg: Pg, rejects: Rejects, action: str
+    session: SparkSession | None, pg: Pg, rejects: Rejects, action: str
 ) -> None:
-    table = mailboxes(spark)
+    table = mailboxes(session)
     with filled(pg, table, UNIQUE["index"], modes=Modes(rejects=rejects)) as sink:
         pg.query(f"create table child (id bigint, of bigint references target on delete {action})")
         pg.query("insert into child values (1, 2)")
@@ -333,8 +335,8 @@ def test_changing_places_does_not_reach_into_another_table(
 
 
 @pytest.mark.parametrize("action", ["cascade", "set null", "no action"])
-def test_the_way_out_is_a_deferrable_constraint(spark: SparkSession, pg: Pg, action: str) -> None:
-    table = mailboxes(spark)
+def test_the_way_out_is_a_deferrable_constraint(session: SparkSession | None, pg: Pg, action: str) -> None:
+    table = mailboxes(session)
     with filled(pg, table, UNIQUE["deferrable"]) as sink:
         pg.query(f"create table child (id bigint, of bigint references target on delete {action})")
         pg.query("insert into child values (1, 2)")
@@ -347,8 +349,8 @@ def test_the_way_out_is_a_deferrable_constraint(spark: SparkSession, pg: Pg, act
 
 
 @pytest.mark.parametrize("unique", UNIQUE)
-def test_a_reload_that_merges(spark: SparkSession, pg: Pg, unique: str) -> None:
-    table = mailboxes(spark)
+def test_a_reload_that_merges(session: SparkSession | None, pg: Pg, unique: str) -> None:
+    table = mailboxes(session)
     pg.query("create table target (id bigint primary key, mail text, note text default 'none')")
     after = {1: "xanadu-b", 2: "xanadu-c", 3: "xanadu-a", 4: None, 6: "xanadu-e"}
     with filled(pg, table, UNIQUE[unique]) as sink:
@@ -365,8 +367,8 @@ def test_a_reload_that_merges(spark: SparkSession, pg: Pg, unique: str) -> None:
     assert dict(pg.query("select id, xmin::text from target"))[4] == before[4]
 
 
-def test_a_reload_does_not_reach_into_another_table(spark: SparkSession, pg: Pg) -> None:
-    table = mailboxes(spark)
+def test_a_reload_does_not_reach_into_another_table(session: SparkSession | None, pg: Pg) -> None:
+    table = mailboxes(session)
     with filled(pg, table, UNIQUE["index"]):
         pg.query("create table child (id bigint, of bigint references target on delete cascade)")
         pg.query("insert into child values (1, 2)")
