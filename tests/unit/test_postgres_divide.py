@@ -45,3 +45,14 @@ def test_a_refusal_that_no_row_explains_is_raised() -> None:
 
     with pytest.raises(psycopg.errors.CheckViolation):
         divide(Pages(range(3), lambda *_: []), put, most=10)
+
+
+@pytest.mark.parametrize(
+    "error", [psycopg.errors.LockNotAvailable, psycopg.errors.ForeignKeyViolation, psycopg.OperationalError]
+)
+def test_what_no_row_is_to_blame_for_sets_no_row_aside(error: type[psycopg.Error]) -> None:
+    def put(low: str, high: str) -> None:
+        raise error
+
+    with pytest.raises(error):
+        divide(["(0,1)", "(0,2)"], put, most=10)

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from cdf.errors import CdfError, RowRejected, SinkError, SinkUnavailable, TargetNotReady
-from connectors.postgres.errors import FAULTS, UNREACHED, StagingFailed, of_state, sqlstate_of, translate
+from connectors.postgres.errors import FAULTS, UNREACHED, StagingFailed, of_state, raise_alone, sqlstate_of, translate
 
 KINDS = {
     SinkUnavailable: "08000 08001 08006 08P01 40001 40P01 25006 25P03 25P04 53000 53100 53200 53300 53400 55006 55P03"
@@ -83,6 +83,19 @@ def test_names_are_told_and_values_are_not() -> None:
         table_name="t", column_name=None, constraint_name="t_check", message_detail="Failing row contains (hunter2)."
     )
     assert str(of_state("23514", "copying rows", diagnostics=diagnostics)).endswith("(table 't', constraint 't_check')")
+    nameless = SimpleNamespace(message_detail=diagnostics.message_detail)
+    for state in ("23514", "P0001", None):
+        assert "hunter2" not in str(of_state(state, "copying rows", diagnostics=nameless))
+
+
+def test_a_drivers_exception_is_in_no_chain() -> None:
+    with pytest.raises(SinkError) as raised:
+        try:
+            raise psycopg.DataError("Failing row contains (hunter2).")
+        except psycopg.Error:
+            raise_alone(SinkError("copying rows failed"))
+    assert raised.value.__cause__ is None
+    assert raised.value.__context__ is None
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_it_is_made_for_its_user_alone() -> None:
     assert private_folder().stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("planted", ["a link", "a file", "a folder of another user", "a folder for all"])
+@pytest.mark.parametrize("planted", ["a link", "a file", "a folder of another user", "a folder for all", "for a group"])
 def test_what_another_user_has_put_there_is_refused(
     temporary: Path, planted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,7 +41,7 @@ def test_what_another_user_has_put_there_is_refused(
             private_path().mkdir()
         case _:
             folder.mkdir()
-            folder.chmod(0o777)
+            folder.chmod(0o770 if planted == "for a group" else 0o777)
     with pytest.raises(ConfigError, match="the temporary folder") as refused:
         private_folder()
     assert "TMPDIR" in (refused.value.hint or "")
