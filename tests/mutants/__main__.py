@@ -42,10 +42,15 @@ GOOD = ("caught", "timed out")
 
 
 def kind(tests: Sequence[str]) -> str:
-    """``pure``, ``process`` (a JVM of its own for everything that is started) or ``service`` (a warm JVM is lent)."""
+    """``pure``, ``process`` (a JVM of its own for everything that is started) or ``service``."""
     if all(test.startswith(PURE) for test in tests):
         return "pure"
     return "process" if any(test.startswith(OWN_PROCESSES) for test in tests) else "service"
+
+
+def needs_spark(tests: Sequence[str]) -> bool:
+    """Whether a file of these mentions Spark: else no JVM is started for them."""
+    return any("spark" in (ROOT / test.partition("::")[0]).read_text(encoding="utf-8").lower() for test in tests)
 
 
 @dataclass(slots=True)
@@ -95,7 +100,7 @@ class Job:
             changed = mutate(source, mutant)
         except (AnchorNotFound, OSError) as error:
             return Outcome(mutant, "ANCHOR NOT FOUND", str(error))
-        lent, timeout = kind(mutant.tests) == "service", LONGEST_SECONDS
+        lent, timeout = kind(mutant.tests) == "service" and needs_spark(mutant.tests), LONGEST_SECONDS
         if checked:
             lent, needed, failure = self._check(mutant.tests, lent)
             if failure:

@@ -89,11 +89,14 @@ def test_names_are_told_and_values_are_not() -> None:
 
 
 def test_a_drivers_exception_is_in_no_chain() -> None:
-    with pytest.raises(SinkError) as raised:
+    def copy() -> None:
         try:
             raise psycopg.DataError("Failing row contains (hunter2).")
         except psycopg.Error:
             raise_alone(SinkError("copying rows failed"))
+
+    with pytest.raises(SinkError) as raised:
+        copy()
     assert raised.value.__cause__ is None
     assert raised.value.__context__ is None
 
