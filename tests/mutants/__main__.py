@@ -49,8 +49,9 @@ def kind(tests: Sequence[str]) -> str:
 
 
 def needs_spark(tests: Sequence[str]) -> bool:
-    """Whether a file of these mentions Spark: else no JVM is started for them."""
-    return any("spark" in (ROOT / test.partition("::")[0]).read_text(encoding="utf-8").lower() for test in tests)
+    """Whether a file of these mentions Spark, or the suite for sinks, which needs it: else no JVM is started for them."""
+    texts = ((ROOT / test.partition("::")[0]).read_text(encoding="utf-8").lower() for test in tests)
+    return any("spark" in text or "conformance" in text for text in texts)
 
 
 @dataclass(slots=True)
