@@ -79,7 +79,7 @@ class Job:
             [sys.executable, "-m", "compileall", "-q", *PACKAGES, "tests"], cwd=self.tree, env=environment, check=True
         )
         self._worker = subprocess.Popen(
-            [sys.executable, "-m", "tests.mutants.worker"],
+            [sys.executable, "-m", "tests.mutants.worker", str(ROOT)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

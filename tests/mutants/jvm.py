@@ -35,6 +35,7 @@ def main() -> None:
             storage=storage,
             java=java_options(storage, private_folder()),
         )
+        chosen["spark.executorEnv.PYTHONPATH"] = sys.argv[1]  # where tasks find the product: the changed copy
         conf = SparkConf(loadDefaults=False).setAll(list(chosen.items())).setAppName("deltarelay-mutants")
         gateway = start_java(conf, Path(folder) / "spark.log", fetches=False)
         wanted = gateway.gateway_parameters

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -60,8 +59,9 @@ _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 class Jvm:
     """Started when the first run needs it, and again after a run that had to be killed."""
 
-    def __init__(self, tree: Path) -> None:
-        self._tree = tree
+    def __init__(self, product: Path, tree: Path) -> None:
+        """``product``: the unchanged one."""
+        self._product, self._tree = product, tree
         self._process: subprocess.Popen[str] | None = None
         self.environment: dict[str, str] = {}
 
@@ -69,12 +69,13 @@ class Jvm:
         if self._process is not None and self._process.poll() is None:
             return
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.mutants.jvm"],
+            [sys.executable, "-m", "tests.mutants.jvm", str(self._tree)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            cwd=self._tree,
+            cwd=self._product,
+            env={**os.environ, "PYTHONPATH": str(self._product)},
             start_new_session=True,
         )
         assert self._process.stdout is not None
@@ -101,15 +102,13 @@ def run(tree: Path, asked: dict[str, Any], environment: dict[str, str]) -> dict[
     child = os.fork()
     if child == 0:
         _child(tree, asked["tests"], folder, result, environment)
-    ended = os.pidfd_open(child)
-    try:
-        timed_out = not select.select([ended], [], [], asked["timeout"])[0]
-    finally:
-        os.close(ended)
-    if timed_out:
+    while not (found := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() - began < asked["timeout"]:
+        time.sleep(0.02)
+    if timed_out := not found[0]:
         with suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        found = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(found[1])
     answer = {"code": code, "timed_out": timed_out, "took": time.monotonic() - began}
     if result.exists():
         answer |= json.loads(result.read_text(encoding="utf-8"))
@@ -122,6 +121,7 @@ def _child(tree: Path, tests: list[str], folder: Path, result: Path, environment
     from tests.mutants.recorder import Recorder
 
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     log = os.open(folder / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     null = os.open(os.devnull, os.O_RDONLY)
     for number, stream in ((null, 0), (log, 1), (log, 2)):
@@ -152,7 +152,7 @@ def main() -> None:
     for name in PRELOADED:
         with suppress(ImportError):
             import_module(name)
-    jvm = Jvm(tree)
+    jvm = Jvm(Path(sys.argv[1]), tree)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:
