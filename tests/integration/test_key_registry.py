@@ -20,7 +20,7 @@ from audit.keys.groups import SealedPerson
 from audit.keys.registry import Registry, RegistryIncomplete, about_lookup
 from audit.keys.roots import FileRoot, Root
 from audit.keys.sealing import Sealing
-from cdf.errors import ConfigError, VerificationError
+from cdf.errors import ConfigError, Fenced, VerificationError
 from tests.fixtures.fix_postgres import Pg
 
 
@@ -336,6 +336,22 @@ class TestEpochs:
         assert tries == 6  # the epoch, three batches, the end
         assert safe.opened(new).keys([(one, "contact") for one in tokens]) == made
         assert [(one.epoch, one.keys) for one in safe.opened(new).status().epochs] == [(2, 6), (1, 0)]
+
+    def test_nothing_is_destroyed_while_a_key_is_in_an_older_epoch(
+        self, safe: Safe, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As where a transaction from before the epoch commits after the last key was looked for."""
+        (token,) = safe.registry.tokens("customer", [[("customer_id", "1")]], create=True)
+        assert token is not None
+        made = safe.registry.keys([(token, "contact")], create=True)
+        new = FileRoot.generate()
+        with monkeypatch.context() as patched:
+            patched.setattr(Registry, "_move", lambda *_: None)
+            with pytest.raises(Fenced, match="an older epoch meanwhile: nothing is destroyed"):
+                safe.registry.rotate(new)
+        assert safe.rows("select distinct epoch from shard order by 1") == [(1,), (2,)]
+        safe.opened(safe.root).rotate(new)
+        assert safe.opened(new).keys([(token, "contact")]) == made
 
     def dying(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         """The first turn dies before it has written anything, each further one after one thing."""

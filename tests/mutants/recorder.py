@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from hypothesis import Phase, settings
 
 __all__ = ["PACKAGES", "Recorder"]
 
@@ -25,6 +26,9 @@ class Recorder:
         self._seconds: dict[str, float] = {}
 
     def pytest_sessionstart(self) -> None:
+        # That an example fails is enough: a small one is searched for minutes
+        settings.register_profile("mutants", phases=(Phase.explicit, Phase.reuse, Phase.generate))
+        settings.load_profile("mutants")
         for name in PACKAGES:
             file = import_module(name).__file__
             if file is None or not Path(file).is_relative_to(self._tree):
