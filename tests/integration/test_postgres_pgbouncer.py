@@ -16,6 +16,7 @@ from cdf import ChangeFeed, Pipeline
 from cdf.errors import LeaseHeld, SinkUnavailable, TargetNotReady
 from cdf.sink import Conflicts
 from cdf.testing import SinkConformance, delete, insert, update
+from cdf.testing.conformance.position import PositionPromises
 from connectors.postgres import PostgresSink
 from connectors.postgres import position as positions
 from tests.contract.test_postgres_sink import PostgresHarness, closing
@@ -53,25 +54,38 @@ def test_transactions_meet_other_sessions(bouncer: PgBouncer) -> None:
     assert len(met) > 1
 
 
-@pytest.mark.long
+@pytest.fixture
+def fast_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(positions, "RENEW_SECONDS", 0.3)
+
+
 @pytest.mark.usefixtures("fast_renewal")
 class TestThroughPgBouncer(SinkConformance):
-    @pytest.fixture(params=[{}, {"small_window_bytes": 0}], ids=["driver", "tasks"])
-    def harness(self, pg: Pg, bouncer: PgBouncer, request: pytest.FixtureRequest) -> Iterator[PostgresHarness]:
-        yield from closing(PostgresHarness(dataclasses.replace(pg, dsn=bouncer.dsn), **request.param))
+    @pytest.fixture
+    def spark(self) -> None:
+        """The suite's windows and snapshots are in memory."""
 
     @pytest.fixture
-    def fast_renewal(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(positions, "RENEW_SECONDS", 0.3)
+    def harness(self, pg: Pg, bouncer: PgBouncer) -> Iterator[PostgresHarness]:
+        yield from closing(PostgresHarness(dataclasses.replace(pg, dsn=bouncer.dsn)))
+
+
+@pytest.mark.usefixtures("fast_renewal")
+class TestTasksThroughPgBouncer(PositionPromises):
+    """The tasks have connections of their own."""
+
+    @pytest.fixture
+    def harness(self, pg: Pg, bouncer: PgBouncer) -> Iterator[PostgresHarness]:
+        yield from closing(PostgresHarness(dataclasses.replace(pg, dsn=bouncer.dsn), small_window_bytes=0))
 
 
 @ON_BOTH_PATHS
 def test_one_server_session_is_enough(
-    spark: SparkSession, pg: Pg, narrow: PgBouncer, path: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    session: SparkSession | None, pg: Pg, narrow: PgBouncer, path: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of the sink keeps a transaction open while it needs another: it would wait for itself."""
     monkeypatch.setattr(positions, "RENEW_SECONDS", 0.2)
-    table = people(spark)
+    table = people(session)
     with loaded(pg, table, [A], dsn=narrow.dsn, **path) as sink:
         for version in range(2, 6):
             applied = sink.apply(table.window(version, [insert(person(version, "n"))]))
@@ -86,9 +100,9 @@ def test_one_server_session_is_enough(
 
 @ON_BOTH_PATHS
 def test_server_sessions_that_are_exchanged_between_transactions_cost_nothing(
-    spark: SparkSession, pg: Pg, bouncer: PgBouncer, path: dict[str, int]
+    session: SparkSession | None, pg: Pg, bouncer: PgBouncer, path: dict[str, int]
 ) -> None:
-    table = people(spark)
+    table = people(session)
     with loaded(pg, table, [A], dsn=bouncer.dsn, **path) as sink:
         for version in range(2, 5):
             bouncer.say("reconnect")  # each server session is closed as soon as its transaction ends
@@ -98,9 +112,9 @@ def test_server_sessions_that_are_exchanged_between_transactions_cost_nothing(
 
 @ON_BOTH_PATHS
 def test_a_pooler_that_is_killed_and_comes_back_costs_a_try(
-    spark: SparkSession, pg: Pg, bouncer: PgBouncer, path: dict[str, int]
+    session: SparkSession | None, pg: Pg, bouncer: PgBouncer, path: dict[str, int]
 ) -> None:
-    table = people(spark)
+    table = people(session)
     with loaded(pg, table, [A], dsn=bouncer.dsn, **path) as sink:
         bouncer.say("disable postgres")
         pg.query("select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = 'deltarelay'")
@@ -143,9 +157,9 @@ def test_a_pipeline_with_its_commands_goes_through(
     assert (standing.position.version, standing.lease_holder) == (4, None)
 
 
-def test_what_a_pooler_does_not_pass_on_is_named(pg: Pg, bouncer: PgBouncer, spark: SparkSession) -> None:
+def test_what_a_pooler_does_not_pass_on_is_named(pg: Pg, bouncer: PgBouncer, session: SparkSession | None) -> None:
     with pytest.raises(TargetNotReady, match="does not take what the dsn asks for") as found:
         PostgresSink(make_conninfo(bouncer.dsn, options="-c lock_timeout=1s"), table="target").position()
     assert "pooler" in str(found.value.hint)
-    with opened(pg, people(spark).source(), dsn=bouncer.dsn):
+    with opened(pg, people(session).source(), dsn=bouncer.dsn):
         pass
