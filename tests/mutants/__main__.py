@@ -29,8 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.mutants.model import AnchorNotFound, Mutant, load, mutate
-from tests.mutants.recorder import PACKAGES
+from tests.mutants.model import PACKAGES, AnchorNotFound, Mutant, load, mutate
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_COPIED = {".git", ".venv", ".hypothesis", ".mypy_cache", ".ruff_cache", ".import_linter_cache", "__pycache__"}

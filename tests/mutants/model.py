@@ -10,8 +10,9 @@ from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 
-__all__ = ["Mutant", "AnchorNotFound", "load", "mutate", "mutated_scope"]
+__all__ = ["Mutant", "AnchorNotFound", "PACKAGES", "load", "mutate", "mutated_scope"]
 
+PACKAGES = ("cdf", "connectors", "audit", "infra")
 FOLDER = Path(__file__).parent
 _FIELDS = {"name", "file", "in", "old", "new", "tests", "why"}
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

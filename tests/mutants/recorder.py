@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
-__all__ = ["PACKAGES", "Recorder"]
+from tests.mutants.model import PACKAGES
 
-PACKAGES = ("cdf", "connectors", "audit", "infra")
+__all__ = ["Recorder"]
 
 
 class Recorder:
