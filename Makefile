@@ -40,7 +40,7 @@ unit: $(VENV)/.installed-dev ## every pure decision, in seconds: no JVM, no serv
 test: java $(VENV)/.spark-classes.jsa ## unit tests, contracts, and this commit's share of the others (SHARE=all: all of them)
 	@$(PYTEST) -m "not long and not soak" $(TESTS) $(NAMED)
 
-long: java $(VENV)/.spark-classes.jsa ## those that take a minute: processes killed at every point, pages of the docs, some of the soak
+long: java $(VENV)/.spark-classes.jsa ## those that take a minute: processes killed at every point, pages of the docs
 	@$(PYTEST) -m "long and not soak" $(TESTS) $(NAMED)
 
 check: $(VENV)/.installed-dev ## format, lint, types, layers, and whether the generated files are current
