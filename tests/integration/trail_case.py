@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from audit.checkpoint import Signer
@@ -92,21 +94,28 @@ def put(rows: pa.Table, mask: Any, **columns: Callable[[Any], Any]) -> pa.Table:
 
 
 def event_of(trail: Trail, version: int, index: int) -> dict[str, Any]:
-    rows = (
-        trail.spark.read.format("delta")
-        .load(str(trail.table(EVENTS)))
-        .where(f"version = {version} and index = {index}")
-    )
-    return rows.collect()[0].asDict()
+    return events_of(trail)[version, index]
+
+
+def events_of(trail: Trail) -> dict[tuple[int, int], dict[str, Any]]:
+    """Every event by its place; read from the files, without Spark."""
+    files = DeltaTable(str(trail.table(EVENTS))).file_uris()
+    rows = (row for file in files for row in pq.read_table(file, coerce_int96_timestamp_unit="us").to_pylist())
+    return {(row["version"], row["index"]): row for row in rows}
 
 
 def as_insert(rows: pa.Table) -> pa.Table:
     """The delete of version 3 becomes an insert, with the leaf that belongs to it."""
-    rows = put(rows, where(3)(rows), change_type=lambda _: "insert")
+    return with_leaves(put(rows, where(3)(rows), change_type=lambda _: "insert"), where(3))
+
+
+def with_leaves(rows: pa.Table, chosen: Callable[[pa.Table], Any]) -> pa.Table:
+    """Events, of which the chosen ones have the leaf that belongs to them."""
     utc = pa.timestamp("us", tz="UTC")  # files do not have the zone that Spark knows by the type
-    as_read = rows.set_column(4, "committed_at", rows["committed_at"].cast(utc)).select(EVENT.names)
-    leaves = iter([leaf_hash(event) for event in encode_rows(as_read, EVENT)])
-    return put(rows, pc.is_valid(rows["id"]), leaf=lambda _: next(leaves))
+    place = rows.schema.get_field_index("committed_at")
+    as_read = rows.set_column(place, "committed_at", rows["committed_at"].cast(utc)).select(EVENT.names)
+    leaves = iter([leaf_hash(event) for event in encode_rows(as_read.filter(chosen(rows)), EVENT)])
+    return put(rows, chosen(rows), leaf=lambda _: next(leaves))
 
 
 def chained(rows: pa.Table) -> pa.Table:
