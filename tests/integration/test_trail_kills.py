@@ -1,6 +1,7 @@
-"""Kill -9 before and after each durable step of a trail: the next runner goes on, and each change is there once.
+"""A runner dies before and after each durable step of a trail: the next one goes on, and each change is there once.
 
-No point is guessed at: the process says that it stands there, and the tables show it after its end.
+At every step it dies by an exception that nobody catches, and at one by kill -9 of a process of its own. No point is
+guessed at: the tables show it afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from audit.tables import EVENTS, LEDGER, PAYLOAD, TABLES, TrailTables
 from audit.verify import verify_trail
-from cdf import ChangeFeed, Pipeline
+from cdf import ChangeFeed, Limits, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.acceptance.commands import REPOSITORY, descendants
 from tests.integration.delta_table import Table, changes
@@ -50,51 +51,105 @@ def killed(spark: SparkSession, told: dict[str, Any]) -> None:
     assert (said, process.returncode) == ("there\n", -signal.SIGKILL)
 
 
-LONG, TASKS = pytest.mark.long, {"small_window_bytes": -1}
-POINTS = [
-    pytest.param(LEDGER, "after", None, (), {}, id="only-the-ledger-is-made", marks=LONG),
-    pytest.param(PAYLOAD, "before", KILLED_AT, (), {}, id="nothing-of-the-window", marks=LONG),
-    pytest.param(PAYLOAD, "after", KILLED_AT, (PAYLOAD,), {}, id="payload", marks=LONG),
-    pytest.param(EVENTS, "after", KILLED_AT, (PAYLOAD, EVENTS), {}, id="events"),
-    pytest.param(LEDGER, "after", KILLED_AT, (PAYLOAD, EVENTS, LEDGER), {}, id="ledger", marks=LONG),
-    pytest.param(PAYLOAD, "after", KILLED_AT, (PAYLOAD,), TASKS, id="payload-by-tasks", marks=LONG),
-    pytest.param(EVENTS, "after", KILLED_AT, (PAYLOAD, EVENTS), TASKS, id="events-by-tasks", marks=LONG),
+class Died(BaseException):
+    """The process is gone."""
+
+
+TASKS = {"small_window_bytes": -1}
+STEPS = [
+    (LEDGER, "after", None, (), {}),  # while the trail is made: there is nothing but the ledger
+    *(
+        (table, moment, version, durable, options)
+        for first, options in ((1, {}), (5, TASKS))
+        for version, (table, moment, durable) in enumerate(
+            (
+                (PAYLOAD, "before", ()),
+                (PAYLOAD, "after", (PAYLOAD,)),
+                (EVENTS, "after", (PAYLOAD, EVENTS)),
+                (LEDGER, "after", (PAYLOAD, EVENTS, LEDGER)),
+            ),
+            start=first,
+        )
+    ),
 ]
+"""Table, moment and version of the step at which a runner dies, and in which tables the version is then."""
+
+
+def test_each_of_many_runners_dies_at_another_step(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interpreted: None
+) -> None:
+    """Each takes up what the one before has left, and comes as far as to its own step in the window after it."""
+    source, path = Table(spark, str(tmp_path / "source")), tmp_path / "trail"
+    source.sql("insert into {t} values (1, 'a'), (2, 'b'), (2, 'b')")
+    source.sql(*(f"update {{t}} set v = 'c{version}' where id = 1" for version in range(2, 9)))
+    tables, real = TrailTables(spark, str(path)), TrailTables.append
+
+    def run(**options: Any) -> None:
+        sink = DeltaAuditSink(str(path), spark=spark, **options)
+        limits = Limits(max_commits=1)
+        Pipeline(ChangeFeed(spark, source.path), sink, key=("id",), start="earliest", limits=limits).run()
+
+    for table, moment, version, durable, options in STEPS:
+
+        def append(own: TrailTables, name: str, rows: Any, *, about: dict[str, Any], **more: Any) -> int:
+            said = about.get("state", {}).get("version") if name == LEDGER else about.get("last")
+            reached = (name, said) == (table, version)  # noqa: B023
+            if reached and moment == "before":  # noqa: B023
+                raise Died
+            landed = real(own, name, rows, about=about, **more)
+            if reached:
+                raise Died
+            return landed
+
+        with monkeypatch.context() as patched:
+            patched.setattr(TrailTables, "append", append)
+            with pytest.raises(Died):
+                run(**options)
+        there = [name for name in TABLES if (path / name).exists()]
+        assert there == ([LEDGER] if version is None else list(TABLES))
+        assert durable == tuple(
+            name
+            for name in there
+            if version is not None and not tables.read(name).where(f"version = {version}").isEmpty()
+        )
+        out_of_time(path)
+    source.sql("delete from {t} where id = 2")
+    run()
+    assert_each_change_once(spark, source, path, last_version=9, events=3 + 7 * 2 + 2)
+
+
+def out_of_time(path: Path) -> None:
+    """As if the time of the dead runner's lease were over."""
+    lease = path / "_lease"
+    lease.write_text(json.dumps({**json.loads(lease.read_text()), "seconds": 0}))
+
+
+def assert_each_change_once(spark: SparkSession, source: Table, path: Path, *, last_version: int, events: int) -> None:
+    tables = TrailTables(spark, str(path))
+    joined = tables.read(EVENTS).join(tables.read(PAYLOAD).select("id", "row"), "id")
+    trailed = joined.selectExpr("version as _commit_version", "change_type as _change_type", "row.id", "row.v")
+    assert changes(trailed, "id", "v") == changes(source.raw_feed(startingVersion=0), "id", "v")
+    verified, _ = verify_trail(tables, [])
+    assert (verified.findings, verified.first_version, verified.last_version) == ((), 0, last_version)
+    assert (verified.events, verified.values, verified.unrecorded) == (events, events, 0)
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("table", "moment", "version", "durable", "options"), POINTS)
-def test_killed_at_a_durable_step(
-    spark: SparkSession,
-    tmp_path: Path,
-    table: str,
-    moment: str,
-    version: int | None,
-    durable: tuple[str, ...],
-    options: dict[str, Any],
-) -> None:
+def test_killed_between_the_events_and_their_records(spark: SparkSession, tmp_path: Path) -> None:
     source, path, folder = Table(spark, str(tmp_path / "source")), tmp_path / "trail", tmp_path / "runner"
     folder.mkdir()
     source.sql(
         "insert into {t} values (1, 'a'), (2, 'b'), (2, 'b')",
         "update {t} set v = 'c' where id = 1",
     )
-    point = {"table": table, "moment": moment, "version": version, "small_window_bytes": 1 << 20} | options
+    point = {"table": EVENTS, "moment": "after", "version": KILLED_AT, "small_window_bytes": 1 << 20}
     killed(spark, {"source": source.path, "path": str(path), "folder": str(folder), **point})
     tables = TrailTables(spark, str(path))
-    there = [name for name in TABLES if (path / name).exists()]
-    assert there == ([LEDGER] if version is None else list(TABLES))
-    found = tuple(name for name in there if not tables.read(name).where(f"version = {KILLED_AT}").isEmpty())
-    assert found == durable
+    found = [name for name in TABLES if not tables.read(name).where(f"version = {KILLED_AT}").isEmpty()]
+    assert found == [PAYLOAD, EVENTS]
 
-    lease = path / "_lease"  # as if its time were over
-    lease.write_text(json.dumps({**json.loads(lease.read_text()), "seconds": 0}))
+    out_of_time(path)
     source.sql("delete from {t} where id = 2")
     sink = DeltaAuditSink(str(path), spark=spark)
     Pipeline(ChangeFeed(spark, source.path), sink, key=("id",), start="earliest").run()
-    events = tables.read(EVENTS).join(tables.read(PAYLOAD).select("id", "row"), "id")
-    trailed = events.selectExpr("version as _commit_version", "change_type as _change_type", "row.id", "row.v")
-    assert changes(trailed, "id", "v") == changes(source.raw_feed(startingVersion=0), "id", "v")
-    verified, _ = verify_trail(tables, [])
-    assert (verified.findings, verified.first_version, verified.last_version) == ((), 0, 3)
-    assert (verified.events, verified.values, verified.unrecorded) == (7, 7, 0)
+    assert_each_change_once(spark, source, path, last_version=3, events=7)
