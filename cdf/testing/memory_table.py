@@ -64,9 +64,12 @@ class MemoryTable:
     def append(self, *rows: Row, user_metadata: str | None = None) -> int:
         return self._commit("WRITE", added=self._file(map(self._store, rows)), user_metadata=user_metadata)
 
-    def delete(self, where: Condition = lambda _: True, *, user_metadata: str | None = None) -> int:
-        """No row matches: no commit."""
-        return self.merge(delete=where, operation="DELETE", user_metadata=user_metadata)
+    def delete(self, where: Condition | None = None, *, user_metadata: str | None = None) -> int:
+        """No row matches: no commit. Without a condition whole files go, and nothing else tells of it: no change file."""
+        if where is not None:
+            return self.merge(delete=where, operation="DELETE", user_metadata=user_metadata)
+        files = self._versions[-1].files
+        return self._commit("DELETE", removed=files, user_metadata=user_metadata) if files else self.latest
 
     def update(
         self,
@@ -98,7 +101,6 @@ class MemoryTable:
         removed: list[File] = []
         rewritten: list[Row] = []
         changes: list[Change] = []
-        whole = True  # only whole files go: then there is no change file
         for file in self._versions[-1].files:
             found: list[Row] = []
             touched = False
@@ -117,17 +119,15 @@ class MemoryTable:
             if touched:
                 removed.append(file)
                 rewritten += found
-                whole = whole and not found
         inserted = list(map(self._store, insert))
         if not changes and not inserted:
             return self.latest
         changes += [Change(INSERT, row) for row in inserted]
-        plain = not removed or (whole and not inserted)  # inserts, or deletes of whole files: the files tell it all
         return self._commit(
             operation,
             added=self._file((*rewritten, *inserted)),
             removed=tuple(removed),
-            changes=None if plain else tuple(changes),
+            changes=tuple(changes) if removed else None,  # of inserts alone the files tell it all
             user_metadata=user_metadata,
         )
 
