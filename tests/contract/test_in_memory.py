@@ -61,22 +61,15 @@ def written(spark: SparkSession, path: str) -> ChangeFeed:
         "using delta tblproperties (delta.enableChangeDataFeed = true)"
     )
     put(START).write.format("delta").mode("append").save(path)
-    for edits in (SECOND, THIRD, FOURTH):
-        wanted = [
-            (*(change.row.get(name) for name in SCHEMA.names), change.type)
-            for edit in edits
-            for change in edit
-            if change.type != "update_preimage"
+    kept = StructType(list(SCHEMA.fields)).add("kind", "string").add("was", "string")
+    for edits in (SECOND, THIRD, FOURTH):  # one commit each; ``was`` finds the row whose key changes
+        after = [
+            (*(edit[-1].row.get(name) for name in SCHEMA.names), edit[-1].type, edit[0].row["part"]) for edit in edits
         ]
-        moved = [edit[0].row for edit in edits if len(edit) == 2 and edit[0].row["part"] != edit[1].row["part"]]
-        changes = spark.createDataFrame(wanted, StructType(list(SCHEMA.fields)).add("kind", "string"))
-        for one in moved:
-            DeltaTable.forPath(spark, path).update(f"id = {one['id']}", {"part": "'moved'"})
-            changes = changes.where(f"id <> {one['id']}")
         (
             DeltaTable.forPath(spark, path)
             .alias("t")
-            .merge(changes.alias("s"), "t.id = s.id and t.part = s.part")
+            .merge(spark.createDataFrame(after, kept).alias("s"), "t.id = s.id and t.part = s.was")
             .whenMatchedDelete("s.kind = 'delete'")
             .whenMatchedUpdate(set={name: f"s.{name}" for name in SCHEMA.names})
             .whenNotMatchedInsert("s.kind = 'insert'", {name: f"s.{name}" for name in SCHEMA.names})
@@ -97,7 +90,9 @@ def rows_of(table: pa.Table) -> list[str]:
 
 
 def plain(rows: Iterable[dict[str, Any]]) -> list[str]:
-    return sorted(repr({name: value for name, value in one.items() if name != COMMIT_TIMESTAMP}) for one in rows)
+    """Spark gives binary values as ``bytearray``."""
+    told = lambda value: bytes(value) if isinstance(value, bytearray) else value  # noqa: E731
+    return sorted(repr({name: told(value) for name, value in one.items() if name != COMMIT_TIMESTAMP}) for one in rows)
 
 
 def as_window(table: SampleTable, feed: ChangeFeed, like: Window) -> Window:

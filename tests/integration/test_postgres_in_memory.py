@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, StringType, StructType
 
 from cdf.errors import ConfigError
 from cdf.testing import SampleTable, delete, insert, update
@@ -57,9 +57,10 @@ def test_a_window_is_staged_alike(spark: SparkSession, transients: bool, marks: 
     wanted = Wanted(commit=commit, transients=transients, **marks)
     one, two = (SampleTable(session, SCHEMA, KEY).window(7, *EDITS) for session in (None, spark))
     of_memory = told(staging.wire_net_on_driver(one, wanted))
-    assert of_memory == told(staging.wire_net_on_driver(two, wanted))
     net = staging.wire_net(two.net(transients=transients), SCHEMA, KEY, wanted).toArrow()
     assert of_memory == told(net)
+    if marks or not transients:  # a transient key that cannot be copied makes the driver leave the window to the tasks
+        assert of_memory == told(staging.wire_net_on_driver(two, wanted))
 
 
 def test_a_snapshot_is_copied_alike(spark: SparkSession) -> None:
@@ -78,6 +79,6 @@ def test_what_cannot_be_stored_is_named_alike(spark: SparkSession) -> None:
 
 
 def test_nested_values_are_refused_by_name() -> None:
-    table = SampleTable(None, StructType().add("id", "long").add("tags", "array<string>"), ("id",))
+    table = SampleTable(None, StructType().add("id", "long").add("tags", ArrayType(StringType())), ("id",))
     with pytest.raises(ConfigError, match="column 'tags' is nested"):
         staging.wire_net_on_driver(table.window(2, [insert({"id": 1, "tags": ["a"]})]), Wanted())
