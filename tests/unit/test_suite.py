@@ -58,10 +58,6 @@ def test_new_figures_replace_those_of_their_files_and_lost_files_go(tmp_path: Pa
     assert list(found.items()) == [("a.py", 2), ("b.py", 3)]
 
 
-def test_the_figures_are_of_files_that_exist() -> None:
-    assert [file for file in fix_order.read() if not (ROOT / file).is_file()] == []
-
-
 # ── seeds and the soak ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
