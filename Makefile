@@ -58,7 +58,7 @@ durations: java $(VENV)/.spark-classes.jsa ## run all tests of a commit and reco
 	@DELTARELAY_RECORD_DURATIONS=1 $(RUN) -m "not soak" $(TESTS) $(NAMED)
 
 mutants: java $(VENV)/.spark-classes.jsa ## whether the tests catch each fault of a list, one line of the product each
-	@$(BIN)/python -m tests.mutants $(ONLY) $(ARGS)
+	@$(BIN)/python -m tests.mutants $(if $(ONLY),'*$(ONLY)*') $(ARGS)
 
 bench: java $(VENV)/.installed-dev ## speeds as ratios, in one table; ONLY=history asks one question, QUICK=1 tries all in small
 	@$(BIN)/python -m benchmarks

@@ -240,6 +240,14 @@ def test_other(): ...
 """
 
 
+def test_where_it_may_a_test_is_of_the_kind_of_what_it_starts(tmp_path: Path) -> None:
+    (tmp_path / "tests" / "integration").mkdir(parents=True)
+    (tmp_path / "tests" / "integration" / "test_own.py").write_text(STARTS)
+    said = inner(tmp_path, STARTS, "tests", "--deselect", "test_inner.py::test_pure")
+    assert "3 passed, 1 deselected" in said, said
+    assert "service         1 " in said, said
+
+
 @pytest.mark.parametrize("words", [(), ("-n", "2")], ids=["alone", "by workers"])
 def test_a_pure_test_that_starts_a_server_fails(tmp_path: Path, words: tuple[str, ...]) -> None:
     said = inner(tmp_path, STARTS, *words)
