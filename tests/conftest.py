@@ -10,7 +10,6 @@ pytest_plugins = [
     "tests.fixtures.fix_s3_writers",
     "tests.fixtures.fix_pgbouncer",
     "tests.fixtures.fix_seed",
-    "tests.fixtures.fix_spread",
     "tests.fixtures.fix_order",
     "tests.fixtures.fix_report",
     "tests.fixtures.fix_trail",
