@@ -34,36 +34,48 @@ from tests.integration.intruder import rewrite
 from tests.integration.trail_case import KEY, Trail, as_insert, chained, event_of, put, run, sealed, where
 
 
+@pytest.fixture(scope="module")
+def verified(whole_trail: Trail) -> Verified:
+    """What a verification found before anybody was at work."""
+    _, verified = verify_trail(whole_trail.tables, [])
+    assert verified is not None
+    return verified
+
+
+@pytest.fixture(scope="module")
+def anew(whole_trail: Trail, tmp_path_factory: pytest.TempPathFactory) -> Trail:
+    path = tmp_path_factory.mktemp("anew") / "trail"
+    shutil.copytree(whole_trail.path, path)
+    trail = dataclasses.replace(whole_trail, path=path)
+    rewrite(trail.table(EVENTS), as_insert)
+    rewrite(trail.table(PAYLOAD), lambda rows: put(rows, where(3)(rows), change_type=lambda _: "insert"))
+    leaf = bytes(event_of(trail, 3, 0)["leaf"])
+
+    def edit(rows: pa.Table) -> pa.Table:
+        def other(text: str) -> str:
+            record = {**json.loads(text), "counts": {"insert": 1}, "rows_root": leaf.hex()}
+            return canonical_json(record).decode()
+
+        return chained(put(rows, where(3)(rows), record=other, chunk_roots=lambda _: leaf))
+
+    trail.sql(LEDGER, "optimize {t}")
+    assert rewrite(trail.table(LEDGER), edit) == 1
+    return trail
+
+
+@pytest.fixture(scope="module")
+def forged(anew: Trail) -> Seen:
+    """A checkpoint of it, signed with the stolen key."""
+    return Seen(sealed(anew.spark, anew.path), "the trail", True)
+
+
 @pytest.mark.usefixtures("interpreted")
 class TestAllOfItWrittenAnew:
     """In its own place, and with every hash right: only what stands outside can tell."""
 
-    @pytest.fixture
-    def anew(self, trail: Trail) -> Trail:
-        rewrite(trail.table(EVENTS), as_insert)
-        rewrite(trail.table(PAYLOAD), lambda rows: put(rows, where(3)(rows), change_type=lambda _: "insert"))
-        leaf = bytes(event_of(trail, 3, 0)["leaf"])
-
-        def edit(rows: pa.Table) -> pa.Table:
-            def other(text: str) -> str:
-                record = {**json.loads(text), "counts": {"insert": 1}, "rows_root": leaf.hex()}
-                return canonical_json(record).decode()
-
-            return chained(put(rows, where(3)(rows), record=other, chunk_roots=lambda _: leaf))
-
-        trail.sql(LEDGER, "optimize {t}")
-        assert rewrite(trail.table(LEDGER), edit) == 1
-        return trail
-
-    def test_signed_by_another_key_or_the_stolen_one(self, anew: Trail) -> None:
+    def test_a_checkpoint_in_a_safe_tells(self, anew: Trail, forged: Seen) -> None:
         kept = Seen(anew.checkpoint, "a safe", True)
-        forged = sealed(anew.spark, anew.path)
-        assert anew.findings(Seen(forged, "the trail", True)) == []  # signer and all keepers together
-        assert anew.findings(kept, Seen(forged, "the trail", True)) == [("replaced", LEDGER, 6, None)]
-        assert anew.findings(kept, Seen(forged, "the trail", False)) == [
-            ("not_signed", CHECKPOINTS, None, None),
-            ("replaced", LEDGER, 6, None),
-        ]
+        assert anew.findings(kept, forged) == [("replaced", LEDGER, 6, None)]
 
     def test_nothing_in_it_can_be_proven(self, anew: Trail, tmp_path: Path) -> None:
         anchor = FileAnchor(tmp_path)
@@ -76,19 +88,16 @@ class TestAllOfItWrittenAnew:
         with pytest.raises(ConfigError, match="has no event"):
             trail.prove(1, 6)
 
-    def test_after_it_was_verified(self, whole_trail: Trail, anew: Trail) -> None:
-        _, before = verify_trail(whole_trail.tables, [])
-        forged = Seen(sealed(anew.spark, anew.path), "the trail", True)
-        assert anew.findings(forged, before=before) == [("replaced", LEDGER, 6, None)]
-        assert ("replaced", LEDGER, None, None) in anew.findings(forged, since=before)
-        assert before is not None
-        elsewhere = dataclasses.replace(before, origin="deltarelay.audit/another")
+    def test_after_it_was_verified(self, anew: Trail, forged: Seen, verified: Verified) -> None:
+        assert anew.findings(forged, before=verified) == [("replaced", LEDGER, 6, None)]
+        assert ("replaced", LEDGER, None, None) in anew.findings(forged, since=verified)
+        elsewhere = dataclasses.replace(verified, origin="deltarelay.audit/another")
         assert anew.findings(forged, since=elsewhere) == [("replaced", LEDGER, None, None)]
 
-    def test_a_quick_look_with_an_old_checkpoint(self, whole_trail: Trail, anew: Trail) -> None:
+    def test_a_quick_look_with_an_old_checkpoint(self, whole_trail: Trail, anew: Trail, forged: Seen) -> None:
         """What is brought is compared wherever it ends."""
-        forged = sealed(anew.spark, anew.path)
-        _, since = verify_trail(anew.tables, [Seen(forged, "the trail", True)])
+        found, since = verify_trail(anew.tables, [forged])
+        assert found.findings == ()  # signer and all keepers together
         old = Seen(checkpoint_over(whole_trail, 5), "a safe", True)
         assert anew.findings(old, since=since) == []  # as anchors have it: compared when it was new
         assert anew.findings(old, since=since, brought=True) == [("replaced", LEDGER, 4, None)]
@@ -126,13 +135,12 @@ class TestRemovals:
         shutil.copytree(lessened.path, path)
         return dataclasses.replace(lessened, path=path)
 
-    def test_are_no_fault(self, whole_trail: Trail, lessened: Trail) -> None:
+    def test_are_no_fault(self, lessened: Trail, verified: Verified) -> None:
         seal = Seen(lessened.checkpoint, "a safe", True)
         found, _ = verify_trail(lessened.tables, [seal])
         assert (found.findings, found.events, found.values, found.removed) == ((), 12, 9, 3)
         assert (found.records, found.last_version, found.sealed_version) == (8, 6, 6)
-        _, since = verify_trail(whole_trail.tables, [])
-        found, later = verify_trail(lessened.tables, [seal], since=since)
+        found, later = verify_trail(lessened.tables, [seal], since=verified)
         assert (found.level, found.findings, found.removed) == ("quick", (), 3)
         assert later is not None
         found, _ = verify_trail(lessened.tables, [seal], since=Verified.from_json(later.to_json()))
@@ -143,14 +151,13 @@ class TestRemovals:
         trail.sql(PAYLOAD, f"delete from {{t}} where id = x'{bytes(event['id']).hex()}'")
         assert trail.findings() == [("missing", PAYLOAD, 1, 1)]
 
-    def test_of_values_that_are_there_again(self, whole_trail: Trail, trail: Trail) -> None:
+    def test_of_values_that_are_there_again(self, trail: Trail, verified: Verified) -> None:
         """A restore brings them back; a removal that broke off has left them."""
-        _, since = verify_trail(whole_trail.tables, [])
         latest = DeltaTable.forPath(trail.spark, str(trail.table(PAYLOAD))).history(1).collect()[0]["version"]
         trail.sql(PAYLOAD, f"restore table {{t}} to version as of {latest - 1}")
         there = [("returned", PAYLOAD, version, index) for version, index in REMOVED]
         assert trail.findings() == there
-        assert trail.findings(since=since) == there
+        assert trail.findings(since=verified) == there
 
     def test_that_is_being_done(self, whole_trail: Trail, trail: Trail) -> None:
         """It is recorded, and not yet sealed; the values are there first, and then gone."""
@@ -273,7 +280,6 @@ DIFFERENT = len(ROWS) - 3
 """One is there twice, one zero has a sign, one map is in another order."""
 
 
-@pytest.mark.long
 def test_equal_rows_hash_equally_in_every_time_zone_and_different_ones_differently(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -281,9 +287,9 @@ def test_equal_rows_hash_equally_in_every_time_zone_and_different_ones_different
     source.sql("insert into {t} values " + ", ".join(ROWS))
     (tmp_path / "anchor").mkdir()
     anchor = NamedAnchor("a safe", FileAnchor(tmp_path / "anchor"))
-    zones = ["UTC", "America/New_York", "Asia/Kolkata"]
+    zones = ["America/New_York", "Asia/Kolkata"]
     encoded: list[list[bytes]] = []
-    trails = [AuditTrail(spark, str(tmp_path / f"trail{at}"), signer=KEY, anchors=[anchor]) for at in range(3)]
+    trails = [AuditTrail(spark, str(tmp_path / f"trail{at}"), signer=KEY, anchors=[anchor]) for at in range(2)]
     for zone, trail in zip(zones, trails, strict=True):
         with setting(spark, "spark.sql.session.timeZone", zone):
             run(spark, source, Path(trail.path))
@@ -297,5 +303,5 @@ def test_equal_rows_hash_equally_in_every_time_zone_and_different_ones_different
             encoded.append(sorted(encode_rows(rows.toArrow().combine_chunks().to_batches()[0], rows.schema)))
         assert check(proof, [str(KEY.verifier)]).event["version"] == 1
         assert read_proof(proof).row in encoded[-1]
-    assert encoded[0] == encoded[1] == encoded[2]
+    assert encoded[0] == encoded[1]
     assert len(set(encoded[0])) == DIFFERENT
