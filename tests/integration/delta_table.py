@@ -51,6 +51,13 @@ class Table:
         clause = f" tblproperties ({_listed(properties)})" if properties else ""
         self.sql(f"create table {{t}} ({columns}) using delta{clause}")
 
+    @classmethod
+    def existing(cls, spark: SparkSession, path: str) -> Table:
+        """A table that is there, such as a copy of another one."""
+        table = object.__new__(cls)
+        table.spark, table.path, table.log = spark, path, Path(path, "_delta_log")
+        return table
+
     def sql(self, *statements: str) -> None:
         """Each statement is a commit; ``{t}`` stands for the table."""
         for statement in statements:

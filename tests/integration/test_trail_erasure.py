@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
+import shutil
 from pathlib import Path
 
 import pytest
@@ -30,17 +32,29 @@ SUBJECTS = {"customer": Subject("customer", {"email": "email", "customer_id": "e
 
 
 class Trailed:
-    def __init__(self, spark: SparkSession, folder: Path, *, small_window_bytes: int) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, *, small_window_bytes: int = 2**20) -> None:
         self.spark = spark
         self.table = Table(spark, f"{folder}/customers", "customer_id long, email string, tags array<string>")
         self.table.sql("insert into {t} select id, concat('p', id, '@example.org'), array('a') from range(5)")
         rows = spark.createDataFrame([(700, CANARY, ["x", "y"])], "customer_id long, email string, tags array<string>")
         rows.coalesce(1).write.format("delta").mode("append").save(self.table.path)
         self.table.sql("update {t} set tags = array('b') where customer_id in (3, 700)")
-        self.sink = DeltaAuditSink(f"{folder}/trail", spark=spark, small_window_bytes=small_window_bytes)
+        self.folder = folder
+        self.open(small_window_bytes)
+
+    def open(self, small_window_bytes: int) -> None:
+        self.sink = DeltaAuditSink(f"{self.folder}/trail", spark=self.spark, small_window_bytes=small_window_bytes)
         self.pipeline = Pipeline(
-            ChangeFeed(spark, self.table.path), self.sink, key=["customer_id"], start="earliest", guard=Knows()
+            ChangeFeed(self.spark, self.table.path), self.sink, key=["customer_id"], start="earliest", guard=Knows()
         )
+
+    def copied(self, folder: Path, small_window_bytes: int = 2**20) -> Trailed:
+        """With the trail as far as it is written, to be changed."""
+        other = copy.copy(self)
+        shutil.copytree(self.folder, folder)
+        other.table, other.folder = Table.existing(self.spark, f"{folder}/customers"), folder
+        other.open(small_window_bytes)
+        return other
 
     def erase(self, on_erase: str = "delete") -> Erasing:
         personal = ("email", "customer_id")
@@ -76,15 +90,29 @@ class Trailed:
         return self.sink.trail.verify()[0].intact
 
 
+@pytest.fixture(scope="module")
+def source(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Trailed:
+    """Its trail is not begun."""
+    return Trailed(spark, tmp_path_factory.mktemp("erased"))
+
+
+@pytest.fixture(scope="module")
+def original(source: Trailed, tmp_path_factory: pytest.TempPathFactory) -> Trailed:
+    written = source.copied(tmp_path_factory.mktemp("written") / "by_driver")
+    written.pipeline.run()
+    return written
+
+
 @pytest.fixture
-def trailed(spark: SparkSession, tmp_path: Path) -> Trailed:
-    return Trailed(spark, tmp_path, small_window_bytes=2**20)
+def trailed(original: Trailed, tmp_path: Path) -> Trailed:
+    """A trail that has what the source has."""
+    return original.copied(tmp_path / "copy")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("small_window_bytes", [2**20, 0], ids=["driver", "tasks"])
-def test_from_the_commit_to_the_last_file(spark: SparkSession, tmp_path: Path, small_window_bytes: int) -> None:
-    trailed = Trailed(spark, tmp_path, small_window_bytes=small_window_bytes)
+def test_from_the_commit_to_the_last_file(source: Trailed, tmp_path: Path, small_window_bytes: int) -> None:
+    trailed = source.copied(tmp_path / "copy", small_window_bytes)
     trailed.pipeline.run()
     before = [one for one in trailed.payload() if one[2] != 700]
     erasing = trailed.erase()
@@ -116,7 +144,6 @@ def test_from_the_commit_to_the_last_file(spark: SparkSession, tmp_path: Path, s
 
 
 def test_who_comes_back_keeps_what_is_new(trailed: Trailed) -> None:
-    trailed.pipeline.run()
     erasing = trailed.erase()
     trailed.table.sql("insert into {t} values (700, 'new@example.org', null)")
     trailed.pipeline.run()
@@ -126,7 +153,6 @@ def test_who_comes_back_keeps_what_is_new(trailed: Trailed) -> None:
 
 
 def test_steps_are_events(trailed: Trailed) -> None:
-    trailed.pipeline.run()
     at = dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)
     steps = [Reached("received", at, ("R-1", "R-2")), Reached("deleted", at, ("R-1",))]
     for told in (steps[:1], steps, steps):
@@ -148,7 +174,6 @@ def test_steps_are_events(trailed: Trailed) -> None:
 
 
 def test_emptied_rows(trailed: Trailed) -> None:
-    trailed.pipeline.run()
     erasing = trailed.erase("nullify")
     trailed.pipeline.run()
     assert trailed.intact()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from audit.tables import LEDGER, PAYLOAD, TrailTables
 from audit.view import view
 from cdf import ChangeFeed, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
-from tests.integration.delta_table import Table
+from tests.integration.delta_table import Table, setting
 from tests.integration.erasures import MARKER, Knows
 
 pytestmark = [pytest.mark.usefixtures("interpreted"), pytest.mark.long]
@@ -46,10 +48,8 @@ class Changed:
         self.table.sql(
             "delete from {t} where customer_id = 701"
         )  # lost before anybody asked: its identifier alone tells
-        self.sink = DeltaAuditSink(f"{folder}/trail", spark=spark)
-        self.pipeline = Pipeline(
-            ChangeFeed(spark, self.table.path), self.sink, key=["customer_id"], start="earliest", guard=Knows()
-        )
+        self.folder = folder
+        self.open()
         self.pipeline.run()
         self.table.sql(
             "alter table {t} alter column customer_id type bigint",
@@ -57,6 +57,19 @@ class Changed:
             "update {t} set city = 'w' where customer_id in (1, 700)",
         )
         self.pipeline.run()
+
+    def open(self) -> None:
+        self.sink = DeltaAuditSink(f"{self.folder}/trail", spark=self.spark)
+        self.pipeline = Pipeline(
+            ChangeFeed(self.spark, self.table.path), self.sink, key=["customer_id"], start="earliest", guard=Knows()
+        )
+
+    def copied(self, folder: Path) -> Changed:
+        other = copy.copy(self)
+        shutil.copytree(self.folder, folder)
+        other.table, other.folder = Table.existing(self.spark, f"{folder}/customers"), folder
+        other.open()
+        return other
 
     def erase(self, on_erase: OnErase = "delete") -> Erasing:
         personal = ("email",)
@@ -91,9 +104,15 @@ class Changed:
         return self.sink.trail.verify()[0].intact
 
 
+@pytest.fixture(scope="module")
+def original(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Changed:
+    with setting(spark, "spark.sql.codegen.factoryMode", "NO_CODEGEN"):
+        return Changed(spark, tmp_path_factory.mktemp("changed"))
+
+
 @pytest.fixture
-def changed(spark: SparkSession, tmp_path: Path) -> Changed:
-    return Changed(spark, tmp_path)
+def changed(original: Changed, tmp_path: Path) -> Changed:
+    return original.copied(tmp_path / "copy")
 
 
 def test_former_names_and_types_of_columns(changed: Changed) -> None:

@@ -41,10 +41,7 @@ class Case:
 
     @property
     def source(self) -> Table:
-        table = object.__new__(Table)
-        table.spark, table.path = self.spark, str(self.folder / "source")
-        table.log = self.folder / "source" / "_delta_log"
-        return table
+        return Table.existing(self.spark, str(self.folder / "source"))
 
     @property
     def pipeline(self) -> Pipeline:
