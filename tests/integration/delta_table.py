@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +51,20 @@ class Table:
             properties["enableChangeDataFeed"] = "true"
         clause = f" tblproperties ({_listed(properties)})" if properties else ""
         self.sql(f"create table {{t}} ({columns}) using delta{clause}")
+
+    @classmethod
+    def at(cls, spark: SparkSession, path: str | Path) -> Table:
+        """One that is there already."""
+        table = cls.__new__(cls)
+        table.spark, table.path, table.log = spark, str(path), Path(path, "_delta_log")
+        return table
+
+    def copy(self, to: str | Path) -> Table:
+        """Independent of this one: a log names its files relatively, and takes the times of commits from its own files.
+
+        ``to`` must be a new path: Delta keeps in memory what it has read of a path's log."""
+        shutil.copytree(self.path, to)
+        return Table.at(self.spark, to)
 
     def sql(self, *statements: str) -> None:
         """Each statement is a commit; ``{t}`` stands for the table."""

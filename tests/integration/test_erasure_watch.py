@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from psycopg.conninfo import make_conninfo
@@ -21,13 +23,11 @@ from cdf.errors import CdfError, SinkUnavailable
 from cdf.replay import replay
 from cdf.sink import Bounds, Position
 from cdf.testing import MemorySink
-from cdf.window import Commit
+from cdf.window import Commit, Window
 from connectors.postgres.modes import Modes
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table, setting
 from tests.integration.postgres_case import sink_of
-
-pytestmark = pytest.mark.usefixtures("interpreted")
 
 SUBJECTS = {"customer": Subject("customer", {"email": "email", "customer_id": "exact"})}
 CANARY = "canary.person@example.org"
@@ -43,15 +43,14 @@ def register(pg: Pg) -> Register:
     return made
 
 
-class Watched:
-    """Customers, watched; DSR-1 was erased, with e-mail and number."""
+class Watching:
+    """Customers at a path, watched; DSR-1 was erased, with e-mail and number."""
 
-    def __init__(self, spark: SparkSession, path: str, register: Register, *, on_erase: str = "delete") -> None:
-        self.table = Table(spark, path, "customer_id long, email string, name string")
-        self.table.sql("insert into {t} select id, concat('p', id, '@example.org'), 'n' from range(5)")
-        one = PersonalTable(path, "customer", "customer_id", ("email", "customer_id"), on_erase)  # type: ignore[arg-type]
-        self.graph = Graph.of(SUBJECTS, [one])
-        self.register = register
+    def __init__(self, register: Register, path: str) -> None:
+        self.register, self.path = register, path
+        self.graph = Graph.of(
+            SUBJECTS, [PersonalTable(path, "customer", "customer_id", ("email", "customer_id"), "delete")]
+        )
         known = {"email": CANARY, "customer_id": "700"}
         asked = Request("DSR-1", "customer", known, TODAY, TODAY + dt.timedelta(days=30), "GDPR Art. 17", "desk")
         register.add([asked], KEYS)
@@ -59,103 +58,115 @@ class Watched:
         with register.held("er-1") as held:
             marks = {("DSR-1", *mark) for mark in marks_of(KEYS, self.graph, "customer", known.items())}
             held.suppress(["DSR-1"], marks, TODAY + dt.timedelta(days=365))
-        self.sink = MemorySink()
         self.watch = Watch(lambda: register, KEYS.marker, self.graph)
-        self.pipeline = Pipeline(ChangeFeed(spark, path), self.sink, key=["customer_id"], guard=self.watch)
+
+
+class Watched(Watching):
+    """With the table, and a pipeline that carries it into memory."""
+
+    def __init__(self, register: Register, table: Table) -> None:
+        super().__init__(register, table.path)
+        self.table, self.sink = table, MemorySink()
+        feed = ChangeFeed(table.spark, table.path)
+        self.pipeline = Pipeline(feed, self.sink, key=["customer_id"], guard=self.watch)
+
+    def forget_marks(self) -> None:
+        """What it knows of the register is up to ten seconds old."""
+        self.watch._read_at = float("-inf")
+
+    def stops(self) -> None:
+        """Nothing is applied, and nobody's identifier is shown."""
+        before = self.sink.store.contents.position
+        with pytest.raises(ErasedPersonReturned) as refused:
+            self.pipeline.run()
+        assert refused.value.fields["requests"] == ["DSR-1"]
+        assert "canary" not in str(refused.value).lower()
+        assert self.sink.store.contents.position == before
+
+
+@pytest.fixture(scope="module")
+def customers(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """Tests change copies."""
+    path = tmp_path_factory.mktemp("watched") / "customers"
+    table = Table(spark, str(path), "customer_id long, email string, name string")
+    table.sql("insert into {t} select id, concat('p', id, '@example.org'), 'n' from range(5)")
+    return table
 
 
 @pytest.fixture
-def watched(spark: SparkSession, delta_path: str, register: Register) -> Watched:
-    return Watched(spark, delta_path, register)
+def watching(register: Register) -> Watching:
+    return Watching(register, "/data/customers")
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        f"(9, ' {CANARY.upper()} ', 'n')",
-        "(700, 'other@example.org', 'n')",
-        f"(9, '{CANARY.replace('c', chr(0xFF43)).replace('@', chr(0x200B) + ' @')}', 'n')",
-    ],
-)
-def test_the_window_is_not_applied(watched: Watched, row: str) -> None:
-    watched.pipeline.run()
-    watched.table.sql(f"insert into {{t}} values (8, 'q@example.org', 'n'), {row}")
-    for _ in range(2):
-        with pytest.raises(ErasedPersonReturned) as refused:
-            watched.pipeline.run()
-        assert refused.value.fields["requests"] == ["DSR-1"]
-        assert "canary" not in str(refused.value).lower()
-        assert watched.sink.store.contents.position.version == 1
-    # Without the guard it would have gone through
-    watched.pipeline.guard = None
-    assert watched.pipeline.run().position == 2
+@pytest.fixture
+def watched(interpreted: None, customers: Table, delta_path: str, register: Register) -> Watched:
+    return Watched(register, customers.copy(delta_path))
 
 
-def test_who_was_erased_by_an_earlier_version_is_known(watched: Watched) -> None:
-    """It told one composition of an accent from the other; so did its marks."""
-    watched.pipeline.run()
-    mark = KEYS.mark("customer.email", "jo\u0308rg@example.org")
-    with watched.register.held("er-1") as held:
-        held.suppress(["DSR-1"], {("DSR-1", "email", mark)}, TODAY + dt.timedelta(days=365))
-    watched.watch._read_at = float("-inf")  # what it knows of the register is up to ten seconds old
-    watched.table.sql("insert into {t} values (9, 'J\u00f6rg@Example.org', 'n')")
-    with pytest.raises(ErasedPersonReturned):
-        watched.pipeline.run()
+def test_pipelines_stop_until_it_is_mended_or_decided(watched: Watched) -> None:
+    """One table whose pipeline meets the person in every way, each time mended by one more delete."""
+    table, pipeline = watched.table, watched.pipeline
+    bad = "cast(X'61FF40' as string)"  # identifiers that are no text hide nobody
+    watched.watch.targets = {pipeline.name: "table a"}
 
-
-def test_a_first_copy_is_not_made(watched: Watched) -> None:
-    watched.table.sql(f"insert into {{t}} values (9, '{CANARY}', 'n')")
-    with pytest.raises(ErasedPersonReturned):
-        watched.pipeline.run()
+    # A first copy is not made
+    table.sql(f"insert into {{t}} values (10, {bad}, 'n'), (9, '{CANARY}', 'n')")
+    watched.stops()
     assert watched.sink.store.contents.position.version is None
+    table.sql("delete from {t} where customer_id = 9")
+    assert pipeline.run().position == 3
+    # The register knows who carries the table
+    known = watched.register.carriers([table.path])
+    assert known == (Carrier(pipeline.name, table.path, "table a"),)
 
+    # Nor a window applied, however it is written; those who are erased again pass
+    hidden = CANARY.replace("c", chr(0xFF43)).replace("@", chr(0x200B) + " @")
+    for row in (f"9, ' {CANARY.upper()} '", "700, 'other@example.org'", f"9, '{hidden}'"):
+        table.sql(f"insert into {{t}} values (8, 'q@example.org', 'n'), ({row}, 'n'), (11, {bad}, 'n')")
+        watched.stops()
+        watched.stops()
+        table.sql("delete from {t} where customer_id in (8, 9, 11, 700)")
+        pipeline.run()
+    assert held(watched) == {0, 1, 2, 3, 4, 10}
 
-def test_identifiers_that_are_no_text_hide_nobody(watched: Watched) -> None:
-    """In the first copy and in windows: the others' values are asked for all the same."""
-    bad = "insert into {t} select 9, cast(X'61FF40' as string), 'n'"
-    watched.table.sql(bad)
-    watched.pipeline.run()
-    watched.table.sql(bad, f"insert into {{t}} values (9, '{CANARY}', 'n')")
-    with pytest.raises(ErasedPersonReturned):
-        watched.pipeline.run()
+    # Others pass, and deletes do
+    table.sql("update {t} set name = 'm' where customer_id = 2", "delete from {t} where customer_id = 3")
+    assert pipeline.run().position == 11
 
+    # Who was erased by an earlier version, which told one composition of an accent from the other; so did its marks
+    mark = KEYS.mark("customer.email", "jo\u0308rg@example.org")
+    with watched.register.held("er-1") as held_register:
+        held_register.suppress(["DSR-1"], {("DSR-1", "email", mark)}, TODAY + dt.timedelta(days=365))
+    watched.forget_marks()
+    table.sql("insert into {t} values (9, 'J\u00f6rg@Example.org', 'n')")
+    watched.stops()
 
-def test_others_and_deletes_pass(watched: Watched) -> None:
-    watched.pipeline.run()
-    watched.table.sql("update {t} set name = 'm' where customer_id = 2", "delete from {t} where customer_id = 3")
-    assert watched.pipeline.run().position == 3
+    # The control: without the guard it goes through
+    pipeline.guard = None
+    assert pipeline.run().position == 12
+    pipeline.guard = watched.watch
 
-
-def test_who_is_erased_again_passes(watched: Watched) -> None:
-    watched.pipeline.run()
-    watched.table.sql(f"insert into {{t}} values (9, '{CANARY}', 'n')", "delete from {t} where customer_id = 9")
-    assert watched.pipeline.run().position == 3
-
-
-def test_a_recorded_decision_lets_them_pass(watched: Watched) -> None:
-    watched.pipeline.run()
-    watched.table.sql("insert into {t} values (700, 'new@example.org', 'n')")
-    with pytest.raises(ErasedPersonReturned):
-        watched.pipeline.run()
+    # A recorded decision
+    table.sql("insert into {t} values (700, 'new@example.org', 'n')")
+    watched.stops()
     watched.register.release(["DSR-1"], "the privacy desk", "a customer again, by a contract of today")
-    watched.watch._read_at = float("-inf")  # what it knows of the register is up to ten seconds old
-    assert watched.pipeline.run().position == 2
+    watched.forget_marks()
+    assert pipeline.run().position == 13
 
 
-def test_what_is_there_by_right(spark: SparkSession, delta_path: str, register: Register) -> None:
+def test_what_is_there_by_right(watching: Watching) -> None:
     """A column that nobody empties, and a table under a hold."""
-    watched = Watched(spark, delta_path, register)
-    [one] = watched.graph.order
-    rows = spark.read.format("delta").load(delta_path)
-    assert set(watched.watch._columns(delta_path, rows)) == {"customer_id", "email"}
-    emptied = PersonalTable(delta_path, "customer", Link("customer_id", delta_path + "2", "customer_id"), ("email",))
+    path, rows = watching.path, cast(Any, SimpleNamespace(columns=["customer_id", "email", "name"]))
+    [one] = watching.graph.order
+    assert set(watching.watch._columns(path, rows)) == {"customer_id", "email"}
+    emptied = PersonalTable(path, "customer", Link("customer_id", path + "2", "customer_id"), ("email",))
     for tables, holds in (
-        ([one], [Hold(delta_path, TODAY + dt.timedelta(days=9), "tax law")]),
-        ([PersonalTable(delta_path + "2", "customer", "customer_id"), emptied], []),
+        ([one], [Hold(path, TODAY + dt.timedelta(days=9), "tax law")]),
+        ([PersonalTable(path + "2", "customer", "customer_id"), emptied], []),
     ):
         graph = Graph.of(SUBJECTS, tables, holds)
         expected = set() if holds else {"customer_id"}
-        assert set(Watch(lambda: register, KEYS.marker, graph)._columns(delta_path, rows)) == expected
+        assert set(Watch(lambda: watching.register, KEYS.marker, graph)._columns(path, rows)) == expected
 
 
 def held(watched: Watched) -> set[int]:
@@ -166,23 +177,21 @@ class TestLeftOut:
     """As if the table had never held their rows."""
 
     def test_the_others_go_on(self, watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
-        watched.watch.on_return = "leave_out"
-        watched.pipeline.run()
-        watched.table.sql(f"insert into {{t}} values (8, 'q@example.org', 'n'), (9, ' {CANARY.upper()} ', 'n')")
-        assert watched.pipeline.run().position == 2
-        assert held(watched) == {0, 1, 2, 3, 4, 8}
-        [alarm] = [one for one in caplog.records if one.name == "deltarelay.erasure"]
-        assert (alarm.levelname, alarm.code, alarm.requests) == ("ERROR", "erased_person_returned", ["DSR-1"])  # type: ignore[attr-defined]
-        assert "canary" not in str(vars(alarm)).lower()
-        [standing] = watched.register.requests(["DSR-1"])
-        assert standing.returned_at
-        assert standing.returned_to == watched.table.path
-
-    def test_a_first_copy_is_made_without_them(self, watched: Watched) -> None:
+        """In a first copy, and in windows."""
         watched.watch.on_return = "leave_out"
         watched.table.sql(f"insert into {{t}} values (9, '{CANARY}', 'n')")
         assert watched.pipeline.run().position == 2
         assert held(watched) == {0, 1, 2, 3, 4}
+        [standing] = watched.register.requests(["DSR-1"])
+        assert standing.returned_at
+        assert standing.returned_to == watched.table.path
+        caplog.clear()
+        watched.table.sql(f"insert into {{t}} values (8, 'q@example.org', 'n'), (90, ' {CANARY.upper()} ', 'n')")
+        assert watched.pipeline.run().position == 3
+        assert held(watched) == {0, 1, 2, 3, 4, 8}
+        [alarm] = [one for one in caplog.records if one.name == "deltarelay.erasure"]
+        assert (alarm.levelname, alarm.code, alarm.requests) == ("ERROR", "erased_person_returned", ["DSR-1"])  # type: ignore[attr-defined]
+        assert "canary" not in str(vars(alarm)).lower()
 
     def test_every_change(self, watched: Watched) -> None:
         """An update into their rows is a delete, one out of them an insert; a delete has its key alone."""
@@ -213,15 +222,6 @@ class TestLeftOut:
         assert watched.pipeline.run().position == 9
         assert held(watched) == {0, 1, 2, 3, 4}
 
-    def test_also_of_whoever_was_deleted_again(self, watched: Watched) -> None:
-        """Where pipelines stop: nothing stops them by then, and no sink of history gets the row on the way."""
-        watched.pipeline.run()
-        watched.table.sql(f"insert into {{t}} values (9, '{CANARY}', 'n')", "delete from {t} where customer_id = 9")
-        [window] = watched.pipeline.windows(Position(1), 3)
-        assert [tuple(row)[:4] for row in watched.pipeline.admitted(window).read().collect()] == [
-            (9, None, None, "delete")
-        ]
-
     def test_a_dead_letter_does_not_bring_them_in(self, watched: Watched, pg: Pg) -> None:
         """Replays do not ask the guard: the window that left their row out has deleted the letter of its key."""
         watched.watch.on_return = "leave_out"
@@ -244,18 +244,30 @@ class TestLeftOut:
         ]
 
     def test_what_erased_them_passes_as_it_is(self, watched: Watched) -> None:
-        """Sinks know what to do with such a commit."""
+        """Sinks know what to do with such a commit: the pipeline says which one it is."""
         watched.pipeline.run()
-        watched.table.sql(f"insert into {{t}} values (9, '{CANARY}', 'n')")
-        with setting(
-            watched.table.spark, "spark.databricks.delta.commitInfo.userMetadata", erasing_metadata("er-1", [])
-        ):
-            watched.table.sql("delete from {t} where customer_id = 9")
-        with watched.register.held("er-1") as held:
-            held.done(watched.table.path, "delete", {"rows": 1, "versions": [3]})
+        # Who was deleted again, where pipelines stop: nothing stops them, and no sink of history gets the row on the way
+        watched.table.sql(f"insert into {{t}} values (9, '{CANARY}', 'n')", "delete from {t} where customer_id = 9")
         [window] = watched.pipeline.windows(Position(1), 3)
-        [row] = watched.pipeline.admitted(window).read().collect()
-        assert (row["_commit_version"], row["email"]) == (3, CANARY)
+        assert [tuple(row)[:4] for row in watched.pipeline.admitted(window).read().collect()] == [
+            (9, None, None, "delete")
+        ]
+        watched.table.sql(f"insert into {{t}} values (9, '{CANARY}', 'n')")
+        metadata = erasing_metadata("er-1", [])
+        with setting(watched.table.spark, "spark.databricks.delta.commitInfo.userMetadata", metadata):
+            watched.table.sql("delete from {t} where customer_id = 9", "delete from {t} where customer_id = 2")
+        with watched.register.held("er-1") as held:
+            held.done(watched.table.path, "delete", {"rows": 1, "versions": [5]})
+
+        def told(window: Window) -> list[tuple[int, bool]]:
+            return [(one.version, one.erasing) for one in window.commits]
+
+        first, second = watched.pipeline.windows(Position(3), 6)  # one ends where somebody was erased
+        assert [told(first), told(second)] == [[(4, False), (5, True)], [(6, False)]]
+        [row] = watched.pipeline.admitted(first).read().collect()
+        assert (row["_commit_version"], row["email"]) == (5, CANARY)
+        [pending] = watched.pipeline.windows(Position(3, pending=Bounds(4, 6)), 6)  # begun by a runner that died
+        assert told(pending) == [(4, False), (5, True), (6, False)]
 
 
 def test_a_register_that_cannot_answer(watched: Watched, pg: Pg) -> None:
@@ -308,57 +320,50 @@ def test_a_register_of_an_earlier_version(watched: Watched, pg: Pg) -> None:
     assert watched.pipeline.run().position == 1
 
 
-def test_a_watch_key_that_was_replaced_is_known_as_a_former_one(watched: Watched) -> None:
+def test_a_watch_key_that_was_replaced_is_known_as_a_former_one(watching: Watching) -> None:
     """Until the register is bound to the new key both sides go on; afterwards one that only has the old key is refused."""
     old, new = WatchKey.generate(), WatchKey.generate()
     before, after = (Keys(None, watch=watch, seal=[SealKey.generate()]) for watch in ([old], [new, old]))
-    identity = watched.register.bind(KEYS)
+    identity = watching.register.bind(KEYS)
     with pytest.raises(RegisterMismatch):
-        watched.register.check(before.marker)
+        watching.register.check(before.marker)
     both = Keys(SIGNER, watch=[old], seal=[SealKey.generate()])
-    assert watched.register.bind(both) == identity  # the keys that come from the signing key are former ones now
+    assert watching.register.bind(both) == identity  # the keys that come from the signing key are former ones now
     for keys in (before, after):
-        watched.register.check(keys.marker)
-    assert watched.register.bind(after) == identity
-    watched.register.check(after.marker)
+        watching.register.check(keys.marker)
+    assert watching.register.bind(after) == identity
+    watching.register.check(after.marker)
     with pytest.raises(RegisterMismatch, match="other keys"):
-        watched.register.check(before.marker)
-
-
-def test_the_register_knows_who_carries_the_table(watched: Watched) -> None:
-    watched.watch.targets = {watched.pipeline.name: "table a"}
-    watched.pipeline.run()
-    known = watched.register.carriers([watched.table.path])
-    assert known == (Carrier(watched.pipeline.name, watched.table.path, "table a"),)
+        watching.register.check(before.marker)
 
 
 def commit(version: int, run: str) -> Commit:
     return Commit(version, dt.datetime.now(dt.UTC), user_metadata=erasing_metadata(run, ["DSR-1"]))
 
 
-def test_only_what_a_run_has_recorded_is_an_erasure(watched: Watched) -> None:
+def test_only_what_a_run_has_recorded_is_an_erasure(watching: Watching) -> None:
     """Or anybody could have a trail keep no image of what they deleted."""
-    table = watched.table.path
-    watch, commits = watched.watch, [commit(3, "er-1"), commit(4, "er-1"), commit(5, "of-nobody")]
+    table = watching.path
+    watch, commits = watching.watch, [commit(3, "er-1"), commit(4, "er-1"), commit(5, "of-nobody")]
     assert watch.erased([Commit(3, dt.datetime.now(dt.UTC))], table=table) == frozenset()
     assert watch.erased(commits[2:], table=table) == frozenset()
     with pytest.raises(ErasureAtWork):
         watch.erased(commits, table=table)
-    with watched.register.held("er-1") as held:
+    with watching.register.held("er-1") as held:
         held.done(table, "delete", {"rows": 1, "versions": [3]})
     assert watch.erased(commits, table=table) == {3}
     with pytest.raises(ErasureAtWork):
         watch.erased(commits, table="/another/table")
-    with watched.register.held("er-1") as held:
+    with watching.register.held("er-1") as held:
         held.finish()
     assert watch.erased(commits, table="/another/table") == frozenset()
 
 
 @pytest.mark.parametrize("run", ["of-nobody", "er-1"])
-def test_a_register_that_has_lost_what_a_run_did(watched: Watched, run: str) -> None:
+def test_a_register_that_has_lost_what_a_run_did(watching: Watching, run: str) -> None:
     """Restored from a backup from before: the commit would pass for an ordinary one, with all that the person's rows had."""
-    table, watch = watched.table.path, watched.watch
-    with watched.register.held("er-1") as held:
+    table, watch = watching.path, watching.watch
+    with watching.register.held("er-1") as held:
         held.finish()
 
     def said(of: str, table: str, person: int = 0) -> list[Commit]:
@@ -369,15 +374,3 @@ def test_a_register_that_has_lost_what_a_run_did(watched: Watched, run: str) -> 
         watch.erased(said(run, table), table=table)
     for copied in (said("another", table), said(run, "/another/table"), said(run, table, 1)):
         assert watch.erased(copied, table=table) == frozenset()
-
-
-def test_the_pipeline_tells_its_sink(watched: Watched) -> None:
-    watched.pipeline.run()
-    with setting(watched.table.spark, "spark.databricks.delta.commitInfo.userMetadata", erasing_metadata("er-1", [])):
-        watched.table.sql("delete from {t} where customer_id = 1", "delete from {t} where customer_id = 2")
-    with watched.register.held("er-1") as held:
-        held.done(watched.table.path, "delete", {"rows": 1, "versions": [2]})
-    windows = list(watched.pipeline.windows(Position(1), 3))  # one ends where somebody was erased
-    assert [[(one.version, one.erasing) for one in window.commits] for window in windows] == [[(2, True)], [(3, False)]]
-    [pending] = watched.pipeline.windows(Position(1, pending=Bounds(2, 3)), 3)  # begun by a runner that died
-    assert [(one.version, one.erasing) for one in pending.commits] == [(2, True), (3, False)]
