@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,23 @@ def others(spark: SparkSession, table: Table) -> set[tuple[object, ...]]:
     return {tuple(row) for row in spark.read.format("delta").load(table.path).collect()}
 
 
+@dataclass(frozen=True, slots=True)
+class Built:
+    before: Table
+    erased: Table
+    version: int
+    """Of the erasing commit."""
+
+
+@pytest.fixture(scope="module")
+def built(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Tests change copies."""
+    folder = tmp_path_factory.mktemp("people")
+    table = people(spark, str(folder / "people"))
+    before = table.copy(folder / "before")
+    return Built(before, table, erase(spark, table))
+
+
 def test_a_clean_table(spark: SparkSession, delta_path: str) -> None:
     table = Table(spark, delta_path, "customer_id long, email string")
     table.sql(
@@ -126,12 +144,24 @@ def test_a_clean_table(spark: SparkSession, delta_path: str) -> None:
     assert {one.what for one in found.checked} >= {"data", "log", "checksum"}
 
 
-def test_from_the_delete_to_the_last_file(spark: SparkSession, delta_path: str) -> None:
-    table = people(spark, delta_path)
-    assert reasons(scan(table))["current file"][0].clears_on is None
-    version = erase(spark, table)
+def test_from_the_delete_to_the_last_file(spark: SparkSession, delta_path: str, built: Built) -> None:
+    assert reasons(scan(built.before))["current file"][0].clears_on is None
+    table, version = built.erased.copy(delta_path), built.version
     stay = others(spark, table)
     assert len(stay) == 10
+
+    # A sink that has not read it
+    whole = sorted(Path(table.path).rglob("*"))
+    with pytest.raises(SinkBehind, match="slow"):
+        purge_table(
+            spark,
+            table.path,
+            versions=[version],
+            positions={"slow": version - 1, "quick": version},
+            now=NOW,
+            immediately=True,
+        )
+    assert sorted(Path(table.path).rglob("*")) == whole
 
     told = reasons(scan(table))
     assert set(told) == {"former file", "change file", "statistics", "checksum"}
@@ -157,10 +187,9 @@ def test_from_the_delete_to_the_last_file(spark: SparkSession, delta_path: str) 
     assert ChangeFeed(spark, table.path).log.listing().earliest == version + 1
 
 
-def test_by_time_alone(spark: SparkSession, delta_path: str) -> None:
+def test_by_time_alone(spark: SparkSession, delta_path: str, built: Built) -> None:
     """Nothing is set and nothing hurried: files and log go once they are old enough."""
-    table = people(spark, delta_path)
-    version = erase(spark, table)
+    table, version = built.erased.copy(delta_path), built.version
     now = NOW + dt.timedelta(days=8)
     with setting(spark, CHECK, "false"):
         # Delta looks at its own clock: the files are made old instead, and their removal with a retention of seconds
@@ -184,25 +213,17 @@ def test_rows_that_a_deletion_vector_hides(spark: SparkSession, delta_path: str)
     version = erase(spark, table)
     assert "deletion vector" in reasons(scan(table))
     assert list(Path(table.path).glob("deletion_vector*.bin")), "no deletion vector was written: nothing is shown here"
-    assert purge(spark, table, version, at_once=True).waits_until is None
-    assert scan(table).finds == ()
-    assert len(others(spark, table)) == 20
-
-
-def test_what_others_delete_later_puts_nothing_off(spark: SparkSession, delta_path: str) -> None:
-    """Each commit of ours that takes files out would begin the retention anew."""
-    table = Table(spark, delta_path, "customer_id long, email string", enableDeletionVectors="true")
-    rows = [(n, f"p{n}@example.org") for n in range(20)] + [(4711, CANARY)]
-    frame = spark.createDataFrame(rows, "customer_id long, email string").coalesce(1)
-    frame.write.format("delta").mode("append").save(table.path)
-    version = erase(spark, table)
     first = purge(spark, table, version)
     assert first.waits_until is not None
     latest = ChangeFeed(spark, table.path).log.latest()
+    # What others delete later puts nothing off: each commit of ours that takes files out would begin the retention anew
     table.sql("delete from {t} where customer_id = 3")
     assert purge(spark, table, version).waits_until == first.waits_until
     assert ChangeFeed(spark, table.path).log.latest() == latest + 1  # the delete alone
     assert "deletion vector" not in reasons(scan(table))
+    assert purge(spark, table, version, at_once=True).waits_until is None
+    assert scan(table).finds == ()
+    assert len(others(spark, table)) == 19
 
 
 def test_a_column_that_was_dropped(spark: SparkSession, delta_path: str) -> None:
@@ -216,19 +237,8 @@ def test_a_column_that_was_dropped(spark: SparkSession, delta_path: str) -> None
     assert scan(table).finds == ()
 
 
-def test_a_literal_in_a_predicate(spark: SparkSession, delta_path: str) -> None:
-    table = people(spark, delta_path)
-    table.sql(f"delete from {{t}} where email = '{CANARY}'")
-    told = reasons(scan(table))
-    [entry] = told["log entry"]
-    assert entry.place.endswith(".json")
-    assert entry.clears_on is not None
-    assert abs((entry.clears_on - NOW.date()).days - 30) <= 1
-
-
-def test_a_lite_vacuum_leaves_what_no_commit_has(spark: SparkSession, delta_path: str) -> None:
-    table = people(spark, delta_path)
-    version = erase(spark, table)
+def test_a_lite_vacuum_leaves_what_no_commit_has(spark: SparkSession, delta_path: str, built: Built) -> None:
+    table, version = built.erased.copy(delta_path), built.version
     aborted = next(one for one in Path(table.path).glob("*.parquet"))
     left = aborted.with_name("part-00099-aborted.parquet")
     frame = spark.createDataFrame([(4711, CANARY)], "customer_id long, email string").coalesce(1)
@@ -245,8 +255,7 @@ def test_a_lite_vacuum_leaves_what_no_commit_has(spark: SparkSession, delta_path
 def test_a_partition_named_by_the_value(spark: SparkSession, delta_path: str) -> None:
     frame = spark.createDataFrame([(1, CANARY), (2, "b@example.org")], "customer_id long, email string")
     frame.write.format("delta").partitionBy("email").option("delta.enableChangeDataFeed", "true").save(delta_path)
-    table = Table.__new__(Table)
-    table.spark, table.path = spark, delta_path
+    table = Table.at(spark, delta_path)
     told = reasons(scan(table))
     assert told["partition name"]
     assert not any("canary" in one.place for found in told.values() for one in found)
@@ -262,22 +271,6 @@ def test_a_partition_named_by_the_value(spark: SparkSession, delta_path: str) ->
         purge(spark, table, version, now=later, at_once=True, stands=version)
     assert purge(spark, table, version, now=later, at_once=True).waits_until is None
     assert scan(table).finds == ()
-
-
-def test_a_sink_that_has_not_read_it(spark: SparkSession, delta_path: str) -> None:
-    table = people(spark, delta_path)
-    version = erase(spark, table)
-    before = sorted(Path(table.path).rglob("*"))
-    with pytest.raises(SinkBehind, match="slow"):
-        purge_table(
-            spark,
-            table.path,
-            versions=[version],
-            positions={"slow": version - 1, "quick": version},
-            now=NOW,
-            immediately=True,
-        )
-    assert sorted(Path(table.path).rglob("*")) == before
 
 
 def test_at_once_needs_the_sinks_to_read_once(spark: SparkSession, delta_path: str) -> None:
@@ -296,16 +289,20 @@ def test_at_once_needs_the_sinks_to_read_once(spark: SparkSession, delta_path: s
     assert scan(table).finds == ()
 
 
-def test_a_file_that_is_no_parquet(spark: SparkSession, delta_path: str) -> None:
-    table = people(spark, delta_path)
+def test_many_needles_a_literal_in_a_predicate_and_a_file_that_is_no_parquet(delta_path: str, built: Built) -> None:
+    table = built.before.copy(delta_path)
+    many = Needles([*NEEDLES.needles, *(Needle(f"X-{n}", f"nobody{n}@example.net", "email") for n in range(1000))])
+    assert scan_table(LocalFiles(table.path), many, now=NOW).finds == scan(table).finds != ()
+
+    assert "log entry" not in reasons(scan(table))
+    table.sql(f"delete from {{t}} where email = '{CANARY}'")
+    [entry] = reasons(scan(table))["log entry"]
+    assert entry.place.endswith(".json")
+    assert entry.clears_on is not None
+    assert abs((entry.clears_on - NOW.date()).days - 30) <= 1
+
     broken = Path(table.path, "part-00007-broken.parquet")
     broken.write_bytes(b"PAR1 no parquet at all " + CANARY.encode())
     found = scan_table(LocalFiles(table.path), NEEDLES, now=NOW)
     assert [one.place for one in found.unseen] == [str(broken)]
     assert str(broken) in {one.place for one in found.finds}
-
-
-def test_many_needles_find_the_same(spark: SparkSession, delta_path: str) -> None:
-    table = people(spark, delta_path)
-    many = Needles([*NEEDLES.needles, *(Needle(f"X-{n}", f"nobody{n}@example.net", "email") for n in range(1000))])
-    assert scan_table(LocalFiles(table.path), many, now=NOW).finds == scan(table).finds
