@@ -62,9 +62,10 @@ def erase(spark: SparkSession, one: PersonalTable, resolution: Resolution, **kep
     )
 
 
-@pytest.fixture
-def shop(spark: SparkSession, tmp_path: Path) -> dict[str, Table]:
-    """Customers, their orders by customer, the lines of these by order, and contacts by e-mail alone."""
+@pytest.fixture(scope="module")
+def built(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Table]:
+    """Customers, their orders by customer, the lines of these by order, contacts by e-mail alone. Tests change copies."""
+    tmp_path = tmp_path_factory.mktemp("shop")
     made = {
         "customers": Table(spark, str(tmp_path / "customers"), "CUSTOMER_ID long, Email string, name string"),
         "orders": Table(spark, str(tmp_path / "orders"), "order_id long, customer_id long, sum long"),
@@ -82,6 +83,11 @@ def shop(spark: SparkSession, tmp_path: Path) -> dict[str, Table]:
     made["lines"].sql(f"{one_file} ('100', 'ink'), ('101', 'pen'), ('102', 'cup'), ('x', 'hat'), (null, 'bow')")
     made["contacts"].sql(f"{one_file} ('\t {CANARY.upper()} \u00a0', '1'), ('bob@example.org', '2'), (null, '3')")
     return made
+
+
+@pytest.fixture
+def shop(built: dict[str, Table], tmp_path: Path) -> dict[str, Table]:
+    return {name: table.copy(tmp_path / name) for name, table in built.items()}
 
 
 def tables(shop: dict[str, Table]) -> list[PersonalTable]:
@@ -180,8 +186,8 @@ def test_a_person_is_found_and_erased_in_every_table(spark: SparkSession, shop: 
     assert CANARY in json.dumps(infos(shop["customers"]))
 
 
-def test_no_plan_shows_a_value(spark: SparkSession, shop: dict[str, Table], monkeypatch: pytest.MonkeyPatch) -> None:
-    configured = tables(shop)
+def test_no_plan_shows_a_value(spark: SparkSession, built: dict[str, Table], monkeypatch: pytest.MonkeyPatch) -> None:
+    configured = tables(built)
     asked = [request("r1", email=CANARY), request("r2", customer_id="4711000815")]
 
     def shown() -> str:
@@ -201,9 +207,9 @@ def test_no_plan_shows_a_value(spark: SparkSession, shop: dict[str, Table], monk
     assert "localrelation" in shown()
 
 
-def test_rows_of_other_frames_are_caught(spark: SparkSession, shop: dict[str, Table]) -> None:
+def test_rows_of_other_frames_are_caught(spark: SparkSession, built: dict[str, Table]) -> None:
     """History has rows that the tables have lost, with columns of its own."""
-    configured = tables(shop)
+    configured = tables(built)
     resolution = Resolution.of(spark, configured, SUBJECTS, [request("r1", email=CANARY)])
     history = spark.createDataFrame(
         [(1, 7, "old@example.org"), (2, 8, CANARY.upper()), (3, 8, "bob@example.org"), (3, None, None)],
@@ -219,15 +225,15 @@ def test_rows_of_other_frames_are_caught(spark: SparkSession, shop: dict[str, Ta
         resolution.catch(configured[0].table, history.select("version"))
 
 
-def test_nobody_is_nobody(spark: SparkSession, shop: dict[str, Table]) -> None:
+def test_nobody_is_nobody(spark: SparkSession, built: dict[str, Table]) -> None:
     """An unknown person, a blank value and NULL catch nothing, and nothing is committed."""
-    configured = tables(shop)
+    configured = tables(built)
     asked = [request("r1", email="nobody@nowhere"), request("r2", email=" "), request("r3", email="")]
     resolution = Resolution.of(spark, configured, SUBJECTS, asked)
     assert resolution.counts() == {}
     assert resolution.learned() == []
     assert [erase(spark, one, resolution) for one in configured] == [Deleted()] * 4
-    assert [len(infos(table)) for table in shop.values()] == [2, 3, 2, 2]
+    assert [len(infos(table)) for table in built.values()] == [2, 3, 2, 2]
     with pytest.raises(ConfigError, match="r4 has phone"):
         Resolution.of(spark, configured, SUBJECTS, [request("r4", phone="1")])
 
