@@ -14,6 +14,7 @@ from psycopg.types.json import Jsonb
 from pyspark.sql import SparkSession
 
 from audit.checkpoint import Signer
+from audit.erasure import register_held
 from audit.erasure.certificate import check
 from audit.erasure.delete import erased_versions
 from audit.erasure.model import Hold, Link, PersonalTable, Request, Subject
@@ -26,8 +27,9 @@ from audit.erasure.run import ErasureReport, ErasureRun
 from audit.erasure.sealing import Keys
 from audit.erasure.steps import with_mac
 from audit.erasure.subjects import Graph
-from cdf.errors import ConfigError, VerificationError
+from cdf.errors import ConfigError, LeaseHeld, VerificationError
 from cdf.sink import Position
+from cdf.source import ChangeFeed
 from cdf.testing.memory import MemorySink
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
@@ -69,17 +71,24 @@ class Mortal:
             return [sorted(map(str, work.rows("select * from {" + name + "}"))) for name in tables]
 
 
+@pytest.fixture(scope="module")
+def built(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Table]:
+    """The tables of every office. Tests change copies."""
+    folder = tmp_path_factory.mktemp("office")
+    customers = Table(spark, f"{folder}/customers", "customer_id long, email string")
+    orders = Table(spark, f"{folder}/orders", "order_id long, customer_id long")
+    customers.sql(
+        "insert into {t} select id, concat('p', id, '@example.org') from range(5)",
+        f"insert into {{t}} values (700, '{CANARY}')",
+    )
+    orders.sql("insert into {t} select id, id % 5 from range(10)", "insert into {t} values (90, 700), (91, 700)")
+    return {"customers": customers, "orders": orders}
+
+
 class Office:
-    def __init__(self, spark: SparkSession, folder: Path, pg: Pg) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, pg: Pg, built: dict[str, Table]) -> None:
         self.spark = spark
-        self.customers = Table(spark, f"{folder}/customers", "customer_id long, email string")
-        self.orders = Table(spark, f"{folder}/orders", "order_id long, customer_id long")
-        self.customers.sql("insert into {t} select id, concat('p', id, '@example.org') from range(5)")
-        rows = spark.createDataFrame([(700, CANARY)], "customer_id long, email string").coalesce(1)
-        rows.write.format("delta").mode("append").save(self.customers.path)
-        self.orders.sql(
-            "insert into {t} select id, id % 5 from range(10)", "insert into {t} values (90, 700), (91, 700)"
-        )
+        self.customers, self.orders = (built[name].copy(folder / name) for name in ("customers", "orders"))
         self.register, self.keys = Register(pg.dsn, schema=pg.schema), Keys(SIGNER)
         self.register.prepare()
         self.holds: list[Hold] = []
@@ -139,8 +148,8 @@ class Office:
 
 
 @pytest.fixture
-def office(spark: SparkSession, tmp_path: Path, pg: Pg) -> Office:
-    return Office(spark, tmp_path, pg)
+def office(spark: SparkSession, tmp_path: Path, pg: Pg, built: dict[str, Table]) -> Office:
+    return Office(spark, tmp_path, pg, built)
 
 
 def test_what_is_found_of_one_person_holds_up_nobody_else(office: Office) -> None:
@@ -211,8 +220,6 @@ def test_dying_after_everything_that_is_written_down(office: Office) -> None:
 
 
 def _earliest(office: Office, table: Table) -> int:
-    from cdf.source import ChangeFeed
-
     return ChangeFeed(office.spark, table.path).log.listing().earliest
 
 
@@ -226,22 +233,6 @@ def test_a_hold_on_one_table(office: Office) -> None:
     document = office.register.certificate("R-1")
     assert document is not None
     assert (document["outcome"], [one["basis"] for one in document["holds"]]) == ("partial", ["tax law"])
-
-
-def test_a_pipeline_that_is_configured_no_more(office: Office) -> None:
-    """Or carries the table to another target by now, whether a plan has seen it or not."""
-    office.receive("R-1", email=CANARY)
-    path = office.customers.path
-    office.register.carry([Carrier("shop", path, "topic a"), Carrier("other", "/t", "")])
-    sinks = [{"pipeline": name, "table": path} for name in ("crm", "shop")]  # of a version that kept no carriers
-    office.register.begin("er-0", [], "digest", {"sinks": sinks})
-    shop = Copy("shop", path, ("customer_id",), MemorySink(), "topic b")
-    office.go(copies=(shop,))
-    document = office.register.certificate("R-1")
-    assert document is not None
-    unverified = [one["place"] for one in document["unverified"]]
-    assert unverified == ["shop", "pipeline crm", "pipeline shop, to topic a"]  # a sink that forgets nothing
-    assert {one["pipeline"] for one in document["sinks"]} == {"shop"}
 
 
 class NothingYet(MemorySink):
@@ -260,13 +251,84 @@ class NothingYet(MemorySink):
         return Position()
 
 
-def test_a_target_without_a_position_is_not_verified(office: Office) -> None:
-    """It would look like one where everything was forgotten."""
-    office.receive("R-1", email=CANARY)
-    office.go(copies=(Copy("shop", office.customers.path, ("customer_id",), NothingYet()),))
+def test_what_is_refused_on_the_way_to_a_certificate(
+    office: Office, tmp_path: Path, pg: Pg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is stopped again and again, each time before anything was done that should not be, and goes on."""
+    office.receive("R-1", "R-2", email=CANARY)
+    path, every = office.customers.path, office.requests
+
+    # A request that is left out, by an edited plan, would stay in a run that has ended, its person erased or not
+    office.requests = every[:1]
+    with pytest.raises(ConfigError, match=r"not the requests of run er-1: they differ by R-2$"):
+        office.go()
+    office.requests = every
+
+    # Another run at the same time
+    with monkeypatch.context() as quick:
+        quick.setattr(register_held, "_POLL_SECONDS", 0.2)
+        quick.setattr(register_held, "RENEW_SECONDS", 0.1)
+        with office.register.held("er-1"), pytest.raises(LeaseHeld):
+            office.go()
+
+    # A plan with pipelines that carry the table by another address
+    other = tmp_path / "elsewhere"
+    other.symlink_to(path)
+    copies = [
+        Copy(name, str(address), ("customer_id",), MemorySink())
+        for name, address in (("crm", other), ("gone", tmp_path / "nothing"), ("shop", path))
+    ]
+    planned = make_plan(
+        office.spark, office.graph(), copies, office.requests, (), run="er-1", approve_above=100, now=NOW
+    )
+    assert [f"crm carries {path} under another address" in one for one in planned.problems] == [True]
+    assert any("pipeline gone carries" in one for one in planned.warnings)
+    assert [one.pipeline for one in planned.sinks] == ["shop"]
+
+    # More rows than were approved
+    with pytest.raises(ConfigError, match="no approver"):
+        office.go(approve_above=1)
+    assert office.states() == {"R-1": "received", "R-2": "received"}
+    assert {90, 91} <= office.rows(office.orders)
+
+    # Pipelines that are configured no more, or carry the table to another target by now, whether a plan has seen them or
+    # not; a sink that forgets nothing; a target without a position, which looks like one where everything was forgotten
+    office.register.carry([Carrier("shop", path, "topic a"), Carrier("other", "/t", "")])
+    sinks = [{"pipeline": name, "table": path} for name in ("crm", "shop")]  # of a version that kept no carriers
+    office.register.begin("er-0", [], "digest", {"sinks": sinks})
+    now = (
+        Copy("shop", path, ("customer_id",), MemorySink(), "topic b"),
+        Copy("new", path, ("customer_id",), NothingYet()),
+    )
+
+    # A table that is configured no more: what was erased in it is purged and looked through too
+    with pytest.raises(Died):
+        office.go(mortal=True, copies=now)  # right after the rows were found
+    with pytest.raises(ConfigError, match=rf"is not what it was when the run began: {office.orders.path}$"):
+        office.go(tables=1, copies=now)
+
+    # Steps without a MAC, as an earlier release has recorded them
+    waiting = office.go(immediate=False, copies=now)
+    assert waiting.state == "propagated"
+    pg.query("update {schema}.step set facts = facts - 'mac'")
+    with pytest.raises(VerificationError, match=r"not one that run er-1 has recorded") as refused:
+        office.go(copies=now)
+    assert "--adopt-steps" in str(refused.value.hint)
+
+    # A certificate that would name the person
+    with pytest.raises(Exception, match="would hold an identifier"):
+        office.go(adopt=True, copies=now, out_of_reach=(f"the mailbox of {CANARY}",))
+    assert office.register.certificate("R-1") is None
+    assert office.states() == {"R-1": "verified", "R-2": "verified"}
+
+    office.go(copies=now)
+    assert office.states() == {"R-1": "certified", "R-2": "certified"}
+    assert office.rows(office.orders) == set(range(10))
     document = office.register.certificate("R-1")
     assert document is not None
-    assert [one["place"] for one in document["unverified"]] == ["pipeline shop"]
+    unverified = [one["place"] for one in document["unverified"]]
+    assert unverified == ["shop", "pipeline crm", "pipeline shop, to topic a", "pipeline new"]
+    assert {one["pipeline"] for one in document["sinks"]} == {"shop", "new"}
 
 
 def test_steps_that_no_run_has_recorded(office: Office, pg: Pg) -> None:
@@ -299,28 +361,6 @@ def test_steps_that_no_run_has_recorded(office: Office, pg: Pg) -> None:
         held.begin_deleting(["R-1"])
     with pytest.raises(VerificationError, match="has lost which rows it had found"):
         office.go()
-
-
-def test_a_run_that_an_earlier_release_has_begun(office: Office, pg: Pg) -> None:
-    office.receive("R-1", email=CANARY)
-    waiting = office.go(immediate=False)
-    assert waiting.state == "propagated"
-    pg.query("update {schema}.step set facts = facts - 'mac'")
-    with pytest.raises(VerificationError, match=r"not one that run er-1 has recorded") as refused:
-        office.go()
-    assert "--adopt-steps" in str(refused.value.hint)
-    office.go(adopt=True)
-    assert office.states() == {"R-1": "certified"}
-
-
-def test_a_request_that_is_left_out(office: Office) -> None:
-    """By an edited plan: it would stay in a run that has ended, its person erased or not."""
-    office.receive("R-1", "R-2", email=CANARY)
-    every = office.requests
-    office.requests = every[:1]
-    with pytest.raises(ConfigError, match=r"not the requests of run er-1: they differ by R-2$"):
-        office.go()
-    assert {90, 91} <= office.rows(office.orders)
 
 
 def test_the_figures_of_each_certificate(office: Office) -> None:
@@ -379,62 +419,24 @@ def _vacuumed(office: Office, path: str) -> int:
     return sum(int(one["operationMetrics"]["numDeletedFiles"]) for one in ended)
 
 
-def test_tables_that_are_other_ones_meanwhile(office: Office) -> None:
-    """What was erased in a table is purged and looked through there too: a run does not lose sight of one."""
-    office.receive("R-1", email=CANARY)
-    with pytest.raises(Died):
-        office.go(mortal=True)  # right after the rows were found
-    with pytest.raises(ConfigError, match=rf"is not what it was when the run began: {office.orders.path}$"):
-        office.go(tables=1)
-    office.go()
-    assert office.states() == {"R-1": "certified"}
-
-
-def test_a_pipeline_with_another_address_of_the_table(office: Office, tmp_path: Path) -> None:
-    office.receive("R-1", email=CANARY)
-    other = tmp_path / "elsewhere"
-    other.symlink_to(office.customers.path)
-    copies = [
-        Copy(name, str(address), ("customer_id",), MemorySink())
-        for name, address in (("crm", other), ("gone", tmp_path / "nothing"), ("shop", office.customers.path))
-    ]
-    planned = make_plan(
-        office.spark, office.graph(), copies, office.requests, (), run="er-1", approve_above=100, now=NOW
-    )
-    assert [f"crm carries {office.customers.path} under another address" in one for one in planned.problems] == [True]
-    assert any("pipeline gone carries" in one for one in planned.warnings)
-    assert [one.pipeline for one in planned.sinks] == ["shop"]
-
-
-def test_more_rows_than_anybody_approved(office: Office) -> None:
-    office.receive("R-1", email=CANARY)
-    with pytest.raises(ConfigError, match="no approver"):
-        office.go(approve_above=1)
-    assert office.states() == {"R-1": "received"}
-    assert {90, 91} <= office.rows(office.orders)
-
-
 def test_two_who_may_be_one(office: Office) -> None:
-    """Whether they are one person or share an e-mail nobody but a person can tell."""
+    """Whether they are one person or share an e-mail nobody but a person can tell, nor who has very many identifiers."""
     office.customers.sql(f"insert into {{t}} values (701, '{CANARY}')")
     office.receive("R-1", customer_id="700")
     with pytest.raises(ConfigError, match=r"no approver .*R-1 \(2 values of customer_id\)"):
         office.go()
     assert {700, 701} <= office.rows(office.customers)
+    # Nor may so many identifiers be one person's
+    office.customers.sql(
+        f"insert into {{t}} select 700, concat('alias', id, '@example.org') from range({LEARNED_LIMIT})"
+    )
+    with pytest.raises(ConfigError, match=rf"\(2 values of customer_id and {LEARNED_LIMIT + 2} further identifiers\)"):
+        office.go()
+    assert office.states() == {"R-1": "received"}
     office.register.approve("R-1", "the data protection officer")
     office.requests = [replace(one, approver="the data protection officer") for one in office.requests]
     office.go()
     assert office.rows(office.customers) == set(range(5))
-
-
-def test_more_identifiers_than_one_person_has(office: Office) -> None:
-    office.customers.sql(
-        f"insert into {{t}} select 700, concat('alias', id, '@example.org') from range({LEARNED_LIMIT})"
-    )
-    office.receive("R-1", email=CANARY)
-    with pytest.raises(ConfigError, match=rf"no approver .*R-1 \({LEARNED_LIMIT + 1} further identifiers\)"):
-        office.go()
-    assert {90, 91} <= office.rows(office.orders)
 
 
 def test_nobody_is_found(office: Office) -> None:
@@ -451,26 +453,4 @@ def test_nobody_is_found(office: Office) -> None:
 
 
 def _latest(office: Office, table: Table) -> int:
-    from cdf.source import ChangeFeed
-
     return ChangeFeed(office.spark, table.path).log.latest()
-
-
-def test_two_runs_at_once(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    from audit.erasure import register_held
-    from cdf.errors import LeaseHeld
-
-    monkeypatch.setattr(register_held, "_POLL_SECONDS", 0.2)
-    monkeypatch.setattr(register_held, "RENEW_SECONDS", 0.1)
-    office.receive("R-1", email=CANARY)
-    with office.register.held("er-1"), pytest.raises(LeaseHeld):
-        office.go()
-    assert {90, 91} <= office.rows(office.orders)
-
-
-def test_a_certificate_would_name_the_person(office: Office) -> None:
-    office.receive("R-1", email=CANARY)
-    with pytest.raises(Exception, match="would hold an identifier"):
-        office.go(out_of_reach=(f"the mailbox of {CANARY}",))
-    assert office.register.certificate("R-1") is None
-    assert office.states() == {"R-1": "verified"}
