@@ -79,7 +79,11 @@ def rows(pg: Pg) -> dict[int, str]:
 
 
 def test_what_soft_deletes_keep_goes_and_only_that(
-    spark: SparkSession, pg: Pg, delta_path: str, caplog: pytest.LogCaptureFixture
+    spark: SparkSession,
+    pg: Pg,
+    delta_path: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="deltarelay")
     replica = Replica(spark, pg, delta_path, modes=Modes(deletes="soft"))
@@ -97,6 +101,22 @@ def test_what_soft_deletes_keep_goes_and_only_that(
     assert "run the pipeline" in refused.value.hint
     assert rows(pg).keys() == {1, 2, 3, 4, 5}
 
+    # A database that goes away meanwhile is told as that
+    def gone(_: str) -> None:
+        raise StagingFailed("08006")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("connectors.postgres.staging.bulk_connection", gone)
+        with pytest.raises(SinkUnavailable) as told:
+            sink.erase(replica.erasing([1, 3], erased))
+    assert told.value.transient
+    with monkeypatch.context() as patch:  # as if a crash of the server had emptied staging, which is UNLOGGED
+        patch.setattr("connectors.postgres.staging.copy_batches", lambda *_: None)
+        with pytest.raises(SinkUnavailable, match="another number of keys"):
+            sink.erase(replica.erasing([1, 3], erased))
+    assert rows(pg).keys() == {1, 2, 3, 4, 5}
+
+    pg.query(f"drop table if exists deltarelay.stage_{sink._session._tag}_0")
     pg.query(f"create table deltarelay.stage_{sink._session._tag}_0 as select '{WHO}' as c0")
     assert any(reason == "staging" for _, reason in finds(sink.scan(NEEDLES)))
     with opened(pg, people(spark).source()), pytest.raises(LeaseHeld) as held:
@@ -113,28 +133,6 @@ def test_what_soft_deletes_keep_goes_and_only_that(
     assert rows(pg) == {2: "other", 3: "came back", 5: "gone"}
     replica.run("insert into {t} values (6, 'next')")  # goes on as before
     assert WHO not in caplog.text
-
-
-def test_a_database_that_goes_away_meanwhile_is_told_as_that(
-    spark: SparkSession, pg: Pg, delta_path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replica = Replica(spark, pg, delta_path, modes=Modes(deletes="soft"))
-    erased = replica.run(f"insert into {{t}} values (1, '{WHO}'), (2, 'other')", "delete from {t} where id = 1")
-
-    def gone(_: str) -> None:
-        raise StagingFailed("08006")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("connectors.postgres.staging.bulk_connection", gone)
-        with pytest.raises(SinkUnavailable) as told:
-            replica.sink.erase(replica.erasing([1], erased))
-    assert told.value.transient
-    with monkeypatch.context() as patch:  # as if a crash of the server had emptied staging, which is UNLOGGED
-        patch.setattr("connectors.postgres.staging.copy_batches", lambda *_: None)
-        with pytest.raises(SinkUnavailable, match="another number of keys"):
-            replica.sink.erase(replica.erasing([1], erased))
-    assert rows(pg).keys() == {1, 2}
-    assert replica.sink.erase(replica.erasing([1], erased))["rows"] == 1
 
 
 def test_ignored_deletes_are_made_good_where_the_source_has_no_such_row(
