@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,18 +38,36 @@ NOW = dt.datetime.now(dt.UTC)
 KEYS = {"customers": "customer_id", "orders": "order_id", "lines": "line_id"}
 
 
+@pytest.fixture(scope="module")
+def built(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Table]:
+    """The tables of every shop. Tests change copies."""
+    folder = tmp_path_factory.mktemp("shop")
+    made = {
+        "customers": Table(spark, f"{folder}/customers", "customer_id long, email string"),
+        "orders": Table(spark, f"{folder}/orders", "order_id long, customer_id long"),
+        "lines": Table(spark, f"{folder}/lines", "line_id long, order_id long"),
+    }
+    made["customers"].sql(f"insert into {{t}} values (1, 'p1@example.org'), (2, 'p2@example.org'), (700, '{CANARY}')")
+    made["orders"].sql("insert into {t} values (10, 1), (20, 2), (90, 700), (91, 700)")
+    made["lines"].sql("insert into {t} values (100, 10), (200, 20), (900, 90), (910, 91)")
+    return made
+
+
 class Shop:
     """Three tables and their copies. 700 has asked; 1 was deleted like them, and has not."""
 
     def __init__(
-        self, spark: SparkSession, folder: Path, pg: Pg, trails: Sequence[str] = (), *, deletes: Any = "soft"
+        self,
+        spark: SparkSession,
+        folder: Path,
+        pg: Pg,
+        built: Mapping[str, Table],
+        trails: Sequence[str] = (),
+        *,
+        deletes: Any = "soft",
     ) -> None:
         self.spark, self.pg = spark, pg
-        self.tables = {
-            "customers": Table(spark, f"{folder}/customers", "customer_id long, email string"),
-            "orders": Table(spark, f"{folder}/orders", "order_id long, customer_id long"),
-            "lines": Table(spark, f"{folder}/lines", "line_id long, order_id long"),
-        }
+        self.tables = {name: table.copy(folder / name) for name, table in built.items()}
         self.sinks: dict[str, Any] = {
             name: DeltaAuditSink(f"{folder}/trail-{name}", spark=spark)
             if name in trails
@@ -67,11 +85,6 @@ class Shop:
             )
             for name, table in self.tables.items()
         }
-        self.sql(
-            "customers", f"insert into {{t}} values (1, 'p1@example.org'), (2, 'p2@example.org'), (700, '{CANARY}')"
-        )
-        self.sql("orders", "insert into {t} values (10, 1), (20, 2), (90, 700), (91, 700)")
-        self.sql("lines", "insert into {t} values (100, 10), (200, 20), (900, 90), (910, 91)")
 
     def sql(self, table: str, statement: str) -> None:
         self.tables[table].sql(statement)
@@ -110,8 +123,10 @@ def asked(id: str = "r1", email: str = CANARY) -> Request:
 
 
 @pytest.mark.long
-def test_rows_that_the_source_has_lost_lead_to_the_rest(spark: SparkSession, tmp_path: Path, pg: Pg) -> None:
-    shop = Shop(spark, tmp_path, pg, ["orders"])
+def test_rows_that_the_source_has_lost_lead_to_the_rest(
+    spark: SparkSession, tmp_path: Path, pg: Pg, built: Mapping[str, Table]
+) -> None:
+    shop = Shop(spark, tmp_path, pg, built, ["orders"])
     shop.run()
     shop.sql("lines", "delete from {t} where line_id in (100, 900)")
     shop.sql("orders", "delete from {t} where order_id in (10, 90)")  # 91 and its line are still there
@@ -166,8 +181,10 @@ def test_rows_that_the_source_has_lost_lead_to_the_rest(spark: SparkSession, tmp
         assert {row[0] for row in spark.read.format("delta").load(shop.tables[name].path).collect()} == others
 
 
-def test_what_a_copy_has_not_got_yet_counts(spark: SparkSession, tmp_path: Path, pg: Pg) -> None:
-    shop = Shop(spark, tmp_path, pg, deletes="hard")
+def test_what_a_copy_has_not_got_yet_counts(
+    spark: SparkSession, tmp_path: Path, pg: Pg, built: Mapping[str, Table]
+) -> None:
+    shop = Shop(spark, tmp_path, pg, built, deletes="hard")
     shop.run()
     shop.sql("orders", "delete from {t} where order_id = 90")
     shop.sql("customers", "delete from {t} where customer_id = 700")
@@ -187,9 +204,9 @@ def test_what_a_copy_has_not_got_yet_counts(spark: SparkSession, tmp_path: Path,
     assert again.counts() == behind.counts()
 
 
-def test_what_is_somebody_elses_by_now(spark: SparkSession, tmp_path: Path, pg: Pg) -> None:
+def test_what_is_somebody_elses_by_now(spark: SparkSession, tmp_path: Path, pg: Pg, built: Mapping[str, Table]) -> None:
     """An order that was passed on leads to no lines; a number that was given away needs somebody who looks."""
-    shop = Shop(spark, tmp_path, pg, ["customers", "orders"])
+    shop = Shop(spark, tmp_path, pg, built, ["customers", "orders"])
     shop.sql("orders", "update {t} set customer_id = 2 where order_id = 90")
     shop.sql("customers", "update {t} set email = 'p700@example.org' where customer_id = 700")
     shop.run()
@@ -204,10 +221,10 @@ def test_what_is_somebody_elses_by_now(spark: SparkSession, tmp_path: Path, pg: 
 
 
 def test_an_identifier_of_a_row_that_is_gone_needs_somebody_who_looks(
-    spark: SparkSession, tmp_path: Path, pg: Pg
+    spark: SparkSession, tmp_path: Path, pg: Pg, built: Mapping[str, Table]
 ) -> None:
     """It may be the person's own of old, or of somebody who had the number before."""
-    shop = Shop(spark, tmp_path, pg, ["customers"])
+    shop = Shop(spark, tmp_path, pg, built, ["customers"])
     shop.sql("customers", "update {t} set email = 'canary@new.example.org' where customer_id = 700")
     shop.run()
     graph, kept = shop.graph(), kept_by(shop.copies())
