@@ -127,6 +127,18 @@ def _run(bank: Bank, graph: Graph, register: Register, held: Any, asked: Request
 
 @pytest.mark.long
 def test_one_of_several_people_goes(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A plan tells of rows that go with others in them
+    def warnings(on_erase: str) -> list[str]:
+        plan = make_plan(bank.spark, bank.graph(on_erase), (), [ASKED], (), run="er-1", approve_above=10, now=NOW)
+        assert {Path(one.table).name: dict(one.rows) for one in plan.tables} == {
+            "customers": {"r1": 2},
+            "transfers": {"r1": 4},
+        }
+        return [one.partition(": ")[2] for one in plan.warnings if "of others" in one]
+
+    assert warnings("nullify") == []
+    assert warnings("delete") == ["2 rows go as a whole (on_erase: delete), with what they say of others"]
+
     bank.run()
     register = Register(bank.pg.dsn, schema=bank.pg.schema)
     register.prepare()
@@ -195,19 +207,6 @@ def test_one_of_several_people_goes(bank: Bank, monkeypatch: pytest.MonkeyPatch)
     assert certificate is not None
     told = {Path(one["table"]).name: (one["rows"], one["on_erase"]) for one in certificate["tables"]}
     assert told == {"customers": (2, "delete, nullify"), "transfers": (4, "nullify")}
-
-
-def test_a_plan_tells_of_rows_that_go_with_others_in_them(bank: Bank) -> None:
-    def warnings(on_erase: str) -> list[str]:
-        plan = make_plan(bank.spark, bank.graph(on_erase), (), [ASKED], (), run="er-1", approve_above=10, now=NOW)
-        assert {Path(one.table).name: dict(one.rows) for one in plan.tables} == {
-            "customers": {"r1": 2},
-            "transfers": {"r1": 4},
-        }
-        return [one.partition(": ")[2] for one in plan.warnings if "of others" in one]
-
-    assert warnings("nullify") == []
-    assert warnings("delete") == ["2 rows go as a whole (on_erase: delete), with what they say of others"]
 
 
 def test_nobody_is_asked_about_the_rows_of_others(bank: Bank) -> None:
