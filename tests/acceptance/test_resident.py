@@ -1,18 +1,201 @@
-"""Programs as forks of the resident process (``tests/fixtures/resident.py``) do what new processes do, seen from outside."""
+"""Commands as forks of the resident process (``tests/fixtures/resident.py``) do what new processes do, seen from outside."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
-from tests.acceptance.commands import REPOSITORY, wait_for
+from tests.acceptance.commands import REPOSITORY, Database, Project, Running, change, create_source, pipeline, wait_for
 from tests.fixtures.resident import Process, Resident
+
+TARGET = "public.customers"
+NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=2"
+_DIFFERS = (
+    (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.\d]*(Z|\+00:00)?", "TIME"),
+    (r"\d\d:\d\d:\d\d", "TIME"),
+    (r"\d+\.\d+", "SECONDS"),
+    (r"spark-\d+\.log", "spark-PID.log"),
+)
+
+Seen = tuple[tuple[str, ...], int, str, str]
+
+
+def alike(text: str) -> str:
+    for pattern, name in _DIFFERS:
+        text = re.sub(pattern, name, text)
+    return text
+
+
+# ── commands, with Spark and without ─────────────────────────────────────────────────────────────────────────────────
+
+
+class Story:
+    """Commands of every kind of exit, one after the other; the second telling begins where the first began."""
+
+    def __init__(self, project: Project, database: Database) -> None:
+        self.project, self.database = project, database
+        self.seen: list[Seen] = []
+
+    def run(self, *words: str, environment: Mapping[str, str | None] | None = None) -> None:
+        self._ended(self.project.start(*words, environment=environment))
+
+    def interrupted(self, *words: str, when: Callable[[Running], object], number: int = signal.SIGINT) -> None:
+        running = self.project.start(*words)
+        running.until(lambda: when(running), "the moment of the signal")
+        os.killpg(running.process.pid, number)
+        self._ended(running)
+
+    def _ended(self, running: Running) -> None:
+        done = running.done()
+        self.seen.append((running.words, done.code, alike(done.out), alike(done.err)))
+
+    def tell(self) -> None:
+        self.run("--version")
+        self.run("nope")
+        self.run("validate")
+        self.run("validate", "--config", "absent.yaml", "--json")
+        self.run("run", "--until", "2")
+        self.run("run", "--json")  # fails at version 3
+        self.run("status", "--json")
+        self.run("runs", "--json", environment={"WAREHOUSE_DSN": NOWHERE})
+        self.database.query(f"update {TARGET} set name = 'changed by hand' where id = 1")
+        self.run("verify", "--json", "--debug")
+        with self.database.locked(TARGET):
+            self.interrupted("verify", when=lambda _: self.database.waiting(TARGET))
+        self.interrupted(
+            "status",
+            "--watch",
+            "--interval-seconds",
+            "0.2",
+            when=lambda running: running._out.read_text().count("customers") >= 1,
+            number=signal.SIGTERM,
+        )
+        self.interrupted(
+            "status",
+            "--watch",
+            "--interval-seconds",
+            "0.2",
+            when=lambda running: running._out.read_text().count("customers") >= 1,
+            number=signal.SIGKILL,
+        )
+
+    def left(self) -> list[str]:
+        folder = self.project.folder
+        return sorted({alike(str(file.relative_to(folder))) for file in folder.rglob("*")})
+
+
+@pytest.mark.timeout(600)
+def test_a_command_is_what_it_is_as_a_new_process(
+    project: Project, database: Database, spark: SparkSession, delta_path: str
+) -> None:
+    create_source(spark, delta_path)
+    change(
+        spark,
+        delta_path,
+        "insert into {t} select id, concat('n', id), id from range(5)",
+        "update {t} set amount = 7.5 where id < 2",
+        "update {t} set name = concat('n', char(0)) where id = 3",
+    )
+    folder, told, left = project.folder, [], []
+    for own_jvm in ("to compare with", None):
+        database.query("drop schema if exists deltarelay cascade")
+        database.query(f"drop table if exists {TARGET}")
+        project.own_jvm = own_jvm
+        project.write({"customers": pipeline(delta_path, start=1, window={"max_commits": 1})})
+        story = Story(project, database)
+        story.tell()
+        database.no_backends()
+        told.append(story.seen)
+        left.append(story.left())
+        folder.rename(folder.with_name(f"told-{len(told)}"))
+        folder.mkdir()
+        project.started.clear()
+    real, forked = told
+    assert {code for _, code, _, _ in real} >= {0, 1, 2, 3, 75, 130, -signal.SIGKILL}
+    for one, other in zip(real, forked, strict=True):
+        assert one == other
+    assert left[0] == left[1]
+
+
+WITH_SPARK = """
+import sys, time
+from pathlib import Path
+from infra.spark import session
+
+mark = sys.argv[1]
+spark = session(master="local[1]", conf={f"spark.test.{mark}": "yes"})
+spark.range(1).createOrReplaceTempView(f"view_{mark}")
+spark.range(int(mark)).coalesce(1).write.format("delta").save("table")
+assert spark.read.format("delta").load("table").count() == int(mark)
+others = [name for name, _ in spark.sparkContext.getConf().getAll() if name.startswith("spark.test.")]
+views = [one.name for one in spark.catalog.listTables()]
+print(spark._jvm.java.lang.ProcessHandle.current().pid(), others, views, flush=True)
+while "wait" in sys.argv and not Path("go").exists():
+    time.sleep(0.05)
+"""
+
+
+class WithSpark:
+    """A program with a session, in a folder of its own."""
+
+    def __init__(self, resident: Resident, folder: Path, jars: str, mark: int, *words: str) -> None:
+        self.mark, self.folder = mark, folder / str(mark)
+        self.folder.mkdir()
+        environment = {**os.environ, "DELTARELAY_JARS": jars, "TMPDIR": str(self.folder)}
+        self.out = self.folder / "out"
+        with self.out.open("wb") as out, (self.folder / "err").open("wb") as err:
+            self.process = resident.start(
+                "-c",
+                WITH_SPARK,
+                str(mark),
+                *words,
+                folder=self.folder,
+                environment=environment,
+                stdout=out,
+                stderr=err,
+            )
+
+    def jvm(self) -> int:
+        """The process id of its JVM, and what it saw there was its own."""
+        wait_for(lambda: self.out.read_text().endswith("\n") or self.process.poll(), "it to say its JVM")
+        pid, _, saw = self.out.read_text().partition(" ")
+        assert saw == f"['spark.test.{self.mark}'] ['view_{self.mark}']\n", (self.folder / "err").read_text()
+        assert (self.folder / "table" / "_delta_log").is_dir()
+        return int(pid)
+
+    def go(self) -> int:
+        (self.folder / "go").touch()
+        return self.process.wait(60)
+
+
+def test_a_jvm_is_lent_to_one_program_at_a_time_and_ends_with_a_killed_one(
+    resident: Resident, tmp_path: Path, jars: str
+) -> None:
+    first = WithSpark(resident, tmp_path, jars, 1, "wait")
+    lent = first.jvm()
+    beside = WithSpark(resident, tmp_path, jars, 2)
+    other = beside.jvm()
+    assert beside.process.wait(60) == 0
+    assert other != lent
+    assert first.go() == 0
+    after = WithSpark(resident, tmp_path, jars, 3, "wait")
+    assert after.jvm() in (lent, other)
+    after.process.kill()
+    wait_for(lambda: not Path(f"/proc/{after.jvm()}").exists(), "the JVM of a killed program to end", seconds=20)
+    last = WithSpark(resident, tmp_path, jars, 4)
+    assert last.jvm() in {lent, other} - {after.jvm()}
+    assert last.process.wait(60) == 0
+
+
+# ── programs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 PROGRAMS = (
     "import sys; print(sys.argv, sys.stdin.read()); print('no', file=sys.stderr)",
