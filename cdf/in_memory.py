@@ -91,7 +91,8 @@ class InMemoryWindow(Window):
         return net.select([*self.schema.fieldNames(), *METADATA_COLUMNS, CONFLICTS])
 
     def project(self, columns: Mapping[str, str], schema: StructType) -> Self:
-        key, taken = tuple(columns[name] for name in self.key), {**columns, **{name: name for name in METADATA_COLUMNS}}
+        key = tuple(columns.get(name, name) for name in self.key)
+        taken = {**columns, **{name: name for name in METADATA_COLUMNS}}
         return replace(self, schema=schema, key=key, rows=lambda: _chosen(self.rows(), taken))
 
     def count_changes(self) -> dict[str, int]:
@@ -140,7 +141,7 @@ class InMemorySnapshot(Snapshot):
         return _iterated(self, self.rows)
 
     def project(self, columns: Mapping[str, str], schema: StructType) -> Self:
-        key = tuple(columns[name] for name in self.key)
+        key = tuple(columns.get(name, name) for name in self.key)
         return replace(self, schema=schema, key=key, rows=lambda: _chosen(self.rows(), columns))
 
     def with_keys(self, digests: Collection[str]) -> Self:

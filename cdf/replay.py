@@ -26,7 +26,7 @@ def replay(pipeline: Pipeline) -> Applied:
         assert position.version is not None
         snapshot = pipeline.snapshot(position.version)
         try:
-            # The row of a dead letter may be of somebody who was erased since
+            # The row of a dead letter may be that of a person who was erased since
             snapshot = pipeline.admitted(snapshot)
             return sink.replay(snapshot)
         except CdfError:

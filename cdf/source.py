@@ -293,7 +293,7 @@ class ChangeFeed:
         )
 
     def check_session(self) -> None:
-        """Refuse a session that would leave out rows without a word."""
+        """Refuse a session that would silently leave out rows."""
         batch.check_session(self.spark)
 
     def require_enabled(self) -> None:

@@ -186,8 +186,11 @@ class Window:
         return _iterated(self, lambda: self.net(transients=transients))
 
     def project(self, columns: Mapping[str, str], schema: StructType) -> Self:
-        """The window of these columns alone (present name: name in ``schema``). The key is among them."""
-        key = tuple(columns[name] for name in self.key)
+        """The window of these columns alone (present name: name in ``schema``).
+
+        A key column that is not among them keeps its name: what is wrong with the choice is reported elsewhere.
+        """
+        key = tuple(columns.get(name, name) for name in self.key)
         chosen = _chosen(self.read, {**columns, **{name: name for name in METADATA_COLUMNS}})
         return replace(self, schema=schema, key=key, read=chosen)
 
@@ -270,8 +273,8 @@ class Snapshot:
         return _iterated(self, self.read)
 
     def project(self, columns: Mapping[str, str], schema: StructType) -> Self:
-        """The snapshot of these columns alone (present name: name in ``schema``). The key is among them."""
-        key = tuple(columns[name] for name in self.key)
+        """The snapshot of these columns alone, as ``Window.project``."""
+        key = tuple(columns.get(name, name) for name in self.key)
         return replace(self, schema=schema, key=key, read=_chosen(self.read, columns))
 
     def with_keys(self, digests: Collection[str]) -> Self:

@@ -373,10 +373,13 @@ class WindowWriter:
         return replace(written, ddl=ddl)
 
     def _check_conflicts(self, connection: Connection, window: Window, conflicts: Conflicts, *, replayed: bool) -> None:
-        """Of a filtered window they are counted alone: deletes remain of rows whose inserts were left out."""
+        """Of a filtered window they are counted alone: deletes remain of rows whose inserts were left out. An erasing commit
+        deletes rows that a first copy or a replay may have left out before."""
         target = self._session.target
         if window.filtered:
             return
+        if any(commit.erasing for commit in window.commits):
+            conflicts = replace(conflicts, delete_met_none=0)
         if self._on_conflict == "refuse" and conflicts.total:
             raise ConflictFound(
                 f"version {window.first} to {window.last} of {window.table} contradicts {target}: "

@@ -130,7 +130,9 @@ def _json(table: pa.Table, schema: StructType, names: Sequence[str]) -> list[str
     for name in names:
         kind = schema[name].dataType
         _refuse_nested(name, kind)
-        columns.append([json.dumps(name) + ":" + _json_value(value) for value in table[name].to_pylist()])
+        columns.append(
+            [json.dumps(name, ensure_ascii=False) + ":" + _json_value(value) for value in table[name].to_pylist()]
+        )
     return ["{" + ",".join(of_row) + "}" for of_row in zip(*columns, strict=True)]
 
 

@@ -223,7 +223,7 @@ class TestLeftOut:
         assert held(watched) == {0, 1, 2, 3, 4}
 
     def test_a_dead_letter_does_not_bring_them_in(self, watched: Watched, pg: Pg) -> None:
-        """Replays do not ask the guard: the window that left their row out has deleted the letter of its key."""
+        """The window that left their row out has deleted the letter of its key; a replay asks the guard besides."""
         watched.watch.on_return = "leave_out"
         sink = sink_of(pg, modes=Modes(rejects="dead_letter"))
         feed = ChangeFeed(watched.table.spark, watched.table.path)

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import TargetNotReady
 from cdf.moves import make_move, plan_move
-from cdf.testing import SampleTable, delete, insert, update
+from cdf.testing import MemoryFeed, MemoryTable, SampleTable, delete, insert, update
 from connectors.postgres.columns import Columns
 from connectors.postgres.modes import Modes
 from tests.fixtures.fix_postgres import Pg
@@ -50,6 +50,13 @@ def columns_of(pg: Pg, table: str = "target") -> list[str]:
         table,
     )
     return [name for (name,) in rows]
+
+
+def test_a_plan_lists_a_key_column_that_is_left_out(pg: Pg) -> None:
+    table = MemoryTable(StructType().add("id", "long").add("name", "string"))
+    table.append({"id": 1, "name": "a"})
+    pipeline = Pipeline(MemoryFeed(table), sink_of(pg, columns=Columns(exclude=("id",))), key="id", start="earliest")
+    assert any("the key column 'id' is left out" in problem for problem in pipeline.plan().problems)
 
 
 CHOICES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from cdf.change import CHANGE_TYPE, DELETE, INSERT, UPDATE_POSTIMAGE
 from cdf.errors import ConflictFound
 from cdf.sink import Conflicts
 from cdf.testing import delete, insert, update
+from connectors.postgres.modes import OnConflict
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.erasures import KnowsOfNone
@@ -65,6 +67,24 @@ def test_refusing_them_rolls_the_whole_window_back(session: SparkSession | None,
         clean = sink.apply(table.window(2, [delete(START[0])]))  # and the next try finds staging as it should be
     assert (clean.deletes, clean.conflicts) == (1, Conflicts())
     assert position(pg) == 2
+
+
+@pytest.mark.parametrize("mode", ["refuse", "refuse_duplicates"])
+def test_an_erasing_commit_may_delete_what_was_left_out_before(pg: Pg, mode: OnConflict) -> None:
+    """A first copy or a replay before it leaves out the rows of people who are being erased: no contradiction."""
+    table = people(None)
+    with loaded(pg, table, START[:3], conflicts=mode) as sink:
+        window = table.window(2, [delete(START[3]), delete(START[0])])
+        if mode == "refuse":
+            with pytest.raises(ConflictFound, match="1 deletes met none"):
+                sink.apply(window)
+        erasing = replace(window, commits=tuple(replace(commit, erasing=True) for commit in window.commits))
+        applied = sink.apply(erasing)
+        assert (applied.deletes, applied.conflicts) == (2, Conflicts(delete_met_none=1))
+        assert sorted(names(pg)) == [2, 3]
+        twice = table.window(3, [insert(START[1])])
+        with pytest.raises(ConflictFound, match="1 inserts met a row"):
+            sink.apply(replace(twice, commits=tuple(replace(commit, erasing=True) for commit in twice.commits)))
 
 
 def test_a_large_window_is_counted_alike(session: SparkSession | None, pg: Pg) -> None:

@@ -18,7 +18,7 @@ from connectors.postgres.in_memory import wire_rows
 from connectors.postgres.staging import Wanted
 
 SCHEMA = StructType().add("id", "long").add("name", "string").add("amount", "decimal(12,3)").add("at", "timestamp")
-SCHEMA = SCHEMA.add("local", "timestamp_ntz").add("day", "date").add("yes", "boolean").add("small", "byte")
+SCHEMA = SCHEMA.add("local", "timestamp_ntz").add("day", "date").add("yes", "boolean").add("größe", "byte")
 KEY = ("id", "name")
 MOMENT = dt.datetime(2026, 3, 29, 1, 30, 0, 123456, tzinfo=dt.UTC)
 
@@ -28,17 +28,17 @@ def row(id_: int, name: str | None, **values: Any) -> dict[str, Any]:
 
 
 PLAIN = row(1, 'é"\\\n\x1f\U0001f600', amount=Decimal("1.5"), at=MOMENT, local=dt.datetime(1999, 1, 1), yes=True)
-OTHER = row(2, "", day=dt.date(1582, 10, 4), at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC), small=-128)
+OTHER = row(2, "", day=dt.date(1582, 10, 4), at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC), größe=-128)
 WITH_NUL = row(3, "x\0y", amount=Decimal("-0.001"), yes=False)
 EDITS = (
     [
         insert(PLAIN),
-        update(OTHER, {**OTHER, "small": 5}),
+        update(OTHER, {**OTHER, "größe": 5}),
         insert(WITH_NUL),
         insert(row(8, "short")),
         insert(row(8, "\0")),
     ],
-    [delete(row(9, "gone", small=1)), delete(row(8, "short")), delete(row(8, "\0")), delete(row(4, "\0 gone"))],
+    [delete(row(9, "gone", größe=1)), delete(row(8, "short")), delete(row(8, "\0")), delete(row(4, "\0 gone"))],
 )
 
 

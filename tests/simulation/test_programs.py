@@ -1,22 +1,22 @@
 """Random programs: whatever happens to source, runner and target, the target is the source at its position.
 
-``DELTARELAY_SIMULATION_PROGRAMS=20000`` runs more of them, ``DELTARELAY_TEST_SEED=…`` others. A program that fails is cut
-down and printed as Python: it belongs into ``test_found.py``.
+``DELTARELAY_TEST_SEED=…`` draws others, and the soak draws more of them with a new seed each time. A program that fails
+is cut down and printed as Python: it belongs into ``test_found.py``.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import pytest
 
+from tests.fixtures.fix_seed import RUN_SEED, examples
 from tests.simulation.program import Change, Fault, Options, Program, Run, draw
 from tests.simulation.run import Wrong, run_program
 from tests.simulation.shrink import shrink
 
-SEED = os.environ.get("DELTARELAY_TEST_SEED") or "20261126"
-PROGRAMS = int(os.environ.get("DELTARELAY_SIMULATION_PROGRAMS") or 1200)
+SEED = RUN_SEED
+PROGRAMS = examples(1200)
 PARTS = 8
 """As many tests, so that several processes can share them."""
 
@@ -31,6 +31,7 @@ def failure(program: Program) -> BaseException | None:
     return None
 
 
+@pytest.mark.usefixtures("seed")  # by which the soak chooses its tests
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_target_is_the_source_at_its_position(part: int) -> None:
     for number in range(part, PROGRAMS, PARTS):

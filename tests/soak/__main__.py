@@ -44,6 +44,11 @@ def soak(
     return codes
 
 
+def exit_code(code: int) -> int:
+    """As a shell tells it: 137 where pytest was killed by signal 9, which Python tells as -9."""
+    return code if code >= 0 else 128 - code
+
+
 def _with_pytest(words: list[str]) -> Round:
     def run(variables: dict[str, str]) -> int:
         print(f"::: soak with {SEED_VARIABLE}={variables[SEED_VARIABLE]}", flush=True)
@@ -53,7 +58,7 @@ def _with_pytest(words: list[str]) -> Round:
 
             before = signal.signal(signal.SIGINT, waits)
             try:
-                return process.wait()
+                return exit_code(process.wait())
             finally:
                 signal.signal(signal.SIGINT, before)
 

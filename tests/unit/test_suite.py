@@ -14,7 +14,7 @@ from tests.fixtures import fix_order, fix_report
 from tests.fixtures.fix_report import JVM, Ran, kind_of, lines, reason_of
 from tests.fixtures.fix_seed import SOAK_VARIABLE, UNTIL_VARIABLE, examples, seed_of
 from tests.fixtures.fix_spark import cannot_run
-from tests.soak.__main__ import soak
+from tests.soak.__main__ import exit_code, soak
 
 ROOT = Path(__file__).parents[2]
 FILES = {
@@ -105,6 +105,11 @@ def test_without_minutes_it_goes_once_through_everything_at_full_length() -> Non
 @pytest.mark.parametrize("code", [2, 5])
 def test_an_interrupt_or_an_empty_choice_ends_it(code: int) -> None:
     assert rounds(60, [code])[0] == {7: code}
+
+
+def test_a_round_that_was_killed_is_no_good_one() -> None:
+    assert [exit_code(code) for code in (0, 1, -9)] == [0, 1, 137]
+    assert rounds(60, [0, exit_code(-9)])[0] == {7: 0, 8: 137}
 
 
 INNER = """
