@@ -21,16 +21,14 @@ from cdf.change import (
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
     CONFLICTS,
-    DELETE,
     INSERT,
     METADATA_COLUMNS,
-    UPDATE,
     UPDATE_POSTIMAGE,
     UPDATE_PREIMAGE,
 )
 from cdf.errors import ConfigError
 from cdf.net_on_driver import KeyRefused, net_on_driver
-from cdf.window import KeyFaults, Snapshot, Window, commit_of_inserts
+from cdf.window import COUNTED, KeyFaults, Snapshot, Window, commit_of_inserts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,8 +99,7 @@ class InMemoryWindow(Window):
     def count_net(self) -> tuple[dict[str, int], int]:
         net = self.collect_net()
         counts = Counter(net[CHANGE_TYPE].to_pylist())
-        named = {"inserts": INSERT, "updates": UPDATE, "deletes": DELETE}
-        return {name: counts[kind] for name, kind in named.items()}, sum(net[CONFLICTS].to_pylist())
+        return {name: counts[kind] for name, kind in COUNTED.items()}, sum(net[CONFLICTS].to_pylist())
 
     def refuse_key_changes(self) -> None:
         from cdf.net import key_violation

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cdf.change import DELETE, INSERT, UPDATE
 from cdf.errors import CdfError, ConfigError
 from cdf.lag import DEFAULT_RETENTION, RETENTION_PROPERTY, lag, parse_interval
 from cdf.results import Plan, PlannedWindow
 from cdf.sink import Choosing, Position
-from cdf.window import Window
+from cdf.window import COUNTED, Window
 
 if TYPE_CHECKING:
     from cdf.pipeline import Pipeline
@@ -80,9 +79,6 @@ def _warnings(pipeline: Pipeline, position: Position, windows: Sequence[PlannedW
     return found
 
 
-_NET = {"inserts": INSERT, "updates": UPDATE, "deletes": DELETE}
-
-
 def _planned(pipeline: Pipeline, window: Window) -> PlannedWindow:
     counts: dict[str, int] = {}
     net: dict[str, int] = {}
@@ -91,7 +87,7 @@ def _planned(pipeline: Pipeline, window: Window) -> PlannedWindow:
         counts = window.count_changes()
         if pipeline.sink.capabilities.holds == "state":
             found, conflicts = window.count_net()
-            net = {kind: found[name] for name, kind in _NET.items() if found[name]}
+            net = {kind: found[name] for name, kind in COUNTED.items() if found[name]}
     return PlannedWindow(
         first=window.first,
         last=window.last,

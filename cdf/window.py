@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from cdf.schema import SchemaChange
 
-__all__ = ["Commit", "Metadata", "Limits", "Window", "Snapshot", "KeyFaults", "cut", "commit_of_inserts"]
+__all__ = ["Commit", "Metadata", "Limits", "Window", "Snapshot", "KeyFaults", "cut", "commit_of_inserts", "COUNTED"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,10 @@ class Metadata:
     @property
     def feed_enabled(self) -> bool:
         return self.properties.get("delta.enableChangeDataFeed", "false").lower() == "true"
+
+
+COUNTED = {"inserts": INSERT, "updates": UPDATE, "deletes": DELETE}
+"""The names under which a net effect's changes are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +219,8 @@ class Window:
         except Exception as error:
             raise self.failure(error) from error
         counts = {kind: int(rows) for kind, rows, _ in net}
-        named = {"inserts": INSERT, "updates": UPDATE, "deletes": DELETE}
         conflicts = sum(int(found or 0) for _, _, found in net)
-        return {name: counts.get(kind, 0) for name, kind in named.items()}, conflicts
+        return {name: counts.get(kind, 0) for name, kind in COUNTED.items()}, conflicts
 
     def refuse_key_changes(self) -> None:
         """Raises KeyViolation where an update changes the key of a row: its images have two different keys."""

@@ -1,4 +1,4 @@
-"""A plan tells what a run would do, counts it, lists what stands against it, and touches nothing: of a real Delta table."""
+"""A plan shows what a run would do, counts it, lists what stands against it, and touches nothing: of a real Delta table."""
 
 from __future__ import annotations
 

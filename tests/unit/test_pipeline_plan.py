@@ -1,4 +1,4 @@
-"""A plan tells what a run would do, counts it, lists what stands against it, and touches nothing; without Spark."""
+"""A plan shows what a run would do, counts it, lists what stands against it, and touches nothing; without Spark."""
 
 from __future__ import annotations
 
