@@ -1,6 +1,10 @@
 """Lists the fixture plugins, nothing else."""
 
 pytest_plugins = [
+    # Others import these
+    "tests.fixtures.fix_seed",
+    "tests.fixtures.fix_order",
+    "tests.fixtures.fix_report",
     "tests.fixtures.fix_spark",
     "tests.fixtures.fix_postgres",
     "tests.fixtures.fix_kafka",
@@ -9,10 +13,7 @@ pytest_plugins = [
     "tests.fixtures.fix_delta_rs",
     "tests.fixtures.fix_s3_writers",
     "tests.fixtures.fix_pgbouncer",
-    "tests.fixtures.fix_seed",
     "tests.fixtures.fix_spread",
-    "tests.fixtures.fix_order",
-    "tests.fixtures.fix_report",
     "tests.fixtures.fix_trail",
     "tests.fixtures.fix_closures",
 ]

@@ -19,10 +19,15 @@ import psycopg
 from psycopg import sql
 from pyspark.sql import SparkSession
 
+from tests.fixtures import fix_report
+from tests.fixtures.resident import Process, Resident
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 CANARY = "canary-hunter2-9f1c"
 """The password in every dsn that has none of its own: it must not turn up in any output."""
 PATIENCE_SECONDS = 180.0
+KILLED = "it is killed, or succeeds one that was, and the JVM of a killed driver has to end by itself"
+"""A reason for a JVM of its own."""
 
 T = TypeVar("T")
 
@@ -143,7 +148,9 @@ def wait_for(condition: Callable[[], T], what: str, *, seconds: float = PATIENCE
 class Running:
     """A command that has been started, in a process group of its own as a terminal would have it."""
 
-    def __init__(self, words: tuple[str, ...], process: subprocess.Popen[bytes], out: Path, err: Path) -> None:
+    def __init__(
+        self, words: tuple[str, ...], process: subprocess.Popen[bytes] | Process, out: Path, err: Path
+    ) -> None:
         self.words, self.process = words, process
         self._out, self._err = out, err
 
@@ -239,6 +246,9 @@ class Project:
     folder: Path
     database: Database
     jars: str
+    resident: Resident | None
+    own_jvm: str | None = None
+    """Why its commands are new processes, each with a JVM of its own, and no forks of the resident process."""
     started: list[Running] = field(default_factory=list)
 
     @property
@@ -266,26 +276,40 @@ class Project:
         lines += ["pipelines:", *(f"  {name}: {json.dumps(one)}" for name, one in pipelines.items()), rest]
         self.config.write_text("\n".join(filter(None, lines)) + "\n")
 
-    def start(self, *words: str, environment: Mapping[str, str | None] | None = None) -> Running:
+    def start(
+        self, *words: str, environment: Mapping[str, str | None] | None = None, own_jvm: str | None = None
+    ) -> Running:
+        """``own_jvm``: why this one command needs a new process."""
         number = len(self.started)
         out, err = self.folder / f"{number}.out", self.folder / f"{number}.err"
         variables = {**self.environment, **(environment or {})}
+        kept = {name: value for name, value in variables.items() if value is not None}
+        arguments = ("-m", "infra.cli.main", *words)
+        reason = own_jvm or self.own_jvm
+        process: subprocess.Popen[bytes] | Process
         with out.open("wb") as stdout, err.open("wb") as stderr:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "infra.cli.main", *words],
-                cwd=self.folder,
-                env={name: value for name, value in variables.items() if value is not None},
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
-            )
+            if reason is not None:
+                fix_report.own_jvm(reason)
+                process = subprocess.Popen(
+                    [sys.executable, *arguments],
+                    cwd=self.folder,
+                    env=kept,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    start_new_session=True,
+                )
+            else:
+                assert self.resident is not None
+                process = self.resident.start(
+                    *arguments, folder=self.folder, environment=kept, stdout=stdout, stderr=stderr
+                )
         running = Running(words, process, out, err)
         self.started.append(running)
         return running
 
-    def run(self, *words: str, environment: Mapping[str, str | None] | None = None) -> Done:
-        done = self.start(*words, environment=environment).done()
+    def run(self, *words: str, environment: Mapping[str, str | None] | None = None, own_jvm: str | None = None) -> Done:
+        done = self.start(*words, environment=environment, own_jvm=own_jvm).done()
         self.check_secret()
         return done
 

@@ -24,6 +24,7 @@ from infra.embedded_postgres import EmbeddedPostgres, programs
 from infra.embedded_s3 import EmbeddedS3
 from infra.java import require_java
 from tests.fixtures.fix_spark import missing_service
+from tests.fixtures.resident import Resident
 
 ROOT = Path(__file__).parents[2]
 DELTARELAY = [sys.executable, "-m", "infra.cli.main"]
@@ -35,16 +36,11 @@ def environment(**changed: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "110", **changed}
 
 
-def command(*words: str | Path, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*DELTARELAY, *map(str, words)],
-        cwd=cwd,
-        env=env or environment(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+def command(
+    resident: Resident, *words: str | Path, cwd: Path, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    arguments = [*DELTARELAY[1:], *map(str, words)]
+    return resident.run(*arguments, folder=cwd, environment=env or environment(), seconds=PATIENCE)
 
 
 def everything(folder: Path) -> dict[str, str | None]:
@@ -63,14 +59,17 @@ def services() -> None:
 class Demo:
     """One demo that came through, for the tests of this file; they run in their order."""
 
-    def __init__(self, cwd: Path) -> None:
-        self.cwd = cwd
+    def __init__(self, cwd: Path, resident: Resident) -> None:
+        self.cwd, self._resident = cwd, resident
         self.folder = cwd / "deltarelay-demo"
-        self.done = command("demo", "--json", cwd=cwd)
+        self.done = self.command("demo", "--json")
         assert self.done.returncode == 0, self.done.stderr
         self.document: dict[str, Any] = json.loads(self.done.stdout)
         self.result: dict[str, Any] = self.document["result"]
         self.config = self.folder / "deltarelay.yaml"
+
+    def command(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
+        return command(self._resident, *words, cwd=self.cwd)
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.result["dsn"], autocommit=True) as connection:
@@ -79,10 +78,10 @@ class Demo:
 
 
 @pytest.fixture(scope="module")
-def demo(services: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+def demo(services: None, tmp_path_factory: pytest.TempPathFactory, resident: Resident) -> Iterator[Demo]:
     cwd = tmp_path_factory.mktemp("demo")
     try:
-        yield Demo(cwd)
+        yield Demo(cwd, resident)
     finally:
         EmbeddedPostgres(cwd / "deltarelay-demo" / "postgres").close()
 
@@ -157,14 +156,14 @@ def test_the_target_holds_what_the_history_left(demo: Demo) -> None:
 
 
 def test_its_configuration_can_be_used_as_it_is(demo: Demo) -> None:
-    status = command("status", "--config", demo.config, "--json", cwd=demo.cwd)
+    status = demo.command("status", "--config", demo.config, "--json")
     assert status.returncode == 0, status.stderr
     pipelines = json.loads(status.stdout)["result"]["pipelines"]
     assert {(one["pipeline"], one["state"], one["position"], one["lag_versions"]) for one in pipelines} == {
         ("customers", "up_to_date", 17, 0),
         ("customers_audit", "up_to_date", 17, 0),
     }
-    run = command("run", "--config", "deltarelay-demo/deltarelay.yaml", "--json", cwd=demo.cwd)
+    run = demo.command("run", "--config", "deltarelay-demo/deltarelay.yaml", "--json")
     assert run.returncode == 0, run.stderr
     for pipeline in json.loads(run.stdout)["result"]["pipelines"]:
         assert (pipeline["position"], pipeline["windows"], pipeline["loaded_rows"]) == (17, 0, None)
@@ -183,7 +182,7 @@ def test_the_psql_line_works(demo: Demo) -> None:
 
 def test_verify_finds_what_was_changed_by_hand(demo: Demo) -> None:
     demo.query("update customers set balance = balance + 0.01 where customer_id = 5017")
-    verify = command("verify", "--config", demo.config, "--show-keys", "--json", cwd=demo.cwd)
+    verify = demo.command("verify", "--config", demo.config, "--show-keys", "--json")
     assert verify.returncode == 3, verify.stderr
     pipeline, trail = json.loads(verify.stdout)["result"]["pipelines"]
     assert (trail["pipeline"], trail["equal"], trail["target_rows"]) == ("customers_audit", True, 1027)
@@ -194,7 +193,7 @@ def test_verify_finds_what_was_changed_by_hand(demo: Demo) -> None:
 def test_a_foreign_file_beside_a_demo_keeps_it_from_being_replaced(demo: Demo) -> None:
     notes = demo.folder / "notes.txt"
     notes.write_text("mine")
-    again = command("demo", cwd=demo.cwd)
+    again = demo.command("demo")
     notes.unlink()
     assert again.returncode == 2
     assert "notes.txt" in again.stderr
@@ -221,14 +220,14 @@ def test_the_printed_command_stops_the_server(demo: Demo) -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("services")
-def test_on_s3_it_ends_the_same_way_and_both_servers_are_stopped(tmp_path: Path) -> None:
+def test_on_s3_it_ends_the_same_way_and_both_servers_are_stopped(tmp_path: Path, resident: Resident) -> None:
     # A user's own keys, profile and region are none of the demo's business
     env = environment(
         AWS_ACCESS_KEY_ID="mine", AWS_SECRET_ACCESS_KEY="mine", AWS_PROFILE="none", AWS_REGION="eu-west-1"
     )
     store = EmbeddedS3(tmp_path / "deltarelay-demo" / "s3")
     try:
-        done = command("demo", "--s3", "--json", cwd=tmp_path, env=env)
+        done = command(resident, "demo", "--s3", "--json", cwd=tmp_path, env=env)
         assert done.returncode == 0, done.stderr
         found = json.loads(done.stdout)["result"]
         assert (found["equal"], found["version"], found["rows"], found["windows"]) == (True, 17, 1027, 7)
@@ -244,11 +243,11 @@ def test_on_s3_it_ends_the_same_way_and_both_servers_are_stopped(tmp_path: Path)
         assert len([one for one in there if one["Key"].endswith(".json")]) == 18
         assert not (tmp_path / "deltarelay-demo" / "customers").exists()
         env |= {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo"}
-        status = command("status", "--config", found["config"], "--json", cwd=tmp_path, env=env)
+        status = command(resident, "status", "--config", found["config"], "--json", cwd=tmp_path, env=env)
         assert status.returncode == 0, status.stderr
         for pipeline in json.loads(status.stdout)["result"]["pipelines"]:
             assert (pipeline["state"], pipeline["position"], pipeline["lag_versions"]) == ("up_to_date", 17, 0)
-        stopped = command("demo", "--stop", cwd=tmp_path)
+        stopped = command(resident, "demo", "--stop", cwd=tmp_path)
         assert stopped.returncode == 0
         assert not store.running()
         assert not EmbeddedPostgres(tmp_path / "deltarelay-demo" / "postgres").running()
@@ -278,24 +277,24 @@ def test_ctrl_c_leaves_no_server(tmp_path: Path) -> None:
         server.close()
 
 
-def test_a_folder_with_foreign_files_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_foreign_files_is_refused(tmp_path: Path, resident: Resident) -> None:
     (tmp_path / "customers").mkdir()
     (tmp_path / "customers" / "mine.txt").write_text("mine")
     before = everything(tmp_path)
-    done = command("demo", "--directory", tmp_path, "--json", cwd=ROOT)
+    done = command(resident, "demo", "--directory", tmp_path, "--json", cwd=ROOT)
     assert done.returncode == 2
     assert json.loads(done.stdout)["error"]["code"] == "config"
     assert everything(tmp_path) == before
-    stop = command("demo", "--stop", "--directory", tmp_path, cwd=ROOT)
+    stop = command(resident, "demo", "--stop", "--directory", tmp_path, cwd=ROOT)
     assert stop.returncode == 2
     assert "there is no demo" in stop.stderr
     assert everything(tmp_path) == before
 
 
-def test_without_java_nothing_is_written(tmp_path: Path) -> None:
+def test_without_java_nothing_is_written(tmp_path: Path, resident: Resident) -> None:
     env = environment(PATH=str(tmp_path))
     env.pop("JAVA_HOME", None)
-    done = command("demo", "--directory", tmp_path / "demo", cwd=tmp_path, env=env)
+    done = command(resident, "demo", "--directory", tmp_path / "demo", cwd=tmp_path, env=env)
     assert done.returncode == 2
     assert "Java" in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -23,6 +23,7 @@ from tests.acceptance.commands import descendants, wait_for
 from tests.acceptance.test_demo import DELTARELAY, PATIENCE, command, environment
 from tests.fixtures.fix_kafka import Kafka
 from tests.fixtures.fix_spark import missing_service
+from tests.fixtures.resident import Resident
 
 pytestmark = pytest.mark.long
 
@@ -43,12 +44,12 @@ def running(folder: Path) -> list[str]:
     return [command for _, command in descendants(0).values() if str(folder) in command]
 
 
-def printed(line: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def printed(line: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """A command line as the demo has printed it."""
     return subprocess.run(
         shlex.split(line),
         cwd=cwd,
-        env=environment(),
+        env=env or environment(),
         capture_output=True,
         text=True,
         timeout=PATIENCE,
@@ -58,11 +59,11 @@ def printed(line: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("services")
-def test_the_topic_beside_postgres(tmp_path: Path) -> None:
+def test_the_topic_beside_postgres(tmp_path: Path, resident: Resident) -> None:
     folder = tmp_path / "deltarelay-demo"
     server, broker = EmbeddedPostgres(folder / "postgres"), EmbeddedKafka(folder / "kafka")
     try:
-        done = command("demo", "--kafka", "--json", cwd=tmp_path)
+        done = command(resident, "demo", "--kafka", "--json", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         found = json.loads(done.stdout)["result"]
         assert (found["equal"], found["version"], found["rows"], found["windows"]) == (True, 17, 1027, 7)
@@ -114,7 +115,7 @@ def test_the_topic_beside_postgres(tmp_path: Path) -> None:
         assert Counter(key for key, _ in lines) == Counter((one.key or b"").decode() for one in messages)
         assert [value for key, value in lines if key == '{"customer_id":3}'][-1] == "tombstone"
         for verb in ("status", "verify"):
-            again = command(verb, "--config", found["config"], "--json", cwd=tmp_path)
+            again = command(resident, verb, "--config", found["config"], "--json", cwd=tmp_path)
             assert again.returncode == 0, again.stderr
             assert len(json.loads(again.stdout)["result"]["pipelines"]) == 3
 
@@ -128,14 +129,14 @@ def test_the_topic_beside_postgres(tmp_path: Path) -> None:
         server.close()
 
 
-def test_somebody_elses_process_is_not_stopped(tmp_path: Path) -> None:
+def test_somebody_elses_process_is_not_stopped(tmp_path: Path, resident: Resident) -> None:
     """The broker is gone, and its process id was given away."""
     (tmp_path / ".deltarelay-demo").touch()
     (tmp_path / "kafka").mkdir()
     with subprocess.Popen([sys.executable, "-c", "input()", str(tmp_path / "kafka")], stdin=subprocess.PIPE) as other:
         state = {"pid": other.pid, "port": 20000, "controller_port": 20001}
         (tmp_path / "kafka" / "server.json").write_text(json.dumps(state))
-        stopped = command("demo", "--stop", "--directory", tmp_path, "--json", cwd=tmp_path)
+        stopped = command(resident, "demo", "--stop", "--directory", tmp_path, "--json", cwd=tmp_path)
         assert stopped.returncode == 0, stopped.stderr
         assert json.loads(stopped.stdout)["result"]["stopped"] is False
         assert other.poll() is None
@@ -174,13 +175,13 @@ def test_without_the_client_nothing_is_written(tmp_path: Path) -> None:
     (hidden / "sitecustomize.py").write_text("import sys\nsys.modules['confluent_kafka'] = None\n")
     env = environment()
     env["PYTHONPATH"] = f"{hidden}:{env['PYTHONPATH']}"
-    done = command("demo", "--kafka", cwd=tmp_path, env=env)
+    done = printed(shlex.join([*DELTARELAY, "demo", "--kafka"]), tmp_path, env)
     assert done.returncode == 2
     assert "pip install 'deltarelay[kafka]'" in done.stderr
     assert list(tmp_path.iterdir()) == [hidden]
 
 
-def test_without_the_jars_nothing_is_written(tmp_path: Path) -> None:
+def test_without_the_jars_nothing_is_written(tmp_path: Path, resident: Resident) -> None:
     settings = tmp_path / "settings"
     settings.mkdir()
     (settings / "ivy.xml").write_text(
@@ -189,7 +190,7 @@ def test_without_the_jars_nothing_is_written(tmp_path: Path) -> None:
     )
     (settings / "spark-defaults.conf").write_text(f"spark.jars.ivySettings {settings / 'ivy.xml'}\n")
     env = environment(XDG_CACHE_HOME=str(settings), SPARK_CONF_DIR=str(settings))
-    done = command("demo", "--kafka", cwd=tmp_path, env=env)
+    done = command(resident, "demo", "--kafka", cwd=tmp_path, env=env)
     assert done.returncode == 2
     assert "about 45 MB" in done.stderr
     assert "the jars of the embedded Kafka could not be fetched" in done.stderr

@@ -20,7 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from audit.checkpoint import Signer
-from tests.acceptance.commands import Project
+from tests.acceptance.commands import KILLED, Project
 
 pytestmark = pytest.mark.long
 
@@ -130,7 +130,7 @@ class Office:
 
     def killed(self, step: str) -> None:
         """Kill the run when its work for a step is done and what it came to is about to be written down."""
-        run = self.project.start("erase", "run", "erasure-plan.json", "--purge-immediately")
+        run = self.project.start("erase", "run", "erasure-plan.json", "--purge-immediately", own_jvm=KILLED)
         recorded = self.steps()
         before = STEPS[: STEPS.index(step)]
         run.until(lambda: set(before) <= self.steps().keys(), f"what comes before {step}")
@@ -203,7 +203,7 @@ def test_killed_within_every_step(office: Office) -> None:
     for step in ("forget", "purge", "scan"):
         office.killed(step)
         assert database.value("select count(*) from erasure.certificate") == 0
-    over = project.run("erase", "run", "erasure-plan.json", "--purge-immediately", "--json")
+    over = project.run("erase", "run", "erasure-plan.json", "--purge-immediately", "--json", own_jvm=KILLED)
     assert over.code == 0, over.out + over.err
     assert over.document["result"]["state"] == "certified"
 

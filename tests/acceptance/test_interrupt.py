@@ -1,6 +1,6 @@
 """Ctrl-C, or a scheduler's TERM: the command leaves with 130, takes its open work along, and the next run goes on.
 
-``INTERRUPT_MOMENTS=30`` sends the signals at 30 moments of a run and of a follow instead of a few."""
+In the soak the signals are sent at 30 moments (``INTERRUPT_MOMENTS``) of a run and of a follow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from tests.acceptance.commands import Database, Done, Project, change, create_so
 pytestmark = pytest.mark.long
 
 TARGET = "public.customers"
-MOMENTS = int(os.environ.get("INTERRUPT_MOMENTS", "4"))
+MOMENTS = int(os.environ.get("INTERRUPT_MOMENTS") or (30 if os.environ.get("DELTARELAY_SOAK") == "full" else 4))
+SIGNALLED = "signals reach its JVM and its workers too"
 
 
 @pytest.mark.timeout(600)
@@ -47,7 +48,7 @@ def test_interrupted_in_the_middle_of_a_run(
         assert database.position() == position
         assert database.rows(TARGET) == source_rows(spark, delta_path, position)
 
-    run = project.start("run", "--json")
+    run = project.start("run", "--json", own_jvm=SIGNALLED)
     stage = run.until(lambda: database.staging("stage", 1), "staging is made, after the initial copy")
     with database.locked(stage):
         run.until(lambda: database.waiting(stage, "copy"), "the COPY waits")
@@ -58,7 +59,7 @@ def test_interrupted_in_the_middle_of_a_run(
     assert json.loads(done.out)["error"]["code"] == "interrupted"
 
     with database.locked(TARGET, "share row exclusive"):
-        run = project.start("run")
+        run = project.start("run", own_jvm=SIGNALLED)
         run.until(lambda: database.waiting(TARGET, "lock table"), "the applying transaction waits")
         run.terminate()
         done = run.done()
@@ -70,6 +71,7 @@ def test_interrupted_in_the_middle_of_a_run(
     assert database.rows(TARGET) == source_rows(spark, delta_path, 3)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300 + 120 * MOMENTS)
 @pytest.mark.parametrize(
     ("words", "ended"), [(("run",), {130}), (("run", "--follow"), {0, 130})], ids=["run", "follow"]
@@ -97,7 +99,7 @@ def test_a_signal_at_any_moment_is_an_interrupt(
             *(f"insert into {{t}} select {version}, 'n', 1" for version in where.sample(range(10**6), 3)),
         )
         number = len(project.started)
-        running = project.start(*words)
+        running = project.start(*words, own_jvm=SIGNALLED)
         running.until(lambda: "starting Spark" in told(number), "it starts")
         return number, time.monotonic()
 

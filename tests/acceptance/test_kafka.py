@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from connectors.kafka.client import Cluster
 from connectors.kafka.position import Ledger, State
-from tests.acceptance.commands import Project, change, create_source, wait_for
+from tests.acceptance.commands import KILLED, Project, change, create_source, wait_for
 from tests.fixtures.fix_kafka import Kafka
 
 pytestmark = pytest.mark.long
@@ -92,14 +92,14 @@ def test_killed_before_between_and_after_the_lanes(
         return sum((done := state.done_of(lane)) is not None and done.whole for lane in range(LANES))
 
     change(spark, delta_path, "update {t} set name = 'b'")
-    run = project.start("run")
+    run = project.start("run", own_jvm=KILLED)
     run.until(lambda: ledger().begun is not None, "the window's bounds are recorded")
     run.kill()
     state = ledger()
     assert (state.version, lanes_done(state)) == (1, 0)
     assert events(kafka) == [(1, "r")]
 
-    run = project.start("run")
+    run = project.start("run", own_jvm=KILLED)
     run.until(lambda: lanes_done(ledger()) > 0, "the first lane is there")
     run.kill()
     state = ledger()
@@ -112,12 +112,12 @@ def test_killed_before_between_and_after_the_lanes(
     assert partly < 2 * ROWS
 
     change(spark, delta_path, "update {t} set name = 'c' where id % 2 = 1")  # what comes later changes no bounds
-    run = project.start("run")
+    run = project.start("run", own_jvm=KILLED)
     run.until(lambda: ledger().version == 2, "the window is there")
     run.kill()
     assert events(kafka)[:2] == [(1, "r"), (2, "u")]
 
-    done = project.run("run")
+    done = project.run("run", own_jvm=KILLED)
     assert done.code == 0, done.err
     assert events(kafka) == [(1, "r"), (2, "u"), (3, "u")]
     assert len(kafka.consume(f"{kafka.prefix}-made")) == ROWS + ROWS + ROWS // 2

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from cdf import ChangeFeed
 from connectors.postgres.sink import SMALL_WINDOW_BYTES
 from tests.acceptance.commands import (
+    KILLED,
     Database,
     Project,
     Running,
@@ -89,7 +90,7 @@ def test_killed_at_every_point_of_a_run(
 def _start(project: Project, database: Database) -> tuple[Running, int]:
     """A run, and the epoch that it will have."""
     epoch = database.epoch() + 1
-    return project.start("run"), epoch
+    return project.start("run", own_jvm=KILLED), epoch
 
 
 def _kill_in_the_initial_copy(project: Project, database: Database) -> None:

@@ -1,4 +1,7 @@
-"""The how-to pages run as they are printed: files are written, shell blocks are one script, in the order of the page."""
+"""The how-to pages run as they are printed: files are written, shell blocks are one script, in the order of the page.
+
+``deltarelay`` and ``python`` are programs of the resident process; with DELTARELAY_SOAK=full they are new processes.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from tests.acceptance.commands import REPOSITORY, Database
 from tests.fixtures.fix_aws import Aws
+from tests.fixtures.resident import Resident
 
 pytestmark = pytest.mark.long
 
@@ -31,21 +35,24 @@ def parts(page: str) -> tuple[dict[str, str], str]:
     return files, "\n".join(script)
 
 
-def run(page: str, folder: Path, *, seconds: float = 500, **variables: str) -> str:
+def run(page: str, folder: Path, resident: Resident | None, *, seconds: float = 500, **variables: str) -> str:
     """Run the page in the folder. → what its commands printed"""
     files, script = parts(page)
     for name, body in files.items():
         (folder / name).write_text(body)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "DELTARELAY_"))}
+    environment = {
+        **kept,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}",
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",
+        **variables,
+    }
+    if resident is not None and os.environ.get("DELTARELAY_SOAK") != "full":
+        environment = resident.shims(environment)
     done = subprocess.run(
         ["bash", "-c", script],
         cwd=folder,
-        env={
-            **kept,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}",
-            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",
-            **variables,
-        },
+        env=environment,
         capture_output=True,
         text=True,
         timeout=seconds,
@@ -56,8 +63,10 @@ def run(page: str, folder: Path, *, seconds: float = 500, **variables: str) -> s
 
 
 @pytest.mark.timeout(600)
-def test_keep_a_replica_fresh(tmp_path: Path, database: Database, jars: str, spark: SparkSession) -> None:
-    said = run("keep-a-replica-fresh", tmp_path, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
+def test_keep_a_replica_fresh(
+    tmp_path: Path, database: Database, jars: str, spark: SparkSession, resident: Resident
+) -> None:
+    said = run("keep-a-replica-fresh", tmp_path, resident, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
     assert "customers: equal at version 5, 3 rows" in said
     columns = ("id", "name", "city", "since")
     source = spark.read.format("delta").load(str(tmp_path / "lake" / "customers")).select(*columns)
@@ -65,8 +74,8 @@ def test_keep_a_replica_fresh(tmp_path: Path, database: Database, jars: str, spa
 
 
 @pytest.mark.timeout(600)
-def test_replicate_many_tables(tmp_path: Path, database: Database, jars: str) -> None:
-    said = run("replicate-many-tables", tmp_path, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
+def test_replicate_many_tables(tmp_path: Path, database: Database, jars: str, resident: Resident) -> None:
+    said = run("replicate-many-tables", tmp_path, resident, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
     for name in ("orders", "items", "returns"):
         assert f"sales.{name}: equal at version 1, 2 rows" in said
         assert sorted(database.query(f"select * from {name}")) == [(1, f"{name} one"), (2, f"{name} two")]
@@ -76,8 +85,8 @@ def test_replicate_many_tables(tmp_path: Path, database: Database, jars: str) ->
 
 
 @pytest.mark.timeout(600)
-def test_replicate_into_existing_tables(tmp_path: Path, database: Database, jars: str) -> None:
-    said = run("replicate-into-existing-tables", tmp_path, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
+def test_replicate_into_existing_tables(tmp_path: Path, database: Database, jars: str, resident: Resident) -> None:
+    said = run("replicate-into-existing-tables", tmp_path, resident, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
     assert "clients: equal at version 4, 2 rows" in said
     columns = (
         '"Client Id", full_name, mood::text, balance::text, shown, remark, _commit_version, _deleted_at is not null'
@@ -94,9 +103,14 @@ def test_replicate_into_existing_tables(tmp_path: Path, database: Database, jars
 
 
 @pytest.mark.timeout(600)
-def test_replicate_from_s3(tmp_path: Path, database: Database, jars: str, aws: Aws) -> None:
+def test_replicate_from_s3(tmp_path: Path, database: Database, jars: str, aws: Aws, resident: Resident) -> None:
     said = run(
-        "replicate-from-s3", tmp_path, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn, S3_ENDPOINT=aws.endpoint
+        "replicate-from-s3",
+        tmp_path,
+        resident,
+        DELTARELAY_JARS=jars,
+        WAREHOUSE_DSN=database.dsn,
+        S3_ENDPOINT=aws.endpoint,
     )
     assert "customers: equal at version 20, 21 rows" in said
     expected = [(1000, "writer 1")] + [(1000 * one + n, f"writer {one}") for one in (2, 3) for n in range(10)]
@@ -107,8 +121,8 @@ def test_replicate_from_s3(tmp_path: Path, database: Database, jars: str, aws: A
 
 
 @pytest.mark.timeout(600)
-def test_follow_schema_changes(tmp_path: Path, database: Database, jars: str) -> None:
-    said = run("follow-schema-changes", tmp_path, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
+def test_follow_schema_changes(tmp_path: Path, database: Database, jars: str, resident: Resident) -> None:
+    said = run("follow-schema-changes", tmp_path, resident, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
     assert 'rename column "who" to "customer"' in said
     assert "orders: equal at version 7, 2 rows" in said
     assert "orders: equal at version 8, 2 rows" in said
@@ -119,8 +133,8 @@ def test_follow_schema_changes(tmp_path: Path, database: Database, jars: str) ->
 
 
 @pytest.mark.timeout(600)
-def test_handle_rejected_rows(tmp_path: Path, database: Database, jars: str) -> None:
-    said = run("handle-rejected-rows", tmp_path, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
+def test_handle_rejected_rows(tmp_path: Path, database: Database, jars: str, resident: Resident) -> None:
+    said = run("handle-rejected-rows", tmp_path, resident, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
     assert "2 rows set aside" in said
     assert "a check constraint is not met" in said
     assert "members: 1 stored, 0 deleted, 0 still do not fit" in said
@@ -136,8 +150,8 @@ def test_handle_rejected_rows(tmp_path: Path, database: Database, jars: str) -> 
 
 
 @pytest.mark.timeout(600)
-def test_send_changes_to_kafka(tmp_path: Path, jars: str) -> None:
-    said = run("send-changes-to-kafka", tmp_path, DELTARELAY_JARS=jars)
+def test_send_changes_to_kafka(tmp_path: Path, jars: str, resident: Resident) -> None:
+    said = run("send-changes-to-kafka", tmp_path, resident, DELTARELAY_JARS=jars)
     half_way, whole = (int(count) for count in re.findall(r"^(\d+) events, \1 different$", said, re.MULTILINE)[-2:])
     assert 0 < half_way < whole == 200_000
     assert "customers: equal at version 1, 200000 rows" in said

@@ -13,6 +13,7 @@ from infra.embedded_postgres import EmbeddedPostgres
 from tests.acceptance.commands import REPOSITORY
 from tests.acceptance.test_demo_kafka import services
 from tests.docs.test_how_to import run
+from tests.fixtures.resident import Resident
 
 __all__ = ["services"]  # a fixture
 
@@ -30,9 +31,9 @@ _DIFFERS = re.compile(
 
 
 @pytest.mark.timeout(600)
-def test_audit_trail(tmp_path: Path, jars: str) -> None:
+def test_audit_trail(tmp_path: Path, jars: str, resident: Resident) -> None:
     page = "../tutorial/audit-trail"
-    said = run(page, tmp_path, DELTARELAY_JARS=jars, XDG_STATE_HOME=str(tmp_path / "state"))
+    said = run(page, tmp_path, resident, DELTARELAY_JARS=jars, XDG_STATE_HOME=str(tmp_path / "state"))
     _as_shown(page, said)
     report = (tmp_path / "report.html").read_text()
     assert "Intact and sealed through version 5" in report
@@ -40,10 +41,10 @@ def test_audit_trail(tmp_path: Path, jars: str) -> None:
 
 
 @pytest.mark.timeout(1200)
-def test_erase_a_person(tmp_path: Path, jars: str, services: None) -> None:
+def test_erase_a_person(tmp_path: Path, jars: str, services: None, resident: Resident) -> None:
     page = "../tutorial/erase-a-person"
     try:
-        said = run(page, tmp_path, seconds=1100, DELTARELAY_JARS=jars, XDG_STATE_HOME=str(tmp_path / "state"))
+        said = run(page, tmp_path, resident, seconds=1100, DELTARELAY_JARS=jars, XDG_STATE_HOME=str(tmp_path / "state"))
     finally:
         for server in (EmbeddedPostgres, EmbeddedKafka):
             server(tmp_path / "deltarelay-demo" / server.__name__.removeprefix("Embedded").lower()).stop()
@@ -57,10 +58,10 @@ def test_erase_a_person(tmp_path: Path, jars: str, services: None) -> None:
 
 
 @pytest.mark.timeout(1200)
-def test_forget_in_every_copy(tmp_path: Path, jars: str) -> None:
+def test_forget_in_every_copy(tmp_path: Path, jars: str, resident: Resident) -> None:
     page = "../tutorial/forget-in-every-copy"
     try:
-        said = run(page, tmp_path, seconds=1100, DELTARELAY_JARS=jars, XDG_STATE_HOME=str(tmp_path / "state"))
+        said = run(page, tmp_path, resident, seconds=1100, DELTARELAY_JARS=jars, XDG_STATE_HOME=str(tmp_path / "state"))
     finally:
         EmbeddedPostgres(tmp_path / "deltarelay-demo" / "postgres").stop()
     _as_shown(page, said)

@@ -290,5 +290,5 @@ def test_a_broker_does_not_outlive_its_process(kafka_folder: Path, end: str) -> 
 
 @pytest.mark.long
 def test_the_page_about_it(tmp_path: Path) -> None:
-    said = run_page("kafka-locally", tmp_path)
+    said = run_page("kafka-locally", tmp_path, None)
     assert "first [b'Ada', b'Hugo', None]" in said

@@ -61,7 +61,7 @@ def soaked(tmp_path: Path, server: EmbeddedPostgres, jars: str) -> Iterator[Proj
     folder = tmp_path / "project"
     folder.mkdir()
     dsn = make_conninfo("", **(conninfo_to_dict(server.dsn) | {"password": CANARY}))
-    project = Project(folder, Database(dsn, CANARY), jars)
+    project = Project(folder, Database(dsn, CANARY), jars, None, "it is killed, and its memory is looked at for long")
     yield project
     project.close()
     project.check_secret()
