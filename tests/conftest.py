@@ -15,5 +15,6 @@ pytest_plugins = [
     "tests.fixtures.fix_pgbouncer",
     "tests.fixtures.fix_spread",
     "tests.fixtures.fix_trail",
+    "tests.fixtures.fix_sealed_states",
     "tests.fixtures.fix_closures",
 ]

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import copy
+import shutil
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import pyarrow as pa
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from audit.columns import SEALED, Column
 from audit.keys.groups import SealedPerson
 from audit.keys.opening import opened
 from audit.keys.registry import Registry
+from audit.keys.registry_sql import DEFINITIONS
 from audit.keys.roots import FileRoot
 from audit.keys.sealing import Sealing
+from audit.rows import events_of
 from audit.trail import Trail
+from audit.verify.values import hashes
 from cdf import ChangeFeed, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
+from tests.integration.intruder import rewrite
+
+Row: TypeAlias = dict[str, Any]
 
 CLASSES = (("contact", ("email", "Phones")), ("billing", ("paid",)))
 SENDER = SealedPerson("customer", "id", "sender", "exact", CLASSES)
@@ -37,8 +48,24 @@ class Trailed:
         self.small_window_bytes = small_window_bytes
         self.name_classes(SENDER, RECIPIENT)
 
+    def copied(self, folder: Path, pg: Pg, *, trail: bool = True) -> Trailed:
+        """The same letters, keys and, unless it is left out, trail in another folder and schema, to be changed there."""
+        other = copy.copy(self)
+        other.folder, other.pg = folder, pg
+        for name in ("letters", "trail")[: 1 + trail]:
+            shutil.copytree(self.folder / name, folder / name)
+        other.table = Table.at(self.spark, f"{folder}/letters")
+        other.registry().prepare()
+        names = list(DEFINITIONS)
+        pg.query("truncate " + ", ".join(names))
+        for name in names:
+            pg.query(f"insert into {name} overriding system value select * from {self.pg.schema}.{name}")
+        other.name_classes(*self.people)
+        return other
+
     def name_classes(self, *people: SealedPerson, **settings: Any) -> None:
         """From now on these are sealed. ``settings``: others of the sink."""
+        self.people = people
         self.sink = DeltaAuditSink(
             f"{self.folder}/trail",
             spark=self.spark,
@@ -107,3 +134,54 @@ class Trailed:
 
     def bytes(self) -> bytes:
         return b"".join(one.read_bytes() for one in Path(self.sink.path).rglob("*") if one.is_file())
+
+
+def cut_off(trailed: Trailed) -> None:
+    """A runner that dies before it writes its records."""
+
+    def dies(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("connectors.delta_audit.sink.append_records", dies)
+        with pytest.raises(KeyboardInterrupt):
+            trailed.pipeline.run()
+
+
+def edited(trailed: Trailed, table: str, edit: Callable[[Row], Iterable[Row]]) -> None:
+    """Somebody who may write to the storage puts other rows into the place of each row."""
+
+    def of(rows: pa.Table) -> pa.Table:
+        return pa.Table.from_pylist([one for row in rows.to_pylist() for one in edit(row)], schema=rows.schema)
+
+    assert rewrite(f"{trailed.sink.path}/{table}", of)
+
+
+def rehashed(trailed: Trailed, columns: Sequence[Column], changed: Callable[[Row], bool]) -> None:
+    """The rows of the payload that are ``changed`` get the hash of what they are now."""
+
+    def of(rows: pa.Table) -> pa.Table:
+        own = hashes(rows.combine_chunks().to_batches()[0], columns)
+        told = [
+            {**row, "row_hash": new if changed(row) else row["row_hash"]}
+            for row, new in zip(rows.to_pylist(), own, strict=True)
+        ]
+        return pa.Table.from_pylist(told, schema=rows.schema)
+
+    assert rewrite(f"{trailed.sink.path}/payload", of)
+
+
+def forged_events(trailed: Trailed, version: int | None = None) -> None:
+    """The events, of one version or of all, become those that follow from the payload."""
+    path = f"{trailed.sink.path}/payload"
+    payload = trailed.spark.read.format("delta").load(path).toArrow()
+    table_id = trailed.pipeline.feed.log.metadata().table_id
+    new = {(one["version"], one["id"]): one for one in events_of(payload, table_id).to_pylist()}
+
+    def edit(row: Row) -> list[Row]:
+        if version not in (None, row["version"]):
+            return [row]
+        told = new[row["version"], row["id"]]
+        return [{**row, "row_hash": told["row_hash"], "leaf": told["leaf"]}]
+
+    edited(trailed, "events", edit)

@@ -2,61 +2,66 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
-from audit.columns import GROUPS, SEALED, kept
+from audit.columns import SEALED, kept
 from audit.keys.opening import opened, shut
+from audit.keys.registry import KeyState
 from audit.keys.sealing import Sealing
 from audit.queries import as_of, history
-from audit.rows import event_rows
-from audit.verify.values import hashes
 from audit.view import view
-from cdf import ChangeFeed
 from cdf.errors import RowRejected, TargetNotReady, VerificationError
 from tests.fixtures.fix_postgres import Pg
-from tests.integration.sealed_case import RECIPIENT, SENDER, Trailed
+from tests.fixtures.fix_sealed_states import SealedStates
+from tests.integration.sealed_case import RECIPIENT, SENDER, Row, Trailed, cut_off, edited, forged_events, rehashed
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 @pytest.fixture
-def trailed(spark: SparkSession, tmp_path: Path, pg: Pg) -> Trailed:
-    return Trailed(spark, tmp_path, pg)
+def trailed(sealed_states: SealedStates, tmp_path: Path, pg: Pg) -> Trailed:
+    """Three versions of letters, in a sealed trail."""
+    return sealed_states.sealed().copied(tmp_path, pg)
 
 
-def texts_of(rows: list[dict[str, Any]], name: str) -> list[Any]:
-    return [(row["unreadable"] or {}).get(name, row[name]) for row in rows]
-
-
-@pytest.mark.parametrize("small_window_bytes", [2**20, 0], ids=["driver", "tasks"])
-def test_bytes_that_are_no_text_name_nobody(
-    spark: SparkSession, tmp_path: Path, pg: Pg, small_window_bytes: int
-) -> None:
+def test_what_cannot_be_sealed_for_its_person_is_not_written(trailed: Trailed) -> None:
     """Two people whose identifiers are not UTF-8 would share one key: the erasure of one would be that of both."""
-    trailed = Trailed(spark, tmp_path, pg, small_window_bytes=small_window_bytes)
-    trailed.name_classes(replace(SENDER, column="email", classes=(("contact", ("Phones",)),)))
-    trailed.table.sql("insert into {t} (no, email) select 1, cast(X'61FF' as string)")
-    with pytest.raises(RowRejected, match="column 'email' at version 1 holds bytes that are not UTF-8") as refused:
+    trailed.table.sql("insert into {t} (no, email) select 4, cast(X'61FF' as string)")
+    for trailed.small_window_bytes in (0, 2**20):  # by the tasks, by the driver
+        trailed.name_classes(replace(SENDER, column="email", classes=(("contact", ("Phones",)),)))
+        with pytest.raises(RowRejected, match="column 'email' at version 4 holds bytes that are not UTF-8") as refused:
+            trailed.pipeline.run()
+        assert refused.value.__context__ is None
+
+    # Where it is not known whose a row is
+    trailed.name_classes(SENDER, RECIPIENT)
+    trailed.table.sql("alter table {t} set tblproperties ('delta.columnMapping.mode' = 'name')")
+    trailed.table.sql("alter table {t} drop column sender")
+    trailed.table.sql("insert into {t} (no, email) values (9, 'canary9@x.org')")
+    with pytest.raises(Exception, match="sender"):
         trailed.pipeline.run()
-    assert refused.value.__context__ is None
+    assert b"canary9" not in trailed.bytes()
 
 
 @pytest.mark.parametrize("small_window_bytes", [2**20, 0], ids=["driver", "tasks"])
 def test_whoever_has_the_keys_reads_what_was_written(
-    spark: SparkSession, tmp_path: Path, pg: Pg, small_window_bytes: int
+    sealed_states: SealedStates, tmp_path: Path, pg: Pg, small_window_bytes: int
 ) -> None:
-    trailed = Trailed(spark, tmp_path, pg, small_window_bytes=small_window_bytes)
-    trailed.write()
-    trailed.pipeline.run()
+    trailed = sealed_states.sealed()
+    if small_window_bytes != trailed.small_window_bytes:
+        trailed = trailed.copied(tmp_path, pg, trail=False)
+        trailed.small_window_bytes = small_window_bytes
+        trailed.name_classes(SENDER, RECIPIENT)
+        trailed.pipeline.run()
     assert trailed.read() == trailed.plain()
     assert trailed.intact()
 
@@ -83,9 +88,19 @@ def plans(frame: DataFrame) -> list[Mapping[str, str]]:
     return [{"plan": frame._jdf.queryExecution().toString()}]
 
 
+def test_a_key_that_somebody_has_put_in_is_none(sealed_states: SealedStates) -> None:
+    trailed = sealed_states.sealed()
+    key_id = trailed.registry().keys([(trailed.token(7), "contact")])[trailed.token(7), "contact"].key_id
+
+    def states(ids: Iterable[bytes]) -> Mapping[bytes, KeyState]:
+        known = trailed.registry().states(ids)
+        return {**known, key_id: replace(known[key_id], key=os.urandom(32))}
+
+    rows = opened(trailed.payload(), trailed.columns(), states).where("version = 1 and row.no = 1").collect()
+    assert rows[0]["unreadable"]["email"] == "[wrong key]"
+
+
 def test_whoever_is_shredded_is_gone_for_readers_and_the_trail_verifies_as_before(trailed: Trailed) -> None:
-    trailed.write()
-    trailed.pipeline.run()
     before = trailed.payload().collect()
     trailed.shred(7, keeping=("billing",))
     rows = trailed.read()
@@ -109,90 +124,71 @@ def test_whoever_is_shredded_is_gone_for_readers_and_the_trail_verifies_as_befor
     trailed.table.sql("insert into {t} values (4, 7, 'again@x.org', null, 1, null, null, null)")
     trailed.pipeline.run()
     assert trailed.token(7) not in gone
-    assert trailed.read()[-1]["email"] == "again@x.org"
-    assert set(trailed.read()[0]["unreadable"]) == {"email", "phones", "paid"}
+    rows = trailed.read()
+    assert rows[-1]["email"] == "again@x.org"
+    assert set(rows[0]["unreadable"]) == {"email", "phones", "paid"}
     assert trailed.intact()
 
 
-def change(trailed: Trailed, where: str, values: dict[str, str]) -> None:
-    DeltaTable.forPath(trailed.spark, f"{trailed.sink.path}/payload").update(where, values)
-
-
-def test_a_changed_byte_is_tampering_and_no_erasure(trailed: Trailed) -> None:
-    trailed.write()
-    trailed.pipeline.run()
-    trailed.shred(7)
-    flipped = "transform(sealed, (one, at) -> if(at = 0, concat(one, x'00'), one))"
-    change(trailed, "version = 1 and row.no = 1", {"sealed": flipped})
-    assert texts_of(trailed.read(), "email")[0] == "[tampered]"
-    [finding] = trailed.sink.trail.verify()[0].findings
-    assert (finding.kind, finding.table, finding.version) == ("altered", "payload", 1)
-
-
-@pytest.mark.parametrize(
-    ("values", "shown"),
-    [
-        ({"sealed": "cast(null as array<binary>)"}, "[removed]"),
-        ({"sealed": "array(sealed[1], sealed[0], sealed[2])"}, "[tampered]"),
-        ({"row": "without groups"}, "[tampered]"),
-    ],
-    ids=["taken away", "moved", "said to be nobody's"],
-)
-def test_what_is_sealed_stays_in_its_place(trailed: Trailed, values: dict[str, str], shown: str) -> None:
-    trailed.write()
-    trailed.pipeline.run()
-    if "row" in values:
-        values = {"row": row_with(trailed, "null")}
-    change(trailed, "version = 1 and row.no = 1", values)
-    rows = trailed.read()
-    assert texts_of(rows, "email")[0] == shown
-    assert not trailed.intact()
-
-
-def test_who_takes_the_groups_away_leaves_no_empty_columns(trailed: Trailed) -> None:
-    """Also for those who have no keys, and look at no hash."""
-    trailed.write()
-    trailed.pipeline.run()
-    change(trailed, "version = 1 and row.no = 1", {"row": row_with(trailed, "null")})
-    for trail in (trailed.sink.trail, trailed.reader()):
-        [row] = view(trail).where("version = 1 and row.no = 1").collect()
-        assert {row["unreadable"][name] for name in ("email", "paid", "to_email", "day")} == {"[tampered]"}
-
-
-def test_a_row_under_a_key_that_is_gone_is_tampered_with_where_it_is_not_the_events(trailed: Trailed) -> None:
-    """Whoever can write the payload can name another key, and take the hash anew."""
-    trailed.write()
-    trailed.pipeline.run()
+def test_what_somebody_has_changed_is_tampering_and_no_erasure(trailed: Trailed) -> None:
+    """Five rows, each changed in another way; what is sealed stays in its place."""
     token = trailed.token(8)
     trailed.shred(8)
-    gone = trailed.registry().gone([token])[0].hex()
-    named = ", ".join(f"'{name}', {_forged(name, gone)}" for name in GROUPS.elementType.names)  # type: ignore[attr-defined]
-    row = row_with(trailed, f"transform(row.{SEALED}, one -> named_struct({named}))")
-    change(trailed, "version = 1 and row.no = 1", {"row": row})
-    forged = trailed.payload().where("version = 1 and row.no = 1").toArrow().to_batches()[0]
-    [own] = hashes(forged, trailed.sink.trail.columns())
-    assert own is not None
-    change(trailed, "version = 1 and row.no = 1", {"row_hash": f"X'{own.hex()}'"})
-    assert texts_of(trailed.read(), "email")[0].startswith("[erased ")  # by what stands beside it it is whole
-    for asked in (view(trailed.reader()), history(trailed.reader(), {"no": 1})):
-        by_version = {row["version"]: row["unreadable"] for row in asked.where("row.no = 1").collect()}
-        assert by_version[1]["email"] == "[tampered]"
-        assert by_version[2]["to_email"].startswith("[erased ")
-    assert not trailed.intact()
+    gone = trailed.registry().gone([token])[0]
+
+    def edit(row: Row) -> list[Row]:
+        groups, texts = row["row"][SEALED], row["sealed"]
+        match place(row):
+            case (1, 1, "insert"):  # a byte more
+                row["sealed"] = [texts[0] + b"\0", *texts[1:]]
+            case (1, 2, "insert"):  # said to be nobody's
+                row["row"][SEALED] = None
+            case (1, 3, "insert"):  # taken away
+                row["sealed"] = None
+            case (2, 1, "update_preimage"):  # moved
+                row["sealed"] = [texts[1], texts[0], texts[2]]
+            case (2, 1, "update_postimage"):  # under another key, that is gone
+                row["row"][SEALED] = [{**one, "key_id": gone} for one in groups]
+        return [row]
+
+    edited(trailed, "payload", edit)
+    # Who can write the payload can take the hash again
+    rehashed(trailed, trailed.sink.trail.columns(), lambda row: place(row) == (2, 1, "update_postimage"))
+
+    shown = by_place(trailed.read())
+    assert shown[1, 1]["email"] == shown[1, 2]["email"] == shown[2, 1, "pre"]["email"] == "[tampered]"
+    assert shown[1, 3]["to_email"] == "[removed]"
+    assert shown[2, 1, "post"]["email"].startswith("[erased ")  # by what stands beside it it is whole
+
+    rows = {}
+    for name, trail in (("closed", trailed.sink.trail), ("reader", trailed.reader())):
+        rows[name] = {place(row): row["unreadable"] for row in view(trail).collect()}
+        # Who takes the groups away leaves no empty columns, also for those who have no keys, and look at no hash
+        nobodys = rows[name][1, 2, "insert"]
+        assert {nobodys[column] for column in ("email", "paid", "to_email", "day")} == {"[tampered]"}
+    asked = {place(row): row["unreadable"] for row in history(trailed.reader(), {"no": 1}).collect()}
+    for of_view in (rows["reader"], asked):
+        assert of_view[2, 1, "update_postimage"]["email"] == "[tampered]"
+    assert rows["reader"][3, 2, "delete"]["email"].startswith("[erased ")
+
+    found = [(one.kind, one.table, one.version) for one in trailed.sink.trail.verify()[0].findings]
+    assert sorted(found) == [("altered", "payload", 1)] * 3 + [("altered", "payload", 2)] * 2
+    trailed.shred(7)
+    assert by_place(trailed.read())[1, 1]["email"] == "[tampered]"
 
 
-def _forged(name: str, key_id: str) -> str:
-    return f"X'{key_id}'" if name == "key_id" else f"one.{name}"
+def place(row: Any) -> tuple[int, int, str]:
+    return row["version"], row["row"]["no"], row["change_type"]
 
 
-def row_with(trailed: Trailed, groups: str) -> str:
-    names = trailed.payload().schema["row"].dataType.names  # type: ignore[attr-defined]
-    return "named_struct(" + ", ".join(f"'{one}', {groups if one == SEALED else f'row.{one}'}" for one in names) + ")"
+def by_place(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """Why values are not shown, by version and number; of the update the row before comes last."""
+    said = {(row["version"], row["no"]): row["unreadable"] or {} for row in rows if row["version"] != 2}
+    post, pre = (row["unreadable"] or {} for row in rows if row["version"] == 2)
+    return {**said, (2, 1, "pre"): pre, (2, 1, "post"): post}
 
 
 def test_groups_of_another_form_are_not_taken_for_none(trailed: Trailed) -> None:
-    trailed.write()
-    trailed.pipeline.run()
     payload = f"delta.`{trailed.sink.path}/payload`"
     trailed.spark.sql(f"alter table {payload} add columns (row.{SEALED}.element.more string)")
     for asked in (
@@ -206,101 +202,41 @@ def test_groups_of_another_form_are_not_taken_for_none(trailed: Trailed) -> None
     assert not trailed.intact()
 
 
-def test_rows_that_came_after_the_keys_were_asked_for_are_not_empty(trailed: Trailed) -> None:
-    trailed.table.sql("insert into {t} values (2, 8, 'canary8@x.org', null, null, null, 'nobody@x.org', null)")
-    trailed.pipeline.run()
+def test_rows_that_come_after_the_keys_were_asked_for_are_not_opened_and_not_empty(trailed: Trailed) -> None:
     rows, held = opened(trailed.payload(), trailed.columns(), trailed.registry().states), view(trailed.reader())
-    trailed.write()
+    trailed.table.sql("insert into {t} values (4, 21, 'canary21@x.org', null, null, 7, 'canary7@x.org', null)")
     trailed.pipeline.run()
-    told = {row["row"]["no"]: row["unreadable"] for row in rows.where("version = 2").collect()}
-    if told:  # what is read of them is up to Delta
-        assert {"email", "recipient", "to_email"} <= set(told[1])
-    assert [row["row"]["email"] for row in held.collect()] == ["canary8@x.org"]
+    [late] = rows.where("version = 4").collect()
+    assert late["unreadable"]["email"] == "[key missing]"
+    assert late["row"]["to_email"] == "canary7@x.org"  # his key was asked for
+    assert max(row["version"] for row in held.collect()) == 3
 
-
-def test_what_has_no_record_yet_is_not_opened(trailed: Trailed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody knows yet which columns its hash was taken of."""
-    trailed.write()
-    trailed.pipeline.run()
+    # Of what has no record yet nobody knows which columns its hash was taken of
     trailed.table.sql(
         "alter table {t} add columns (more string)",
-        "insert into {t} values (4, 7, 'canary7@y.org', null, 1, null, null, null, 'x')",
+        "insert into {t} values (5, 7, 'canary7@y.org', null, 1, null, null, null, 'x')",
     )
-    with monkeypatch.context() as patch:
-        patch.setattr("connectors.delta_audit.sink.append_records", dies)
-        with pytest.raises(KeyboardInterrupt):
-            trailed.pipeline.run()
-    [row] = view(trailed.reader()).where("row.no = 4").collect()
+    cut_off(trailed)
+    [row] = view(trailed.reader()).where("row.no = 5").collect()
     assert (row["row"]["sender"], row["unreadable"]["email"]) == (7, "[sealed]")
     trailed.pipeline.run()
-    [row] = view(trailed.reader()).where("row.no = 4").collect()
+    [row] = view(trailed.reader()).where("row.no = 5").collect()
     assert (row["row"]["email"], row["unreadable"]) == ("canary7@y.org", None)
 
 
-def test_a_key_that_somebody_has_put_in_is_none(trailed: Trailed) -> None:
-    trailed.write()
-    trailed.pipeline.run()
-    key_id = trailed.registry().keys([(trailed.token(7), "contact")])[trailed.token(7), "contact"].key_id
-    states = trailed.registry().states([key_id])
-
-    def told(key: bytes | None) -> Any:
-        return lambda ids: {**trailed.registry().states(ids), key_id: replace(states[key_id], key=key)}
-
-    def shown(states: Any) -> str:
-        rows = opened(trailed.payload(), trailed.columns(), states).where("version = 1 and row.no = 1")
-        return str(rows.collect()[0]["unreadable"]["email"])
-
-    assert shown(told(os.urandom(32))) == "[wrong key]"
-    assert shown(lambda _: {}) == "[key missing]"
+# ── a window that was cut off ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_nothing_is_written_while_it_is_not_known_whose_a_row_is(trailed: Trailed) -> None:
-    trailed.write()
-    trailed.pipeline.run()
-    trailed.table.sql("alter table {t} set tblproperties ('delta.columnMapping.mode' = 'name')")
-    trailed.table.sql("alter table {t} drop column sender")
-    trailed.table.sql("insert into {t} (no, email) values (9, 'canary9@x.org')")
-    with pytest.raises(Exception, match="sender"):
-        trailed.pipeline.run()
-    assert b"canary9" not in trailed.bytes()
-
-
-def test_a_window_that_was_cut_off_is_taken_up(trailed: Trailed, monkeypatch: pytest.MonkeyPatch) -> None:
-    trailed.write()
-    with monkeypatch.context() as patch:
-        patch.setattr("connectors.delta_audit.sink.append_records", dies)
-        with pytest.raises(KeyboardInterrupt):
-            trailed.pipeline.run()
+def test_a_window_that_was_cut_off_is_taken_up(sealed_states: SealedStates, tmp_path: Path, pg: Pg) -> None:
+    trailed = sealed_states.cut_off().copied(tmp_path, pg)
     assert trailed.payload().count() == 6
     trailed.shred(8)  # meanwhile
     trailed.pipeline.run()
     assert trailed.payload().count() == 6
     assert trailed.intact()
-    assert trailed.read()[0]["email"] == "canary7@x.org"
-    assert set(trailed.read()[0]["unreadable"]) == {"recipient", "to_email"}
-
-
-def test_a_window_that_somebody_else_has_put_there_is_not(trailed: Trailed, monkeypatch: pytest.MonkeyPatch) -> None:
-    trailed.write()
-    with monkeypatch.context() as patch:
-        patch.setattr("connectors.delta_audit.sink.append_records", dies)
-        with pytest.raises(KeyboardInterrupt):
-            trailed.pipeline.run()
-    change(trailed, "version = 1 and row.no = 1", {"sealed": "transform(sealed, one -> x'00')"})
-    with pytest.raises(TargetNotReady, match="no runner has left"):
-        trailed.pipeline.run()
-
-
-def dies(*_: Any, **__: Any) -> None:
-    raise KeyboardInterrupt
-
-
-def cut_off(trailed: Trailed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A runner that dies before it writes its records."""
-    with monkeypatch.context() as patch:
-        patch.setattr("connectors.delta_audit.sink.append_records", dies)
-        with pytest.raises(KeyboardInterrupt):
-            trailed.pipeline.run()
+    first = trailed.read()[0]
+    assert first["email"] == "canary7@x.org"
+    assert set(first["unreadable"]) == {"recipient", "to_email"}
 
 
 def goes_on(trailed: Trailed) -> None:
@@ -313,21 +249,20 @@ def goes_on(trailed: Trailed) -> None:
 
 
 def test_a_window_from_before_a_class_was_named_is_finished_as_it_was_written(
-    trailed: Trailed, monkeypatch: pytest.MonkeyPatch
+    sealed_states: SealedStates, tmp_path: Path, pg: Pg
 ) -> None:
+    trailed = sealed_states.sealed().copied(tmp_path, pg, trail=False)
     trailed.name_classes()
-    trailed.write()
-    cut_off(trailed, monkeypatch)
+    cut_off(trailed)
     trailed.name_classes(SENDER, RECIPIENT)
     goes_on(trailed)
     assert trailed.payload().where(f"row.{SEALED} is not null").select("version").distinct().collect() == [(4,)]
 
 
 def test_a_sealed_window_is_finished_where_no_class_is_named_any_more(
-    trailed: Trailed, monkeypatch: pytest.MonkeyPatch
+    sealed_states: SealedStates, tmp_path: Path, pg: Pg
 ) -> None:
-    trailed.write()
-    cut_off(trailed, monkeypatch)
+    trailed = sealed_states.cut_off().copied(tmp_path, pg)
     trailed.name_classes()
     with pytest.raises(TargetNotReady, match="were written sealed"):  # without keys nobody can compare them
         trailed.pipeline.run()
@@ -336,33 +271,45 @@ def test_a_sealed_window_is_finished_where_no_class_is_named_any_more(
     assert trailed.payload().where(f"version < 4 and row.{SEALED} is not null").count() == 6
 
 
-FORGED = [
-    (
-        {"row.email": "'made-up@x.org'"},
-        "version = 1 and row.no = 3",
-    ),  # nobody's address, in a row of nobody who is erased
-    ({"row.email": "'made-up@x.org'"}, "version = 1 and row.no = 2"),  # beside what is erased
-    ({"row.day": "date'2001-01-01'"}, "version = 1 and row.no = 2"),
-]
+FORGED = {
+    # An address of nobody, in a row of nobody who is erased
+    "another's": (3, lambda row: row["row"].update(email="made-up@x.org")),
+    "beside what is erased": (2, lambda row: row["row"].update(email="made-up@x.org")),
+    "another column": (2, lambda row: row["row"].update(day=dt.date(2001, 1, 1))),
+}
 
 
-@pytest.mark.parametrize(("values", "where"), FORGED, ids=["another's", "beside it", "another column"])
+@pytest.mark.parametrize("forged", FORGED)
 def test_what_is_erased_hides_no_forgery_in_a_window_that_was_cut_off(
-    trailed: Trailed, monkeypatch: pytest.MonkeyPatch, values: dict[str, str], where: str
+    sealed_states: SealedStates, tmp_path: Path, pg: Pg, forged: str
 ) -> None:
     """Consistent in itself: every hash is right."""
-    trailed.write()
-    cut_off(trailed, monkeypatch)
+    trailed = sealed_states.cut_off().copied(tmp_path, pg)
     trailed.shred(8)
-    source = ChangeFeed(trailed.spark, trailed.table.path).log.metadata()
-    columns = kept((), Sealing((SENDER,), trailed.registry).schema(source.schema))
-    change(trailed, where, values)
-    [row] = trailed.payload().where(where).toArrow().combine_chunks().to_batches()
-    [hash] = hashes(row, columns)
-    assert hash is not None
-    change(trailed, where, {"row_hash": f"x'{hash.hex()}'"})
-    events = f"{trailed.sink.path}/events"
-    trailed.spark.sql(f"alter table delta.`{events}` set tblproperties ('delta.appendOnly' = 'false')")
-    event_rows(trailed.payload(), source.table_id).write.format("delta").mode("overwrite").save(events)
+    no, change = FORGED[forged]
+
+    def meant(row: Row) -> bool:
+        return place(row) == (1, no, "insert")
+
+    def edit(row: Row) -> list[Row]:
+        if meant(row):
+            change(row)
+        return [row]
+
+    edited(trailed, "payload", edit)
+    columns = kept((), Sealing((SENDER,), trailed.registry).schema(trailed.pipeline.feed.log.metadata().schema))
+    rehashed(trailed, columns, meant)
+    forged_events(trailed)
+    with pytest.raises(TargetNotReady, match="no runner has left"):
+        trailed.pipeline.run()
+
+
+def test_a_window_that_somebody_else_has_put_there_is_not(sealed_states: SealedStates, tmp_path: Path, pg: Pg) -> None:
+    trailed = sealed_states.cut_off().copied(tmp_path, pg)
+
+    def edit(row: Row) -> list[Row]:
+        return [{**row, "sealed": [b"\0"] * len(row["sealed"])} if place(row) == (1, 1, "insert") else row]
+
+    edited(trailed, "payload", edit)
     with pytest.raises(TargetNotReady, match="no runner has left"):
         trailed.pipeline.run()
