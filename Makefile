@@ -6,16 +6,15 @@ ARGS ?=
 ONLY ?=
 # Tests run in two processes, each with a Spark and a PostgreSQL of its own (about 3 GB); JOBS=0 for one after the other.
 JOBS ?= 2
-# Of the tests that need Spark or services a commit has its share (tests/fixtures/fix_spread.py); all with SHARE=all or ARGS.
+# Of the tests in dear files a commit has its share (tests/fixtures/fix_spread.py); all with SHARE=all, ONLY or ARGS.
 SHARE ?= $(or $(if $(ARGS)$(ONLY),all),$(shell git rev-parse --short=7 HEAD 2>/dev/null),all)
 
-PYTEST = DELTARELAY_SHARE=$(SHARE) $(RUN)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PLUGIN := $(wildcard examples/deltarelay-sqlite)
-# The quick ones first: what is broken there need not be found out with a Spark session.
-TESTS := tests/unit $(filter-out tests/unit tests/fixtures tests/__pycache__,$(patsubst %/,%,$(sort $(wildcard tests/*/))))
+# Their order is that of tests/fixtures/fix_order.py
+TESTS := tests
 
 # Where it is set, every process that a test starts would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -24,7 +23,7 @@ NAMED = $(if $(ONLY),-k '$(ONLY)') $(ARGS)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo unit test long check soak durations mutants bench fmt references clean java python
+.PHONY: help demo unit test check soak durations mutants bench fmt references clean java python
 
 help: ## this list
 	@echo "make ..."
@@ -37,11 +36,8 @@ demo: java $(VENV)/.installed-demo ## a Delta table, a PostgreSQL and the replic
 unit: $(VENV)/.installed-dev ## every pure decision, in seconds: no JVM, no service
 	@$(RUN) -m "not soak" $(wildcard tests/unit tests/simulation) $(NAMED)
 
-test: java $(VENV)/.spark-classes.jsa ## unit tests, contracts, and this commit's share of the others (SHARE=all: all of them)
-	@$(PYTEST) -m "not long and not soak" $(TESTS) $(NAMED)
-
-long: java $(VENV)/.spark-classes.jsa ## those that take a minute: processes killed at every point, pages of the docs
-	@$(PYTEST) -m "long and not soak" $(TESTS) $(NAMED)
+test: java $(VENV)/.spark-classes.jsa ## all tests but the soak, and of the dear ones this commit's share (SHARE=all: all of them)
+	@DELTARELAY_SHARE=$(SHARE) $(RUN) -m "not soak" $(TESTS) $(NAMED)
 
 check: $(VENV)/.installed-dev ## format, lint, types, layers, and whether the generated files are current
 	$(BIN)/ruff format --check .

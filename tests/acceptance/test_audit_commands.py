@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 from pyspark.sql import SparkSession
 
 from audit.anchors.file import FileAnchor
@@ -49,7 +48,6 @@ def test_keys(project: Project, here: Command) -> None:
     assert "is no verifier key" in refused.err
 
 
-@pytest.mark.long
 def test_trails(project: Project, here: Command, spark: SparkSession, tmp_path: Path) -> None:
     signer, folder = Signer.generate("example.org/trail"), project.folder
     signer.write(folder / "audit.key")

@@ -106,7 +106,6 @@ def test_the_questions_are_listed_without_a_jvm(project: Project, here: Command,
         assert NAME not in refused.err + refused.out
 
 
-@pytest.mark.long
 def test_a_trail_is_asked(project: Project, here: Command, trailed: tuple[str, Path]) -> None:
     configure(project, trailed)
     history = project.run("audit", "history", "trail", "--key", "id=1", "--format", "json")

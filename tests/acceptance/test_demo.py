@@ -218,7 +218,6 @@ def test_the_printed_command_stops_the_server(demo: Demo) -> None:
     shutil.rmtree(demo.folder)
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("services")
 def test_on_s3_it_ends_the_same_way_and_both_servers_are_stopped(tmp_path: Path, resident: Resident) -> None:
     # A user's own keys, profile and region are none of the demo's business

@@ -25,8 +25,6 @@ from tests.fixtures.fix_kafka import Kafka
 from tests.fixtures.fix_spark import missing_service
 from tests.fixtures.resident import Resident
 
-pytestmark = pytest.mark.long
-
 TOPIC = "lake.customers"
 
 

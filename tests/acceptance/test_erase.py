@@ -88,7 +88,6 @@ def shop(project: Project, spark: SparkSession, tmp_path: Path) -> Shop:
     return Shop(project, spark, tmp_path)
 
 
-@pytest.mark.long
 def test_the_whole_way(shop: Shop, here: Command) -> None:
     database = shop.project.database
     unmade = here("run")  # nobody knows who was erased

@@ -22,8 +22,6 @@ from pyspark.sql import SparkSession
 from audit.checkpoint import Signer
 from tests.acceptance.commands import KILLED, Project
 
-pytestmark = pytest.mark.long
-
 EMAIL, NUMBER = "Quokka.Canary@example.org", 7_000_700_700
 SPELLINGS = [
     spelling.encode()

@@ -26,8 +26,6 @@ from tests.acceptance.commands import (
     wait_for,
 )
 
-pytestmark = pytest.mark.long
-
 TARGET = "public.customers"
 FOLLOW = ("run", "--follow", "--interval-seconds", "0.1")
 

@@ -17,8 +17,6 @@ from pyspark.sql import SparkSession
 
 from tests.acceptance.commands import Database, Done, Project, change, create_source, pipeline, source_rows
 
-pytestmark = pytest.mark.long
-
 TARGET = "public.customers"
 MOMENTS = int(os.environ.get("INTERRUPT_MOMENTS") or (30 if os.environ.get("DELTARELAY_SOAK") == "full" else 4))
 SIGNALLED = "signals reach its JVM and its workers too"

@@ -13,8 +13,6 @@ from connectors.kafka.position import Ledger, State
 from tests.acceptance.commands import KILLED, Project, change, create_source, wait_for
 from tests.fixtures.fix_kafka import Kafka
 
-pytestmark = pytest.mark.long
-
 ROWS = 200_000
 LANES = 8
 

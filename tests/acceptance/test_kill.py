@@ -25,8 +25,6 @@ from tests.acceptance.commands import (
     source_rows,
 )
 
-pytestmark = pytest.mark.long
-
 TARGET = "public.customers"
 LEASE_SECONDS = 15
 LARGE, LAST = 6, 8

@@ -9,7 +9,6 @@ from cdf import ChangeFeed
 from connectors.postgres.sink import SMALL_WINDOW_BYTES
 from tests.acceptance.commands import Database, Project, change, create_source, pipeline, source_rows
 
-pytestmark = pytest.mark.long
 OWN_JVM = "executors are processes below its JVM"
 
 

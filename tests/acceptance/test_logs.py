@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from tests.acceptance.commands import Database, Project, change, create_source, pipeline
-
-pytestmark = pytest.mark.long
 
 ROW = "canary-row-4711"
 

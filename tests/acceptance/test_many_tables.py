@@ -59,7 +59,6 @@ def test_all_or_one_and_what_fails_stops_no_other(
     database.no_backends()
 
 
-@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_ctrl_c_takes_back_whatever_was_at_work(project: Project, database: Database, lake: Path) -> None:
     project.write({"sales": sales(lake, "[iorv]*", start=0, window={"max_commits": 1})})
@@ -81,7 +80,6 @@ def test_ctrl_c_takes_back_whatever_was_at_work(project: Project, database: Data
         assert len(database.rows(target)) == {None: 0, 0: 0, 1: 2, 2: 1}[version]
 
 
-@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_restarting_database_is_waited_for(
     project: Project, spark: SparkSession, server_folder: Path, lake: Path

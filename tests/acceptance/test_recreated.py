@@ -12,8 +12,6 @@ from pyspark.sql import SparkSession
 
 from tests.acceptance.commands import Database, Project, change, create_source, pipeline, source_rows
 
-pytestmark = pytest.mark.long
-
 HISTORY = (
     "insert into {t} select id, concat('n', id), id from range(50)",
     "update {t} set name = 'changed' where id < 20",

@@ -11,8 +11,6 @@ import pytest
 from infra.embedded_s3 import EmbeddedS3
 from tests.acceptance.commands import Database, Done, Project
 
-pytestmark = pytest.mark.long
-
 KEY_ID, SECRET, TOKEN = "AKIACANARY7E2QX4MPLE", "canary-secret-5b1e77", "canary-token-c03d9a"
 CANARIES = (KEY_ID, SECRET, TOKEN)
 

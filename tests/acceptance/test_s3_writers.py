@@ -24,7 +24,7 @@ from tests.fixtures.aws_proxy import AwsProxy, Rule
 from tests.fixtures.fix_aws import Aws
 from tests.fixtures.fix_s3_writers import COMMIT_FILE, LOCK_REGION, S3Table, SparkJars, Writer, Writers
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 
 SLOW_SECONDS = 0.3
 SINGLE = {"kind": "single_writer"}

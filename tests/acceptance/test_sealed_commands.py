@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from audit.checkpoint import Signer
@@ -39,7 +38,6 @@ def configure(project: Project, table: str, *columns: str) -> None:
     )
 
 
-@pytest.mark.long
 def test_from_the_first_key_to_the_certificate(
     project: Project, here: Command, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -101,7 +99,6 @@ def test_from_the_first_key_to_the_certificate(
     assert here("erase", "status", "--json").document["result"]["requests"][0]["state"] == "certified"
 
 
-@pytest.mark.long
 def test_what_was_written_before_a_class_was_named(
     project: Project, here: Command, spark: SparkSession, tmp_path: Path
 ) -> None:

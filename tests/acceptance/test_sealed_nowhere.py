@@ -70,7 +70,6 @@ def _bytes(file: Path) -> bytes:
     return data.lower()
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_no_key_and_nobody_who_was_erased_is_found(project: Project, spark: SparkSession) -> None:
     table = Table(spark, str(project.folder / "customers"), "no long, customer_id long, email string, segment string")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from pyspark.sql import SparkSession
 
 from audit.checkpoint import Signer
@@ -12,8 +11,6 @@ from tests.acceptance.commands import Project, change, create_source
 from tests.acceptance.in_process import Command, here
 
 __all__ = ["here"]  # a fixture
-
-pytestmark = pytest.mark.long
 
 
 def test_a_pipeline_into_a_trail(project: Project, here: Command, spark: SparkSession, delta_path: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from audit.checkpoint import Signer
@@ -15,7 +14,6 @@ from tests.integration.intruder import rewrite
 
 __all__ = ["here"]  # a fixture
 
-pytestmark = pytest.mark.long
 SECRET_VALUE = "canary-4711"
 
 

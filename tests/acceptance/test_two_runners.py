@@ -8,8 +8,6 @@ from pyspark.sql import SparkSession
 
 from tests.acceptance.commands import Database, Project, change, create_source, pipeline, source_rows
 
-pytestmark = pytest.mark.long
-
 TARGET = "public.customers"
 
 

@@ -94,7 +94,6 @@ class TestEventsThroughTheDriver(SinkConformance):
         yield from closing(KafkaHarness(kafka))
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("fast_renewal")
 class TestEventsFromTheTasks(PositionPromises, HistoryPromises):
     """Where rows travel another way. What a window is not needed for was promised above."""
@@ -104,7 +103,6 @@ class TestEventsFromTheTasks(PositionPromises, HistoryPromises):
         yield from closing(KafkaHarness(kafka, small_window_bytes=-1))
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("fast_renewal")
 class TestACompactedTopicOfRows(SinkConformance):
     @pytest.fixture

@@ -18,8 +18,6 @@ from tests.acceptance.commands import REPOSITORY, Database
 from tests.fixtures.fix_aws import Aws
 from tests.fixtures.resident import Resident
 
-pytestmark = pytest.mark.long
-
 _BLOCK = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -17,8 +17,6 @@ from tests.fixtures.resident import Resident
 
 __all__ = ["services"]  # a fixture
 
-pytestmark = pytest.mark.long
-
 _SHOWN = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _DIFFERS = re.compile(
     r"…"

@@ -197,7 +197,6 @@ def test_a_setting_that_kafka_refuses(kafka_folder: Path) -> None:
     assert "num.io.threads" in server.log_file.read_text()
 
 
-@pytest.mark.long
 def test_a_setting_that_only_the_running_broker_refuses(kafka_folder: Path) -> None:
     config = {"min.insync.replicas": 1, "metric.reporters": "no.such.Reporter"}
     server = EmbeddedKafka(kafka_folder / "late", config=config, java_options=JAVA_OPTIONS)
@@ -209,7 +208,6 @@ def test_a_setting_that_only_the_running_broker_refuses(kafka_folder: Path) -> N
         assert Kafka(server.bootstrap_servers, "late").topic() == "late-events"
 
 
-@pytest.mark.long
 def test_what_was_acknowledged_outlives_a_kill(kafka_folder: Path) -> None:
     with EmbeddedKafka(kafka_folder / "killed", config=IMPATIENT, java_options=JAVA_OPTIONS) as server:
         kafka = Kafka(server.bootstrap_servers, "killed")
@@ -225,7 +223,6 @@ def test_what_was_acknowledged_outlives_a_kill(kafka_folder: Path) -> None:
         assert values(kafka, topic) == [b"kept", None, b"more"]
 
 
-@pytest.mark.long
 def test_two_brokers_know_nothing_of_each_other(kafka_folder: Path) -> None:
     with (
         EmbeddedKafka(kafka_folder / "one", java_options=JAVA_OPTIONS) as one,
@@ -239,7 +236,6 @@ def test_two_brokers_know_nothing_of_each_other(kafka_folder: Path) -> None:
         assert values(corners[1], "same-events") == [b"2"]
 
 
-@pytest.mark.long
 def test_a_port_that_another_broker_takes_at_the_last_moment(
     kafka_folder: Path, kafka_server: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,7 +250,6 @@ def test_a_port_that_another_broker_takes_at_the_last_moment(
     assert f"failed to bind to {taken}" in server.log_file.read_text()
 
 
-@pytest.mark.long
 def test_an_address_that_was_given_away_does_not_change(kafka_folder: Path) -> None:
     with EmbeddedKafka(kafka_folder / "pinned", java_options=JAVA_OPTIONS) as server:
         before = server.bootstrap_servers
@@ -269,7 +264,6 @@ def test_an_address_that_was_given_away_does_not_change(kafka_folder: Path) -> N
         assert server.bootstrap_servers == before
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("end", ["killed", "forgot to close"])
 def test_a_broker_does_not_outlive_its_process(kafka_folder: Path, end: str) -> None:
     folder = kafka_folder / f"parent {end}"
@@ -288,7 +282,6 @@ def test_a_broker_does_not_outlive_its_process(kafka_folder: Path, end: str) -> 
     wait_until_ended(EmbeddedKafka(folder))
 
 
-@pytest.mark.long
 def test_the_page_about_it(tmp_path: Path) -> None:
     said = run_page("kafka-locally", tmp_path, None)
     assert "first [b'Ada', b'Hugo', None]" in said

@@ -109,7 +109,6 @@ def asked(id: str = "r1", email: str = CANARY) -> Request:
     return Request(id, "customer", {"email": email}, NOW.date(), NOW.date() + dt.timedelta(30), "GDPR Art. 17", "desk")
 
 
-@pytest.mark.long
 def test_rows_that_the_source_has_lost_lead_to_the_rest(spark: SparkSession, tmp_path: Path, pg: Pg) -> None:
     shop = Shop(spark, tmp_path, pg, ["orders"])
     shop.run()

@@ -190,7 +190,6 @@ def test_what_is_found_of_one_person_holds_up_nobody_else(office: Office) -> Non
     assert office.register.run("er-1").finished_at is not None
 
 
-@pytest.mark.long
 def test_dying_after_everything_that_is_written_down(office: Office) -> None:
     office.receive("R-1", "R-2", email=CANARY)
     died: list[str] = []

@@ -21,7 +21,7 @@ from cdf.errors import ConfigError, VerificationError
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.sealed_bank import ASKED, CANARY, NOW, SIGNER, Bank
 
-pytestmark = [pytest.mark.usefixtures("interpreted"), pytest.mark.long]
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.erasures import Knows
 
-pytestmark = [pytest.mark.usefixtures("interpreted"), pytest.mark.long]
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 SIGNER = Signer.generate("example.org/erasure")
 NOW = dt.datetime.now(dt.UTC)

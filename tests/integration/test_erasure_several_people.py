@@ -125,7 +125,6 @@ def _run(bank: Bank, graph: Graph, register: Register, held: Any, asked: Request
     )
 
 
-@pytest.mark.long
 def test_one_of_several_people_goes(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     bank.run()
     register = Register(bank.pg.dsn, schema=bank.pg.schema)

@@ -321,7 +321,7 @@ def windows(topic: Topic, change: Any) -> CdfError:
 
 @pytest.mark.parametrize(
     ("gone", "small"),
-    [("events", 1024 * 1024), ("events", -1), pytest.param("positions", 1024 * 1024, marks=pytest.mark.long)],
+    [("events", 1024 * 1024), ("events", -1), ("positions", 1024 * 1024)],
     ids=["events, driver", "events, tasks", "positions"],
 )
 def test_a_topic_that_is_deleted_under_a_run(
@@ -525,7 +525,6 @@ print(Pipeline(ChangeFeed(spark, path), sink, key=("id",), name="people").run().
 """
 
 
-@pytest.mark.long
 def test_tasks_that_spark_tries_again(kafka: Kafka, table: Table, jars: str, tmp_path: Path) -> None:
     """One that is lost after its lane was committed, and one whose worker is killed before."""
     topic = Topic(kafka, table)

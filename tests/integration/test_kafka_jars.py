@@ -132,7 +132,6 @@ def test_two_processes_at_once(cache: Path, registry: Path) -> None:
     assert said == {f"{jar_folder().stat().st_ino} {DIRECT}"}  # one of them fetched, and the other waited
 
 
-@pytest.mark.long
 def test_a_broker_from_the_registry(tmp_path: Path, kafka_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From nothing, by whatever settings this machine has."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

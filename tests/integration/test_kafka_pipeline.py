@@ -390,7 +390,6 @@ def test_brokers_that_cannot_be_reached_are_worth_another_try(
     assert caught.value.transient
 
 
-@pytest.mark.long
 def test_a_broker_that_is_killed_in_the_middle(spark: SparkSession, kafka_folder: Path, delta_path: str) -> None:
     table = people(spark, delta_path)
     with EmbeddedKafka(kafka_folder / "killed", config=IMPATIENT, java_options=JAVA_OPTIONS) as server:

@@ -20,8 +20,6 @@ from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.postgres_case import ON_BOTH_PATHS, loaded, people, person, sink_of
 
-pytestmark = pytest.mark.long
-
 OWN = ("_commit_version", "_commit_timestamp", "_applied_at")
 
 

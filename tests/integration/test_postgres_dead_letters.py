@@ -33,8 +33,6 @@ from tests.integration.postgres_case import (
     tells,
 )
 
-pytestmark = pytest.mark.long
-
 ASIDE = Modes(rejects="dead_letter")
 WITH_ROWS = Modes(rejects="dead_letter", reject_rows=True)
 NUL = "xanadu\0"

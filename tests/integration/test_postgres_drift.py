@@ -19,8 +19,6 @@ from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.drift_case import MAPPED, WIDENING, Replica, replica, replicated
 
-pytestmark = pytest.mark.long
-
 ADDED = "alter table {t} add columns (w int)"
 
 

@@ -27,8 +27,6 @@ from tests.fixtures.fix_spark import cannot_run
 from tests.fixtures.postgres_proxy import PostgresProxy, TlsDoor
 from tests.integration.postgres_case import ON_BOTH_PATHS, loaded, names, opened, people, person, position, tells
 
-pytestmark = pytest.mark.long
-
 A, B, C = person(1, "xanadu-a"), person(2, "xanadu-b"), person(3, "xanadu-c")
 RIGHT, WRONG, NEW = "hunter2right", "hunter2wrong", "hunter2new"
 LANGUAGES = pytest.mark.parametrize("says", [None, "так не пойдёт"], ids=["english", "russian"])

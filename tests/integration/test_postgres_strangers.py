@@ -259,7 +259,6 @@ def test_the_epoch_keeps_out_who_has_lost_the_lease_but_not_the_position(
                 successor.apply(second(table))
 
 
-@pytest.mark.long
 def test_a_runner_that_freezes_in_its_transaction_does_not_hold_the_row_for_ever(
     session: SparkSession | None, pg: Pg, proxy: PostgresProxy
 ) -> None:

@@ -18,8 +18,6 @@ from connectors.postgres.modes import Modes, Rejects
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.postgres_case import ON_BOTH_PATHS, loaded, position, sink_of, tells
 
-pytestmark = pytest.mark.long
-
 START = {1: "xanadu-a", 2: "xanadu-b", 3: "xanadu-c", 4: None, 5: "xanadu-e"}
 ASIDE = Modes(rejects="dead_letter")
 

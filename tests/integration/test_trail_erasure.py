@@ -81,7 +81,6 @@ def trailed(spark: SparkSession, tmp_path: Path) -> Trailed:
     return Trailed(spark, tmp_path, small_window_bytes=2**20)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("small_window_bytes", [2**20, 0], ids=["driver", "tasks"])
 def test_from_the_commit_to_the_last_file(spark: SparkSession, tmp_path: Path, small_window_bytes: int) -> None:
     trailed = Trailed(spark, tmp_path, small_window_bytes=small_window_bytes)

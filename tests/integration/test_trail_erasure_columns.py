@@ -25,7 +25,7 @@ from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table
 from tests.integration.erasures import MARKER, Knows
 
-pytestmark = [pytest.mark.usefixtures("interpreted"), pytest.mark.long]
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 CANARY = "canary.person@example.org"
 SUBJECTS = {"customer": Subject("customer", {"email": "email", "customer_id": "exact"})}

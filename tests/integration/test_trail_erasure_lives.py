@@ -106,7 +106,6 @@ def test_a_key_that_was_deleted_and_given_to_somebody_else(spark: SparkSession, 
     assert [row[2][1] for row in trail.rows()].count("bob@example.org") == 4
 
 
-@pytest.mark.long
 def test_a_trail_that_began_with_a_snapshot(spark: SparkSession, tmp_path: Path) -> None:
     table = customers(spark, f"{tmp_path}/customers")
     table.sql("insert into {t} values (7, 'old@example.org', 'a'), (8, 'eve@example.org', 'a')")
@@ -116,7 +115,6 @@ def test_a_trail_that_began_with_a_snapshot(spark: SparkSession, tmp_path: Path)
     trail.forgets(erasing, lambda row: row[2][0] == 8)
 
 
-@pytest.mark.long
 def test_several_erasing_commits(spark: SparkSession, tmp_path: Path) -> None:
     """Between them one of the keys came back as somebody else, and is gone again."""
     table = customers(spark, f"{tmp_path}/customers")
@@ -137,7 +135,7 @@ def test_several_erasing_commits(spark: SparkSession, tmp_path: Path) -> None:
     trail.forgets(both, lambda row: row[2][1] == "bob@example.org")
 
 
-@pytest.mark.parametrize("on_erase", ["delete", pytest.param("nullify", marks=pytest.mark.long)])
+@pytest.mark.parametrize("on_erase", ["delete", "nullify"])
 def test_an_order_that_was_another_persons(spark: SparkSession, tmp_path: Path, on_erase: str) -> None:
     people = Table(spark, f"{tmp_path}/customers", "customer_id long, email string")
     people.sql(f"insert into {{t}} values (5, 'eve@example.org'), (7, '{HERS}')")

@@ -28,7 +28,7 @@ from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.fix_sealed_states import SealedStates
 from tests.integration.sealed_case import RECIPIENT, SENDER, Row, Trailed, edited, forged_events, rehashed
 
-pytestmark = [pytest.mark.usefixtures("interpreted"), pytest.mark.long]
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from tests.soak.memory import Memory, growth, memory_of
 from tests.soak.quick_source import QuickSource
 from tests.soak.random_source import Source, assert_equal_rows
 
-pytestmark = [pytest.mark.long, pytest.mark.soak, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 FULL = os.environ.get("DELTARELAY_SOAK") == "full"
 COMMITS = int(os.environ.get("DELTARELAY_SOAK_COMMITS") or (2_000 if FULL else 50))

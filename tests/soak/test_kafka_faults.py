@@ -35,7 +35,7 @@ from tests.fixtures.fix_kafka import IMPATIENT, JAVA_OPTIONS, Kafka, Message
 from tests.soak.quick_source import QuickSource
 from tests.soak.random_source import Source
 
-pytestmark = [pytest.mark.long, pytest.mark.soak, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 FULL = os.environ.get("DELTARELAY_SOAK") == "full"
 WINDOWS = 200 if FULL else 20

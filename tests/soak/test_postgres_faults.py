@@ -30,7 +30,7 @@ from connectors.postgres import position as positions
 from infra.embedded_postgres import EmbeddedPostgres
 from tests.fixtures.postgres_proxy import PostgresProxy
 
-pytestmark = [pytest.mark.long, pytest.mark.soak, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 WINDOWS = 300 if os.environ.get("DELTARELAY_SOAK") == "full" else 30
 TARGET = "public.soak"

@@ -19,7 +19,7 @@ from connectors.postgres import PostgresSink
 from tests.fixtures.fix_postgres import Pg
 from tests.soak.random_source import Source, assert_equal_rows, disturb
 
-pytestmark = [pytest.mark.long, pytest.mark.soak, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 ROUNDS = 120 if os.environ.get("DELTARELAY_SOAK") == "full" else 6
 
