@@ -6,7 +6,7 @@ ARGS ?=
 ONLY ?=
 # Tests run in two processes, each with a Spark and a PostgreSQL of its own (about 3 GB); JOBS=0 for one after the other.
 JOBS ?= 2
-# Of the tests in dear files a commit has its share (tests/fixtures/fix_spread.py); all with SHARE=all, ONLY or ARGS.
+# Of the tests in slow files a commit has its share (tests/fixtures/fix_spread.py); all with SHARE=all, ONLY or ARGS.
 SHARE ?= $(or $(if $(ARGS)$(ONLY),all),$(shell git rev-parse --short=7 HEAD 2>/dev/null),all)
 
 VENV := .venv
@@ -36,7 +36,7 @@ demo: java $(VENV)/.installed-demo ## a Delta table, a PostgreSQL and the replic
 unit: $(VENV)/.installed-dev ## every pure decision, in seconds: no JVM, no service
 	@$(RUN) -m "not soak" $(wildcard tests/unit tests/simulation) $(NAMED)
 
-test: java $(VENV)/.spark-classes.jsa ## all tests but the soak, and of the dear ones this commit's share (SHARE=all: all of them)
+test: java $(VENV)/.spark-classes.jsa ## all tests but the soak, and of the slow ones this commit's share (SHARE=all: all of them)
 	@DELTARELAY_SHARE=$(SHARE) $(RUN) -m "not soak" $(TESTS) $(NAMED)
 
 check: $(VENV)/.installed-dev ## format, lint, types, layers, and whether the generated files are current

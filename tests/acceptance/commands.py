@@ -27,7 +27,8 @@ CANARY = "canary-hunter2-9f1c"
 """The password in every dsn that has none of its own: it must not turn up in any output."""
 PATIENCE_SECONDS = 180.0
 KILLED = "it is killed, or succeeds one that was, and the JVM of a killed driver has to end by itself"
-"""A reason for a JVM of its own."""
+SIGNALLED = "signals reach its JVM and its workers too"
+"""Reasons for a JVM of its own."""
 
 T = TypeVar("T")
 
@@ -180,7 +181,7 @@ class Running:
         self.process.send_signal(signal.SIGSTOP)
 
     def interrupt(self) -> None:
-        """Ctrl-C: the terminal sends it to the whole group."""
+        """Ctrl-C: the terminal sends it to the whole group, in which a lent JVM is not."""
         os.killpg(self.process.pid, signal.SIGINT)
 
     def terminate(self) -> None:
@@ -189,6 +190,7 @@ class Running:
 
     def kill(self) -> None:
         """Kill -9 the driver, nothing else; its JVM has to notice by itself."""
+        assert isinstance(self.process, subprocess.Popen), "needs own_jvm: a lent JVM is not below it"
         below = descendants(self.process.pid)
         self.process.kill()
         self.process.wait()
@@ -314,8 +316,9 @@ class Project:
         return done
 
     def check_secret(self) -> None:
-        """The password is in no output and in no log file."""
+        """The password is in no output and in no log file, nor in what lent JVMs have said."""
         files = [*self.folder.glob("*.out"), *self.folder.glob("*.err"), *(self.folder / "tmp").rglob("*.log")]
+        files += self.resident.jvm_logs() if self.resident is not None else []
         assert [file.name for file in files if self.database.password in file.read_text(errors="replace")] == []
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from cdf.micro_batches import Offset
 from infra.embedded_postgres import EmbeddedPostgres
 from tests.acceptance.commands import (
     KILLED,
+    SIGNALLED,
     Database,
     Project,
     Running,
@@ -232,7 +233,7 @@ def test_pressed_twice_it_leaves_at_once(
     create_source(spark, delta_path)
     insert(spark, delta_path, 1)
     project.write({"customers": pipeline(delta_path)})
-    run, _ = start(project, database)
+    run, _ = start(project, database, SIGNALLED)
     run.until(lambda: database.position() == 1, "the initial copy")
     with database.locked(TARGET, "share row exclusive"):
         insert(spark, delta_path, 2)

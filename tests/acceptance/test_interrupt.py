@@ -15,11 +15,19 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.acceptance.commands import Database, Done, Project, change, create_source, pipeline, source_rows
+from tests.acceptance.commands import (
+    SIGNALLED,
+    Database,
+    Done,
+    Project,
+    change,
+    create_source,
+    pipeline,
+    source_rows,
+)
 
 TARGET = "public.customers"
 MOMENTS = int(os.environ.get("INTERRUPT_MOMENTS") or (30 if os.environ.get("DELTARELAY_SOAK") == "full" else 4))
-SIGNALLED = "signals reach its JVM and its workers too"
 
 
 @pytest.mark.timeout(600)
@@ -57,12 +65,13 @@ def test_interrupted_in_the_middle_of_a_run(
     assert json.loads(done.out)["error"]["code"] == "interrupted"
 
     with database.locked(TARGET, "share row exclusive"):
-        run = project.start("run", own_jvm=SIGNALLED)
-        run.until(lambda: database.waiting(TARGET, "lock table"), "the applying transaction waits")
-        run.terminate()
-        done = run.done()
-    check(done, 1)
-    assert done.out == ""
+        for signals in (os.kill, os.killpg):  # to the driver alone, and to the JVM and the workers too
+            run = project.start("run", own_jvm=SIGNALLED)
+            run.until(lambda: database.waiting(TARGET, "lock table"), "the applying transaction waits")
+            signals(run.process.pid, signal.SIGTERM)
+            done = run.done()
+            check(done, 1)
+            assert done.out == ""
 
     assert project.run("run").code == 0
     assert database.position() == 3

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from infra.embedded_postgres import EmbeddedPostgres
-from tests.acceptance.commands import Database, Project, change, create_source, pipeline, source_rows
+from tests.acceptance.commands import SIGNALLED, Database, Project, change, create_source, pipeline, source_rows
 
 NAMES = ("items", "orders", "returns", "visits")
 
@@ -64,7 +64,7 @@ def test_ctrl_c_takes_back_whatever_was_at_work(project: Project, database: Data
     project.write({"sales": sales(lake, "[iorv]*", start=0, window={"max_commits": 1})})
     for name in NAMES:
         database.query(f"create table {name} (id bigint primary key, name text, amount numeric(10,2))")
-    run = project.start("run", "--jobs", "3")
+    run = project.start("run", "--jobs", "3", own_jvm=SIGNALLED)
     with database.locked("public.items"), database.locked("public.orders"), database.locked("public.visits"):
         for name in ("items", "orders"):
             run.until(lambda name=name: database.waiting(f"public.{name}"), f"{name} waits")  # type: ignore[misc]

@@ -1,6 +1,6 @@
 """The how-to pages run as they are printed: files are written, shell blocks are one script, in the order of the page.
 
-``deltarelay`` and ``python`` are programs of the resident process; with DELTARELAY_SOAK=full they are new processes.
+``deltarelay`` and ``python`` are programs of the resident process; on the page with a ``kill -9`` they are new processes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from tests.acceptance.commands import REPOSITORY, Database
 from tests.fixtures.fix_aws import Aws
+from tests.fixtures.fix_report import own_jvm
 from tests.fixtures.resident import Resident
 
 _BLOCK = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -45,7 +46,7 @@ def run(page: str, folder: Path, resident: Resident | None, *, seconds: float = 
         "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",
         **variables,
     }
-    if resident is not None and os.environ.get("DELTARELAY_SOAK") != "full":
+    if resident is not None:
         environment = resident.shims(environment)
     done = subprocess.run(
         ["bash", "-c", script],
@@ -148,8 +149,9 @@ def test_handle_rejected_rows(tmp_path: Path, database: Database, jars: str, res
 
 
 @pytest.mark.timeout(600)
-def test_send_changes_to_kafka(tmp_path: Path, jars: str, resident: Resident) -> None:
-    said = run("send-changes-to-kafka", tmp_path, resident, DELTARELAY_JARS=jars)
+def test_send_changes_to_kafka(tmp_path: Path, jars: str) -> None:
+    own_jvm("a command is killed, and its JVM has to end by itself")
+    said = run("send-changes-to-kafka", tmp_path, None, DELTARELAY_JARS=jars)
     half_way, whole = (int(count) for count in re.findall(r"^(\d+) events, \1 different$", said, re.MULTILINE)[-2:])
     assert 0 < half_way < whole == 200_000
     assert "customers: equal at version 1, 200000 rows" in said

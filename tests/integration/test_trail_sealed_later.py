@@ -218,9 +218,9 @@ def test_nothing_is_sealed_in_a_trail_that_is_not_what_was_written(
             trailed.seal_earlier()
         assert records(trailed) == [], forged
         assert not Path(trailed.sink.path, "_sealing").exists()
-    assert trailed.sink.unsealed().rows == 7  # with the one that is there twice
-    with held_open(trailed.sink, trailed.table.path, ("no",), "the next"):
-        pass  # nothing is left that nobody could finish
+        assert trailed.sink.unsealed().rows == (7 if forged is twice else 6)
+        with held_open(trailed.sink, trailed.table.path, ("no",), "the next"):
+            pass  # nothing is left that nobody could finish
 
 
 def at(row: Row) -> tuple[int, int]:

@@ -156,6 +156,8 @@ def test_a_person_is_found_under_what_their_column_is_called_now_and_in_rows_tha
     trailed.pipeline.run()
     assert told(history(trail, {"addressee": 8}), "no", "to_email") == [(6, "canary8@y.org"), (5, "canary8@z.org")]
     assert told(history(trail, {"addressee": 8, "to_email": "canary8@z.org"}), "no") == [(5,)]
+    # A history has a column by the name of its time
+    assert told(history(trail, {"recipient": 8}), "no") == [(1,)] * 3
 
 
 def test_records_of_people_who_were_erased_are_not_taken_for_one(trailed: Trailed) -> None:
