@@ -86,9 +86,10 @@ When: TypeAlias = "int | dt.datetime"
 def history(trail: Trail, record: Mapping[str, Any]) -> DataFrame:
     """Everything that happened to one record, in order: what, when, by whom and why, and its row at that moment.
 
-    ``record``: columns with values, those of the key or any others; a text is read as the column's type. Columns of the
-    answer: ``version``, ``committed_at``, ``index``, ``change_type``, ``baseline``, ``changed_columns``, ``operation``,
-    ``actor``, ``ticket``, ``purpose``, ``job``, ``run``, ``row``; ``unreadable`` where columns are sealed, as in the view.
+    ``record``: columns with values, those of the key or any others; a text is read as the column's type. A renamed column is
+    one column for each of its names (``fields_of``): what was written before has the former one. Columns of the answer:
+    ``version``, ``committed_at``, ``index``, ``change_type``, ``baseline``, ``changed_columns``, ``operation``, ``actor``,
+    ``ticket``, ``purpose``, ``job``, ``run``, ``row``; ``unreadable`` where columns are sealed, as in the view.
 
     Of the payload only the files are read that can hold the key, of events and ledger those of its versions.
     """

@@ -104,7 +104,7 @@ def history(
     config: Config = DEFAULT_CONFIG,
     debug: Debug = False,
 ) -> None:
-    """Everything that happened to one record. Shows its values."""
+    """Everything that happened to one record. Shows its values. A renamed column is asked for by each of its names."""
     _ask(
         "audit history",
         "history",
