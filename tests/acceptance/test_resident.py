@@ -71,22 +71,15 @@ class Story:
         self.run("verify", "--json", "--debug")
         with self.database.locked(TARGET):
             self.interrupted("verify", when=lambda _: self.database.waiting(TARGET))
-        self.interrupted(
-            "status",
-            "--watch",
-            "--interval-seconds",
-            "0.2",
-            when=lambda running: running._out.read_text().count("customers") >= 1,
-            number=signal.SIGTERM,
-        )
-        self.interrupted(
-            "status",
-            "--watch",
-            "--interval-seconds",
-            "0.2",
-            when=lambda running: running._out.read_text().count("customers") >= 1,
-            number=signal.SIGKILL,
-        )
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            self.interrupted(
+                "status",
+                "--watch",
+                "--interval-seconds",
+                "0.2",
+                when=lambda running: running._out.read_text().count("customers") >= 1,
+                number=number,
+            )
 
     def left(self) -> list[str]:
         folder = self.project.folder
