@@ -107,14 +107,21 @@ class Lease:
                     log.warning("lease not renewed", extra={"target": self._target, "error": type(error).__name__})
 
     def _taken_over(self) -> bool:
+        return self._present_holder() not in (None, self.holder)
+
+    def _present_holder(self) -> str | None:
+        """None: there is no file, or one whose writing broke off."""
         sign = self._read()
-        return sign is not None and sign.holder not in ("", self.holder)
+        if sign is not None and not sign.holder:  # a successor may be writing it at this moment
+            time.sleep(_POLL_SECONDS)
+            sign = self._read()
+        return sign.holder or None if sign is not None else None
 
     def close(self) -> None:
         """Give it back, unless it is somebody else's by now. Never raises."""
         self._stopped.set()
         with self._gate, contextlib.suppress(Exception):
-            if not self._taken_over():
+            if self._present_holder() == self.holder:
                 self._write(0)
         self._thread.join(timeout=5)
 
