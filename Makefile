@@ -44,7 +44,7 @@ check: $(VENV)/.installed-dev ## format, lint, types, layers, and whether the ge
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m infra.config.schema --check
+	$(BIN)/python -m infra.config.json_schema --check
 	$(BIN)/python -m infra.cli.reference --check
 
 soak: java $(VENV)/.spark-classes.jsa ## what is random or long, with new seeds: MINUTES=20 as much as fits, else all of it
@@ -64,7 +64,7 @@ fmt: $(VENV)/.installed-dev ## format, and mend what can be mended by machine
 	$(BIN)/ruff check --fix .
 
 references: $(VENV)/.installed-dev ## make the generated references anew
-	$(BIN)/python -m infra.config.schema
+	$(BIN)/python -m infra.config.json_schema
 	$(BIN)/python -m infra.cli.reference
 
 clean: ## remove what builds and runs have left (.venv stays)

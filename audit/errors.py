@@ -14,7 +14,7 @@ from cdf.errors import CdfError, VerificationError, condition_of
 __all__ = ["AnchorUnavailable", "ForkedTrail", "named_file", "unreadable"]
 
 
-_TOO_OLD = "audit.keys.opening.KeysTooOld"
+_TOO_OLD = "audit.encryption.decrypt.KeysTooOld"
 
 
 class ForkedTrail(CdfError):

@@ -43,7 +43,7 @@ from benchmarks import (
 )
 from benchmarks.answer import Answer, keep, show
 from benchmarks.lab import Lab, conditions
-from infra.interrupt import ctrl_c_counts
+from infra.signals import ctrl_c_counts
 
 Question = Callable[[Lab], Iterator[Answer]]
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from audit.tables import TABLES
+from audit.trail.tables import TABLES
 from benchmarks import audit_state as state
 from benchmarks.answer import Answer
 from benchmarks.lab import Lab, median

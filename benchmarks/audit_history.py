@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from audit.queries import history
-from audit.tables import TABLES
+from audit.queries.questions import history
+from audit.trail.tables import TABLES
 from benchmarks import audit_state as state
 from benchmarks.answer import Answer
 from benchmarks.lab import Lab, median

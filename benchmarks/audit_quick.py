@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from audit.trail import Trail
-from audit.verify import Verified
+from audit.trail.trail import Trail
+from audit.verification import Verified
 from benchmarks import audit_state as state
 from benchmarks.answer import Answer
 from benchmarks.lab import Lab, median

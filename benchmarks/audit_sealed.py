@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from audit.keys.groups import SealedPerson
-from audit.keys.opening import opened
-from audit.keys.sealing import Sealing
-from audit.tables import PAYLOAD
+from audit.encryption.column_groups import SealedPerson
+from audit.encryption.decrypt import opened
+from audit.encryption.encrypt import Sealing
+from audit.trail.tables import PAYLOAD
 from benchmarks import audit_state as state
 from benchmarks.answer import Answer
 from benchmarks.key_registry import registry_at

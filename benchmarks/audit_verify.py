@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from audit.tables import TABLES
+from audit.trail.tables import TABLES
 from benchmarks import audit_state as state
 from benchmarks.answer import Answer
 from benchmarks.lab import Lab, median

@@ -14,12 +14,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from audit.checkpoint import Signer
+from audit.erasure.erase.runner import ErasureRun
 from audit.erasure.model import Link, PersonalTable, Request, Subject
-from audit.erasure.register import Register
-from audit.erasure.run import ErasureRun
-from audit.erasure.sealing import Keys
-from audit.erasure.subjects import Graph
+from audit.erasure.register.secrets import Keys
+from audit.erasure.register.store import Register
+from audit.erasure.table_graph import Graph
+from audit.signing.signer import Signer
 from benchmarks.answer import Answer
 from benchmarks.lab import Lab, median
 

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from audit.erasure.delta_files import scan_table
-from audit.erasure.files import LocalFiles
-from audit.erasure.needles import Needle, Needles
+from audit.erasure.scan.delta_scan import scan_table
+from audit.erasure.scan.files import LocalFiles
+from audit.erasure.scan.search_terms import Needle, Needles
 from benchmarks.answer import Answer
 from benchmarks.lab import Lab, median
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import psycopg
 
-from infra.spark import session
+from infra.spark.session_builder import session
 
 PATIENCE_SECONDS = 60.0
 EVERY_SECONDS = 0.002

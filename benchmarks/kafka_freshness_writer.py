@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from infra.spark import session
+from infra.spark.session_builder import session
 
 PATIENCE_SECONDS = 60.0
 

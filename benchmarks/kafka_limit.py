@@ -20,8 +20,8 @@ from confluent_kafka import Producer
 from benchmarks.kafka_state import PARTITIONS, cluster, ends
 from benchmarks.lab import Lab
 from connectors.kafka.topics import NewTopic, create
-from infra.java import require_java
-from infra.kafka_jars import KAFKA_VERSION, kafka_jars
+from infra.embedded.kafka_jars import KAFKA_VERSION, kafka_jars
+from infra.spark.java import require_java
 
 __all__ = ["by_librdkafka", "by_producer_performance", "has_tools"]
 

@@ -9,8 +9,8 @@ import os
 import time
 from collections.abc import Iterator
 
-from audit.keys.registry import Registry
-from audit.keys.roots import FileRoot
+from audit.encryption.key_registry import Registry
+from audit.encryption.root_keys import FileRoot
 from benchmarks.answer import Answer
 from benchmarks.lab import Lab
 
@@ -73,7 +73,7 @@ def measure(lab: Lab) -> Iterator[Answer]:
 
 
 def _wraps(count: int) -> None:
-    from audit.keys.cipher import Sealer, open_sealed
+    from audit.encryption.aead import Sealer, open_sealed
 
     sealer, shard = Sealer(), os.urandom(32)
     for _ in range(count):

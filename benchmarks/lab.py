@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from cdf.errors import ConfigError
-from infra.embedded_kafka import EmbeddedKafka
-from infra.embedded_postgres import EmbeddedPostgres
-from infra.java import find_java
-from infra.spark import session
+from infra.embedded.kafka import EmbeddedKafka
+from infra.embedded.postgres import EmbeddedPostgres
+from infra.spark.java import find_java
+from infra.spark.session_builder import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,10 +1,10 @@
 """From which share of a table on is a copy cheaper than the changes?
 
-One window updates a quarter, half or all of a table's rows. Three ways to take it in (``connectors.postgres.large``): its
-changes, a copy of the table swapped in, a copy merged. Each starts from a copy of one database, in an order left to chance.
-The ratio is that of the way the sink chooses by itself to the best of those it may choose from, the worst of all cases: 1
-means that it always chooses right. For tables that may not be replaced only the changes and the merge count.
-"""
+One window updates a quarter, half or all of a table's rows. Three ways to take it in
+(``connectors.postgres.write.copy_threshold``): its changes, a copy of the table swapped in, a copy merged. Each starts
+from a copy of one database, in an order left to chance. The ratio is that of the way the sink chooses by itself to the
+best of those it may choose from, the worst of all cases: 1 means that it always chooses right. For tables that may not
+be replaced only the changes and the merge count."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.answer import Answer
 from benchmarks.lab import Lab, median
 from benchmarks.postgres_state import TABLE, Changes, State, connected, fresh, windows
 from cdf import Step
-from connectors.postgres import large
+from connectors.postgres.write import copy_threshold as large
 
 __all__ = ["measure"]
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.answer import Answer
 from cdf import ChangeFeed, Pipeline
-from infra.spark import session
+from infra.spark.session_builder import session
 
 if TYPE_CHECKING:
     from benchmarks.lab import Lab
-    from cdf.sink import Sink
+    from cdf.sink.contract import Sink
 
 __all__ = ["in_a_process", "peaks", "window_of_its_own"]
 

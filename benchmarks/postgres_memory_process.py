@@ -5,7 +5,8 @@ import sys
 
 from benchmarks.memory import window_of_its_own
 from benchmarks.postgres_state import TABLE
-from connectors.postgres import PostgresSink, large
+from connectors.postgres import PostgresSink
+from connectors.postgres.write import copy_threshold as large
 
 if __name__ == "__main__":
     told = json.loads(sys.argv[1])

@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.answer import Answer
 from benchmarks.lab import Lab, median
-from infra.embedded_s3 import EmbeddedS3
+from infra.embedded.s3 import EmbeddedS3
 
 __all__ = ["measure"]
 

@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from benchmarks.lab import Lab
-from infra.spark import session
-from infra.storage.model import Storage
+from infra.s3.model import Storage
+from infra.spark.session_builder import session
 
 COMMIT_ROWS = 1_000
 
@@ -69,7 +69,7 @@ def commits(told: Mapping[str, Any]) -> None:
     import pyarrow as pa
     from deltalake import write_deltalake
 
-    from infra.storage.options import delta_rs_options
+    from infra.s3.settings import delta_rs_options
 
     lab, tables = Lab(quick=told["quick"]), dict[str, Mapping[str, Any]](told["tables"])
     seconds: dict[str, list[float]] = {kind: [] for kind in tables}

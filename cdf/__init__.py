@@ -4,14 +4,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cdf.changes.window import Commit, Limits, Snapshot, Window
     from cdf.errors import CdfError
-    from cdf.follow import Following
-    from cdf.pipeline import Pipeline
+    from cdf.pipeline.follow import Following
+    from cdf.pipeline.pipeline import Pipeline
     from cdf.results import Followed, FollowStatus, Plan, RunResult, Step
-    from cdf.sink import Applied, Capabilities, Conflicts, Inspection, Position, Sink, Source
-    from cdf.source import ChangeFeed, FeedEnabled, FeedStatus
-    from cdf.verify import Difference, Verification
-    from cdf.window import Commit, Limits, Snapshot, Window
+    from cdf.sink.contract import Applied, Capabilities, Conflicts, Inspection, Position, Sink, Source
+    from cdf.source.table import ChangeFeed, FeedEnabled, FeedStatus
+    from cdf.verify.verify import Difference, Verification
 
 __all__ = [
     "ChangeFeed",
@@ -42,13 +42,13 @@ __all__ = [
 
 _HOMES = {
     "cdf.errors": ("CdfError",),
-    "cdf.pipeline": ("Pipeline",),
-    "cdf.follow": ("Following",),
+    "cdf.pipeline.pipeline": ("Pipeline",),
+    "cdf.pipeline.follow": ("Following",),
     "cdf.results": ("Followed", "FollowStatus", "Plan", "RunResult", "Step"),
-    "cdf.sink": ("Applied", "Capabilities", "Conflicts", "Inspection", "Position", "Sink", "Source"),
-    "cdf.source": ("ChangeFeed", "FeedEnabled", "FeedStatus"),
-    "cdf.verify": ("Difference", "Verification"),
-    "cdf.window": ("Commit", "Limits", "Snapshot", "Window"),
+    "cdf.sink.contract": ("Applied", "Capabilities", "Conflicts", "Inspection", "Position", "Sink", "Source"),
+    "cdf.source.table": ("ChangeFeed", "FeedEnabled", "FeedStatus"),
+    "cdf.verify.verify": ("Difference", "Verification"),
+    "cdf.changes.window": ("Commit", "Limits", "Snapshot", "Window"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from audit.keys.registry import Registry
-    from audit.keys.sealing import Sealing
-    from cdf.sink import Sink
+    from audit.encryption.encrypt import Sealing
+    from audit.encryption.key_registry import Registry
+    from cdf.sink.contract import Sink
 
 __all__ = [
     "BUILT_IN",

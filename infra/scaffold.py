@@ -15,8 +15,8 @@ from pathlib import Path
 
 from cdf.errors import ConfigError
 from cdf.result import Result
-from infra.source import Column, SourceTable
-from infra.storage.address import is_s3
+from infra.diagnostics.delta_table import Column, SourceTable
+from infra.s3.address import is_s3
 
 __all__ = ["VARIABLE", "KeyProposal", "Scaffold", "propose_key", "scaffold", "write_new"]
 

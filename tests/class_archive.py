@@ -33,8 +33,8 @@ def java_options() -> str:
 def _a_little_of_everything(folder: Path) -> None:
     from cdf import ChangeFeed, Pipeline
     from cdf.testing import MemorySink
-    from infra.spark import session
-    from infra.storage.model import Storage
+    from infra.s3.model import Storage
+    from infra.spark.session_builder import session
 
     spark = session(
         app_name="class archive",

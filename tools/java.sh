@@ -1,6 +1,6 @@
 #!/bin/sh
 # Says nothing when the Java that Spark will use is there and right. Else the first line says what is wrong, the rest how
-# to get it right, and the status is 1. Spark uses JAVA_HOME, else the first java on PATH; infra/java.py judges the same.
+# to get it right, and the status is 1. Spark uses JAVA_HOME, else the first java on PATH; infra/spark/java.py judges the same.
 if [ -n "${JAVA_HOME:-}" ]; then
   java="$JAVA_HOME/bin/java" origin="JAVA_HOME ($JAVA_HOME)"
 else

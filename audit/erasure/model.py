@@ -174,7 +174,8 @@ def folded(text: str) -> str:
 
 
 def normalised(value: str, spelling: Spelling) -> str:
-    """The form in which two values of an identifier are compared; ``audit.erasure.resolve`` has the same in Spark SQL."""
+    """The form in which two values of an identifier are compared; ``audit.erasure.find.resolve`` has the same in Spark
+    SQL."""
     return "@".join(part.strip() for part in folded(value).split("@")) if spelling == "email" else value
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from audit.report.document import Block, Code, Facts, Items, Section, Table, Text, document, shown
-from audit.report.facts import Report
+from audit.report.model import Report
+from audit.report.sections import Block, Code, Facts, Items, Section, Table, Text, document, shown
 
 __all__ = ["as_markdown"]
 

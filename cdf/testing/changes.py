@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from cdf.change import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
-from cdf.in_memory import InMemorySnapshot, InMemoryWindow, arrow_table, feed_schema
-from cdf.schema import compare
-from cdf.sink import Source
-from cdf.window import Commit, Metadata, Snapshot, Window
+from cdf.changes.columns import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
+from cdf.changes.in_memory import InMemorySnapshot, InMemoryWindow, arrow_table, feed_schema
+from cdf.changes.schema_diff import compare
+from cdf.changes.window import Commit, Metadata, Snapshot, Window
+from cdf.sink.contract import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +70,7 @@ class SampleTable:
     """A source table that exists only in the test. Columns that a row leaves out are NULL.
 
     Its windows and snapshots are DataFrames of the session ``spark``, or, where that is None, in memory: see
-    ``cdf.in_memory``.
+    ``cdf.changes.in_memory``.
     """
 
     spark: SparkSession | None

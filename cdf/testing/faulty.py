@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_check
 
 from pyspark.sql.functions import concat, lit, raise_error, when
 
-from cdf.change import METADATA_COLUMNS
+from cdf.changes.columns import METADATA_COLUMNS
+from cdf.changes.in_memory import InMemorySnapshot, InMemoryWindow
+from cdf.changes.net_spark import quoted
+from cdf.changes.window import Snapshot, Window
 from cdf.errors import SinkUnavailable
-from cdf.in_memory import InMemorySnapshot, InMemoryWindow
-from cdf.net import quoted
-from cdf.window import Snapshot, Window
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from cdf.sink import Applied, Capabilities, Inspection, Position, Sink, Source
+    from cdf.sink.contract import Applied, Capabilities, Inspection, Position, Sink, Source
 
 __all__ = ["Fault", "FaultySink", "Interruptible", "before_reading", "unreadable"]
 

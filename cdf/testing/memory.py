@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from cdf.change import (
+from cdf.changes.columns import (
     CHANGE_TYPE,
     COMMIT_VERSION,
     CONFLICTS,
@@ -19,6 +19,8 @@ from cdf.change import (
     UPDATE,
     UPDATE_POSTIMAGE,
 )
+from cdf.changes.net_spark import check_key
+from cdf.changes.schema_diff import ChangeKind, check_followed, compare
 from cdf.errors import (
     Fenced,
     KeyViolation,
@@ -28,14 +30,12 @@ from cdf.errors import (
     TypeNotSupported,
     WindowOutOfOrder,
 )
-from cdf.net import check_key
-from cdf.schema import ChangeKind, check_followed, compare
-from cdf.sink import Applied, Capabilities, Conflicts, Inspection, Position, Source
+from cdf.sink.contract import Applied, Capabilities, Conflicts, Inspection, Position, Source
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from cdf.window import Snapshot, Window
+    from cdf.changes.window import Snapshot, Window
 
 __all__ = ["MemorySink", "MemoryStore", "Contents"]
 
@@ -105,7 +105,7 @@ class MemoryStore:
 
 
 class MemorySink:
-    """Fulfils ``cdf.sink.Sink``. ``open`` does not wait for a lease: it raises ``LeaseHeld`` at once.
+    """Fulfils ``cdf.sink.contract.Sink``. ``open`` does not wait for a lease: it raises ``LeaseHeld`` at once.
 
     ``during`` is called in the midst of each durable step, when everything is built and nothing is durable yet.
     """

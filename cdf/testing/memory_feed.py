@@ -19,12 +19,12 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from cdf.changes.in_memory import InMemorySnapshot, InMemoryWindow, arrow_table, feed_schema
+from cdf.changes.window import Commit, Metadata, Snapshot, Window
 from cdf.errors import ConfigError, VersionNotFound
-from cdf.in_memory import InMemorySnapshot, InMemoryWindow, arrow_table, feed_schema
-from cdf.log import LogListing, TableLog, _Known, missing_commits, version_gone
-from cdf.source import ChangeFeed
+from cdf.source.log import LogListing, TableLog, _Known, missing_commits, version_gone
+from cdf.source.table import ChangeFeed
 from cdf.testing.memory_table import MemoryTable
-from cdf.window import Commit, Metadata, Snapshot, Window
 
 if TYPE_CHECKING:
     import pyarrow as pa

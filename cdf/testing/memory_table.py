@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cdf.change import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
+from cdf.changes.columns import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
+from cdf.changes.window import Metadata
 from cdf.testing.changes import Change, Row
 from cdf.testing.memory_versions import PHYSICAL, File, FilesGone, Version, physical, shown, stored, text_of
-from cdf.window import Metadata
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cdf.changes.window import Metadata
 from cdf.testing.changes import Change, Row
-from cdf.window import Metadata
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType

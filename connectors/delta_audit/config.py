@@ -11,8 +11,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Va
 from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
-    from audit.trail import NamedAnchor
-    from cdf.sink import Sink
+    from audit.trail.trail import NamedAnchor
+    from cdf.sink.contract import Sink
     from connectors.registry import Surroundings
 
 __all__ = ["DELTA_AUDIT", "DeltaAuditConnection", "DeltaAuditKind", "DeltaAuditOptions", "FileAnchorOptions"]
@@ -71,7 +71,7 @@ class FileAnchorOptions(_Model):
 
     def named(self, among: Surroundings) -> NamedAnchor:  # noqa: ARG002
         from audit.anchors.file import FileAnchor
-        from audit.trail import NamedAnchor
+        from audit.trail.trail import NamedAnchor
 
         return NamedAnchor(self.path, FileAnchor(Path(self.path)))
 
@@ -87,7 +87,7 @@ class PostgresAnchorOptions(_Model):
 
     def named(self, among: Surroundings) -> NamedAnchor:
         from audit.anchors.postgres import PostgresAnchor
-        from audit.trail import NamedAnchor
+        from audit.trail.trail import NamedAnchor
 
         dsn = among.connection(self.connection, "postgres").dsn.get_secret_value()
         return NamedAnchor(self.connection, PostgresAnchor(dsn, schema=self.schema_name))
@@ -108,7 +108,7 @@ class S3AnchorOptions(_Model):
 
     def named(self, among: Surroundings) -> NamedAnchor:
         from audit.anchors.s3 import S3Anchor
-        from audit.trail import NamedAnchor
+        from audit.trail.trail import NamedAnchor
 
         bucket = self.url.partition("://")[2].partition("/")[0]
         anchor = S3Anchor(self.url, lambda: among.s3_client(bucket), object_lock_days=self.object_lock_days)
@@ -173,7 +173,7 @@ class DeltaAuditKind:
         pipeline: str,
         among: Surroundings,
     ) -> Sink:
-        from audit.erasure.s3_files import files_at
+        from audit.erasure.scan.s3_files import files_at
         from connectors.delta_audit.sink import DeltaAuditSink
 
         path = f"{connection.path}/{options.table}"
@@ -207,8 +207,8 @@ class _Nothing:
 
 
 def _trust(connection: DeltaAuditConnection, among: Surroundings) -> dict[str, Any]:
-    from audit.checkpoint import Signer
     from audit.proof import VerifierKey
+    from audit.signing.signer import Signer
 
     key = connection.signing_key
     return {

@@ -19,24 +19,26 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructField, StructType
 
 from audit.anchors import checkpoint_of
-from audit.columns import GROUPS, SEALED, kept, row_type, unwritable
-from audit.encoding import unsupported
-from audit.erasure.commits import erasing_versions
-from audit.erasure.files import LocalFiles
+from audit.encryption.decrypt import has_groups
+from audit.encryption.reencrypt import Resealing, Unsealed, tidy, unsealed
+from audit.erasure.commit_marker import erasing_versions
+from audit.erasure.scan.files import LocalFiles
 from audit.errors import ForkedTrail, named_file
-from audit.keys.opening import has_groups
-from audit.lease import Lease
-from audit.ledger import State, append_notes, append_records, described, read_state, record_of
-from audit.ledger import clear as clear_rest
-from audit.pending import as_written, is_sealed
+from audit.hashing.row_encoding import unsupported
 from audit.proof import ProofError
-from audit.removal import clear, finish, remove
-from audit.resealing import Resealing, Unsealed, tidy, unsealed
-from audit.rows import CommitRoots, Payload, commit_roots, event_rows, events_of, roots_of
-from audit.standing import columns_of, standing
-from audit.tables import EVENTS, PAYLOAD, STORED_EVENT, TrailTables, payload_of
-from audit.trail import Trail
-from cdf.change import CHANGE_TYPE, COMMIT_VERSION, INSERT
+from audit.trail.column_history import GROUPS, SEALED, kept, row_type, unwritable
+from audit.trail.lease import Lease
+from audit.trail.ledger import State, append_notes, append_records, described, read_state, record_of
+from audit.trail.ledger import clear as clear_rest
+from audit.trail.position import columns_of, standing
+from audit.trail.recovery import as_written, is_sealed
+from audit.trail.removal import clear, finish, remove
+from audit.trail.rows import CommitRoots, Payload, commit_roots, event_rows, events_of, roots_of
+from audit.trail.tables import EVENTS, PAYLOAD, STORED_EVENT, TrailTables, payload_of
+from audit.trail.trail import Trail
+from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, INSERT
+from cdf.changes.schema_diff import ChangeKind
+from cdf.changes.window import Commit
 from cdf.errors import (
     CdfError,
     ConfigError,
@@ -48,32 +50,30 @@ from cdf.errors import (
     WindowOutOfOrder,
     condition_of,
 )
-from cdf.schema import ChangeKind
-from cdf.sink import Applied, Bounds, Capabilities, Inspection, Position, Source
-from cdf.timed import timed
-from cdf.window import Commit
-from cdf.writers import require_writer
-from connectors.delta_audit.access import past
-from connectors.delta_audit.forget import forget, held_open, kept_values, note, purge, scan
-from connectors.delta_audit.image import TrailImage
-from connectors.delta_audit.readings import note_readings
+from cdf.sink.contract import Applied, Bounds, Capabilities, Inspection, Position, Source
+from cdf.source.single_writer import require_writer
+from cdf.timing import timed
+from connectors.delta_audit.access_log import note_readings
+from connectors.delta_audit.erasure.erase import forget, held_open, kept_values, note, purge, scan
+from connectors.delta_audit.person_history import past
+from connectors.delta_audit.verify import TrailImage
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
-    from audit.checkpoint import Signer
-    from audit.columns import Column
-    from audit.erasure.files import Files
-    from audit.erasure.needles import Needles
-    from audit.erasure.places import Erasing, Purged, Reached, Scanned, SealedFor
-    from audit.keys.registry import KeyState, Registry, States
-    from audit.keys.sealing import Sealing
+    from audit.encryption.encrypt import Sealing
+    from audit.encryption.key_registry import KeyState, Registry, States
+    from audit.erasure.scan.files import Files
+    from audit.erasure.scan.search_terms import Needles
+    from audit.erasure.sink_contract import Erasing, Purged, Reached, Scanned, SealedFor
     from audit.proof import VerifierKey
-    from audit.trail import NamedAnchor
-    from cdf.schema import SchemaChange
-    from cdf.source import ChangeFeed
-    from cdf.window import Snapshot, Window
+    from audit.signing.signer import Signer
+    from audit.trail.column_history import Column
+    from audit.trail.trail import NamedAnchor
+    from cdf.changes.schema_diff import SchemaChange
+    from cdf.changes.window import Snapshot, Window
+    from cdf.source.table import ChangeFeed
 
 __all__ = ["DeltaAuditSink"]
 
@@ -477,9 +477,9 @@ class DeltaAuditSink:
     def remove(self, places: DataFrame, reasons: Mapping[str, str]) -> None:
         """Take values out of the trail, on the open sink; their events stay, and a record tells what went and why.
 
-        ``places``: the events, by ``version`` and ``index`` (long). ``reasons``: some of ``audit.removal.REASONS``. May be
-        called again after a failure. Raises WindowOutOfOrder while a window is to be finished first.
-        """
+        ``places``: the events, by ``version`` and ``index`` (long). ``reasons``: some of
+        ``audit.trail.removal.REASONS``. May be called again after a failure. Raises WindowOutOfOrder while a window is
+        to be finished first."""
         state = self._stands()
         if state.pending is not None:
             raise self._unfinished(state.pending, state)
@@ -617,7 +617,7 @@ class DeltaAuditSink:
                 log.warning("not sealed at every anchor", extra=extra)
 
     def _is_small(self, job: _Job) -> bool:
-        from cdf.window import Window
+        from cdf.changes.window import Window
 
         return isinstance(job.rows, Window) and job.rows.change_bytes <= self._small_window_bytes
 
@@ -719,7 +719,7 @@ class DeltaAuditSink:
         return [kept(state.columns, schema, self._row) for schema in schemas]
 
     def _payload(self, job: _Job, columns: tuple[Column, ...], *, sealed: bool = True) -> Payload:
-        from cdf.window import Window
+        from cdf.changes.window import Window
 
         rows = job.rows
         if isinstance(rows, Window):
@@ -755,7 +755,7 @@ class DeltaAuditSink:
         return DataFrame(rows, self._spark)
 
     def _pins(self, job: _Job) -> list[str | None]:
-        from cdf.window import Window
+        from cdf.changes.window import Window
 
         if not isinstance(job.rows, Window):
             return [None]
@@ -803,7 +803,7 @@ def _partitions(job: _Job) -> int:
 
 
 def _has_rows(job: _Job) -> bool:
-    from cdf.window import Window
+    from cdf.changes.window import Window
 
     return not isinstance(job.rows, Window) or job.rows.has_changes
 

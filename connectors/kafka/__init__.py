@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from connectors.kafka.client import Cluster
-    from connectors.kafka.envelope import EventFormat, check_schema, snapshot_to_envelope, to_envelope
     from connectors.kafka.sink import KafkaSink
+    from connectors.kafka.write.envelope import EventFormat, check_schema, snapshot_to_envelope, to_envelope
 
 __all__ = ["Cluster", "EventFormat", "KafkaSink", "check_schema", "snapshot_to_envelope", "to_envelope"]
 

@@ -23,8 +23,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from cdf.errors import CdfError, Fenced, LeaseHeld
-from cdf.sink import Bounds, Position, PositionRecord, Standing
-from cdf.user import os_user
+from cdf.os_user import os_user
+from cdf.sink.contract import Bounds, Position, PositionRecord, Standing
 from connectors.kafka.client import ANSWER_SECONDS, Cluster, Reader, Transactional, faults, silent
 from connectors.kafka.errors import KafkaFault, is_fenced
 

@@ -19,8 +19,10 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
-from audit.erasure.commits import erasing_versions
-from audit.erasure.places import Purged
+from audit.erasure.commit_marker import erasing_versions
+from audit.erasure.sink_contract import Purged
+from cdf.changes.few_rows import collect_few, limited
+from cdf.changes.schema_diff import ChangeKind, printed_alike
 from cdf.errors import (
     CdfError,
     PositionError,
@@ -31,17 +33,17 @@ from cdf.errors import (
     VerificationError,
     WindowOutOfOrder,
 )
-from cdf.few_rows import collect_few, limited
-from cdf.schema import ChangeKind, printed_alike
-from cdf.sink import Applied, Capabilities, Conflicts, Inspection, Position, Source, Standing, at_version
-from cdf.timed import timed
+from cdf.sink.contract import Applied, Capabilities, Conflicts, Inspection, Position, Source, Standing, at_version
+from cdf.timing import timed
 from connectors.kafka import topics
 from connectors.kafka.client import Cluster
-from connectors.kafka.envelope import TOMBSTONE, EventFormat, check_schema, snapshot_to_envelope, to_envelope
+from connectors.kafka.erasure.scan import days_of_going, scan_topics
 from connectors.kafka.errors import KafkaFault, from_task, in_words, is_fenced
-from connectors.kafka.image import KafkaImage, newest_version
-from connectors.kafka.json_form import has_form, rejection_of
-from connectors.kafka.lanes import (
+from connectors.kafka.position import Begun, LaneDone, Ledger, Runner, State, fenced
+from connectors.kafka.verify import KafkaImage, newest_version
+from connectors.kafka.write.envelope import TOMBSTONE, EventFormat, check_schema, snapshot_to_envelope, to_envelope
+from connectors.kafka.write.json_form import has_form, rejection_of
+from connectors.kafka.write.lane_writer import (
     AGAIN,
     LANE_FENCED,
     PARTITIONS_CHANGED,
@@ -52,17 +54,15 @@ from connectors.kafka.lanes import (
     events_of,
     write_lane,
 )
-from connectors.kafka.left import days_of_going, scan_topics
-from connectors.kafka.position import Begun, LaneDone, Ledger, Runner, State, fenced
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from audit.erasure.needles import Needles
-    from audit.erasure.places import Erasing, Scanned
-    from cdf.schema import SchemaChange
-    from cdf.window import Snapshot, Window
+    from audit.erasure.scan.search_terms import Needles
+    from audit.erasure.sink_contract import Erasing, Scanned
+    from cdf.changes.schema_diff import SchemaChange
+    from cdf.changes.window import Snapshot, Window
 
 __all__ = ["KafkaSink"]
 
@@ -84,7 +84,7 @@ class _Job:
     """The events of a small window for the driver."""
 
     def confirm(self) -> None:
-        from cdf.window import Window
+        from cdf.changes.window import Window
 
         if isinstance(self.rows, Window):
             self.rows.confirm()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from connectors.postgres.modes import (
+from connectors.postgres.options import (
     REJECT_LIMIT,
     Deletes,
     KeyChanges,
@@ -18,7 +18,7 @@ from connectors.postgres.modes import (
 )
 
 if TYPE_CHECKING:
-    from cdf.sink import Sink
+    from cdf.sink.contract import Sink
 
 __all__ = ["POSTGRES", "PostgresConnection", "PostgresKind", "PostgresOptions", "split_table"]
 
@@ -205,7 +205,7 @@ class PostgresKind:
         return ".".join('"' + part.replace('"', '""') + '"' for part in split_table(options.table))
 
     def build(self, connection: PostgresConnection, options: PostgresOptions, *, pipeline: str) -> Sink:
-        from connectors.postgres.columns import Columns
+        from connectors.postgres.column_mapping import Columns
         from connectors.postgres.sink import PostgresSink
 
         return PostgresSink(

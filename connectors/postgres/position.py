@@ -24,10 +24,10 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from cdf.errors import Fenced, LeaseHeld, WindowOutOfOrder
-from cdf.sink import Position, PositionRecord, Standing
-from cdf.user import os_user
-from connectors.postgres import runs
-from connectors.postgres.sql import Name
+from cdf.os_user import os_user
+from cdf.sink.contract import Position, PositionRecord, Standing
+from connectors.postgres.state import run_history as runs
+from connectors.postgres.write.statements import Name
 
 __all__ = [
     "CREATE",
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from connectors.postgres.schema import TargetName
+    from connectors.postgres.target.ddl import TargetName
 
 log = logging.getLogger("deltarelay.postgres")
 

@@ -29,7 +29,7 @@ from cdf.errors import (
     TargetNotReady,
     WindowOutOfOrder,
 )
-from cdf.sink import (
+from cdf.sink.contract import (
     Applied,
     Capabilities,
     Conflicts,
@@ -41,43 +41,44 @@ from cdf.sink import (
     Source,
     Standing,
 )
-from cdf.timed import timed
-from connectors.postgres import dead_letters, large
+from cdf.timing import timed
 from connectors.postgres import position as positions
-from connectors.postgres import runs as history
-from connectors.postgres.apply import WindowWriter, Written
-from connectors.postgres.columns import DELETED_AT, Columns
-from connectors.postgres.compare import PostgresImage
+from connectors.postgres.client import Session
+from connectors.postgres.column_mapping import DELETED_AT, Columns
 from connectors.postgres.config import split_table
+from connectors.postgres.erasure.erase import forget, kept
+from connectors.postgres.erasure.purge import purge
+from connectors.postgres.erasure.scan import scan
 from connectors.postgres.errors import raise_alone
-from connectors.postgres.evolve import why_not
-from connectors.postgres.forget import forget, kept
-from connectors.postgres.inspection import inspected
-from connectors.postgres.large import Way, way_of
-from connectors.postgres.left import scan
-from connectors.postgres.load import (
+from connectors.postgres.inspect import inspected
+from connectors.postgres.options import Modes, OnConflict
+from connectors.postgres.state import dead_letters
+from connectors.postgres.state import run_history as history
+from connectors.postgres.state.move_position import move_position, move_problems
+from connectors.postgres.target.ddl import IDENTIFIER_BYTES, TargetName
+from connectors.postgres.target.drift import why_not
+from connectors.postgres.verify.image import PostgresImage
+from connectors.postgres.write import copy_threshold as large
+from connectors.postgres.write.copy_threshold import Way, way_of
+from connectors.postgres.write.initial_load import (
     analyze,
     begin_target,
     copy_snapshot,
     key_violation,
     put_in_place,
 )
-from connectors.postgres.modes import Modes, OnConflict
-from connectors.postgres.moves import move_position, move_problems
-from connectors.postgres.purge import purge
-from connectors.postgres.reload import InUse, reload, reload_problems
-from connectors.postgres.schema import IDENTIFIER_BYTES, TargetName
-from connectors.postgres.session import Session
-from connectors.postgres.staging import Staged
+from connectors.postgres.write.reload import InUse, reload, reload_problems
+from connectors.postgres.write.staging import Staged
+from connectors.postgres.write.window_writer import WindowWriter, Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from audit.erasure.needles import Needles
-    from audit.erasure.places import Erasing, Purged, Scanned
-    from cdf.schema import SchemaChange
-    from cdf.source import ChangeFeed
-    from cdf.window import Snapshot, Window
+    from audit.erasure.scan.search_terms import Needles
+    from audit.erasure.sink_contract import Erasing, Purged, Scanned
+    from cdf.changes.schema_diff import SchemaChange
+    from cdf.changes.window import Snapshot, Window
+    from cdf.source.table import ChangeFeed
 
 __all__ = ["PostgresSink"]
 
@@ -93,10 +94,9 @@ class PostgresSink:
     """The sink. ``table`` is ``schema.table`` (or ``table``, in ``public``), read as SQL reads names.
 
     The target is created by ``load`` where it is not there; an existing one has to be empty, with types that hold the
-    source's (``connectors.postgres.casts``) and a primary key or unique index on exactly the key. ``columns`` chooses and
-    names what goes there, ``modes`` says what happens where several things could be meant. ``conflicts``: which net changes
-    that contradict the target are an error (``ConflictFound``) instead of a count.
-    """
+    source's (``connectors.postgres.conversions``) and a primary key or unique index on exactly the key. ``columns``
+    chooses and names what goes there, ``modes`` says what happens where several things could be meant. ``conflicts``:
+    which net changes that contradict the target are an error (``ConflictFound``) instead of a count."""
 
     def __init__(
         self,

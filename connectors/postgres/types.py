@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
 
-from cdf.canonical import TO_JSON, is_nested
+from cdf.changes.net_spark import quoted
 from cdf.errors import TypeNotSupported
-from cdf.net import quoted
+from cdf.verify.canonical import TO_JSON, is_nested
 from connectors.postgres.errors import TASK_MARK
 
 if TYPE_CHECKING:

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 
 from cdf import errors
-from cdf.change import CHANGE_TYPE, CONFLICTS, DELETE
-from cdf.net import check_key
-from cdf.sink import Applied, Capabilities, Conflicts, Inspection, Position, Source
+from cdf.changes.columns import CHANGE_TYPE, CONFLICTS, DELETE
+from cdf.changes.net_spark import check_key
+from cdf.sink.contract import Applied, Capabilities, Conflicts, Inspection, Position, Source
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
-    from cdf.window import Snapshot, Window
+    from cdf.changes.window import Snapshot, Window
 
 __all__ = ["SQLITE", "Connection", "Options", "SqliteSink"]
 

@@ -10,28 +10,28 @@ from typing import Annotated
 import typer
 
 from cdf.errors import Interrupted
-from infra.cli import (
-    audit,
+from infra.cli.commands import (
     deadletter,
     demo,
     doctor,
-    erase,
     feed,
     init,
     jars,
-    keys,
     plan,
     position,
     run,
     runs,
     status,
-    storage,
     validate,
     verify,
 )
+from infra.cli.commands.audit import group as audit
+from infra.cli.commands.erase import group as erase
+from infra.cli.commands.keys import group as keys
+from infra.cli.commands.storage import group as storage
 from infra.cli.output import FAILED, INTERRUPTED, Output, in_our_words
-from infra.interrupt import is_interrupt, listening
 from infra.logs import configure
+from infra.signals import is_interrupt, listening
 
 __all__ = ["app", "main"]
 

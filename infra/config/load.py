@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from infra.config.check import Check
-from infra.config.document import parse
-from infra.config.model import Project
+from infra.config.models import Project
 from infra.config.problems import Report
-from infra.config.quoting import mask_syntax, quoter
-from infra.config.secrets import expand
+from infra.config.references import expand
+from infra.config.source_excerpt import mask_syntax, quoter
+from infra.config.validate import Check
+from infra.config.yaml_document import parse
 
 __all__ = ["load"]
 

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
-from infra.storage.address import is_s3, normalised
+from infra.s3.address import is_s3, normalised
 
 __all__ = ["Start", "parse_count", "parse_size", "parse_start", "resolve_path", "resolve_table"]
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from cdf.errors import ConfigError
 from cdf.result import Result
 from infra.demo.history import COPIED_VERSION
-from infra.embedded_postgres import EmbeddedPostgres
-from infra.embedded_s3 import EmbeddedS3
+from infra.embedded.postgres import EmbeddedPostgres
+from infra.embedded.s3 import EmbeddedS3
 
 if TYPE_CHECKING:
     from infra.cli.output import Output
-    from infra.embedded_kafka import EmbeddedKafka
+    from infra.embedded.kafka import EmbeddedKafka
 
 __all__ = ["EVENTS", "PIPELINE", "TOPIC", "TRAIL", "DemoFolder", "StopResult", "stop_demo"]
 
@@ -246,12 +246,12 @@ class DemoFolder:
         """Of a demo that had one. Imported for such a demo only."""
         if not self.kafka.exists():
             return None
-        from infra.embedded_kafka import EmbeddedKafka
+        from infra.embedded.kafka import EmbeddedKafka
 
         return EmbeddedKafka(self.kafka)
 
     def write_config(self, dsn: str, store: EmbeddedS3 | None, broker: EmbeddedKafka | None) -> None:
-        from infra.config.schema import schema
+        from infra.config.json_schema import schema
 
         self.schema.write_text(json.dumps(schema(), indent=2) + "\n")
         source = {

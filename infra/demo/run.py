@@ -21,11 +21,11 @@ from infra.demo import history
 from infra.demo.compare import Side, show, source_side, target_side
 from infra.demo.folder import EVENTS, PIPELINE, TOPIC, TRAIL, WINDOW_COMMITS, DemoFolder
 from infra.demo.trail import make_key, story, trail_of, verified
-from infra.embedded_postgres import EmbeddedPostgres
-from infra.embedded_s3 import EmbeddedS3
-from infra.interrupt import ctrl_c_counts, undisturbed
-from infra.java import require_java
-from infra.spark import JARS_VARIABLE
+from infra.embedded.postgres import EmbeddedPostgres
+from infra.embedded.s3 import EmbeddedS3
+from infra.signals import ctrl_c_counts, undisturbed
+from infra.spark.java import require_java
+from infra.spark.session_builder import JARS_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from cdf import Pipeline, Step
     from infra.cli.output import Output
-    from infra.config.model import Project
+    from infra.config.models import Project
     from infra.demo.topic import TopicReader
-    from infra.embedded_kafka import EmbeddedKafka
+    from infra.embedded.kafka import EmbeddedKafka
 
 __all__ = ["DemoResult", "TopicResult", "TrailResult", "run_demo"]
 
@@ -137,8 +137,8 @@ def _broker(output: Output, folder: DemoFolder) -> EmbeddedKafka:
     """What it needs is there once this returns. Nothing is written into the folder."""
     if importlib.util.find_spec("confluent_kafka") is None:
         raise ConfigError("the Kafka client is not installed", hint="pip install 'deltarelay[kafka]'")
-    from infra.embedded_kafka import EmbeddedKafka, kafka_jars
-    from infra.kafka_jars import jar_folder
+    from infra.embedded.kafka import EmbeddedKafka, kafka_jars
+    from infra.embedded.kafka_jars import jar_folder
 
     folder.check()
     if not jar_folder().exists():
@@ -171,7 +171,7 @@ class _Demo:
         self.reader: TopicReader | None = None
 
     def play(self) -> DemoResult:
-        from infra.cli.context import spark_session
+        from infra.cli.session import spark_session
         from infra.config.load import load
 
         with self._doing("starting PostgreSQL"), undisturbed():
@@ -240,7 +240,7 @@ class _Demo:
             self.output.note(line if rows is None else f"{line:<66}{rows:>6,} row{'s' if rows != 1 else ''}")
 
     def _replicate(self, spark: SparkSession, project: Project) -> None:
-        from infra.cli.context import build_pipeline
+        from infra.cli.session import build_pipeline
 
         for name in self.targets:
             if name == EVENTS:
@@ -270,7 +270,7 @@ class _Demo:
             self.output.note(line)
 
     def _follow(self, spark: SparkSession, project: Project) -> None:
-        from infra.cli.context import build_pipeline
+        from infra.cli.session import build_pipeline
 
         followed: dict[str, _Followed] = {}
         try:
@@ -292,7 +292,7 @@ class _Demo:
                 one.handle.stop()
 
     def _audit(self, spark: SparkSession, project: Project) -> TrailResult:
-        from infra.cli.context import build_pipeline
+        from infra.cli.session import build_pipeline
 
         with self._doing("writing the trail"):
             build_pipeline(project, TRAIL, spark).run(progress=lambda step: self.output.note(_line(step)))
@@ -318,7 +318,7 @@ class _Demo:
         )
 
     def _verify(self, spark: SparkSession, project: Project) -> dict[str, bool]:
-        from infra.cli.context import build_pipeline
+        from infra.cli.session import build_pipeline
 
         verified = {}
         for name, target in self.targets.items():

@@ -9,9 +9,9 @@ from infra.demo.compare import KEY, cell
 from infra.demo.folder import TRAIL
 
 if TYPE_CHECKING:
-    from audit.trail import Trail
-    from audit.verify import TrailVerification
-    from infra.config.model import Project
+    from audit.trail.trail import Trail
+    from audit.verification import TrailVerification
+    from infra.config.models import Project
     from infra.demo.folder import DemoFolder
 
 __all__ = ["make_key", "story", "trail_of", "verified"]
@@ -19,7 +19,7 @@ __all__ = ["make_key", "story", "trail_of", "verified"]
 
 def make_key(folder: DemoFolder) -> None:
     """The key that signs checkpoints, and the place where they stand besides."""
-    from audit.checkpoint import Signer
+    from audit.signing.signer import Signer
 
     folder.anchors.mkdir()
     Signer.generate("deltarelay-demo").write(folder.signing_key)
@@ -40,7 +40,7 @@ def verified(trail: Trail) -> TrailVerification:
 
 def story(trail: Trail, customer: int) -> Iterator[str]:
     """What the trail knows of one customer, a line per event."""
-    from audit.queries import history
+    from audit.queries.questions import history
 
     for row in history(trail, {KEY: customer}).collect():
         values = cell(row["row"].asDict())

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from infra.storage.model import Storage
+from infra.s3.model import Storage
 
 Act = Callable[[str], Any]
 
@@ -30,7 +30,7 @@ def delta_rs(told: Told) -> Mapping[str, Act]:
     import pyarrow as pa
     from deltalake import DeltaTable, write_deltalake
 
-    from infra.storage.options import delta_rs_options
+    from infra.s3.settings import delta_rs_options
 
     storage, address = Storage.model_validate(told["storage"]), told["address"]
     options = delta_rs_options(storage, address, writing=True)
@@ -49,7 +49,7 @@ def spark(told: Told) -> Mapping[str, Act]:
     from pyspark.sql.types import StringType, StructField, StructType
 
     from cdf import ChangeFeed
-    from infra.spark import session
+    from infra.spark.session_builder import session
 
     folder, address = Path(told["folder"]), told["address"]
     started = session(

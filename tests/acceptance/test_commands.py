@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from cdf import ChangeFeed, Limits, Pipeline
 from cdf.errors import TableNotFound
 from connectors.postgres.sink import PostgresSink
-from infra.source import open_source
+from infra.diagnostics.delta_table import open_source
 from tests.acceptance.commands import Database, Done, Project, change, create_source, pipeline, source_rows
 
 TARGET = "public.customers"

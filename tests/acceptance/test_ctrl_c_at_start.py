@@ -31,7 +31,7 @@ java_gateway.Popen = Interrupted
 BROKEN_OFF = """
 import os, signal, subprocess, sys, time
 from pyspark import SparkConf, java_gateway
-from infra.java import start_java
+from infra.spark.java import start_java
 {moment}
 try:
     start_java(SparkConf(loadDefaults=False).set("spark.app.name", sys.argv[1]), sys.argv[1], fetches=False)

@@ -20,9 +20,9 @@ import psycopg
 import pytest
 
 from cdf.errors import ConfigError
-from infra.embedded_postgres import EmbeddedPostgres, programs
-from infra.embedded_s3 import EmbeddedS3
-from infra.java import require_java
+from infra.embedded.postgres import EmbeddedPostgres, programs
+from infra.embedded.s3 import EmbeddedS3
+from infra.spark.java import require_java
 from tests.fixtures.fix_spark import missing_service
 from tests.fixtures.resident import Resident
 

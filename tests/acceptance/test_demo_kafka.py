@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from cdf.errors import ConfigError
-from infra.embedded_kafka import EmbeddedKafka, kafka_jars
-from infra.embedded_postgres import EmbeddedPostgres, programs
+from infra.embedded.kafka import EmbeddedKafka, kafka_jars
+from infra.embedded.postgres import EmbeddedPostgres, programs
 from tests.acceptance.commands import descendants, wait_for
 from tests.acceptance.test_demo import DELTARELAY, PATIENCE, command, environment
 from tests.fixtures.fix_kafka import Kafka

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.checkpoint import Signer
-from audit.erasure.plan import digest_of
+from audit.erasure.find.plan import digest_of
+from audit.signing.signer import Signer
 from tests.acceptance.commands import Project
 from tests.acceptance.in_process import Command, here
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.checkpoint import Signer
+from audit.signing.signer import Signer
 from tests.acceptance.commands import KILLED, Project
 
 EMAIL, NUMBER = "Quokka.Canary@example.org", 7_000_700_700

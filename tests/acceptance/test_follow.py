@@ -11,8 +11,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql import SparkSession
 
-from cdf.micro_batches import Offset
-from infra.embedded_postgres import EmbeddedPostgres
+from cdf.pipeline.micro_batches import Offset
+from infra.embedded.postgres import EmbeddedPostgres
 from tests.acceptance.commands import (
     KILLED,
     SIGNALLED,

@@ -8,44 +8,44 @@ import re
 import pytest
 
 from audit.anchors import Missed
-from audit.erasure.access import AccessReport, HeldRows, Identifier, PastRows, Recipient, TableHeld
-from audit.erasure.places import Checked, Find, Scanned, Unseen
-from audit.erasure.plan import Plan as ErasurePlan
-from audit.erasure.plan import PlannedSink, PlannedTable
-from audit.erasure.register import Standing
-from audit.erasure.run import ErasureReport
-from audit.keys.backup import BackupMade
-from audit.keys.registry import Epoch, RegistryStatus
-from audit.keys.restore_check import BackupChecked
-from audit.layout import LaidOut
-from audit.reconciled import Mismatch, NotCompared, Reconciled
-from audit.trail import Sealed
-from audit.verify import Finding as TrailFinding
-from audit.verify import TrailVerification
+from audit.encryption.backup import BackupMade
+from audit.encryption.key_registry import Epoch, RegistryStatus
+from audit.encryption.restore_check import BackupChecked
+from audit.erasure.access.report import AccessReport, HeldRows, Identifier, PastRows, Recipient, TableHeld
+from audit.erasure.erase.runner import ErasureReport
+from audit.erasure.find.plan import Plan as ErasurePlan
+from audit.erasure.find.plan import PlannedSink, PlannedTable
+from audit.erasure.register.store import Standing
+from audit.erasure.sink_contract import Checked, Find, Scanned, Unseen
+from audit.trail.compaction import LaidOut
+from audit.trail.trail import Sealed
+from audit.verification import Finding as TrailFinding
+from audit.verification import TrailVerification
+from audit.verification.reconcile_results import Mismatch, NotCompared, Reconciled
 from cdf.errors import CdfError
-from cdf.moves import Move
+from cdf.pipeline.move_position import Move
 from cdf.results import Followed, FollowStatus, Plan, PlannedWindow, RunResult
-from cdf.sink import Conflicts, DeadLetter, PositionRecord, RunRecord
-from cdf.source import FeedEnabled, FeedStatus
-from cdf.verify import Difference, Verification
+from cdf.sink.contract import Conflicts, DeadLetter, PositionRecord, RunRecord
+from cdf.source.table import FeedEnabled, FeedStatus
+from cdf.verify.verify import Difference, Verification
 from infra.cli import output
-from infra.cli.audit import Anchored, AnchoredCheckpoint, KeyMade
-from infra.cli.audit_seal import SealedEarlier
-from infra.cli.audit_sinks import Reached, SinkReached
-from infra.cli.deadletter import Dropped, Letters, Replayed
-from infra.cli.erase import ErasureKeyMade, ErasureRegisterMade, KeysSplit
-from infra.cli.position import PositionShown
-from infra.cli.runs import PipelineRuns
-from infra.doctor import Diagnosis, Finding
-from infra.jars import Jar, JarSet
-from infra.preflight import Connected
+from infra.cli.commands.audit.encrypt import SealedEarlier
+from infra.cli.commands.audit.group import Anchored, AnchoredCheckpoint, KeyMade
+from infra.cli.commands.audit.sinks import Reached, SinkReached
+from infra.cli.commands.deadletter import Dropped, Letters, Replayed
+from infra.cli.commands.erase.group import ErasureKeyMade, ErasureRegisterMade, KeysSplit
+from infra.cli.commands.position import PositionShown
+from infra.cli.commands.runs import PipelineRuns
+from infra.diagnostics.doctor import Diagnosis, Finding
+from infra.diagnostics.preflight import Connected
+from infra.diagnostics.status import PipelineStatus
+from infra.s3.display import Shown
+from infra.s3.lock.check import LockTable
+from infra.s3.lock.entries import LockedTable, LockEntries, OpenEntry
+from infra.s3.lock.repair import Forgotten, LockRepair, RepairedEntry
+from infra.s3.lock.table import Deviation, LockTableMade
 from infra.scaffold import Scaffold
-from infra.status import PipelineStatus
-from infra.storage.lock_check import LockTable
-from infra.storage.lock_entries import LockedTable, LockEntries, OpenEntry
-from infra.storage.lock_repair import Forgotten, LockRepair, RepairedEntry
-from infra.storage.lock_table import Deviation, LockTableMade
-from infra.storage.shown import Shown
+from infra.spark.jars import Jar, JarSet
 from tests.acceptance.commands import REPOSITORY
 
 REFERENCE = (REPOSITORY / "docs" / "reference" / "json.md").read_text()

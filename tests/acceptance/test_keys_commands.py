@@ -8,10 +8,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from audit.checkpoint import Signer
-from audit.erasure.sealing import SealKey, WatchKey
-from audit.keys.registry import Registry, about_lookup
-from audit.keys.roots import FileRoot
+from audit.encryption.key_registry import Registry, about_lookup
+from audit.encryption.root_keys import FileRoot
+from audit.erasure.register.secrets import SealKey, WatchKey
+from audit.signing.signer import Signer
 from tests.acceptance.commands import Done, Project
 
 ANNA, BOB = [("customer_id", "7")], [("customer_id", "8")]

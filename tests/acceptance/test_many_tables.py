@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from infra.embedded_postgres import EmbeddedPostgres
+from infra.embedded.postgres import EmbeddedPostgres
 from tests.acceptance.commands import SIGNALLED, Database, Project, change, create_source, pipeline, source_rows
 
 NAMES = ("items", "orders", "returns", "visits")

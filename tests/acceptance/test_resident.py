@@ -122,7 +122,7 @@ def test_a_command_is_what_it_is_as_a_new_process(
 WITH_SPARK = """
 import sys, time
 from pathlib import Path
-from infra.spark import session
+from infra.spark.session_builder import session
 
 mark = sys.argv[1]
 spark = session(master="local[1]", conf={f"spark.test.{mark}": "yes"})

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from infra.embedded_s3 import EmbeddedS3
+from infra.embedded.s3 import EmbeddedS3
 from tests.acceptance.commands import Database, Done, Project
 
 KEY_ID, SECRET, TOKEN = "AKIACANARY7E2QX4MPLE", "canary-secret-5b1e77", "canary-token-c03d9a"
 CANARIES = (KEY_ID, SECRET, TOKEN)
 
 MAKE = """
-from infra.spark import session
+from infra.spark.session_builder import session
 from infra.config.load import load
 project = load("deltarelay.yaml")
 spark = session(master="local[1]", conf=project.spark.settings(), storage=project.storage)

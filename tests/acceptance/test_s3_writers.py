@@ -17,8 +17,8 @@ import pytest
 from deltalake import write_deltalake
 
 from cdf.errors import ConfigError
-from infra.storage.model import Storage
-from infra.storage.options import delta_rs_options
+from infra.s3.model import Storage
+from infra.s3.settings import delta_rs_options
 from tests.acceptance.commands import Done, wait_for
 from tests.fixtures.aws_proxy import AwsProxy, Rule
 from tests.fixtures.fix_aws import Aws

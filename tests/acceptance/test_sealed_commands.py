@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from audit.checkpoint import Signer
+from audit.signing.signer import Signer
 from tests.acceptance.commands import Project, change
 from tests.acceptance.in_process import Command, here
 from tests.integration.delta_table import Table

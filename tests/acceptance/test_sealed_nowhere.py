@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.checkpoint import Signer
-from audit.keys.registry import Registry
-from audit.keys.roots import FileRoot
+from audit.encryption.key_registry import Registry
+from audit.encryption.root_keys import FileRoot
+from audit.signing.signer import Signer
 from tests.acceptance.commands import Project
 from tests.integration.delta_table import Table
 

@@ -6,7 +6,7 @@ import json
 
 from pyspark.sql import SparkSession
 
-from audit.checkpoint import Signer
+from audit.signing.signer import Signer
 from tests.acceptance.commands import Project, change, create_source
 from tests.acceptance.in_process import Command, here
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from cdf.change import CHANGE_TYPE, COMMIT_VERSION, CONFLICTS, DELETE, INSERT, UPDATE, UPDATE_POSTIMAGE
+from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, CONFLICTS, DELETE, INSERT, UPDATE, UPDATE_POSTIMAGE
 from cdf.errors import SinkUnavailable, SourceError
-from cdf.sink import Applied, Conflicts, Inspection, Position, Source
+from cdf.sink.contract import Applied, Conflicts, Inspection, Position, Source
 from cdf.testing import MemorySink, MemoryStore
 from cdf.testing.memory import Contents
 
 if TYPE_CHECKING:
-    from cdf.window import Snapshot, Window
+    from cdf.changes.window import Snapshot, Window
 
 __all__ = ["BROKEN", "Broken"]
 

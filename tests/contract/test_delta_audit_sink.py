@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from audit import lease
-from audit.tables import EVENTS, PAYLOAD, TABLES, TrailTables
-from cdf.change import CHANGE_TYPE, COMMIT_VERSION
-from cdf.sink import Applied, Capabilities, Position, Source
+from audit.trail import lease
+from audit.trail.tables import EVENTS, PAYLOAD, TABLES, TrailTables
+from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION
+from cdf.changes.window import Snapshot
+from cdf.sink.contract import Applied, Capabilities, Position, Source
 from cdf.testing import SinkConformance
 from cdf.testing.conformance.harness import orders, start
 from cdf.testing.conformance.history import HistoryPromises
 from cdf.testing.conformance.position import PositionPromises
-from cdf.window import Snapshot
 from connectors.delta_audit.sink import DeltaAuditSink
 
 ORDER = {"update_preimage": 0, "delete": 1, "update_postimage": 2, "insert": 3}

@@ -13,15 +13,15 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from cdf.canonical import key_digest, plain_decimals
-from cdf.change import COMMIT_TIMESTAMP
-from cdf.counted import counted
+from cdf.changes.columns import COMMIT_TIMESTAMP
+from cdf.changes.in_memory import key_digests
+from cdf.changes.row_count import counted
+from cdf.changes.window import Window
 from cdf.errors import ConfigError, KeyViolation
-from cdf.in_memory import key_digests
-from cdf.source import ChangeFeed
+from cdf.source.table import ChangeFeed
 from cdf.testing import SampleTable, delete, insert, update
 from cdf.testing.changes import Row
-from cdf.window import Window
+from cdf.verify.canonical import key_digest, plain_decimals
 
 SCHEMA = (
     StructType()

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from cdf.change import CHANGE_TYPE, COMMIT_VERSION
-from cdf.sink import Capabilities
+from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION
+from cdf.sink.contract import Capabilities
 from cdf.testing import SinkConformance
 from cdf.testing.conformance.history import HistoryPromises
 from cdf.testing.conformance.position import PositionPromises
 from connectors.kafka import KafkaSink, position
 from connectors.kafka.client import Cluster
-from connectors.kafka.envelope import EventFormat
+from connectors.kafka.write.envelope import EventFormat
 from tests.fixtures.fix_kafka import Kafka, Message
 
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from cdf.change import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, CONFLICTS
-from cdf.net import key_violation, net_effect, violation_of
-from cdf.net_on_driver import KeyRefused, net_of_sorted, net_on_driver
+from cdf.changes.columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, CONFLICTS
+from cdf.changes.net_arrow import KeyRefused, net_of_sorted, net_on_driver
+from cdf.changes.net_spark import key_violation, net_effect, violation_of
 from cdf.testing import SampleTable, delete, insert, update
 from cdf.testing.model import COLUMNS, KEY, History, Key, histories, key_of, random_history
 from tests.fixtures.fix_seed import examples

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from psycopg.rows import dict_row
 
-from cdf.sink import Capabilities
+from cdf.sink.contract import Capabilities
 from cdf.testing import SinkConformance
 from cdf.testing.conformance.load import LoadPromises
 from cdf.testing.conformance.position import PositionPromises
@@ -16,7 +16,7 @@ from cdf.testing.conformance.runner import RunnerPromises
 from cdf.testing.conformance.state import StatePromises
 from connectors.postgres import PostgresSink
 from connectors.postgres import position as positions
-from connectors.postgres.modes import Modes
+from connectors.postgres.options import Modes
 from tests.fixtures.fix_postgres import Pg
 
 

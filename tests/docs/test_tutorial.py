@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.embedded_kafka import EmbeddedKafka
-from infra.embedded_postgres import EmbeddedPostgres
+from infra.embedded.kafka import EmbeddedKafka
+from infra.embedded.postgres import EmbeddedPostgres
 from tests.acceptance.commands import REPOSITORY
 from tests.acceptance.test_demo_kafka import services
 from tests.docs.test_how_to import run

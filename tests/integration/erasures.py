@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from audit.erasure.commits import erasing_run
-from audit.erasure.sealing import Marker, WatchKey
-from cdf.window import Commit
+from audit.erasure.commit_marker import erasing_run
+from audit.erasure.register.secrets import Marker, WatchKey
+from cdf.changes.window import Commit
 
 __all__ = ["MARKER", "Knows", "KnowsOfNone"]
 

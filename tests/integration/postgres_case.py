@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from cdf.changes.window import Commit, Snapshot, Window
 from cdf.errors import CdfError
-from cdf.sink import Source
+from cdf.sink.contract import Source
 from cdf.testing import SampleTable
 from cdf.testing.changes import Row
-from cdf.window import Commit, Snapshot, Window
 from connectors.postgres import PostgresSink
 from tests.fixtures.fix_postgres import Pg
 

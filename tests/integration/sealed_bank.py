@@ -10,16 +10,16 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from audit.checkpoint import Signer
-from audit.columns import SEALED
+from audit.encryption.encrypt import Sealing
+from audit.encryption.key_registry import Registry
+from audit.encryption.root_keys import FileRoot
+from audit.erasure.find.plan import Copy
 from audit.erasure.model import Link, PersonalTable, Request, Subject
-from audit.erasure.plan import Copy
-from audit.erasure.subjects import Graph
-from audit.keys.registry import Registry
-from audit.keys.roots import FileRoot
-from audit.keys.sealing import Sealing
-from audit.trail import Trail
-from audit.view import view
+from audit.erasure.table_graph import Graph
+from audit.queries.view import view
+from audit.signing.signer import Signer
+from audit.trail.column_history import SEALED
+from audit.trail.trail import Trail
 from cdf import ChangeFeed, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.fixtures.fix_postgres import Pg

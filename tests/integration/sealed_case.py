@@ -12,16 +12,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from audit.columns import SEALED, Column
-from audit.keys.groups import SealedPerson
-from audit.keys.opening import opened
-from audit.keys.registry import Registry
-from audit.keys.registry_sql import DEFINITIONS
-from audit.keys.roots import FileRoot
-from audit.keys.sealing import Sealing
-from audit.rows import events_of
-from audit.trail import Trail
-from audit.verify.values import hashes
+from audit.encryption.column_groups import SealedPerson
+from audit.encryption.decrypt import opened
+from audit.encryption.encrypt import Sealing
+from audit.encryption.key_registry import Registry
+from audit.encryption.key_registry_schema import DEFINITIONS
+from audit.encryption.root_keys import FileRoot
+from audit.trail.column_history import SEALED, Column
+from audit.trail.rows import events_of
+from audit.trail.trail import Trail
+from audit.verification.payload import hashes
 from cdf import ChangeFeed, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.fixtures.fix_postgres import Pg

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.checkpoint import Signer
-from audit.erasure.sealing import Keys, SealKey
-from audit.keys.roots import FileRoot
+from audit.encryption.root_keys import FileRoot
+from audit.erasure.register.secrets import Keys, SealKey
+from audit.signing.signer import Signer
 from tests.fixtures.fix_closures import Secrets
 
 SIGNER = Signer.generate("example.org/erasure")
@@ -23,7 +23,7 @@ KEYS = Keys(SIGNER)
         (SIGNER, ["a key made in Signer"]),
         (KEYS, ["a key made in Signer.derive"]),
         (SealKey.of(SIGNER), ["a key made in Signer.derive"]),
-        (FileRoot.generate(), ["a key made in audit.keys.roots"]),
+        (FileRoot.generate(), ["a key made in audit.encryption.root_keys"]),
         (KEYS.marker, []),
     ],
     ids=["signing key", "keys", "seal key", "root key", "watch key"],

@@ -16,11 +16,11 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from typer.testing import CliRunner
 
-from cdf.sink import Clocked
+from cdf.sink.contract import Clocked
 from connectors.postgres.position import CREATE
 from connectors.postgres.sink import PostgresSink
 from infra.cli.main import app
-from infra.doctor import Finding, examine
+from infra.diagnostics.doctor import Finding, examine
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.setups import Setup, delta_table, java_that_says
 

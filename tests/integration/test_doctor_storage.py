@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-import infra.doctor.storage
-from infra.doctor import Finding, examine
-from infra.storage.lock_table import create
-from infra.storage.model import Storage
-from infra.storage.options import delta_rs_options, packages
+import infra.diagnostics.doctor.storage
+from infra.diagnostics.doctor import Finding, examine
+from infra.s3.lock.table import create
+from infra.s3.model import Storage
+from infra.s3.settings import delta_rs_options, packages
 from tests.fixtures.fix_aws import REGION, SECRET, Aws
 from tests.fixtures.setups import CUSTOMERS, FEED, Setup
 
@@ -43,7 +43,7 @@ class OnS3(Setup):
 
 @pytest.fixture
 def setup(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OnS3:
-    monkeypatch.setattr(infra.doctor.storage, "CENTRAL", NOBODY)
+    monkeypatch.setattr(infra.diagnostics.doctor.storage, "CENTRAL", NOBODY)
     made = OnS3(tmp_path / "setup", "postgresql://user:canary@127.0.0.1:1/x", aws=aws)
     made.address = f"s3a://{aws.bucket}/customers"
     made.s3 = {"region": REGION, "endpoint": aws.endpoint, "path_style": True, "credentials": "env"}

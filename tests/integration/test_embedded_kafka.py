@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from cdf.errors import ConfigError
-from infra import embedded_kafka
-from infra.embedded_kafka import EmbeddedKafka
+from infra.embedded import kafka as embedded_kafka
+from infra.embedded.kafka import EmbeddedKafka
 from tests.acceptance.commands import wait_for
 from tests.docs.test_how_to import run as run_page
 from tests.fixtures.fix_kafka import JAVA_OPTIONS, Kafka
@@ -27,7 +27,7 @@ IMPATIENT: dict[str, str | int | bool] = {"broker.session.timeout.ms": 3000, "br
 
 PARENT = """
 import sys, time
-from infra.embedded_kafka import EmbeddedKafka
+from infra.embedded.kafka import EmbeddedKafka
 server = EmbeddedKafka(sys.argv[1], java_options=["-XX:TieredStopAtLevel=1"])
 server.start()
 print(server.bootstrap_servers, flush=True)

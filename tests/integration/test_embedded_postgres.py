@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from cdf.errors import ConfigError
-from infra.embedded_postgres import EmbeddedPostgres, first_not_to_open
+from infra.embedded.postgres import EmbeddedPostgres, first_not_to_open
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.fix_spark import missing_service
 

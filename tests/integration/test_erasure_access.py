@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.erasure.access import AccessReport, access_report
-from audit.erasure.access_page import access_page
+from audit.erasure.access.html import access_page
+from audit.erasure.access.report import AccessReport, access_report
+from audit.erasure.find.plan import Copy
 from audit.erasure.model import Link, PersonalTable, Request, Subject
-from audit.erasure.places import SealedFor
-from audit.erasure.plan import Copy
-from audit.erasure.subjects import Graph
+from audit.erasure.sink_contract import SealedFor
+from audit.erasure.table_graph import Graph
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import ConfigError
-from connectors.postgres.modes import Modes
+from connectors.postgres.options import Modes
 from connectors.postgres.sink import PostgresSink
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.checkpoint import Signer
-from audit.erasure.kept import kept_by
+from audit.erasure.erase.purge import SinkBehind
+from audit.erasure.erase.runner import ErasureReport, ErasureRun
+from audit.erasure.find.plan import Copy, make_plan
+from audit.erasure.find.resolve import Resolution, identifiers_in
+from audit.erasure.find.retained_rows import kept_by
 from audit.erasure.model import Link, PersonalTable, Request, Subject
-from audit.erasure.plan import Copy, make_plan
-from audit.erasure.purge import SinkBehind
-from audit.erasure.register import Register
-from audit.erasure.resolve import Resolution, identifiers_in
-from audit.erasure.run import ErasureReport, ErasureRun
-from audit.erasure.sealing import Keys
-from audit.erasure.steps import with_mac
-from audit.erasure.subjects import Graph
+from audit.erasure.register.secrets import Keys
+from audit.erasure.register.steps import with_mac
+from audit.erasure.register.store import Register
+from audit.erasure.table_graph import Graph
+from audit.signing.signer import Signer
 from cdf import ChangeFeed, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
-from connectors.postgres.modes import Modes
+from connectors.postgres.options import Modes
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.erasures import Knows

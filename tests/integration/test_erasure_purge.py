@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.erasure.delete import erase_table
-from audit.erasure.delta_files import scan_table
-from audit.erasure.files import LocalFiles
+from audit.erasure.erase.delete import erase_table
+from audit.erasure.erase.purge import SinkBehind, purge_table
+from audit.erasure.find.resolve import Resolution
 from audit.erasure.model import PersonalTable, Request, Subject
-from audit.erasure.needles import Needle, Needles
-from audit.erasure.places import Find, Purged, Scanned
-from audit.erasure.purge import SinkBehind, purge_table
-from audit.erasure.resolve import Resolution
-from cdf.source import ChangeFeed
+from audit.erasure.scan.delta_scan import scan_table
+from audit.erasure.scan.files import LocalFiles
+from audit.erasure.scan.search_terms import Needle, Needles
+from audit.erasure.sink_contract import Find, Purged, Scanned
+from cdf.source.table import ChangeFeed
 from tests.integration.delta_table import Table, setting
 from tests.integration.erasures import MARKER
 

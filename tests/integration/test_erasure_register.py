@@ -18,9 +18,9 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from psycopg.conninfo import make_conninfo
 
-from audit.erasure import register_held
 from audit.erasure.model import STATES, Request, State
-from audit.erasure.register import Added, Held, Mark, Register, RegisterMismatch
+from audit.erasure.register import run_lease as register_held
+from audit.erasure.register.store import Added, Held, Mark, Register, RegisterMismatch
 from cdf.errors import ConfigError, Fenced, LeaseHeld, PositionError, SinkUnavailable, VerificationError
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.postgres_proxy import PostgresProxy

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from audit.erasure import delete, resolve
-from audit.erasure.commits import erasing_metadata
-from audit.erasure.delete import Deleted, erase_table, erased_keys, erased_versions, inspect_table
+from audit.erasure.commit_marker import erasing_metadata
+from audit.erasure.erase import delete
+from audit.erasure.erase.delete import Deleted, erase_table, erased_keys, erased_versions, inspect_table
+from audit.erasure.find import resolve
+from audit.erasure.find.resolve import Caught, Resolution
 from audit.erasure.model import Link, PersonalTable, Request, Subject
-from audit.erasure.resolve import Caught, Resolution
 from cdf.errors import ConfigError, SourceError, SourceUnavailable, TableNotFound
 from tests.integration.delta_table import Table, setting
 from tests.integration.erasures import MARKER

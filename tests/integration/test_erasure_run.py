@@ -13,23 +13,23 @@ import pytest
 from psycopg.types.json import Jsonb
 from pyspark.sql import SparkSession
 
-from audit.checkpoint import Signer
-from audit.erasure import register_held
-from audit.erasure.certificate import check
-from audit.erasure.delete import erased_versions
+from audit.erasure.erase.delete import erased_versions
+from audit.erasure.erase.runner import ErasureReport, ErasureRun
+from audit.erasure.evidence.certificate import check
+from audit.erasure.find.plan import Copy, make_plan
+from audit.erasure.find.resolve import LEARNED_LIMIT
 from audit.erasure.model import Hold, Link, PersonalTable, Request, Subject
-from audit.erasure.needles import Needles
-from audit.erasure.places import Erasing, Purged, Scanned
-from audit.erasure.plan import Copy, make_plan
-from audit.erasure.register import Carrier, Held, Register
-from audit.erasure.resolve import LEARNED_LIMIT
-from audit.erasure.run import ErasureReport, ErasureRun
-from audit.erasure.sealing import Keys
-from audit.erasure.steps import with_mac
-from audit.erasure.subjects import Graph
+from audit.erasure.register import run_lease as register_held
+from audit.erasure.register.secrets import Keys
+from audit.erasure.register.steps import with_mac
+from audit.erasure.register.store import Carrier, Held, Register
+from audit.erasure.scan.search_terms import Needles
+from audit.erasure.sink_contract import Erasing, Purged, Scanned
+from audit.erasure.table_graph import Graph
+from audit.signing.signer import Signer
 from cdf.errors import ConfigError, LeaseHeld, VerificationError
-from cdf.sink import Position
-from cdf.source import ChangeFeed
+from cdf.sink.contract import Position
+from cdf.source.table import ChangeFeed
 from cdf.testing.memory import MemorySink
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from audit.erasure.delta_files import scan_table
-from audit.erasure.files import LocalFiles
-from audit.erasure.needles import Needle, Needles
-from audit.erasure.places import Scanned
-from audit.erasure.s3_files import S3Files, files_at
+from audit.erasure.scan.delta_scan import scan_table
+from audit.erasure.scan.files import LocalFiles
+from audit.erasure.scan.s3_files import S3Files, files_at
+from audit.erasure.scan.search_terms import Needle, Needles
+from audit.erasure.sink_contract import Scanned
 from cdf.errors import SourceUnavailable
 from tests.fixtures.fix_aws import KEY_ID, SECRET, Aws
 

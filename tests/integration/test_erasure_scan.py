@@ -17,11 +17,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from audit.erasure.delta_files import scan_table
-from audit.erasure.files import File, LocalFiles
-from audit.erasure.needles import Needle, Needles
-from audit.erasure.places import Find, Scanned
-from audit.erasure.s3_files import files_at
+from audit.erasure.scan.delta_scan import scan_table
+from audit.erasure.scan.files import File, LocalFiles
+from audit.erasure.scan.s3_files import files_at
+from audit.erasure.scan.search_terms import Needle, Needles
+from audit.erasure.sink_contract import Find, Scanned
 from tests.fixtures.fix_aws import KEY_ID, SECRET, Aws
 from tests.integration.delta_table import Table
 

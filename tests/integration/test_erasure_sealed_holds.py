@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.checkpoint import Signer
+from audit.encryption.encrypt import Sealing
+from audit.encryption.key_registry import Registry
+from audit.encryption.root_keys import FileRoot
+from audit.erasure.erase.purge import SinkBehind
+from audit.erasure.erase.runner import ErasureReport, ErasureRun
+from audit.erasure.find.plan import Copy, make_plan
 from audit.erasure.model import Hold, PersonalTable, Request, Subject
-from audit.erasure.plan import Copy, make_plan
-from audit.erasure.purge import SinkBehind
-from audit.erasure.register import Register
-from audit.erasure.run import ErasureReport, ErasureRun
-from audit.erasure.sealing import Keys
-from audit.erasure.subjects import Graph
-from audit.keys.registry import Registry
-from audit.keys.roots import FileRoot
-from audit.keys.sealing import Sealing
-from audit.trail import Trail
-from audit.view import view
+from audit.erasure.register.secrets import Keys
+from audit.erasure.register.store import Register
+from audit.erasure.table_graph import Graph
+from audit.queries.view import view
+from audit.signing.signer import Signer
+from audit.trail.trail import Trail
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import ConfigError
 from connectors.delta_audit.sink import DeltaAuditSink

@@ -10,21 +10,21 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
-from audit.checkpoint import Signer
 from audit.database import DatabaseMissing, LoginRefused
-from audit.erasure.commits import erasing_metadata, make_proof
+from audit.erasure.commit_marker import erasing_metadata, make_proof
+from audit.erasure.guard import ErasedPersonReturned, ErasureAtWork, ErasureNotRecorded, Watch, marks_of
 from audit.erasure.model import Hold, Link, PersonalTable, Request, Subject
-from audit.erasure.register import Carrier, Register, RegisterIncomplete, RegisterMismatch, RegisterMissing
-from audit.erasure.sealing import Keys, SealKey, WatchKey
-from audit.erasure.subjects import Graph
-from audit.erasure.watch import ErasedPersonReturned, ErasureAtWork, ErasureNotRecorded, Watch, marks_of
+from audit.erasure.register.secrets import Keys, SealKey, WatchKey
+from audit.erasure.register.store import Carrier, Register, RegisterIncomplete, RegisterMismatch, RegisterMissing
+from audit.erasure.table_graph import Graph
+from audit.signing.signer import Signer
 from cdf import ChangeFeed, Pipeline
+from cdf.changes.window import Commit, Window
 from cdf.errors import CdfError, SinkUnavailable
-from cdf.replay import replay
-from cdf.sink import Bounds, Position
+from cdf.pipeline.replay import replay
+from cdf.sink.contract import Bounds, Position
 from cdf.testing import MemorySink
-from cdf.window import Commit, Window
-from connectors.postgres.modes import Modes
+from connectors.postgres.options import Modes
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table, setting
 from tests.integration.postgres_case import sink_of

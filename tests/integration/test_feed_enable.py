@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from cdf import ChangeFeed
 from cdf.errors import ConfigError, SourceError, TableNotFound
-from cdf.source import SESSION_DEFAULT
+from cdf.source.table import SESSION_DEFAULT
 from tests.integration.delta_table import Table, changes, versions
 
 pytestmark = pytest.mark.usefixtures("interpreted")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-import cdf.few_rows
-from audit.tables import PAYLOAD
-from audit.trail import Trail
+import cdf.changes.few_rows
+from audit.trail.tables import PAYLOAD
+from audit.trail.trail import Trail
 from cdf import ChangeFeed, Pipeline
-from cdf.few_rows import DRIVER_BYTES, DRIVER_ROWS, few_rows
+from cdf.changes.few_rows import DRIVER_BYTES, DRIVER_ROWS, few_rows
 from connectors.delta_audit.sink import DeltaAuditSink
 from connectors.kafka import Cluster, EventFormat, KafkaSink
 from tests.fixtures.fix_kafka import Kafka
@@ -94,7 +94,9 @@ def test_no_type_takes_more_in_arrow_than_is_counted(spark: SparkSession) -> Non
         f"transform(sequence(1, 1000 + cast(id as int)), x -> {one}) as `{name}`" for name, one in elements.items()
     ]
     rows = spark.range(20, numPartitions=1).selectExpr(*lists)
-    counted = rows.selectExpr(*(f"sum({cdf.few_rows._size(field)})" for field in rows.schema.fields)).collect()[0]
+    counted = rows.selectExpr(*(f"sum({cdf.changes.few_rows._size(field)})" for field in rows.schema.fields)).collect()[
+        0
+    ]
     taken = [rows.select(f"`{name}`").toArrow().nbytes for name in rows.columns]
     # Beside the rows there are the bits that say which of them are null, and one offset more than elements
     wrong = [name for name, size, most in zip(elements, taken, counted, strict=True) if size > most * 1.05 + 1024]
@@ -119,7 +121,7 @@ def test_a_small_file_of_large_rows_goes_by_the_tasks(
     pipeline.run()
     collected: list[int | None] = []
     noting = _noting(collected)
-    monkeypatch.setattr("cdf.few_rows.collect_few", noting)
+    monkeypatch.setattr("cdf.changes.few_rows.collect_few", noting)
     monkeypatch.setattr("connectors.kafka.sink.collect_few", noting)
     with caplog.at_level("INFO", "deltarelay"):
         table.sql(f"insert into {{t}} select id, {LARGE} from range(33)")
@@ -132,7 +134,7 @@ def test_a_small_file_of_large_rows_goes_by_the_tasks(
 
 
 def _noting(collected: list[int | None]) -> Callable[[DataFrame], Any]:
-    collect = cdf.few_rows.collect_few
+    collect = cdf.changes.few_rows.collect_few
 
     def noting(rows: DataFrame) -> Any:
         found = collect(rows)

@@ -19,7 +19,7 @@ from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from cdf import ChangeFeed, Followed, Following, Limits, Pipeline, micro_batches
+from cdf import ChangeFeed, Followed, Following, Limits, Pipeline
 from cdf.errors import (
     CdfError,
     ConfigError,
@@ -31,9 +31,10 @@ from cdf.errors import (
     VersionNotFound,
     VersionsExpired,
 )
-from cdf.micro_batches import MicroBatches
+from cdf.pipeline import micro_batches
+from cdf.pipeline.micro_batches import MicroBatches
 from infra.config.load import load
-from infra.status import pipeline_status
+from infra.diagnostics.status import pipeline_status
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table, inserted, setting
 from tests.integration.postgres_case import position, sink_of
@@ -495,7 +496,7 @@ def test_a_target_that_is_restored_under_it_is_brought_up_to_date(
 def test_a_table_that_was_made_again_with_fewer_versions_is_noticed(
     spark: SparkSession, pg: Pg, delta_path: str, follow: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cdf.follow.LOOK_SECONDS", 1.0)
+    monkeypatch.setattr("cdf.pipeline.follow.LOOK_SECONDS", 1.0)
     inserted(spark, delta_path, 5)
     watched = follow()
     watched.following()

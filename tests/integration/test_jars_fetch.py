@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from infra.jars import cached, examined, ivy_folder, poisoned, user_home
+from infra.spark.jars import cached, examined, ivy_folder, poisoned, user_home
 from tests.fixtures.fix_spark import cannot_run
 
 

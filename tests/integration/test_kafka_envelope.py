@@ -22,13 +22,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from cdf.change import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from cdf.changes.columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from cdf.errors import ConfigError, KeyViolation, TypeNotSupported
 from cdf.testing import SampleTable, delete, insert, update
 from cdf.testing.model import COLUMNS, KEY, History, random_history
 from connectors.kafka import EventFormat, check_schema, snapshot_to_envelope, to_envelope
 from connectors.kafka.connect_schema import row_schema
-from connectors.kafka.json_form import rejection_of
+from connectors.kafka.write.json_form import rejection_of
 from tests.fixtures.fix_seed import examples
 
 DEBEZIUM, ROW = EventFormat(), EventFormat(envelope="row")

@@ -11,12 +11,12 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from audit.erasure.commits import erasing_metadata
-from audit.erasure.needles import Needle, Needles
-from audit.erasure.places import Erasing
+from audit.erasure.commit_marker import erasing_metadata
+from audit.erasure.scan.search_terms import Needle, Needles
+from audit.erasure.sink_contract import Erasing
 from cdf import Pipeline
 from cdf.errors import WindowOutOfOrder
-from cdf.guard import Guard
+from cdf.sink.guard import Guard
 from connectors.kafka import EventFormat
 from tests.fixtures.fix_kafka import Kafka
 from tests.integration.delta_table import Table, setting

@@ -34,13 +34,13 @@ from pyspark.sql import types as T
 
 from cdf import Limits
 from cdf.errors import CdfError, ConfigError, TargetNotReady
-from cdf.sink import Source
+from cdf.sink.contract import Source
 from connectors.kafka import Cluster, KafkaSink, topics
 from connectors.kafka.errors import KafkaFault, in_words
-from connectors.kafka.lanes import Event, LaneWork, write_lane
 from connectors.kafka.position import LaneDone
-from infra import embedded_kafka
-from infra.embedded_kafka import EmbeddedKafka, kafka_jars
+from connectors.kafka.write.lane_writer import Event, LaneWork, write_lane
+from infra.embedded import kafka as embedded_kafka
+from infra.embedded.kafka import EmbeddedKafka, kafka_jars
 from tests.acceptance.commands import REPOSITORY, wait_for
 from tests.fixtures.fix_kafka import IMPATIENT, JAVA_OPTIONS, Kafka
 from tests.fixtures.fix_spark import missing_service
@@ -410,7 +410,7 @@ def test_a_lane_that_stands_still_for_longer_than_its_transaction(
     kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The brokers end it. What was in it is not seen, the attempt is worth another, and that one has all."""
-    monkeypatch.setattr("connectors.kafka.lanes.SUCCESSOR_SECONDS", 2.0)
+    monkeypatch.setattr("connectors.kafka.write.lane_writer.SUCCESSOR_SECONDS", 2.0)
     lane = Lane(kafka, **{"transaction.timeout.ms": 5_000})
 
     def standing() -> Iterator[Event]:
@@ -501,8 +501,8 @@ from pyspark import TaskContext
 import connectors.kafka.sink
 from cdf import ChangeFeed, Pipeline
 from connectors.kafka import Cluster, KafkaSink
-from connectors.kafka.lanes import write_lane
-from infra.spark import session
+from connectors.kafka.write.lane_writer import write_lane
+from infra.spark.session_builder import session
 
 path, bootstrap, topic, positions, folder = sys.argv[1:]
 

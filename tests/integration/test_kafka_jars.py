@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from cdf.errors import ConfigError
-from infra.embedded_kafka import EmbeddedKafka
-from infra.java import find_java
-from infra.kafka_jars import jar_folder, kafka_jars
+from infra.embedded.kafka import EmbeddedKafka
+from infra.embedded.kafka_jars import jar_folder, kafka_jars
+from infra.spark.java import find_java
 from tests.fixtures.fix_kafka import JAVA_OPTIONS
 from tests.fixtures.fix_spark import cannot_run, missing_service
 
@@ -123,7 +123,7 @@ def test_repositories_of_spark_defaults(cache: Path, registry: Path, monkeypatch
 def test_two_processes_at_once(cache: Path, registry: Path) -> None:
     settings = ivy_settings(registry)
     script = (
-        "from infra.kafka_jars import *\n"
+        "from infra.embedded.kafka_jars import *\n"
         f"jars = kafka_jars({{'spark.jars.ivySettings': {str(settings)!r}}})\n"
         "print(jar_folder().stat().st_ino, [jar.name for jar in jars])"
     )

@@ -21,11 +21,11 @@ from confluent_kafka.admin import AdminClient
 
 from cdf.errors import Fenced
 from connectors.kafka.client import Cluster, Reader, Transactional, silent
+from connectors.kafka.erasure.scan import _records as records_of
 from connectors.kafka.errors import KafkaFault
-from connectors.kafka.lanes import RUNNER_FENCED, Event, LaneWork, write_lane
-from connectors.kafka.left import _records as records_of
 from connectors.kafka.position import Begun, Ledger, Runner, State, lane_name
 from connectors.kafka.topics import create, position_topic
+from connectors.kafka.write.lane_writer import RUNNER_FENCED, Event, LaneWork, write_lane
 from tests.fixtures.fix_kafka import Kafka, Message
 
 LANES = 2
@@ -161,8 +161,8 @@ def test_a_lane_is_written_once_whatever_is_tried_again(lane: Lane) -> None:
 
 def test_a_lane_longer_than_a_transaction_goes_on_in_the_middle(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is durable of it is left out, and nothing else."""
-    monkeypatch.setattr("connectors.kafka.lanes.TRANSACTION_EVENTS", 300)
-    monkeypatch.setattr("connectors.kafka.lanes.LOOK_EVENTS", 100)
+    monkeypatch.setattr("connectors.kafka.write.lane_writer.TRANSACTION_EVENTS", 300)
+    monkeypatch.setattr("connectors.kafka.write.lane_writer.LOOK_EVENTS", 100)
     work = lane.begins(5, 5)
     with pytest.raises(RuntimeError):
         write_lane(work, 0, failing_at(700))
@@ -175,7 +175,7 @@ def test_a_lane_longer_than_a_transaction_goes_on_in_the_middle(lane: Lane, monk
 
 
 def test_a_slow_lane_is_cut_before_its_transaction_is_given_up(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.kafka.lanes.LOOK_EVENTS", 50)
+    monkeypatch.setattr("connectors.kafka.write.lane_writer.LOOK_EVENTS", 50)
     lane = Lane(kafka, **{"transaction.timeout.ms": 5_000})
 
     def slowly() -> Iterator[Event]:
@@ -270,8 +270,8 @@ def test_what_is_committed_while_one_reads_is_read_the_next_time(lane: Lane) -> 
 
 
 def test_a_lane_with_fewer_events_than_are_durable_is_refused(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.kafka.lanes.TRANSACTION_EVENTS", 300)
-    monkeypatch.setattr("connectors.kafka.lanes.LOOK_EVENTS", 100)
+    monkeypatch.setattr("connectors.kafka.write.lane_writer.TRANSACTION_EVENTS", 300)
+    monkeypatch.setattr("connectors.kafka.write.lane_writer.LOOK_EVENTS", 100)
     work = lane.begins(5, 5)
     with pytest.raises(RuntimeError):
         write_lane(work, 0, failing_at(700))
@@ -338,7 +338,7 @@ def test_what_was_read_before_the_brokers_went_is_not_passed_over(lane: Lane, mo
 CHILD = """
 import dataclasses, sys, time
 from connectors.kafka.client import Cluster
-from connectors.kafka.lanes import Event, LaneWork, write_lane
+from connectors.kafka.write.lane_writer import Event, LaneWork, write_lane
 from connectors.kafka.position import State
 bootstrap, topic, positions, epoch, stop = sys.argv[1:]
 work = LaneWork(Cluster(bootstrap), topic, positions, int(epoch), 5, 5, "s", "t", "p", 1_000_000, "refuse", None, State(), 0)

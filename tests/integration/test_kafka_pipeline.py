@@ -22,9 +22,9 @@ from pyspark.sql import SparkSession
 
 from cdf import ChangeFeed, Limits, Pipeline
 from cdf.errors import CdfError, ConfigError, RowRejected, SchemaDrift, SinkUnavailable, TargetNotReady
-from cdf.sink import Bounds
+from cdf.sink.contract import Bounds
 from connectors.kafka import Cluster, EventFormat, KafkaSink, topics
-from infra.embedded_kafka import EmbeddedKafka
+from infra.embedded.kafka import EmbeddedKafka
 from tests.acceptance.commands import wait_for
 from tests.fixtures.fix_kafka import IMPATIENT, JAVA_OPTIONS, Kafka, Message
 from tests.integration.delta_table import Table

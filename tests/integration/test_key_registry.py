@@ -14,12 +14,12 @@ import pytest
 from psycopg import sql
 
 from audit.database import Transaction
-from audit.keys import registry as registries
-from audit.keys.cipher import commitment
-from audit.keys.groups import SealedPerson
-from audit.keys.registry import Registry, RegistryIncomplete, about_lookup
-from audit.keys.roots import FileRoot, Root
-from audit.keys.sealing import Sealing
+from audit.encryption import key_registry as registries
+from audit.encryption.aead import commitment
+from audit.encryption.column_groups import SealedPerson
+from audit.encryption.encrypt import Sealing
+from audit.encryption.key_registry import Registry, RegistryIncomplete, about_lookup
+from audit.encryption.root_keys import FileRoot, Root
 from cdf.errors import ConfigError, Fenced, VerificationError
 from tests.fixtures.fix_postgres import Pg
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from audit.keys.roots import FileRoot, KmsRoot, Root
+from audit.encryption.root_keys import FileRoot, KmsRoot, Root
 from cdf.errors import ConfigError, SinkUnavailable
 from tests.fixtures.fix_aws import REGION, Aws
 

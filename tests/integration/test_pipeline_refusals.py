@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdf import ChangeFeed, Pipeline
+from cdf.changes.window import Window
 from cdf.errors import KeyViolation, TableReplaced
-from cdf.sink import Applied, Position, Source
+from cdf.sink.contract import Applied, Position, Source
 from cdf.testing import MemorySink
-from cdf.window import Window
 from tests.integration.delta_table import Table
 
 pytestmark = pytest.mark.usefixtures("interpreted")

@@ -17,8 +17,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from connectors.postgres import position as positions
-from infra.cli import each
-from infra.cli import position as command
+from infra.cli import batch as each
+from infra.cli.commands import position as command
 from infra.cli.main import main
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table

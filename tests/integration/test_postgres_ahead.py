@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from cdf.changes.window import Window
 from cdf.errors import Fenced, RowRejected, VersionsExpired
 from cdf.testing import SampleTable, delete, insert, update
-from cdf.window import Window
 from connectors.postgres import PostgresSink
-from connectors.postgres.ahead import Ahead
-from connectors.postgres.staging import Staged
+from connectors.postgres.write.prefetch import Ahead
+from connectors.postgres.write.staging import Staged
 from tests.acceptance.commands import wait_for
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.postgres_case import left_of, loaded, names, people, person, position, sink_of
@@ -136,7 +136,7 @@ def test_a_change_of_columns_is_not_crossed(spark: SparkSession, pg: Pg, results
     table = people(spark)
     wider = SampleTable(spark, StructType([*table.schema.fields]).add("city", "string"), ("id",), table="people")
     with loaded(pg, table, [A], **TASKS) as sink:
-        from cdf.schema import compare
+        from cdf.changes.schema_diff import compare
 
         following = replace(
             wider.window(3, [insert({**C, "city": "x"})]), drift=tuple(compare(table.schema, wider.schema))

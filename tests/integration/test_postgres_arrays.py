@@ -11,11 +11,11 @@ from psycopg import sql
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, types
 
-from cdf.canonical import ROW_DIGEST, digests
+from cdf.verify.canonical import ROW_DIGEST, digests
 from connectors.postgres.arrays import image_text, native_type, wire_list
-from connectors.postgres.canonical import canonical_text
 from connectors.postgres.errors import from_task
 from connectors.postgres.types import target_type
+from connectors.postgres.verify.canonical_sql import canonical_text
 from tests.fixtures.fix_postgres import Pg
 
 ULP = "0." + "0" * 37 + "1"

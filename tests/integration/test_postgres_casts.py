@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import RowRejected, VerificationError
-from cdf.moves import make_move, plan_move
+from cdf.pipeline.move_position import make_move, plan_move
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.postgres_case import (

@@ -12,10 +12,10 @@ from pyspark.sql.types import StructType
 
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import TargetNotReady
-from cdf.moves import make_move, plan_move
+from cdf.pipeline.move_position import make_move, plan_move
 from cdf.testing import MemoryFeed, MemoryTable, SampleTable, delete, insert, update
-from connectors.postgres.columns import Columns
-from connectors.postgres.modes import Modes
+from connectors.postgres.column_mapping import Columns
+from connectors.postgres.options import Modes
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.postgres_case import ON_BOTH_PATHS, loaded, people, person, sink_of

@@ -10,11 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdf import ChangeFeed, Pipeline
-from cdf.change import CHANGE_TYPE, DELETE, INSERT, UPDATE_POSTIMAGE
+from cdf.changes.columns import CHANGE_TYPE, DELETE, INSERT, UPDATE_POSTIMAGE
 from cdf.errors import ConflictFound
-from cdf.sink import Conflicts
+from cdf.sink.contract import Conflicts
 from cdf.testing import delete, insert, update
-from connectors.postgres.modes import OnConflict
+from connectors.postgres.options import OnConflict
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.erasures import KnowsOfNone

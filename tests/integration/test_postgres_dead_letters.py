@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from cdf.errors import ConflictFound, RowRejected
-from cdf.sink import Conflicts, DeadLetter
+from cdf.sink.contract import Conflicts, DeadLetter
 from cdf.testing import SampleTable, delete, insert, update
 from cdf.testing.changes import Row
 from connectors.postgres import PostgresSink
-from connectors.postgres.modes import Modes
+from connectors.postgres.options import Modes
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.postgres_case import (
     ON_BOTH_PATHS,

@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdf.errors import SchemaDrift
-from cdf.follow import Following
+from cdf.pipeline.follow import Following
 from cdf.results import Step
-from cdf.sink import SetsAside
-from connectors.postgres.columns import Columns
-from connectors.postgres.modes import Modes
+from cdf.sink.contract import SetsAside
+from connectors.postgres.column_mapping import Columns
+from connectors.postgres.options import Modes
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.drift_case import MAPPED, WIDENING, Replica, replica, replicated

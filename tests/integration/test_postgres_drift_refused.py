@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from cdf.changes.window import Limits
 from cdf.errors import CdfError, PositionError, RowRejected, SchemaDrift, TargetNotReady
-from cdf.moves import plan_move
+from cdf.pipeline.move_position import plan_move
 from cdf.results import Step
-from cdf.window import Limits
-from connectors.postgres import apply
-from connectors.postgres.columns import Columns
-from connectors.postgres.modes import Modes
+from connectors.postgres.column_mapping import Columns
+from connectors.postgres.options import Modes
+from connectors.postgres.write import window_writer as apply
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.drift_case import MAPPED, WIDENING, Replica, replica, replicated, told

@@ -14,14 +14,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from audit.erasure.needles import Needle, Needles
-from audit.erasure.places import Erasable, Erasing, Scanned
+from audit.erasure.scan.search_terms import Needle, Needles
+from audit.erasure.sink_contract import Erasable, Erasing, Scanned
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import LeaseHeld, RowRejected, SinkUnavailable, WindowOutOfOrder
-from connectors.postgres import dead_letters, purge
-from connectors.postgres.columns import Columns
+from connectors.postgres.column_mapping import Columns
+from connectors.postgres.erasure import purge
 from connectors.postgres.errors import StagingFailed
-from connectors.postgres.modes import Deletes, Modes
+from connectors.postgres.options import Deletes, Modes
+from connectors.postgres.state import dead_letters
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.postgres_case import left_of, names, opened, people, sink_of, tells
@@ -106,12 +107,12 @@ def test_what_soft_deletes_keep_goes_and_only_that(
         raise StagingFailed("08006")
 
     with monkeypatch.context() as patch:
-        patch.setattr("connectors.postgres.staging.bulk_connection", gone)
+        patch.setattr("connectors.postgres.write.staging.bulk_connection", gone)
         with pytest.raises(SinkUnavailable) as told:
             sink.erase(replica.erasing([1, 3], erased))
     assert told.value.transient
     with monkeypatch.context() as patch:  # as if a crash of the server had emptied staging, which is UNLOGGED
-        patch.setattr("connectors.postgres.staging.copy_batches", lambda *_: None)
+        patch.setattr("connectors.postgres.write.staging.copy_batches", lambda *_: None)
         with pytest.raises(SinkUnavailable, match="another number of keys"):
             sink.erase(replica.erasing([1, 3], erased))
     assert rows(pg).keys() == {1, 2, 3, 4, 5}

@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 
 from cdf.errors import CdfError, ConfigError, SinkUnavailable, TargetNotReady
 from cdf.testing import insert
-from connectors.postgres import PostgresSink, staging
-from infra.embedded_postgres import EmbeddedPostgres
+from connectors.postgres import PostgresSink
+from connectors.postgres.write import staging
+from infra.embedded.postgres import EmbeddedPostgres
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.postgres_case import loaded, names, opened, people, person, position, tells
 

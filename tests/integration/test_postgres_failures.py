@@ -14,9 +14,9 @@ from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
 from cdf.errors import SinkUnavailable
-from cdf.sink import Conflicts
+from cdf.sink.contract import Conflicts
 from cdf.testing import delete, insert
-from connectors.postgres import staging
+from connectors.postgres.write import staging
 from tests.acceptance.commands import wait_for
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.postgres_proxy import PostgresProxy
@@ -216,7 +216,7 @@ def test_connections_that_end_between_windows_cost_nothing(
 def test_connections_that_a_firewall_has_forgotten_cost_nothing(
     session: SparkSession | None, pg: Pg, proxy: PostgresProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("connectors.postgres.session.IDLE_SECONDS", 0.0)
+    monkeypatch.setattr("connectors.postgres.client.IDLE_SECONDS", 0.0)
     table = people(session)
     with loaded(pg, table, [A], dsn=proxy.dsn) as sink:
         sink.apply(second(table))

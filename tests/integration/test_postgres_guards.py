@@ -12,13 +12,15 @@ import pytest
 from psycopg import sql
 from pyspark.sql import SparkSession
 
+from cdf.changes.window import Snapshot
 from cdf.errors import Fenced, RowRejected, SinkUnavailable, WindowOutOfOrder
 from cdf.testing import delete, insert, update
-from cdf.window import Snapshot
-from connectors.postgres import apply, load, staging
 from connectors.postgres import position as positions
-from connectors.postgres.sql import ApplyStatements, apply_statements
-from infra.embedded_postgres import EmbeddedPostgres
+from connectors.postgres.write import initial_load as load
+from connectors.postgres.write import staging
+from connectors.postgres.write import window_writer as apply
+from connectors.postgres.write.statements import ApplyStatements, apply_statements
+from infra.embedded.postgres import EmbeddedPostgres
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.postgres_case import ON_BOTH_PATHS, left_of, loaded, names, opened, people, person, position
 

@@ -10,8 +10,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from cdf import ChangeFeed, Pipeline
-from connectors.postgres import PostgresSink, large, reload
-from connectors.postgres.modes import Modes
+from connectors.postgres import PostgresSink
+from connectors.postgres.options import Modes
+from connectors.postgres.write import copy_threshold as large
+from connectors.postgres.write import reload
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.erasures import Knows

@@ -15,8 +15,8 @@ from cdf.errors import LeaseHeld, SinkUnavailable
 from cdf.testing import insert
 from connectors.postgres import PostgresSink
 from connectors.postgres import position as positions
-from connectors.postgres.apply import WindowWriter
-from infra.embedded_postgres import EmbeddedPostgres
+from connectors.postgres.write.window_writer import WindowWriter
+from infra.embedded.postgres import EmbeddedPostgres
 from tests.acceptance.commands import wait_for
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.postgres_case import left_of, loaded, names, opened, people, person, position, sink_of

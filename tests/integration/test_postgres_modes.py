@@ -12,13 +12,13 @@ from pyspark.sql.types import StructType
 
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import ConflictFound, KeyViolation, SchemaDrift, TargetNotReady
-from cdf.sink import Conflicts, RowDigest
+from cdf.sink.contract import Conflicts, RowDigest
 from cdf.testing import delete, insert, update
-from connectors.postgres.columns import Columns
-from connectors.postgres.compare import PostgresImage
-from connectors.postgres.modes import Modes
+from connectors.postgres.column_mapping import Columns
+from connectors.postgres.options import Modes
+from connectors.postgres.verify.image import PostgresImage
+from infra.cli.commands.verify import _show
 from infra.cli.output import Output
-from infra.cli.verify import _show
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.postgres_case import ON_BOTH_PATHS, loaded, names, opened, people, person, position, sink_of
@@ -153,8 +153,8 @@ def test_deletes_that_are_ignored_leave_the_row(
 def test_verify_looks_at_every_bucket_where_deleted_rows_stay(
     source: Table, pg: Pg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cdf.verify.ROWS_PER_BUCKET", 1)
-    monkeypatch.setattr("cdf.verify.MOST_ROWS_COMPARED", 1)
+    monkeypatch.setattr("cdf.verify.verify.ROWS_PER_BUCKET", 1)
+    monkeypatch.setattr("cdf.verify.verify.MOST_ROWS_COMPARED", 1)
     pipeline = pipeline_of(source, pg, modes=IGNORE)
     pipeline.run(until=1)
     pipeline.run()

@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from cdf import ChangeFeed, Pipeline
 from connectors.postgres import PostgresSink
-from connectors.postgres.columns import Columns
+from connectors.postgres.column_mapping import Columns
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.postgres_case import ON_BOTH_PATHS

@@ -18,10 +18,10 @@ from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
 from cdf.errors import CdfError, SinkUnavailable, TargetNotReady
-from cdf.sink import Conflicts
+from cdf.sink.contract import Conflicts
 from cdf.testing import SampleTable, delete, insert, update
 from connectors.postgres import PostgresSink
-from infra.embedded_postgres import EmbeddedPostgres
+from infra.embedded.postgres import EmbeddedPostgres
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.fix_spark import cannot_run
 from tests.fixtures.postgres_proxy import PostgresProxy, TlsDoor

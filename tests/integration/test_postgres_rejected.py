@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, StringType, StructType
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import RowRejected
 from cdf.testing import SampleTable, insert, update
-from connectors.postgres.modes import Modes
+from connectors.postgres.options import Modes
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.postgres_case import ON_BOTH_PATHS, QueryTable, loaded, opened, position, sink_of, tells

@@ -17,11 +17,13 @@ from pyspark.sql.types import StructType
 
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import RowRejected, SinkUnavailable, TableReplaced, TargetNotReady
-from cdf.sink import Applied
+from cdf.sink.contract import Applied
 from cdf.testing import SampleTable, insert
 from cdf.testing.changes import Row
-from connectors.postgres import PostgresSink, catalog, merge, reload
+from connectors.postgres import PostgresSink
 from connectors.postgres import position as positions
+from connectors.postgres.target import catalog
+from connectors.postgres.write import merge, reload
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.postgres_case import left_of, loaded, names, opened, people, person, position, sink_of, tells

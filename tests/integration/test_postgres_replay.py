@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 
 from cdf import ChangeFeed, Limits, Pipeline
 from cdf.errors import WindowOutOfOrder
-from cdf.replay import replay
-from cdf.sink import Applied
-from cdf.verify import verify
-from connectors.postgres.modes import Modes
+from cdf.pipeline.replay import replay
+from cdf.sink.contract import Applied
+from cdf.verify.verify import verify
+from connectors.postgres.options import Modes
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.postgres_case import names, position, sink_of

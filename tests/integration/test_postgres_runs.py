@@ -11,9 +11,10 @@ from pyspark.sql import SparkSession
 
 from cdf import ChangeFeed, Limits, Pipeline
 from cdf.errors import CdfError, ConflictFound, KeyViolation, RowRejected, TargetNotReady
-from cdf.sink import Recorded, RunRecord
+from cdf.sink.contract import Recorded, RunRecord
 from cdf.testing import insert, update
-from connectors.postgres import PostgresSink, runs
+from connectors.postgres import PostgresSink
+from connectors.postgres.state import run_history as runs
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.postgres_case import ON_BOTH_PATHS, loaded, opened, people, person, position, sink_of

@@ -22,13 +22,13 @@ from audit.database import Database
 from audit.postgres_session import SETTINGS
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import RowRejected, TargetNotReady
-from cdf.sink import Conflicts
+from cdf.sink.contract import Conflicts
 from cdf.testing import SampleTable, delete
-from connectors.postgres.left import _copied
-from connectors.postgres.modes import Modes
-from connectors.postgres.schema import TargetName
-from connectors.postgres.session import Session
-from connectors.postgres.staging import bulk_connection
+from connectors.postgres.client import Session
+from connectors.postgres.erasure.scan import _copied
+from connectors.postgres.options import Modes
+from connectors.postgres.target.ddl import TargetName
+from connectors.postgres.write.staging import bulk_connection
 from tests.fixtures.fix_pgbouncer import PgBouncer, Program, pooled
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
@@ -199,7 +199,7 @@ def test_sessions_are_opened_in_one_place() -> None:
     files = [file for part in ("audit", "cdf", "connectors", "infra") for file in (root / part).rglob("*.py")]
     opening = re.compile(r"psycopg\.(connect|Connection\.connect)\(|dbapi\.connect\(")
     found = {str(file.relative_to(root)) for file in files if opening.search(file.read_text())}
-    assert found == {"connectors/postgres/staging.py"}  # ADBC, with the dsn of the sink's session
+    assert found == {"connectors/postgres/write/staging.py"}  # ADBC, with the dsn of the sink's session
 
 
 def test_kept_rows_are_read_whatever_the_settings_are(spark: SparkSession, pg: Pg, role: str, delta_path: str) -> None:

@@ -14,10 +14,10 @@ from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
 from cdf.errors import CdfError, ConflictFound, Fenced, LeaseHeld, SinkUnavailable, WindowOutOfOrder
-from cdf.sink import Conflicts
+from cdf.sink.contract import Conflicts
 from cdf.testing import delete, insert, update
 from connectors.postgres import position as positions
-from connectors.postgres.apply import WindowWriter
+from connectors.postgres.write.window_writer import WindowWriter
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.postgres_proxy import PostgresProxy
 from tests.integration.outage_case import A2, B2, A, B, C, goes_on, second

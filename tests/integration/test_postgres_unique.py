@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from cdf.errors import RowRejected
-from cdf.sink import Conflicts
+from cdf.sink.contract import Conflicts
 from cdf.testing import SampleTable, delete, insert, update
 from cdf.testing.changes import Edit, Row
 from connectors.postgres import PostgresSink
-from connectors.postgres.modes import Modes, Rejects
+from connectors.postgres.options import Modes, Rejects
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.postgres_case import ON_BOTH_PATHS, loaded, position, sink_of, tells
 

@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from cdf.errors import ConflictFound, RowRejected, TargetNotReady
-from cdf.sink import Conflicts, Position
+from cdf.sink.contract import Conflicts, Position
 from cdf.testing import SampleTable, delete, insert, update
-from connectors.postgres.modes import Deletes, Modes
+from connectors.postgres.options import Deletes, Modes
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.postgres_case import ON_BOTH_PATHS, loaded, names, opened, people, person, position, sink_of
 

@@ -11,12 +11,12 @@ from pyspark.sql.types import StructType
 
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import ConfigError, SourceError
-from cdf.log import TableLog
-from cdf.writers import COMMITS_SETTING, alone, require_writer
+from cdf.source.log import TableLog
+from cdf.source.single_writer import COMMITS_SETTING, alone, require_writer
 from infra.config.load import load
-from infra.preflight import connect
-from infra.status import pipeline_status
-from infra.storage.options import spark_conf
+from infra.diagnostics.preflight import connect
+from infra.diagnostics.status import pipeline_status
+from infra.s3.settings import spark_conf
 from tests.acceptance.commands import change, wait_for
 from tests.fixtures.fix_aws import KEY_ID, SECRET, Aws
 from tests.fixtures.fix_postgres import Pg

@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-import infra.spark
+import infra.spark.session_builder
 
-ROOT = Path(infra.spark.__file__).resolve().parent.parent
+ROOT = Path(infra.spark.session_builder.__file__).resolve().parent.parent
 
 
 def run(code: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -33,7 +33,7 @@ def run(code: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess
 FAILING = """
 import json
 from cdf.errors import ConfigError
-from infra.spark import session
+from infra.spark.session_builder import session
 try:
     session(master="local[1]", log_file="spark.log", conf=CONF)
 except ConfigError as error:
@@ -63,13 +63,13 @@ def test_delta_and_arrow_work_without_a_warning(spark: SparkSession, delta_path:
 
 
 def test_the_active_session_is_used_again(spark: SparkSession) -> None:
-    assert infra.spark.session(app_name="other").sparkContext is spark.sparkContext
+    assert infra.spark.session_builder.session(app_name="other").sparkContext is spark.sparkContext
 
 
 QUIET = """
 import os, pathlib
 import cdf.errors
-from infra.spark import session
+from infra.spark.session_builder import session
 secret, name = os.environ["CANARY"], "spark.hadoop.fs.s3a.secret.key"
 spark = session(master="local[1]", log_file="spark.log", conf={name: secret, "spark.app.id": "control-123"})
 assert spark.sparkContext.getConf().get(name) == secret

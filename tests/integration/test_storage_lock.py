@@ -8,12 +8,12 @@ import time
 import pytest
 
 from cdf.errors import ConfigError, SourceUnavailable, TargetNotReady
-from infra.storage.aws import READ_SECONDS
-from infra.storage.lock_entries import entries
-from infra.storage.lock_evidence import State
-from infra.storage.lock_repair import KEPT_SECONDS, LockRepair, forget, repair
-from infra.storage.lock_table import create
-from infra.storage.model import Storage
+from infra.s3.clients import READ_SECONDS
+from infra.s3.lock.entries import entries
+from infra.s3.lock.evidence import State
+from infra.s3.lock.repair import KEPT_SECONDS, LockRepair, forget, repair
+from infra.s3.lock.table import create
+from infra.s3.model import Storage
 from tests.acceptance.commands import wait_for
 from tests.fixtures.aws_proxy import AwsProxy
 from tests.fixtures.fix_aws import Aws

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from cdf.errors import ConfigError, SourceUnavailable
-from infra.storage import lock_table
-from infra.storage.aws import READ_SECONDS
-from infra.storage.lock_check import LockTable, check
-from infra.storage.lock_table import create
-from infra.storage.model import Storage
+from infra.s3.clients import READ_SECONDS
+from infra.s3.lock import table as lock_table
+from infra.s3.lock.check import LockTable, check
+from infra.s3.lock.table import create
+from infra.s3.model import Storage
 from tests.acceptance.commands import wait_for
 from tests.fixtures.aws_proxy import AwsProxy
 from tests.fixtures.fix_aws import Aws
@@ -188,7 +188,7 @@ def test_a_table_that_is_not_active(aws: Aws, monkeypatch: pytest.MonkeyPatch, s
     def described(client: Any, name: str) -> Any:
         return {**(real(client, name) or {}), "TableStatus": state}
 
-    monkeypatch.setattr("infra.storage.lock_check.described", described)
+    monkeypatch.setattr("infra.s3.lock.check.described", described)
     (found,) = check(aws.storage()).deviations
     assert (found.kind, found.severity) == ("status", "unwise" if state == "UPDATING" else "breaks")
     assert state.lower() in found.found
@@ -282,7 +282,7 @@ def test_what_is_no_fault_of_the_table_is_an_error(
 def test_a_silent_service_is_given_up_within_seconds(
     aws: Aws, aws_proxy: AwsProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("infra.storage.aws.READ_SECONDS", 0.3)
+    monkeypatch.setattr("infra.s3.clients.READ_SECONDS", 0.3)
     aws_proxy.silence("DescribeTable")
     with pytest.raises(SourceUnavailable, match="no answer"):
         check(aws.storage(endpoint=aws_proxy.endpoint))

@@ -17,17 +17,17 @@ from typer.testing import CliRunner
 
 import infra.scaffold
 from cdf.errors import CdfError, ConfigError, SourceUnavailable, TableNotFound
-from infra.cli.context import build_pipeline, spark_session
 from infra.cli.main import app
 from infra.cli.output import Output
+from infra.cli.session import build_pipeline, spark_session
 from infra.config.load import load
-from infra.preflight import connect
-from infra.source import open_source
-from infra.status import pipeline_status
-from infra.storage.lock_table import create
-from infra.storage.model import Storage
-from infra.storage.options import delta_rs_options
-from infra.storage.probe import probe, probe_any, probe_buckets
+from infra.diagnostics.delta_table import open_source
+from infra.diagnostics.preflight import connect
+from infra.diagnostics.status import pipeline_status
+from infra.s3.lock.table import create
+from infra.s3.model import Storage
+from infra.s3.probe import probe, probe_any, probe_buckets
+from infra.s3.settings import delta_rs_options
 from tests.fixtures.aws_proxy import AwsProxy
 from tests.fixtures.fix_aws import KEY_ID, REGION, SECRET, Aws
 from tests.fixtures.setups import FEED

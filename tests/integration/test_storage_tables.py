@@ -8,7 +8,7 @@ import pytest
 
 from cdf.errors import ConfigError, SourceUnavailable
 from infra.config.load import load
-from infra.config.model import Project
+from infra.config.models import Project
 from tests.fixtures.fix_aws import SECRET, Aws
 
 FILE = """\

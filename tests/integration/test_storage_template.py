@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from infra.storage.lock_check import check
-from infra.storage.lock_entries import entries
-from infra.storage.lock_repair import forget, repair
-from infra.storage.lock_table import create
-from infra.storage.model import Storage
+from infra.s3.lock.check import check
+from infra.s3.lock.entries import entries
+from infra.s3.lock.repair import forget, repair
+from infra.s3.lock.table import create
+from infra.s3.model import Storage
 from tests.acceptance.commands import REPOSITORY
 from tests.fixtures.aws_proxy import AwsProxy
 from tests.fixtures.fix_aws import Aws

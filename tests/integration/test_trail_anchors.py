@@ -31,12 +31,12 @@ from audit.anchors import Anchor, file_name, folder_name
 from audit.anchors.file import FileAnchor
 from audit.anchors.postgres import PostgresAnchor, statements
 from audit.anchors.s3 import S3Anchor
-from audit.checkpoint import Signer
 from audit.errors import AnchorUnavailable, ForkedTrail
 from audit.proof import Checkpoint, ProofError, leaf_hash
+from audit.signing.signer import Signer
 from cdf.errors import CdfError, ConfigError
-from infra.embedded_postgres import programs
-from infra.storage.aws import s3 as s3_client
+from infra.embedded.postgres import programs
+from infra.s3.clients import s3 as s3_client
 from tests.acceptance.commands import REPOSITORY, Database
 from tests.fixtures.aws_proxy import AwsProxy
 from tests.fixtures.fix_aws import KEY_ID, SECRET, Aws

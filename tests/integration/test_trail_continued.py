@@ -17,11 +17,11 @@ from pyspark.sql import functions as F
 
 from audit.anchors import checkpoint_of
 from audit.anchors.file import FileAnchor
-from audit.checkpoint import Signer
 from audit.errors import ForkedTrail
-from audit.tables import EVENTS, LEDGER, PAYLOAD, TrailTables
-from audit.trail import NamedAnchor
-from audit.tree import EMPTY_ROOT
+from audit.hashing.merkle import EMPTY_ROOT
+from audit.signing.signer import Signer
+from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TrailTables
+from audit.trail.trail import NamedAnchor
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import TableReplaced, TargetNotReady, VerificationError, WindowOutOfOrder
 from cdf.testing import SampleTable, insert

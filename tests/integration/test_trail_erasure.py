@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.erasure.delete import erase_table, erased_keys
+from audit.erasure.erase.delete import erase_table, erased_keys
+from audit.erasure.find.resolve import Resolution
 from audit.erasure.model import PersonalTable, Request, Subject
-from audit.erasure.needles import Needle, Needles
-from audit.erasure.places import Erasing, Reached
-from audit.erasure.resolve import Resolution
-from audit.queries import erasures, history
-from audit.reconcile import reconcile
+from audit.erasure.scan.search_terms import Needle, Needles
+from audit.erasure.sink_contract import Erasing, Reached
+from audit.queries.questions import erasures, history
 from audit.report import make_report
+from audit.verification.reconcile import reconcile
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import WindowOutOfOrder
 from connectors.delta_audit.sink import DeltaAuditSink

@@ -12,14 +12,14 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from audit.erasure.delete import erase_table, erased_keys
+from audit.erasure.erase.delete import erase_table, erased_keys
+from audit.erasure.find.resolve import Resolution
 from audit.erasure.model import OnErase, PersonalTable, Request, Subject
-from audit.erasure.needles import Needle, Needles
-from audit.erasure.places import Erasing
-from audit.erasure.resolve import Resolution
-from audit.queries import as_of, diff
-from audit.tables import LEDGER, PAYLOAD, TrailTables
-from audit.view import view
+from audit.erasure.scan.search_terms import Needle, Needles
+from audit.erasure.sink_contract import Erasing
+from audit.queries.questions import as_of, diff
+from audit.queries.view import view
+from audit.trail.tables import LEDGER, PAYLOAD, TrailTables
 from cdf import ChangeFeed, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.erasure.commits import erasing_metadata
-from audit.erasure.delete import erase_table, erased_keys
+from audit.erasure.commit_marker import erasing_metadata
+from audit.erasure.erase.delete import erase_table, erased_keys
+from audit.erasure.find.resolve import Resolution
 from audit.erasure.model import Link, PersonalTable, Request, Subject
-from audit.erasure.needles import Needle, Needles
-from audit.erasure.places import Erasing
-from audit.erasure.resolve import Resolution
+from audit.erasure.scan.search_terms import Needle, Needles
+from audit.erasure.sink_contract import Erasing
 from cdf import ChangeFeed, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table, setting

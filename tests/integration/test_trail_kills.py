@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.tables import EVENTS, LEDGER, PAYLOAD, TABLES, TrailTables
-from audit.verify import verify_trail
+from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TABLES, TrailTables
+from audit.verification import verify_trail
 from cdf import ChangeFeed, Limits, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.acceptance.commands import REPOSITORY, descendants

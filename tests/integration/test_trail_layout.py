@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.layout import lay_out
-from audit.queries import history
-from audit.tables import EVENTS, LEDGER, PAYLOAD
-from audit.trail import Trail
-from audit.verify import verify_trail
+from audit.queries.questions import history
+from audit.trail.compaction import lay_out
+from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
+from audit.trail.trail import Trail
+from audit.verification import verify_trail
 from cdf import ChangeFeed, Limits, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.lease import Lease
+from audit.trail.lease import Lease
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def stale(spark: SparkSession, file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lease]:
     """Of a runner that does not know yet that its lease has ended."""
-    monkeypatch.setattr("audit.lease.RENEW_SECONDS", 3600)
+    monkeypatch.setattr("audit.trail.lease.RENEW_SECONDS", 3600)
     lease = Lease(spark, str(file), target="the trail")
     yield lease
     lease.close()
@@ -33,7 +33,7 @@ def test_closing_while_a_successor_writes_its_own_leaves_that(
     successors = json.dumps({"holder": "successor", "renewals": 1, "seconds": 15.0})
     file.write_text("")  # as a file is between being emptied and being filled
     passing = SimpleNamespace(sleep=lambda _: file.write_text(successors))
-    monkeypatch.setattr("audit.lease.time", passing)
+    monkeypatch.setattr("audit.trail.lease.time", passing)
     stale.close()
     assert file.read_text() == successors
 

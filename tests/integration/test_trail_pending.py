@@ -15,15 +15,15 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from audit.checkpoint import Signer
 from audit.errors import ForkedTrail
-from audit.ledger import by_records
-from audit.seal import sealed
-from audit.tables import EVENTS, LEDGER, PAYLOAD, TABLES, TrailTables
-from audit.verify import Verified, verify_trail
+from audit.signing.sign_ledger import sealed
+from audit.signing.signer import Signer
+from audit.trail.ledger import by_records
+from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TABLES, TrailTables
+from audit.verification import Verified, verify_trail
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import SinkUnavailable
-from cdf.sink import Bounds, Source
+from cdf.sink.contract import Bounds, Source
 from cdf.testing.conformance.harness import NEXT, orders
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table

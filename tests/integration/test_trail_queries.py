@@ -19,8 +19,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import DataFrame, SparkSession
 
-from audit.ledger import read_state
-from audit.queries import (
+from audit.queries.questions import (
     actor_activity,
     actors,
     as_of,
@@ -35,11 +34,12 @@ from audit.queries import (
     removals,
     values_removed,
 )
-from audit.removal import remove
-from audit.sql import view_sql
-from audit.tables import EVENTS, LEDGER, PAYLOAD, TABLES, TrailTables
-from audit.trail import Trail
-from audit.view import view
+from audit.queries.sql_export import view_sql
+from audit.queries.view import view
+from audit.trail.ledger import read_state
+from audit.trail.removal import remove
+from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TABLES, TrailTables
+from audit.trail.trail import Trail
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import ConfigError
 from connectors.delta_audit.sink import DeltaAuditSink

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.checkpoint import Signer
-from audit.tables import EVENTS, PAYLOAD
+from audit.signing.signer import Signer
+from audit.trail.tables import EVENTS, PAYLOAD
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import TargetNotReady
 from connectors.delta_audit.sink import DeltaAuditSink
 from infra.config.load import load
-from infra.config.model import Project
-from infra.jars import uses_s3
-from infra.status import pipeline_status
+from infra.config.models import Project
+from infra.diagnostics.status import pipeline_status
+from infra.spark.jars import uses_s3
 from tests.acceptance.commands import change
 from tests.fixtures.fix_aws import Aws
 from tests.integration.test_s3_source import SCHEMA, keys, lake, single_writer

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from audit.columns import SEALED, kept
-from audit.keys.opening import opened, shut
-from audit.keys.registry import KeyState
-from audit.keys.sealing import Sealing
-from audit.queries import as_of, history
-from audit.view import view
+from audit.encryption.decrypt import opened, shut
+from audit.encryption.encrypt import Sealing
+from audit.encryption.key_registry import KeyState
+from audit.queries.questions import as_of, history
+from audit.queries.view import view
+from audit.trail.column_history import SEALED, kept
 from cdf.errors import RowRejected, TargetNotReady, VerificationError
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.fix_sealed_states import SealedStates

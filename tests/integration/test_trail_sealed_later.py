@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from audit.anchors.file import FileAnchor
-from audit.checkpoint import Signer
-from audit.columns import SEALED
-from audit.keys.groups import SealedPerson
-from audit.keys.opening import opened
-from audit.reconcile import reconcile
-from audit.removal import sealed_under
-from audit.resealing import Unsealed
-from audit.tables import LEDGER, PAYLOAD
-from audit.trail import NamedAnchor, Trail
-from audit.verify.values import hashes
-from audit.view import eras, view
+from audit.encryption.column_groups import SealedPerson
+from audit.encryption.decrypt import opened
+from audit.encryption.reencrypt import Unsealed
+from audit.queries.view import eras, view
+from audit.signing.signer import Signer
+from audit.trail.column_history import SEALED
+from audit.trail.removal import sealed_under
+from audit.trail.tables import LEDGER, PAYLOAD
+from audit.trail.trail import NamedAnchor, Trail
+from audit.verification.payload import hashes
+from audit.verification.reconcile import reconcile
 from cdf.errors import ConfigError, RowRejected, VerificationError
-from connectors.delta_audit.forget import held_open
+from connectors.delta_audit.erasure.erase import held_open
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.fix_sealed_states import SealedStates
 from tests.integration.sealed_case import RECIPIENT, SENDER, Row, Trailed, edited, forged_events, rehashed
@@ -105,7 +105,7 @@ def test_they_are_told_sealed_under_a_record_and_gone_with_their_keys(
     keys = trailed.registry().gone([token])
     # A shredding that is killed is finished by the next
     with monkeypatch.context() as patch:
-        patch.setattr("audit.removal._finish_shredding", dies)
+        patch.setattr("audit.trail.removal._finish_shredding", dies)
         with held_open(trailed.sink, trailed.table.path, ("no",), "er-1"), pytest.raises(KeyboardInterrupt):
             trailed.sink.clear(keys, {"run": "er-1"})
     tables = trailed.sink.trail.tables
@@ -178,7 +178,7 @@ def test_a_run_that_is_killed_is_finished_or_leaves_nothing(trailed: Trailed, mo
     # Before the record; before the payload; by the one who finishes that, before the folder is gone
     for step, unfinished in (("append_removal", 0), ("finish_sealing", 6), ("tidy", 0)):
         with monkeypatch.context() as patch:
-            patch.setattr(f"audit.resealing.{step}", dies)
+            patch.setattr(f"audit.encryption.reencrypt.{step}", dies)
             with pytest.raises(KeyboardInterrupt):
                 trailed.seal_earlier()
         assert Path(trailed.sink.path, "_sealing").exists()
@@ -268,7 +268,7 @@ def test_many_rows_are_sealed_in_rounds(trailed: Trailed, monkeypatch: pytest.Mo
     trailed.table.sql("insert into {t} values (5, 8, 'canary8@x.org', null, 2.00, null, null, null)")
     trailed.pipeline.run()  # a window of its own has files of its own
     trailed.name_classes(SENDER, RECIPIENT)
-    monkeypatch.setattr("audit.resealing.ROUND", 2)
+    monkeypatch.setattr("audit.encryption.reencrypt.ROUND", 2)
     trailed.seal_earlier()
     assert trailed.sink.unsealed() == Unsealed()
     assert read(trailed) == trailed.plain()

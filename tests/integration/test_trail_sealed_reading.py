@@ -16,19 +16,19 @@ from deltalake import DeltaTable, QueryBuilder
 from psycopg import sql
 from pyspark.sql import DataFrame
 
-from audit import view as views
 from audit.anchors.file import FileAnchor
-from audit.checkpoint import Signer
+from audit.encryption.encrypt import Sealing
+from audit.encryption.key_registry import KeyState
 from audit.errors import unreadable
-from audit.keys.registry import KeyState
-from audit.keys.sealing import Sealing
 from audit.proof import check
-from audit.queries import as_of, column_changes, deletes, diff, history, keys_untold, readings, record_as_of
-from audit.reconcile import reconcile
-from audit.sql import view_sql
-from audit.tables import TABLES
-from audit.trail import NamedAnchor, Trail
-from audit.view import view
+from audit.queries import view as views
+from audit.queries.questions import as_of, column_changes, deletes, diff, history, keys_untold, readings, record_as_of
+from audit.queries.sql_export import view_sql
+from audit.queries.view import view
+from audit.signing.signer import Signer
+from audit.trail.tables import TABLES
+from audit.trail.trail import NamedAnchor, Trail
+from audit.verification.reconcile import reconcile
 from cdf.errors import ConfigError
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.fix_sealed_states import SealedStates

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.standing import standing
-from audit.tables import LEDGER
+from audit.trail.position import standing
+from audit.trail.tables import LEDGER
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import SinkUnavailable
-from cdf.sink import Position
+from cdf.sink.contract import Position
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table
 

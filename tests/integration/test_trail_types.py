@@ -14,15 +14,15 @@ from pyspark.sql import functions as F
 from audit.anchors import Missed
 from audit.anchors.file import FileAnchor
 from audit.errors import AnchorUnavailable
-from audit.queries import deletes, events_of, history
+from audit.queries.questions import deletes, events_of, history
 from audit.report import as_html, make_report
-from audit.report.document import document
-from audit.tables import EVENTS, LEDGER, PAYLOAD
-from audit.trail import NamedAnchor
-from audit.trail import Trail as AuditTrail
-from audit.verify import Verified, verify_trail
+from audit.report.sections import document
+from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
+from audit.trail.trail import NamedAnchor
+from audit.trail.trail import Trail as AuditTrail
+from audit.verification import Verified, verify_trail
 from cdf.errors import VerificationError
-from infra.cli.audit_common import reading
+from infra.cli.commands.audit.common import reading
 from tests.integration.delta_table import Table
 from tests.integration.trail_case import KEY, Trail, run, sealed
 

@@ -16,24 +16,24 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
 
 from audit.anchors.file import FileAnchor
-from audit.checkpoint import Signer
-from audit.columns import kept, row_type
 from audit.errors import ForkedTrail
-from audit.ledger import read_state
-from audit.pending import as_written
 from audit.proof import Checkpoint, read_checkpoint, read_note
-from audit.rows import Payload, events_of
-from audit.tables import EVENTS, LEDGER, PAYLOAD, STORED_EVENT, TrailTables, payload_of
-from audit.trail import NamedAnchor
-from audit.verify import verify_trail
+from audit.signing.signer import Signer
+from audit.trail.column_history import kept, row_type
+from audit.trail.ledger import read_state
+from audit.trail.recovery import as_written
+from audit.trail.rows import Payload, events_of
+from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, STORED_EVENT, TrailTables, payload_of
+from audit.trail.trail import NamedAnchor
+from audit.verification import verify_trail
 from cdf import ChangeFeed, Pipeline
-from cdf.change import CHANGE_TYPE, COMMIT_VERSION
+from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION
 from cdf.errors import Fenced, TargetNotReady, VersionNotFound
 from cdf.testing.changes import delete, insert, update
 from cdf.testing.conformance.harness import next_window, orders
 from connectors.delta_audit.sink import DeltaAuditSink
 from infra.config.load import load
-from infra.jars import uses_s3
+from infra.spark.jars import uses_s3
 from tests.integration.delta_table import Table, setting
 
 KEY = Signer.generate("trail.example.org/test")

@@ -16,18 +16,18 @@ from pyspark.sql import SparkSession
 
 from audit.anchors import Missed
 from audit.anchors.file import FileAnchor
-from audit.checkpoint import Signer
-from audit.encoding import encode_rows
 from audit.errors import AnchorUnavailable, ForkedTrail
+from audit.hashing.merkle import root_of
+from audit.hashing.row_encoding import encode_rows
 from audit.proof import Checkpoint, check, read_proof
-from audit.record import canonical_json
-from audit.tables import EVENTS, LEDGER, PAYLOAD
-from audit.trail import NamedAnchor
-from audit.trail import Trail as AuditTrail
-from audit.tree import root_of
-from audit.verify import CHECKPOINTS, Seen, Verified, verify_trail
+from audit.signing.signer import Signer
+from audit.trail.redaction import canonical_json
+from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
+from audit.trail.trail import NamedAnchor
+from audit.trail.trail import Trail as AuditTrail
+from audit.verification import CHECKPOINTS, Seen, Verified, verify_trail
 from cdf.errors import CdfError, ConfigError, VerificationError
-from cdf.sink import Source
+from cdf.sink.contract import Source
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table, setting
 from tests.integration.intruder import rewrite

@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from audit.checkpoint import Signer
-from audit.encoding import encode_rows
-from audit.ledger import by_records
+from audit.hashing.row_encoding import encode_rows
 from audit.proof import Checkpoint, leaf_hash, read_checkpoint, verify_note
-from audit.record import canonical_json
-from audit.seal import sealed as signed
-from audit.tables import EVENT, EVENTS, TrailTables
-from audit.verify import Seen, verify_trail
+from audit.signing.sign_ledger import sealed as signed
+from audit.signing.signer import Signer
+from audit.trail.ledger import by_records
+from audit.trail.redaction import canonical_json
+from audit.trail.tables import EVENT, EVENTS, TrailTables
+from audit.verification import Seen, verify_trail
 from cdf import ChangeFeed, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table

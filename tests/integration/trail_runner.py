@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from audit.tables import LEDGER, TrailTables
+from audit.trail.tables import LEDGER, TrailTables
 
 
 class Told(TypedDict):
@@ -48,7 +48,7 @@ def stands_still(told: Told) -> None:
 def main(told: Told) -> None:
     from cdf import ChangeFeed, Limits, Pipeline
     from connectors.delta_audit.sink import DeltaAuditSink
-    from infra.spark import session
+    from infra.spark.session_builder import session
 
     folder = Path(told["folder"])
     spark = session(

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from pyspark import SparkConf
 
-from infra.java import start_java
-from infra.spark import settings
-from infra.storage.model import Storage
-from infra.storage.options import java_options, located
+from infra.s3.model import Storage
+from infra.s3.settings import java_options, located
+from infra.spark.java import start_java
+from infra.spark.session_builder import settings
 from infra.temporary import private_folder
 from tests.class_archive import java_options as quick_start
 

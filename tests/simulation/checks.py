@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from cdf.change import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from cdf.changes.columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from tests.simulation.program import UNSTORABLE, Options
 from tests.simulation.sink import Durable, Held, Target
 from tests.simulation.source import Fact, Key, Row, Source

@@ -12,7 +12,7 @@ from typing import Any
 
 from cdf import Limits, Pipeline
 from cdf.errors import CdfError, SinkUnavailable
-from cdf.replay import replay
+from cdf.pipeline.replay import replay
 from cdf.testing import MemoryFeed
 from infra.retry import persistently
 from tests.simulation.checks import Ledger

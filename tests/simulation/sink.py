@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cdf.change import COMMIT_VERSION
+from cdf.changes.columns import COMMIT_VERSION
+from cdf.changes.window import Snapshot, Window
 from cdf.errors import CdfError, WindowOutOfOrder
-from cdf.sink import Applied, Bounds, Inspection, Position, RunRecord, Source
+from cdf.sink.contract import Applied, Bounds, Inspection, Position, RunRecord, Source
 from cdf.testing import MemorySink, MemoryStore
 from cdf.testing.memory import Contents
-from cdf.window import Snapshot, Window
 from tests.simulation.program import UNSTORABLE, Options
 from tests.simulation.source import Key, Row
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from cdf.guard import ERASURE
+from cdf.sink.guard import ERASURE
 from cdf.testing import MemoryTable
 from cdf.testing.memory_versions import PHYSICAL, FilesGone
 from tests.simulation.program import KEYS, UNSTORABLE, Change, Lose

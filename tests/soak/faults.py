@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 
-from infra.embedded_postgres import EmbeddedPostgres
+from infra.embedded.postgres import EmbeddedPostgres
 from tests.acceptance.commands import Project, Running
 from tests.soak.random_source import CUT
 

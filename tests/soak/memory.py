@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.java import find_java
+from infra.spark.java import find_java
 from tests.acceptance.commands import Running, descendants
 
 

@@ -21,7 +21,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql import SparkSession
 
-from infra.embedded_postgres import EmbeddedPostgres
+from infra.embedded.postgres import EmbeddedPostgres
 from tests.acceptance.commands import CANARY, Database, Project, wait_for
 from tests.fixtures.fix_postgres import Pg
 from tests.soak.faults import Faults, Follower, lines_of

@@ -29,7 +29,7 @@ from connectors.kafka import Cluster, EventFormat, KafkaSink
 from connectors.kafka.client import Transactional
 from connectors.kafka.errors import KafkaFault
 from connectors.kafka.position import Ledger, Runner
-from infra.embedded_kafka import EmbeddedKafka
+from infra.embedded.kafka import EmbeddedKafka
 from tests.acceptance.commands import descendants
 from tests.fixtures.fix_kafka import IMPATIENT, JAVA_OPTIONS, Kafka, Message
 from tests.soak.quick_source import QuickSource
@@ -98,7 +98,7 @@ class At:
 @pytest.fixture(autouse=True)
 def watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """And short times: a runner that stands still leaves a lease behind, and a transaction."""
-    monkeypatch.setattr("connectors.kafka.lanes.Transactional", Watched)
+    monkeypatch.setattr("connectors.kafka.write.lane_writer.Transactional", Watched)
     monkeypatch.setattr("connectors.kafka.position.Transactional", Watched)
     monkeypatch.setattr("connectors.kafka.position.RENEW_SECONDS", 0.5)
     monkeypatch.setattr("connectors.kafka.position.RUNNER_SECONDS", 3.0)

@@ -21,13 +21,13 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from cdf.changes.window import Window
 from cdf.errors import CdfError, Fenced, LeaseHeld, WindowOutOfOrder
 from cdf.testing import SampleTable
 from cdf.testing.model import COLUMNS, KEY, History, random_history
-from cdf.window import Window
 from connectors.postgres import PostgresSink
 from connectors.postgres import position as positions
-from infra.embedded_postgres import EmbeddedPostgres
+from infra.embedded.postgres import EmbeddedPostgres
 from tests.fixtures.postgres_proxy import PostgresProxy
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]

@@ -16,7 +16,6 @@ import pytest
 from audit.anchors import LARGEST_NOTE
 from audit.anchors.file import FileAnchor
 from audit.anchors.s3 import S3Anchor
-from audit.checkpoint import Signer
 from audit.errors import AnchorUnavailable, ForkedTrail
 from audit.files import is_open_to_others, special_file
 from audit.proof import (
@@ -30,7 +29,8 @@ from audit.proof import (
     root_from_path,
     verify_note,
 )
-from audit.trail import Trail
+from audit.signing.signer import Signer
+from audit.trail.trail import Trail
 from cdf.errors import ConfigError, VerificationError
 
 # The key and the note of the documentation of Go's golang.org/x/mod/sumdb/note

@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType
 
 from audit.anchors import Missed
-from audit.columns import Column
 from audit.errors import AnchorUnavailable
-from audit.standing import standing
-from audit.trail import Trail
-from audit.verify import NOT_COVERED, TrailVerification, Verified
+from audit.trail.column_history import Column
+from audit.trail.position import standing
+from audit.trail.trail import Trail
+from audit.verification import NOT_COVERED, TrailVerification, Verified
 from cdf.errors import ConfigError, SinkUnavailable, VerificationError
-from infra.cli.audit_common import Kept, reading, verdict, visible, worst
+from infra.cli.commands.audit.common import Kept, reading, verdict, visible, worst
 from infra.cli.output import DIFFERENCE, DONE, FAILED, TEMPORARY, Output
 
 KNOWN = Verified(

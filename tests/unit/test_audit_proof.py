@@ -23,11 +23,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audit import proof
-from audit.checkpoint import Signer
+from audit.hashing.merkle import inclusion_path, make_proof, root_of
 from audit.proof import Checkpoint, Proof, ProofError, check, decode, leaf_hash, read_proof
-from audit.record import canonical_json
-from audit.tables import EVENT
-from audit.tree import inclusion_path, make_proof, root_of
+from audit.signing.signer import Signer
+from audit.trail.redaction import canonical_json
+from audit.trail.tables import EVENT
 from tests.fixtures.fix_seed import examples
 
 ORIGIN = "trail.example.org/customers/5b1d"

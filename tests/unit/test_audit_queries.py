@@ -13,17 +13,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
-from audit.columns import Column, kept
-from audit.lookup import value_of
-from audit.operations import HIDING, OPEN, why_hiding
-from audit.queries import QUERIES
-from audit.sql import ENGINES, view_sql
-from audit.view import fields_of, widens
+from audit.queries.find_record import value_of
+from audit.queries.questions import QUERIES
+from audit.queries.risky_operations import HIDING, OPEN, why_hiding
+from audit.queries.sql_export import ENGINES, view_sql
+from audit.queries.view import fields_of, widens
+from audit.trail.column_history import Column, kept
 from cdf.errors import ConfigError
-from cdf.user import os_user
-from infra.cli.audit_ask import _csv, _parsed, _print
-from infra.cli.feed import _csv as feed_csv
-from infra.cli.feed import _Number
+from cdf.os_user import os_user
+from infra.cli.commands.audit.questions import _csv, _parsed, _print
+from infra.cli.commands.feed import _csv as feed_csv
+from infra.cli.commands.feed import _Number
 from infra.cli.output import Output
 
 # ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

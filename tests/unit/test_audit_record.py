@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from audit.record import canonical_json, cleaned_expression, cleaned_parameters, told_in
+from audit.trail.redaction import canonical_json, cleaned_expression, cleaned_parameters, told_in
 from tests.fixtures.fix_seed import examples
 
 COLUMNS = ["email", "id", "name", "city", "my col", "state", "amount", "born", "address", "status", "a.b"]

@@ -14,8 +14,7 @@ import pytest
 from audit.anchors import Missed
 from audit.errors import AnchorUnavailable
 from audit.report import Report, as_html, as_markdown
-from audit.report.document import document
-from audit.report.facts import (
+from audit.report.model import (
     Actor,
     Anchored,
     Changes,
@@ -29,7 +28,8 @@ from audit.report.facts import (
     SchemaChange,
     Scope,
 )
-from audit.verify import Finding, TrailVerification
+from audit.report.sections import document
+from audit.verification import Finding, TrailVerification
 
 AT = dt.datetime(2026, 11, 3, 9, 30, tzinfo=dt.UTC)
 HOSTILE = (

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from audit.hashing.merkle import CompactRange, inclusion_path, root_of, root_of_chunks
 from audit.proof import leaf_hash, node_hash, root_from_path
-from audit.tree import CompactRange, inclusion_path, root_of, root_of_chunks
 from tests.fixtures.fix_seed import examples
 
 LEAVES = [leaf_hash(str(number).encode()) for number in range(2100)]
@@ -135,7 +135,7 @@ def test_an_append_hashes_once_on_average(monkeypatch: pytest.MonkeyPatch) -> No
         hashed += 1
         return node_hash(left, right)
 
-    monkeypatch.setattr("audit.tree.node_hash", counted)
+    monkeypatch.setattr("audit.hashing.merkle.node_hash", counted)
     tree = CompactRange()
     for leaf in LEAVES[:2048]:
         tree.append(leaf)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cdf.errors import CdfError, ConfigError, VersionNotFound, VersionsExpired
-from cdf.readers.bounds import Bound, parse_timestamp, resolve_end, resolve_start
+from cdf.source.bounds import Bound, parse_timestamp, resolve_end, resolve_start
 
 
 class FakeLog:

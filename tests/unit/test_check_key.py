@@ -23,8 +23,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from cdf.changes.net_spark import check_key
 from cdf.errors import TypeNotSupported
-from cdf.net import check_key
 
 
 def schema(kind: DataType) -> StructType:

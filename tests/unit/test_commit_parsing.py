@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from cdf.changes.window import Commit
 from cdf.errors import SourceError
-from cdf.log import LogListing, missing_commits, parse_commit
-from cdf.window import Commit
+from cdf.source.log import LogListing, missing_commits, parse_commit
 
 MODIFIED = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
 SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from audit.checkpoint import Signer
+from audit.encryption.column_groups import SealedPerson
+from audit.encryption.root_keys import FileRoot
 from audit.erasure.model import Link, Subject
-from audit.erasure.sealing import SealKey, WatchKey
-from audit.keys.groups import SealedPerson
-from audit.keys.roots import FileRoot
+from audit.erasure.register.secrets import SealKey, WatchKey
+from audit.signing.signer import Signer
 from cdf.errors import ConfigError
 from infra.config.load import load
-from infra.config.model import Project
-from infra.config.secrets import describe
+from infra.config.models import Project
+from infra.config.references import describe
 
 KEY = "PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz"
 BASE = """\

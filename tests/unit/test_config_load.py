@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from cdf.changes.window import Limits
 from cdf.errors import ConfigError
-from cdf.window import Limits
 from connectors.postgres.config import PostgresConnection, PostgresOptions
 from infra.config.load import load
-from infra.config.model import Project, TableSource
+from infra.config.models import Project, TableSource
 
 FULL = """\
 version: 1

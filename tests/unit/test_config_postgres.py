@@ -11,9 +11,9 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from cdf.errors import ConfigError
-from connectors.postgres.columns import Columns
+from connectors.postgres.column_mapping import Columns
 from connectors.postgres.config import POSTGRES, PostgresConnection, PostgresOptions, split_table
-from connectors.postgres.modes import Modes
+from connectors.postgres.options import Modes
 from infra.config.load import load
 
 CANARY = "hunter2canary"

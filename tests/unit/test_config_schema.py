@@ -9,8 +9,8 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-import infra.config.schema as schema_module
-from infra.config.schema import OUTPUT, main, schema
+import infra.config.json_schema as schema_module
+from infra.config.json_schema import OUTPUT, main, schema
 
 GOOD: dict[str, Any] = {
     "version": 1,

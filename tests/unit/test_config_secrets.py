@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
 
 import connectors.registry
-from audit.checkpoint import Signer
+from audit.signing.signer import Signer
 from cdf.errors import ConfigError
 from connectors.postgres.config import PostgresOptions
 from infra.config.load import load
-from infra.config.model import Project
-from infra.config.secrets import describe
-from infra.storage.model import Storage
+from infra.config.models import Project
+from infra.config.references import describe
+from infra.s3.model import Storage
 from tests.fixtures.fix_seed import examples
 
 CANARY = "hunter2canary"

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from cdf.errors import ConfigError
-from infra.cli.context import address as typed
+from infra.cli.session import address as typed
 from infra.config.load import load
-from infra.config.model import Project
-from infra.storage.address import S3Address, normalised
+from infra.config.models import Project
+from infra.s3.address import S3Address, normalised
 
 CANARY = "AKIACANARY4410KEY"
 BASE = """\

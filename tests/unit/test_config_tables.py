@@ -10,10 +10,10 @@ import pytest
 
 from cdf.errors import ConfigError
 from connectors.postgres.config import PostgresOptions
-from infra.cli.context import chosen
+from infra.cli.session import chosen
 from infra.config.load import load
-from infra.config.model import Project
-from infra.config.secrets import describe
+from infra.config.models import Project
+from infra.config.references import describe
 
 SALES = """\
 version: 1

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
+from cdf.changes.window import Commit, Limits, cut
 from cdf.errors import ConfigError
-from cdf.window import Commit, Limits, cut
 
 WIDE = Limits(max_commits=1_000, max_bytes=1_000_000)
 

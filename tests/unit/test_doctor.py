@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import infra.doctor.downloads
+import infra.diagnostics.doctor.downloads
 from infra.cli.main import app
-from infra.doctor.downloads import jars
-from infra.doctor.finding import guarded
-from infra.doctor.machine import LOW_BYTES, TOO_LOW_BYTES, Machine, disk
+from infra.diagnostics.doctor.downloads import jars
+from infra.diagnostics.doctor.finding import guarded
+from infra.diagnostics.doctor.machine import LOW_BYTES, TOO_LOW_BYTES, Machine, disk
 from tests.fixtures.setups import Setup
 
 UNREACHABLE = "postgresql://user:canary-hunter2@127.0.0.1:1/x"
@@ -139,7 +139,7 @@ def empty(tmp_path: Path) -> Machine:
 
 
 def test_jars_that_can_be_fetched(tmp_path: Path, registry: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(infra.doctor.downloads, "CENTRAL", registry)
+    monkeypatch.setattr(infra.diagnostics.doctor.downloads, "CENTRAL", registry)
     found = jars(empty(tmp_path), (), {})
     assert (found.state, found.fix) == ("ok", None)
     assert _Registry.asked[-1] == "/io/delta/delta-spark_4.2_2.13/4.4.0/delta-spark_4.2_2.13-4.4.0.pom"
@@ -150,7 +150,7 @@ def test_jars_that_cannot_be_fetched(
     tmp_path: Path, registry: str, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     address = "http://127.0.0.1:1" if broken == "refused" else f"{registry}/404/delta"
-    monkeypatch.setattr(infra.doctor.downloads, "CENTRAL", address)
+    monkeypatch.setattr(infra.diagnostics.doctor.downloads, "CENTRAL", address)
     monkeypatch.setattr(_Registry, "do_HEAD", lambda self: self.send_error(404), raising=True)
     found = jars(empty(tmp_path), (), {})
     assert found.state == "failed"

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from audit.checkpoint import Signer
-from audit.erasure.certificate import (
+from audit.erasure.evidence.certificate import (
     as_file,
     check,
     evidence,
@@ -21,11 +20,12 @@ from audit.erasure.certificate import (
     sign,
     signed_bytes,
 )
-from audit.erasure.certificate_page import certificate_page
+from audit.erasure.evidence.certificate_html import certificate_page
 from audit.erasure.model import Request
-from audit.erasure.needles import Needle, Needles
+from audit.erasure.scan.search_terms import Needle, Needles
 from audit.proof import Checkpoint, ProofError, VerifierKey
-from audit.record import canonical_json
+from audit.signing.signer import Signer
+from audit.trail.redaction import canonical_json
 from cdf.errors import VerificationError
 
 MINE, OTHER = Signer.generate("erasure.example.org/a"), Signer.generate("erasure.example.org/a")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from audit.erasure.finds import FOLLOWS, NEXT, REASONS
-from audit.erasure.places import Find
-from audit.erasure.run import accepted
+from audit.erasure.erase.runner import accepted
+from audit.erasure.scan.findings import FOLLOWS, NEXT, REASONS
+from audit.erasure.sink_contract import Find
 
 DECIDED = [
     {"place": "/data/t/part-1.parquet", "reason": "current file", "spelling": "value", "count": 2},

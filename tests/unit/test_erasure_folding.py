@@ -6,9 +6,9 @@ import unicodedata
 
 import pytest
 
-from audit.checkpoint import Signer
 from audit.erasure.model import folded, normalised, stored_forms
-from audit.erasure.sealing import Keys
+from audit.erasure.register.secrets import Keys
+from audit.signing.signer import Signer
 
 ADDRESS = "Jörg.Weiß@Ärzte.example"
 KEYS = Keys(Signer.generate("example.org/erasure"))

@@ -16,9 +16,9 @@ from urllib.parse import quote
 import pyarrow as pa
 import pytest
 
-from audit.erasure.finds import masked
 from audit.erasure.model import normalised
-from audit.erasure.needles import Needle, Needles
+from audit.erasure.scan.findings import masked
+from audit.erasure.scan.search_terms import Needle, Needles
 
 ADDRESS = "Jörg.Müller+shop@example.org"
 BUYER = {("customer", "customer_id"): ["customer_id", "buyer"]}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from audit.erasure.plan import check_plan, check_tables, digest_of, read_plan
-from audit.erasure.register import Run
+from audit.erasure.find.plan import check_plan, check_tables, digest_of, read_plan
+from audit.erasure.register.store import Run
 from cdf.errors import ConfigError
 
 PLAN: dict[str, Any] = {"run": "er-1", "requests": ["R-1", "R-2"], "sinks": [{"pipeline": "crm"}], "problems": []}

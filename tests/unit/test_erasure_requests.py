@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from audit.erasure.model import Request, Subject
-from audit.erasure.requests import month_after, read_requests
+from audit.erasure.requests.read import month_after, read_requests
 from cdf.errors import ConfigError
 
 TODAY = dt.date(2026, 1, 31)

@@ -6,8 +6,8 @@ import traceback
 
 import pytest
 
-from audit.checkpoint import Signer
-from audit.erasure.sealing import Keys, SealKey, WatchKey
+from audit.erasure.register.secrets import Keys, SealKey, WatchKey
+from audit.signing.signer import Signer
 from cdf.errors import ConfigError
 
 SIGNER = Signer.parse("PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz")

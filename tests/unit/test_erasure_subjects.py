@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from audit.erasure.model import Hold, Link, PersonalTable, Subject
-from audit.erasure.subjects import Graph, parse_path
+from audit.erasure.table_graph import Graph, parse_path
 from cdf.errors import ConfigError
 
 CUSTOMER = Subject("customer", {"email": "email", "customer_id": "exact"})

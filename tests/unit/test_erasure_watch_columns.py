@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from audit.checkpoint import Signer
+from audit.erasure.guard import Watch
 from audit.erasure.model import Link, PersonalTable, Subject
-from audit.erasure.sealing import Keys
-from audit.erasure.subjects import Graph
-from audit.erasure.watch import Watch
+from audit.erasure.register.secrets import Keys
+from audit.erasure.table_graph import Graph
+from audit.signing.signer import Signer
 
 SUBJECTS = {"customer": Subject("customer", {"email": "email", "customer_id": "exact"})}
 CUSTOMERS = PersonalTable("customers", "customer", "customer_id")

@@ -14,8 +14,8 @@ import infra.scaffold
 from cdf.errors import ConfigError, TableNotFound
 from infra.cli.main import app
 from infra.config.load import load
+from infra.diagnostics.delta_table import open_source
 from infra.scaffold import VARIABLE, propose_key, scaffold, write_new
-from infra.source import open_source
 from tests.fixtures.setups import delta_table
 
 ENVIRONMENT = {VARIABLE: "postgresql://user:canary-hunter2@127.0.0.1:1/x"}

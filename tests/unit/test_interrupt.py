@@ -15,8 +15,8 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from cdf.errors import CdfError, Interrupted, KeyViolation, SinkUnavailable, SourceError
 from cdf.interrupt import JVM_GONE, Stop, is_echo, may_be_echo
 from infra.cli.main import main
-from infra.interrupt import ctrl_c_counts, first_noted, is_interrupt, listening
 from infra.retry import passes
+from infra.signals import ctrl_c_counts, first_noted, is_interrupt, listening
 
 KEY = KeyViolation("a key is put twice")
 

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from cdf.errors import ConfigError
 from infra.cli.main import app
 from infra.config.load import load
-from infra.jars import ARTIFACTS, cached, examined, poisoned, storage_of, user_home
-from infra.spark import delta_package, settings
-from infra.storage.model import Storage
-from infra.storage.options import hadoop_version, packages
+from infra.s3.model import Storage
+from infra.s3.settings import hadoop_version, packages
+from infra.spark.jars import ARTIFACTS, cached, examined, poisoned, storage_of, user_home
+from infra.spark.session_builder import delta_package, settings
 
 VERSION = metadata.version("delta-spark")
 SPARK_JAR = f"{delta_package().split(':')[1]}-{VERSION}.jar"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdf.errors import ConfigError
-from infra.java import find_java, not_started, parse_version, require_java
+from infra.spark.java import find_java, not_started, parse_version, require_java
 
 OPENJDK_17 = 'openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment (build 17.0.15+6)'
 

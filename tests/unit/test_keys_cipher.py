@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit.keys import cipher
-from audit.keys.cipher import KEY_BYTES, OVERHEAD_BYTES, NotOpened, Sealer, commitment, open_sealed
+from audit.encryption import aead as cipher
+from audit.encryption.aead import KEY_BYTES, OVERHEAD_BYTES, NotOpened, Sealer, commitment, open_sealed
 from tests.fixtures.fix_seed import examples
 
 KEY, OTHER = b"k" * KEY_BYTES, b"o" * KEY_BYTES

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
-from audit.columns import GROUPS, SEALED
-from audit.decoding import decode_rows
-from audit.encoding import encode_rows, row_hash
-from audit.keys.cipher import Opener, commitment
-from audit.keys.groups import Held, SealedPerson, Unreadable, is_whole, read_group, seal_rows
-from audit.keys.registry import KeyState
+from audit.encryption.aead import Opener, commitment
+from audit.encryption.column_groups import Held, SealedPerson, Unreadable, is_whole, read_group, seal_rows
+from audit.encryption.key_registry import KeyState
+from audit.hashing.row_decoding import decode_rows
+from audit.hashing.row_encoding import encode_rows, row_hash
+from audit.trail.column_history import GROUPS, SEALED
 
 SCHEMA = T.StructType().add("Email", "string").add("phone", "long").add("other", "string")
 CONTACT = T.StructType(SCHEMA.fields[:2])

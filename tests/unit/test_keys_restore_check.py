@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from audit.keys.backup import END, backup_mac, head, script
-from audit.keys.cipher import Sealer, commitment
-from audit.keys.registry import SHARDS, about_key, about_lookup, about_mac, about_shard, mac_of, shard_of
-from audit.keys.restore_check import check_backup
-from audit.keys.roots import FileRoot
+from audit.encryption.aead import Sealer, commitment
+from audit.encryption.backup import END, backup_mac, head, script
+from audit.encryption.key_registry import SHARDS, about_key, about_lookup, about_mac, about_shard, mac_of, shard_of
+from audit.encryption.restore_check import check_backup
+from audit.encryption.root_keys import FileRoot
 from cdf.errors import CdfError, ConfigError, VerificationError
 
 ROOT, MAC_KEY, SCHEMA = FileRoot.generate(), os.urandom(32), 'ke"ys'

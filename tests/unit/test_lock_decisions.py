@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infra.storage.lock_evidence import Evidence, State, decide
+from infra.s3.lock.evidence import Evidence, State, decide
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdf.change import CHANGE_TYPE, COMMIT_VERSION, CONFLICTS, DELETE, INSERT, TRANSIENT, UPDATE
-from cdf.net_on_driver import KeyRefused, net_of_sorted, net_on_driver
+from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, CONFLICTS, DELETE, INSERT, TRANSIENT, UPDATE
+from cdf.changes.net_arrow import KeyRefused, net_of_sorted, net_on_driver
 from cdf.testing.model import KEY, History, Key, histories, key_of
 from tests.contract.test_net_effect import check
 from tests.fixtures.fix_seed import examples

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from cdf.errors import ConfigError
-from cdf.follow import check_trigger
-from cdf.micro_batches import Offset
+from cdf.pipeline.follow import check_trigger
+from cdf.pipeline.micro_batches import Offset
 
 
 def offset(version: int, index: int, *, snapshot: bool = False) -> Offset:

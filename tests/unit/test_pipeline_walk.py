@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from audit.erasure.commits import erasing_metadata
+from audit.erasure.commit_marker import erasing_metadata
 from cdf import Applied, Limits, Pipeline, Position, Snapshot, Source
-from cdf.guard import ErasureNotConfigured
+from cdf.sink.guard import ErasureNotConfigured
 from cdf.testing import MemorySink
 from tests.integration.erasures import Knows
 from tests.unit.memory_source import feed_of, held, inserted, memory_table, steps_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from audit.erasure.needles import Needle, Needles
-from connectors.postgres.casts import Found
-from connectors.postgres.cells import Cells
-from connectors.postgres.columns import Columns
+from audit.erasure.scan.search_terms import Needle, Needles
+from connectors.postgres.column_mapping import Columns
+from connectors.postgres.conversions import Found
+from connectors.postgres.erasure.cell_matcher import Cells
 
 CELLS = Cells(Needles([Needle("r1", "4711", "number"), Needle("r2", "a\\b", "code")]), Columns(rename={"number": "nr"}))
 HIT = {("r1", "value")}

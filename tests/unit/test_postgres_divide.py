@@ -7,7 +7,7 @@ import random
 import psycopg
 import pytest
 
-from connectors.postgres.dead_letters import Pages, divide
+from connectors.postgres.state.dead_letters import Pages, divide
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -27,7 +27,7 @@ from pyspark.sql import Row
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
-from audit.encoding import encode, encode_columns, encode_rows, row_hash, unsupported
+from audit.hashing.row_encoding import encode, encode_columns, encode_rows, row_hash, unsupported
 from cdf.errors import CdfError, RowRejected, SchemaDrift, TypeNotSupported
 from tests.fixtures.fix_seed import examples
 

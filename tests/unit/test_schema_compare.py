@@ -13,9 +13,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from cdf.changes.schema_diff import ChangeKind, SchemaChange, check_followed, compare, same_columns, same_names_in_files
 from cdf.errors import SchemaDrift
-from cdf.schema import ChangeKind, SchemaChange, check_followed, compare, same_columns, same_names_in_files
-from cdf.sink import Capabilities
+from cdf.sink.contract import Capabilities
 
 BASE = StructType([StructField("id", LongType(), False), StructField("name", StringType())])
 FOLLOWS_ADDITIONS = Capabilities("state", True, schema_changes=frozenset({"add_column"}))

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from cdf.errors import ConfigError
-from infra import spark as module
-from infra.spark import CATALOG, EXTENSION, delta_package, jar_files, settings
+from infra.spark import session_builder as module
+from infra.spark.session_builder import CATALOG, EXTENSION, delta_package, jar_files, settings
 
 
 def made(master: str | None = "local[2]", **given: Any) -> dict[str, str]:

@@ -14,14 +14,14 @@ import pytest
 from typer.testing import CliRunner
 
 from cdf.errors import ConfigError
-from cdf.writers import LOCK_STORE
-from infra.cli.context import address
+from cdf.source.single_writer import LOCK_STORE
+from infra.cli.commands.storage.show import show as show_command
 from infra.cli.main import app as main_app
-from infra.cli.storage_show import show as show_command
-from infra.spark import delta_package, settings
-from infra.storage import options as module
-from infra.storage.model import Storage
-from infra.storage.options import (
+from infra.cli.session import address
+from infra.s3 import settings as module
+from infra.s3.display import show
+from infra.s3.model import Storage
+from infra.s3.settings import (
     MASK,
     delta_rs_options,
     excludes,
@@ -33,7 +33,7 @@ from infra.storage.options import (
     packages,
     spark_conf,
 )
-from infra.storage.shown import show
+from infra.spark.session_builder import delta_package, settings
 
 KEY, SECRET, TOKEN = "AKIACANARY4410KEY", "canary/4410/secret", "canary-4410-token"
 TABLE = "s3a://lake/customers"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdf.errors import ConfigError
-from cdf.readers.stream import check_options
+from cdf.source.stream_reader import check_options
 
 
 @pytest.mark.parametrize(

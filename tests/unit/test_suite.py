@@ -231,7 +231,7 @@ def test_the_report_counts_by_kind_and_names_what_is_over_its_budget() -> None:
 
 
 STARTS = """
-from infra.embedded_postgres import EmbeddedPostgres
+from infra.embedded.postgres import EmbeddedPostgres
 
 class Fake(EmbeddedPostgres):
     def __init__(self): ...

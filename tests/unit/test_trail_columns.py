@@ -14,7 +14,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from audit.columns import Column, from_json, is_readable_as, kept, row_type, to_json
+from audit.trail.column_history import Column, from_json, is_readable_as, kept, row_type, to_json
 
 
 def schema(**types: object) -> StructType:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cdf.errors import ConfigError
-from cdf.writers import require_writer
+from cdf.source.single_writer import require_writer
 
 LOCK_STORE = "io.delta.storage.S3DynamoDBLogStore"
 

@@ -1,4 +1,4 @@
-"""The suite that every sink passes: each test is one promise of ``cdf.sink``, checked in the target itself.
+"""The suite that every sink passes: each test is one promise of ``cdf.sink.contract``, checked in the target itself.
 
     class TestMySink(SinkConformance):
         @pytest.fixture
@@ -7,7 +7,7 @@
 
 ``harness`` is a ``SinkHarness`` on an empty target of its own; ``spark``, a fixture too, is any Spark session (Delta is
 not needed). A sink that takes rows by ``collect`` or ``iterate`` and never asks for a DataFrame needs none: the fixture
-then returns None, and windows and snapshots are in memory (``cdf.in_memory``).
+then returns None, and windows and snapshots are in memory (``cdf.changes.in_memory``).
 
 A promise that the sink's capabilities rule out is skipped, and the reason says which.
 """

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 from pyspark.sql.types import StructType
 
-from cdf.change import CHANGE_TYPE, COMMIT_VERSION
+from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION
 from cdf.errors import CdfError
 from cdf.testing.changes import Row, SampleTable, delete, insert, update
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from cdf.sink import Capabilities, Position, Sink
-    from cdf.window import Snapshot, Window
+    from cdf.changes.window import Snapshot, Window
+    from cdf.sink.contract import Capabilities, Position, Sink
 
 __all__ = ["SinkHarness"]
 

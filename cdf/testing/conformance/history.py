@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.types import StructType
 
-from cdf.schema import ChangeKind
+from cdf.changes.schema_diff import ChangeKind
 from cdf.testing.changes import delete, insert, update
 from cdf.testing.conformance.harness import (
     NEXT,

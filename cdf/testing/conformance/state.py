@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.types import StructType
 
+from cdf.changes.schema_diff import ChangeKind
 from cdf.errors import KeyViolation, WindowOutOfOrder
-from cdf.schema import ChangeKind
-from cdf.sink import Applied, Conflicts
+from cdf.sink.contract import Applied, Conflicts
 from cdf.testing.changes import Edit, Row, SampleTable, delete, insert, update
 from cdf.testing.conformance.harness import (
     START,

@@ -1,0 +1,1 @@
+"""The access report: what is held on a person."""

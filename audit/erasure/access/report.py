@@ -1,0 +1,312 @@
+"""What is held on one person, to be told to them (Art. 15 GDPR): rows, who receives them, how long they stay, history.
+
+The same walk as the plan of an erasure, which finds rows of the same tables, copies and trails. Where rows name several
+people, what they say of the others stays out (Art. 15(4)), and a request that may be about two people needs an approver. Of
+what a trail has sealed the person's own keys alone are asked for, but for the identifiers of rows that the source has lost:
+these are opened in Spark's tasks to find whose they are, as the plan does, and nothing of anybody else is shown or kept.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from audit.erasure.erase.purge import schedule_of
+from audit.erasure.find.resolve import Resolution, column_in, identifiers_in
+from audit.erasure.find.retained_rows import kept_by
+from audit.erasure.model import normalised, stored_forms
+from audit.erasure.sink_contract import Erasable, Historic, Keeping
+from audit.trail.redaction import canonical_json
+from cdf.errors import ConfigError
+from cdf.result import Result, plain
+from cdf.source.table import ChangeFeed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from audit.encryption.key_registry import Registry, States
+    from audit.erasure.find.plan import Copy
+    from audit.erasure.model import PersonalTable, Request
+    from audit.erasure.table_graph import Graph
+
+__all__ = ["AccessReport", "HeldRows", "Identifier", "PastRows", "Recipient", "TableHeld", "access_report"]
+
+NOT_TOLD = (
+    "the purposes of the processing and its legal bases",
+    "from whom the data were had, where not from the person",
+    "the rights of the person, and where to complain",
+    "automated decisions, and transfers to third countries",
+    "records in topics, and rows that a target has set aside: an erasure reaches them, this report does not show them",
+    "copies that deltarelay does not know: backups, exports, tables and sinks that its configuration does not name",
+)
+"""What Art. 15 asks for besides: whoever answers adds it."""
+_FACTS = frozenset({"_commit_version", "_commit_timestamp", "_change_type", "_operation", "_unreadable"})
+"""Of events, beside the columns of the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identifier(Result):
+    name: str
+    value: str = field(repr=False)
+    given: bool
+    """False: rows that are the person's have told it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRows(Result):
+    """``rows``: by column, as JSON has their values. ``withheld``: columns that are about others, which are left out."""
+
+    column: str
+    """That tells whose a row is."""
+    rows: tuple[Mapping[str, Any], ...] = field(repr=False)
+    withheld: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableHeld(Result):
+    table: str
+    version: int
+    """At which it was looked at."""
+    held: tuple[HeldRows, ...]
+    """For each column that tells whose a row is."""
+    on_erase: str
+    held_until: dt.date | None
+    held_for: str | None
+    held_classes: Mapping[str, dt.date]
+    """Until when trails keep the keys of the classes of its columns, whoever is erased: of those under a hold."""
+    files_gone_on: dt.date
+    """When its files have rows no more that are deleted today."""
+    log_gone_on: dt.date
+
+
+@dataclass(frozen=True, slots=True)
+class Recipient(Result):
+    """A target that gets the changes of one of the tables."""
+
+    pipeline: str
+    table: str
+    target: str
+    version: int | None
+    """Of the table that has reached it; None: none yet, or the target does not tell."""
+    forgets: bool
+    """Whether an erasure reaches what it had before."""
+    kept: tuple[HeldRows, ...]
+    """Rows there that the table may have lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastRows(Result):
+    """Events of a trail. ``_unreadable`` in one tells by column why a value is not shown."""
+
+    pipeline: str
+    trail: str
+    table: str
+    events: tuple[HeldRows, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessReport(Result):
+    request: str
+    subject: str
+    received: dt.date
+    due: dt.date
+    made_at: dt.datetime
+    made_by: str
+    identifiers: tuple[Identifier, ...]
+    tables: tuple[TableHeld, ...]
+    recipients: tuple[Recipient, ...]
+    history: tuple[PastRows, ...]
+    not_told: tuple[str, ...] = NOT_TOLD
+
+    @property
+    def digest(self) -> str:
+        """What the register keeps of it."""
+        return hashlib.sha256(canonical_json(plain(self.to_dict()))).hexdigest()
+
+    def counts(self) -> dict[str, int]:
+        rows = sum(len(one.rows) for table in self.tables for one in table.held)
+        kept = sum(len(one.rows) for recipient in self.recipients for one in recipient.kept)
+        events = sum(len(one.rows) for past in self.history for one in past.events)
+        return {"tables": len(self.tables), "rows": rows, "kept": kept, "events": events}
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Whom it is about, at work."""
+
+    graph: Graph
+    resolution: Resolution
+    copies: Sequence[Copy]
+    tokens: frozenset[bytes]
+    states: Callable[[str], States] | None
+    """Of a trail by its path."""
+
+    def held(self, one: PersonalTable, at: int, rows: DataFrame) -> HeldRows:
+        """``rows``: those of the person ``at`` this place among the people of the table's rows."""
+        own, others = one.people[at], self.others(one, at)
+        theirs, foreign = self.graph.about(own), self.graph.about(*others)
+        # A row that is another person's as a whole may say of them what it likes
+        whole = any(other.on_erase == "delete" and not (other.personal or other.classes) for other in others)
+        withheld = [
+            name
+            for name in rows.columns
+            if name.casefold() not in theirs and name not in _FACTS and (whole or name.casefold() in foreign)
+        ]
+        return HeldRows(own.column, _as_json(rows.drop(*withheld)), tuple(withheld))
+
+    def others(self, one: PersonalTable, at: int) -> list[PersonalTable]:
+        """Also whom the request could not be about."""
+        every = (self.graph.table(one.table) or one).people
+        return [other for other in every if other.column != one.people[at].column]
+
+
+def access_report(
+    spark: SparkSession,
+    graph: Graph,
+    copies: Sequence[Copy],
+    request: Request,
+    known: Sequence[tuple[str, str, str]],
+    *,
+    targets: Mapping[str, str],
+    registry: Registry | None,
+    reader: str,
+    approve_above: int,
+    now: dt.datetime,
+    progress: Callable[[str], None] = lambda _: None,
+) -> AccessReport:
+    """Reads only, but for the registry's record of keys that are handed out. ``known``: of what was learned about the person
+    before. ``targets``: what pipelines write to, in words. ``reader``: who is handed the keys. Raises ConfigError where the
+    request has no approver and needs one, as for an erasure: it may be about somebody else as well."""
+    tables = graph.tables_of(request.subject)
+    progress("looking for the rows")
+    resolution = Resolution.of(spark, tables, graph.subjects, [request], known, kept=kept_by(copies))
+    if request.approver is None and (why := resolution.fan_out(approve_above).get(request.id)):
+        raise ConfigError(
+            f"request {request.id} may be about more than one person ({why}), and no approver has been named",
+            hint="somebody has to look whose these are: `deltarelay erase approve REQUEST --by NAME`, or the column "
+            "`approver` of the file that has the request",
+            requests=[request.id],
+        )
+    identifiers = _identifiers(graph, request, resolution.learned())
+    asked = _Asked(
+        graph,
+        resolution,
+        [copy for copy in copies if copy.table in {one.table for one in tables}],
+        _tokens(graph, request, identifiers, registry),
+        None if registry is None else _states(registry, request, reader),
+    )
+    held = []
+    for one in tables:
+        progress(f"reading {one.table}")
+        held.append(_table(spark, asked, one, now))
+    recipients, history = [], []
+    for copy in asked.copies:
+        progress(f"reading what {copy.pipeline} has written")
+        one = next(each for each in tables if each.table == copy.table)
+        recipients.append(_recipient(asked, one, copy, targets[copy.pipeline]))
+        if isinstance(copy.sink, Historic) and copy.version() is not None:
+            history.append(_past(asked, one, copy))
+    return AccessReport(
+        request=request.id,
+        subject=request.subject,
+        received=request.received,
+        due=request.due,
+        made_at=now,
+        made_by=f"deltarelay {metadata.version('deltarelay')}",
+        identifiers=identifiers,
+        tables=tuple(held),
+        recipients=tuple(recipients),
+        history=tuple(history),
+    )
+
+
+def _identifiers(graph: Graph, request: Request, learned: Iterable[tuple[str, str, str]]) -> tuple[Identifier, ...]:
+    spelling = graph.subjects[request.subject].identifiers
+    given = {(name, normalised(value, spelling[name])) for name, value in request.identifiers.items()}
+    found = [(name, value) for _, name, value in identifiers_in(list(learned))]
+    new = sorted({(name, value) for name, value in found if (name, normalised(value, spelling[name])) not in given})
+    return (
+        *(Identifier(name, value, given=True) for name, value in sorted(request.identifiers.items())),
+        *(Identifier(name, value, given=False) for name, value in new),
+    )
+
+
+def _tokens(
+    graph: Graph, request: Request, identifiers: Sequence[Identifier], registry: Registry | None
+) -> frozenset[bytes]:
+    if registry is None:
+        return frozenset()
+    spelling = graph.subjects[request.subject].identifiers
+    people = [[(one.name, form)] for one in identifiers for form in stored_forms(one.value, spelling[one.name])]
+    return frozenset(token for token in registry.tokens(request.subject, people) if token is not None)
+
+
+def _states(registry: Registry, request: Request, reader: str) -> Callable[[str], States]:
+    def states(trail: str) -> States:
+        purpose = f"access report, request {request.id}"[:200]
+        return registry.read_for(trail=trail, reader=reader, purpose=purpose, question="access report")
+
+    return states
+
+
+def _table(spark: SparkSession, asked: _Asked, one: PersonalTable, now: dt.datetime) -> TableHeld:
+    holds, told = asked.graph.held(one.table, now.date()), schedule_of(spark, one.table, now=now)
+    return TableHeld(
+        table=one.table,
+        version=asked.resolution.versions[one.table],
+        held=tuple(
+            asked.held(one, at, asked.resolution.catch(one.table, asked.resolution.rows(one.table), at))
+            for at in range(len(one.people))
+        ),
+        on_erase=one.what_happens,
+        held_until=max((hold.until for hold in holds), default=None),
+        held_for="; ".join(hold.basis for hold in holds) or None,
+        held_classes={
+            name: hold.until
+            for name, hold in sorted(asked.graph.held_classes(now.date()).items())
+            if name in {class_name for person in one.people for class_name, _ in person.classes}
+        },
+        files_gone_on=told.files_on.date(),
+        log_gone_on=told.log_on.date(),
+    )
+
+
+def _recipient(asked: _Asked, one: PersonalTable, copy: Copy, target: str) -> Recipient:
+    kept: list[HeldRows] = []
+    version = copy.version()
+    if isinstance(copy.sink, Keeping) and not isinstance(copy.sink, Historic) and version is not None:
+        feed = ChangeFeed(asked.resolution.rows(one.table).sparkSession, one.table)
+        columns = set(feed.log.metadata().schema.names)
+        for part in copy.sink.kept(feed, columns):
+            if all(column_in(part.columns, person.column) for person in one.people):
+                kept += [
+                    asked.held(one, at, asked.resolution.catch(one.table, part, at)) for at in range(len(one.people))
+                ]
+    found = tuple(each for each in kept if each.rows)
+    return Recipient(copy.pipeline, one.table, target, version, isinstance(copy.sink, Erasable), found)
+
+
+def _past(asked: _Asked, one: PersonalTable, copy: Copy) -> PastRows:
+    sink = copy.sink
+    assert isinstance(sink, Historic)
+    events = []
+    for at in range(len(one.people)):
+        catch = partial(asked.resolution.catch, one.table, person=at)
+        sealed = asked.graph.sealed_for(one.people[at], asked.others(one, at), asked.tokens)
+        rows = sink.past(catch, sealed, asked.states)
+        events.append(asked.held(one, at, rows))
+    return PastRows(copy.pipeline, sink.path, one.table, tuple(each for each in events if each.rows))
+
+
+def _as_json(rows: DataFrame) -> tuple[Mapping[str, Any], ...]:
+    """NULL is null; a number with a fraction is a text, which keeps its digits, and so is what JSON has no form for."""
+    from pyspark.sql import functions as F
+
+    text = F.to_json(F.struct("*"), {"ignoreNullFields": "false", "timeZone": "UTC"})
+    return tuple(json.loads(row[0], parse_float=str) for row in rows.select(text).collect())

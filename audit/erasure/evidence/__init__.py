@@ -1,0 +1,1 @@
+"""Certificates: what was erased where, signed."""

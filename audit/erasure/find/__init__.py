@@ -1,0 +1,1 @@
+"""Which rows belong to the people of the requests."""

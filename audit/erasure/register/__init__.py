@@ -1,0 +1,1 @@
+"""The register of erasures in PostgreSQL: requests, runs, steps, certificates."""

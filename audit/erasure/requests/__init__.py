@@ -1,0 +1,1 @@
+"""Requests of erasure, read from a file and checked."""

@@ -1,0 +1,1 @@
+"""The search for identifiers of erased people in files, of any format."""

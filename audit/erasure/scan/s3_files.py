@@ -1,0 +1,185 @@
+"""A table in a bucket: its objects, the former versions of them that the bucket keeps, and uploads that nobody finished."""
+
+from __future__ import annotations
+
+import datetime as dt
+import errno
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+from audit.erasure.scan.files import File, Files, LocalFiles
+from audit.erasure.sink_contract import Unseen
+
+__all__ = ["S3Files", "files_at"]
+
+_IN_MEMORY = 64 * 1024 * 1024
+"""A larger object goes through a file without a name, which is gone with this process."""
+_NOT_ALLOWED = {"AccessDenied", "403", "Forbidden"}
+_NOT_KNOWN = {"NotImplemented", "MethodNotAllowed", "501"}
+
+
+def files_at(address: str, client: Callable[[str], Any], options: Callable[[str], Mapping[str, str] | None]) -> Files:
+    """``client`` makes a boto3 client for a bucket, ``options`` what delta-rs is told. Raises FileNotFoundError where no
+    folder is, OSError for a store that cannot be looked through."""
+    scheme, there, rest = address.partition("://")
+    if not there or scheme == "file":
+        return LocalFiles(address)
+    if scheme.lower() not in ("s3", "s3a", "s3n"):
+        raise OSError(f"objects of {scheme} are not looked through by this release")
+    bucket, _, prefix = rest.partition("/")
+    return S3Files(bucket, prefix.strip("/"), client(bucket), options(address))
+
+
+class S3Files:
+    def __init__(self, bucket: str, prefix: str, client: Any, options: Mapping[str, str] | None = None) -> None:
+        self._bucket, self._prefix, self._client, self._options = bucket, prefix, client, options
+        self._unseen: list[Unseen] = []
+        self._rules: list[dict[str, Any]] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"s3a://{self._bucket}/{self._prefix}"
+
+    def folders(self) -> Iterator[str]:
+        """A bucket has none: the names of its objects tell."""
+        return iter(())
+
+    def walk(self) -> Iterator[File]:
+        try:
+            yield from self._versions()
+        except PermissionError:
+            self._unseen.append(
+                Unseen("", "former versions of its objects may not be listed: grant s3:ListBucketVersions")
+            )
+            yield from self._objects()
+        self._look_for_uploads()
+
+    def _versions(self) -> Iterator[File]:
+        with _in_words():
+            pages = self._client.get_paginator("list_object_versions").paginate(
+                Bucket=self._bucket, Prefix=self._prefix + "/"
+            )
+            found: dict[str, list[dict[str, Any]]] = {}
+            for page in pages:
+                for one in (*page.get("Versions", ()), *page.get("DeleteMarkers", ())):
+                    found.setdefault(one["Key"], []).append(one)
+        for key, versions in sorted(found.items()):
+            # Newest first; of two in one second the latest one is told
+            versions.sort(key=lambda one: (one["IsLatest"], one["LastModified"]), reverse=True)
+            after: dt.datetime | None = None
+            for one in versions:
+                if "Size" in one:  # a delete marker has none
+                    latest = bool(one["IsLatest"])
+                    yield File(
+                        key[len(self._prefix) + 1 :],
+                        int(one["Size"]),
+                        one["LastModified"],
+                        None if latest else one["VersionId"],
+                        None if latest or after is None else self._dropped_on(key, after),
+                    )
+                after = one["LastModified"]
+
+    def _objects(self) -> Iterator[File]:
+        with _in_words():
+            pages = list(
+                self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=self._prefix + "/")
+            )
+        for page in pages:
+            for one in page.get("Contents", ()):
+                yield File(one["Key"][len(self._prefix) + 1 :], int(one["Size"]), one["LastModified"])
+
+    def open(self, file: File) -> BinaryIO:
+        held: Any = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115, whoever asked for it closes it
+        version = {} if file.version is None else {"VersionId": file.version}
+        with _in_words():
+            told = self._client.get_object(Bucket=self._bucket, Key=f"{self._prefix}/{file.name}", **version)
+            for chunk in told["Body"].iter_chunks(1024 * 1024):
+                held.write(chunk)
+        held.seek(0)
+        found: BinaryIO = held
+        return found
+
+    def unseen(self) -> tuple[Unseen, ...]:
+        return tuple(self._unseen)
+
+    def delta_rs_options(self) -> Mapping[str, str] | None:
+        return self._options
+
+    # ── what the bucket does by itself ───────────────────────────────────────────────────────────────────────────
+
+    def _look_for_uploads(self) -> None:
+        """What was uploaded in part is kept and paid for, and cannot be read by anybody."""
+        try:
+            with _in_words():
+                pages = list(
+                    self._client.get_paginator("list_multipart_uploads").paginate(
+                        Bucket=self._bucket, Prefix=self._prefix + "/"
+                    )
+                )
+        except PermissionError:
+            self._unseen.append(Unseen("", "uploads that nobody finished may not be listed"))
+            return
+        for page in pages:
+            for one in page.get("Uploads", ()):
+                days = self._days("AbortIncompleteMultipartUpload", "DaysAfterInitiation", one["Key"])
+                goes = "and no lifecycle rule ends it" if days is None else f"gone by {_day(one['Initiated'], days)}"
+                name = one["Key"][len(self._prefix) + 1 :]
+                self._unseen.append(Unseen(name, f"an upload that nobody finished, which cannot be read; {goes}"))
+
+    def _dropped_on(self, key: str, after: dt.datetime) -> dt.date | None:
+        days = self._days("NoncurrentVersionExpiration", "NoncurrentDays", key)
+        return None if days is None else _day(after, days)
+
+    def _days(self, action: str, name: str, key: str) -> int | None:
+        """The shortest of the bucket's rules about that key."""
+        if self._rules is None:
+            try:
+                with _in_words():
+                    told = self._client.get_bucket_lifecycle_configuration(Bucket=self._bucket)
+                self._rules = [rule for rule in told.get("Rules", ()) if rule.get("Status") == "Enabled"]
+            except OSError:  # there are none, or they may not be seen: no date is known then
+                self._rules = []
+        days = [
+            int(rule[action][name])
+            for rule in self._rules
+            if name in rule.get(action, {}) and (prefix := _prefix_of(rule)) is not None and key.startswith(prefix)
+        ]
+        return min(days, default=None)
+
+
+def _prefix_of(rule: Mapping[str, Any]) -> str | None:
+    """None for a rule that goes by tags or sizes: nobody knows here whether it is about an object."""
+    if "Prefix" in rule:
+        return str(rule["Prefix"])
+    told = rule.get("Filter") or {}
+    return str(told.get("Prefix", "")) if set(told) <= {"Prefix"} else None
+
+
+def _day(since: dt.datetime, days: int) -> dt.date:
+    """A day more: buckets count from the next midnight."""
+    return (since + dt.timedelta(days=days + 1)).date() + dt.timedelta(days=1)
+
+
+@contextmanager
+def _in_words() -> Iterator[None]:
+    """boto3's errors as those of files: they quote keys, which may be values."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+        return
+    except ClientError as error:
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        if code in ("NoSuchKey", "NoSuchVersion", "404"):
+            failure: OSError = FileNotFoundError(errno.ENOENT, "is gone")
+        elif code == "NoSuchBucket":
+            failure = OSError(errno.ENODEV, "there is no such bucket")
+        elif code in _NOT_ALLOWED or code in _NOT_KNOWN:
+            failure = PermissionError(errno.EACCES, f"the bucket refuses it ({code})")
+        else:
+            failure = OSError(errno.EIO, f"the bucket answers {code}")
+    except BotoCoreError as error:
+        failure = OSError(errno.EIO, f"the bucket cannot be asked ({type(error).__name__})")
+    raise failure

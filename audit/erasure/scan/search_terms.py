@@ -1,0 +1,304 @@
+"""What a scan looks for: every identifier in the spellings in which software writes it down, all of them in one pass.
+
+A value of some length is looked for anywhere in the bytes, without regard to case, and in what encoded bytes stand for
+(``audit.erasure.scan.encodings``). A short or a plain number would be found everywhere: it is looked for as a whole
+cell, in the columns that hold that identifier."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from audit.erasure.model import folded
+from audit.erasure.scan.encodings import PIECE, addresses, cells_with_hints, readings
+from audit.erasure.scan.patterns import Patterns, cells_with_runs
+from audit.erasure.scan.spellings import ENCODED, STATISTICS_CHARACTERS, spellings
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+__all__ = ["Needle", "Needles"]
+
+LEAST_BYTES = 6
+"""Shorter ones are cells only."""
+_OVERLAP = 16 * 1024
+"""Of two pieces that are decoded: as long as a value can be that is encoded twice."""
+
+Pair: TypeAlias = "tuple[str, str]"
+"""Request and spelling."""
+
+_WORD = re.compile(r"'([^']*)'|([^\s'\"`(),=<>\[\]]+)")
+_SPARKS_NUMBER = re.compile(r"#\d+l?\Z")
+"""Spark writes a column as ``name#12`` or ``name#12L``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needle:
+    """One value to look for; its ``repr`` does not show it."""
+
+    request: str
+    value: str = field(repr=False)
+    name: str = ""
+    """Of the identifier."""
+    subject: str = ""
+    """Whose identifier it is: a customer's number is not an employee's."""
+
+
+class Needles:
+    """All needles of a scan. Picklable: tasks look for them too."""
+
+    def __init__(self, needles: Iterable[Needle]) -> None:
+        """An identifier is in columns of its own name; ``at`` says otherwise."""
+        self.needles = tuple(needles)
+        self._plain, self._encoded, self._folded = Patterns(), Patterns(), Patterns()
+        self._locals = Patterns()
+        """What is before the @ of each address."""
+        for needle in self.needles:
+            if not _is_short(needle.value):
+                text = folded(needle.value).strip()
+                self._folded.add(needle.request, "", text.encode("utf-8", "surrogatepass"))
+                local, at, _ = text.partition("@")
+                if local and at:
+                    self._locals.add(needle.request, "", local.encode("utf-8", "surrogatepass"))
+                if len(text) > STATISTICS_CHARACTERS:
+                    start = text[:STATISTICS_CHARACTERS].encode("utf-8", "surrogatepass")
+                    self._folded.add(needle.request, "prefix", start)
+            for spelling, pattern in () if _is_short(needle.value) else spellings(needle.value):
+                (self._encoded if spelling in ENCODED else self._plain).add(needle.request, spelling, pattern)
+        self._look_in((needle, {needle.name.lower()}) for needle in self.needles)
+
+    def at(self, columns: Mapping[tuple[str, str], Collection[str]]) -> Needles:
+        """The same in a table with these columns for identifiers, by subject and name: elsewhere in it a short value is
+        something else, such as a number of the table's own."""
+        held = {whose: {column.lower() for column in those} for whose, those in columns.items()}
+        made = copy.copy(self)
+        made._look_in((needle, held.get((needle.subject, needle.name), set())) for needle in self.needles)
+        return made
+
+    def _look_in(self, columns: Iterable[tuple[Needle, Collection[str]]]) -> None:
+        self._short: dict[str, dict[str, set[str]]] = {}
+        """By column and value: requests."""
+        self._any: dict[str, dict[str, set[str]]] = {}
+        """The same of all needles, for columns that are no text: dates, numbers with a sign."""
+        self._typed: dict[tuple[str, str], tuple[Any, list[set[str]]]] = {}
+        for needle, those in columns:
+            for by_column in (self._any, self._short) if _is_short(needle.value) else (self._any,):
+                for column in those:
+                    by_column.setdefault(column, {}).setdefault(_shape(needle.value), set()).add(needle.request)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_typed": {}}
+
+    def __bool__(self) -> bool:
+        return bool(self.needles)
+
+    @property
+    def short_columns(self) -> frozenset[str]:
+        """Names, in lower case, of columns in which a whole cell counts."""
+        return frozenset(self._short)
+
+    @property
+    def short_requests(self) -> frozenset[str]:
+        """Those with a value that counts as a whole cell only: bytes that have no columns cannot tell of them."""
+        return frozenset(needle.request for needle in self.needles if _is_short(needle.value))
+
+    # ── anywhere in bytes and texts ──────────────────────────────────────────────────────────────────────────────
+
+    def find(self, data: bytes) -> Iterator[Pair]:
+        """(request, spelling) of each needle in the bytes, each pair once."""
+        lowered = data.lower()
+        found = {pair for those in (self._plain, self._encoded) for pair, _, _ in those.matches(data, lowered)}
+        return iter(
+            sorted(_longest(found | self._read(data, {one for one, spelling in found if spelling != "prefix"})))
+        )
+
+    def _read(self, data: bytes, met: Collection[str] = ()) -> set[Pair]:
+        """What is in the data once it is decoded. ``met``: requests that are there without."""
+        import numpy as np
+
+        found: dict[str, str] = {}
+        for start in range(0, len(data) if len(self._folded) else 0, PIECE):
+            piece = data[start : start + PIECE + _OVERLAP]
+            if not cells_with_hints(piece.lower(), np.array([0, len(piece)])).size:
+                continue
+            for way, text in readings(piece):
+                for written, searched in ((way, text), ("written out", self._addresses(text))):
+                    encoded = searched.encode("utf-8", "surrogatepass")
+                    for (request, spelling), _, _ in self._folded.matches(encoded, encoded):
+                        if request not in met and found.get(request, "prefix") == "prefix":
+                            found[request] = spelling or written
+        return set(found.items())
+
+    def _addresses(self, text: str) -> str:
+        """``addresses``, where the text may have one that is looked for."""
+        encoded = text.encode("utf-8", "surrogatepass")
+        return addresses(text) if any(True for _ in self._locals.matches(encoded, encoded)) else ""
+
+    def text(self, values: pa.Array) -> Counter[Pair]:
+        """In how many cells of a column of texts or bytes each needle is."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not pa.types.is_dictionary(values.type):
+            return Counter({pair: len(cells) for pair, cells in self._in_cells(values).items()})
+        found = self._in_cells(values.dictionary)
+        if not found:
+            return Counter()
+        counts = {row["values"]: row["counts"] for row in pc.value_counts(values.indices).to_pylist()}
+        return +Counter({pair: sum(counts.get(cell, 0) for cell in cells) for pair, cells in found.items()})
+
+    def _in_cells(self, values: pa.Array) -> dict[Pair, set[int]]:
+        import pyarrow as pa
+
+        cells = (values if _is_bytes(values.type) else values.cast(pa.large_string())).cast(pa.large_binary())
+        if not len(cells) or cells.buffers()[2] is None:
+            return {}
+        data, lowered, bounds = _together(cells)
+        found: dict[Pair, set[int]] = {}
+        for pair, cell in _matches(self._plain, data, lowered, bounds):
+            found.setdefault(pair, set()).add(cell)
+        if len(self._encoded):
+            few = cells_with_runs(lowered, bounds, self._encoded.least)
+            if 0 < few.size < len(cells):
+                data, lowered, bounds = _together(cells.take(pa.array(few)))
+            for pair, cell in _matches(self._encoded, data, lowered, bounds) if few.size else ():
+                found.setdefault(pair, set()).add(int(few[cell]))
+        for pair, cell in list(self._read_cells(cells, found)):
+            found.setdefault(pair, set()).add(cell)
+        return {pair: found[pair] for pair in _longest(set(found))}
+
+    def _read_cells(self, cells: pa.Array, found: Mapping[Pair, set[int]]) -> Iterator[tuple[Pair, int]]:
+        """``_read``, of each cell: of many at once, and of fewer where somebody is in one of these."""
+        data, lowered, bounds = _together(cells)
+        met: dict[int, set[str]] = {}
+        for (request, spelling), those in found.items():
+            for cell in those if spelling != "prefix" else ():
+                met.setdefault(cell, set()).add(request)
+        many = [cells_with_hints(lowered, bounds).tolist()] if data and len(self._folded) else []
+        while many:
+            few = many.pop()
+            read = self._read(
+                b"\n".join(data[bounds[cell] : bounds[cell + 1]] for cell in few),
+                met.get(few[0], ()) if len(few) == 1 else (),
+            )
+            if read and len(few) > 1:
+                many += [few[: len(few) // 2], few[len(few) // 2 :]]
+            elif read:
+                yield from ((pair, few[0]) for pair in read)
+
+    # ── as a whole cell ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def cells(self, column: str, values: pa.Array) -> Counter[Pair]:
+        """In how many cells of the column a needle is the whole of it: of texts short ones, else all. ``column``: its name
+        alone."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if column.lower() not in self._any or pa.types.is_nested(values.type):
+            return Counter()
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        asked, requests = self._asked(column.lower(), values.type)
+        if not requests:
+            return Counter()
+        if _is_text(values.type):
+            if not pc.all(pc.string_is_ascii(values)).as_py():
+                values = pa.array([one and folded(one) for one in values.to_pylist()], values.type)
+            values = pc.utf8_lower(pc.utf8_trim_whitespace(values))
+        total: Counter[Pair] = Counter()
+        for row in pc.value_counts(pc.index_in(values, value_set=asked).drop_null()).to_pylist():
+            for request in requests[row["values"]]:
+                total[request, "value"] += row["counts"]
+        return total
+
+    def _asked(self, column: str, kind: pa.DataType) -> tuple[pa.Array, list[set[str]]]:
+        """The values of a column's needles in its type, as far as they have one there, and whose each is."""
+        import pyarrow as pa
+
+        key = (column, str(kind))
+        if key not in self._typed:
+            wanted = (self._short if _is_text(kind) or _is_bytes(kind) else self._any).get(column, {})
+            typed: dict[Any, set[str]] = {}
+            for value, requests in wanted.items() if not pa.types.is_boolean(kind) else ():
+                try:
+                    typed.setdefault(pa.scalar(value).cast(kind).as_py(), set()).update(requests)
+                except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # is no number, or none that large
+                    continue
+            self._typed[key] = pa.array(list(typed), kind), list(typed.values())
+        return self._typed[key]
+
+    def cell(self, column: str, value: Any) -> set[Pair]:
+        """``cells``, of one value as JSON or a folder has it."""
+        wanted = self._short.get(column.lower())
+        if not wanted or value is None or isinstance(value, dict | list | bool):
+            return set()
+        return {(request, "value") for request in wanted.get(_shape(value), ())}
+
+    def words(self, text: str) -> set[Pair]:
+        """Short needles in an expression such as ``(customer_id#12L = 17)``: it names their column, and has them as a word
+        of their own."""
+        if not self._short:
+            return set()
+        said = {quoted or word for quoted, word in _WORD.findall(text)}
+        names = {_SPARKS_NUMBER.sub("", word.lower()).rpartition(".")[2] for word in said}
+        return {
+            (request, "value")
+            for column in self._short.keys() & names
+            for word in said
+            for request in self._short[column].get(_shape(word), ())
+        }
+
+
+def _together(cells: pa.Array) -> tuple[bytes, bytes, np.ndarray[Any, Any]]:
+    """The bytes of all cells one after the other, in lower case too, and where each begins and the last one ends."""
+    import numpy as np
+
+    bounds = np.frombuffer(cells.buffers()[1], dtype=np.int64)[cells.offset : cells.offset + len(cells) + 1]
+    data: bytes = cells.buffers()[2][int(bounds[0]) : int(bounds[-1])].to_pybytes()
+    return data, data.lower(), bounds - bounds[0]
+
+
+def _matches(
+    patterns: Patterns, data: bytes, lowered: bytes, bounds: np.ndarray[Any, Any]
+) -> Iterator[tuple[Pair, int]]:
+    """In which cells."""
+    import numpy as np
+
+    for pair, start, end in patterns.matches(data, lowered):
+        cell = int(np.searchsorted(bounds, start, side="right")) - 1
+        if end <= bounds[cell + 1]:  # else it begins in one cell and ends in another
+            yield pair, cell
+
+
+def _is_short(value: str) -> bool:
+    return len(value.strip().encode("utf-8", "surrogatepass")) < LEAST_BYTES or value.strip().isdecimal()
+
+
+def _shape(value: Any) -> str:
+    """JSON and decimals write 17 as 17.0 too."""
+    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    return folded(text).strip()
+
+
+def _longest(found: set[Pair]) -> set[Pair]:
+    """Whoever is there with the whole value is not told of by its beginning besides."""
+    return {
+        (request, spelling) for request, spelling in found if spelling != "prefix" or (request, "value") not in found
+    }
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))

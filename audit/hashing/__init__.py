@@ -1,0 +1,1 @@
+"""Canonical bytes of rows, and the trees of hashes over them."""

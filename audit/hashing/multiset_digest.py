@@ -1,0 +1,122 @@
+"""Order-free keyed digests of changes: two sides hold the same rows where counts and sums are the same.
+
+Each change is HMAC-SHA-256 over its version, its type and the canonical encoding of its row. The sums of two halves of them
+say nothing of any row, and whoever does not know the key cannot make two different lists of rows agree.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["Sums", "digests", "keyed", "sums_of"]
+
+
+@dataclass(slots=True)
+class Sums:
+    """Of one version: its changes by type, and the sums of both halves of their digests."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    digest: tuple[int, int] = (0, 0)
+
+    @property
+    def rows(self) -> int:
+        return sum(self.counts.values())
+
+    def __str__(self) -> str:
+        return ", ".join(f"{count} {kind}" for kind, count in sorted(self.counts.items())) or "none"
+
+
+_DIGEST = "version long, change_type string, count long, high decimal(38, 0), low decimal(38, 0)"
+
+
+def digests(rows: DataFrame, schema: StructType, key: bytes) -> DataFrame:
+    """``rows``: the columns of ``schema`` in its order, under any names, then change type and version.
+
+    → per task, version and change type how many there are, and the sums; ``side`` is ``rows``.
+    """
+    from pyspark.sql import functions as F
+
+    return rows.mapInArrow(_digester(key, schema), _DIGEST).select(F.lit("rows").alias("side"), "*")
+
+
+def keyed(rows: DataFrame, schema: StructType, key: bytes) -> DataFrame:
+    """The digest of each of these rows by itself; after version they have a number, their ``place``. It tells nothing to
+    whoever has not got the key."""
+    return rows.mapInArrow(_keyed(key, schema), "place int, digest binary")
+
+
+def sums_of(digests: DataFrame) -> Mapping[str, Mapping[int, Sums]]:
+    """By side and version. ``side`` is ``rows``, or ``events`` for what was only counted."""
+    from pyspark.sql import functions as F
+
+    sums = (F.sum(name).alias(name) for name in ("count", "high", "low"))
+    found: dict[str, dict[int, Sums]] = {"rows": {}, "events": {}}
+    for row in digests.groupBy("side", "version", "change_type").agg(*sums).collect():
+        side = found[row["side"]].setdefault(row["version"], Sums())
+        side.counts[row["change_type"]] = row["count"]
+        side.digest = side.digest[0] + int(row["high"]), side.digest[1] + int(row["low"])
+    return found
+
+
+def _keyed(key: bytes, schema: StructType) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def digested(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            found = [_digest(key, *one) for one in _changes(batch, schema)]
+            names = ["place", "digest"]
+            yield pa.RecordBatch.from_arrays([batch.column(len(schema) + 2), pa.array(found, pa.binary())], names=names)
+
+    return digested
+
+
+def _changes(batch: pa.RecordBatch, schema: StructType) -> Iterator[tuple[int, str, bytes]]:
+    import pyarrow as pa
+
+    from audit.hashing.row_encoding import encode_rows
+
+    width = len(schema)
+    rows = encode_rows(pa.RecordBatch.from_arrays(batch.columns[:width], names=schema.names), schema)
+    kinds, versions = batch.column(width).to_pylist(), batch.column(width + 1).to_pylist()
+    return zip(versions, kinds, rows, strict=True)
+
+
+def _digest(key: bytes, version: int, kind: str, row: bytes) -> bytes:
+    return hmac.digest(key, f"{version} {kind} ".encode() + row, "sha256")
+
+
+def _digester(key: bytes, schema: StructType) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def digested(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from decimal import Decimal
+
+        import pyarrow as pa
+
+        sums = dict[tuple[int, str], list[int]]()
+        for batch in batches:
+            for version, kind, row in _changes(batch, schema):
+                digest = _digest(key, version, kind, row)
+                found = sums.setdefault((version, kind), [0, 0, 0])
+                found[0] += 1
+                found[1] += int.from_bytes(digest[:8])
+                found[2] += int.from_bytes(digest[8:16])
+        if sums:
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array([version for version, _ in sums], pa.int64()),
+                    pa.array([kind for _, kind in sums], pa.string()),
+                    pa.array([count for count, _, _ in sums.values()], pa.int64()),
+                    pa.array([Decimal(high) for _, high, _ in sums.values()], pa.decimal128(38, 0)),
+                    pa.array([Decimal(low) for _, _, low in sums.values()], pa.decimal128(38, 0)),
+                ],
+                names=["version", "change_type", "count", "high", "low"],
+            )
+
+    return digested

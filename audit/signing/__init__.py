@@ -1,0 +1,1 @@
+"""Checkpoints: signed notes over the ledger of a trail."""

@@ -1,0 +1,90 @@
+"""Where a trail stands, without a JVM: from the log of its ledger, by delta-rs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from audit.trail.column_history import Column, from_json
+from audit.trail.redaction import object_in
+from cdf.errors import ConfigError, SinkUnavailable
+from cdf.sink.contract import Position
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["LOOK_BACK", "NO_RECORDS", "columns_of", "standing"]
+
+NO_RECORDS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CREATE TABLE", "REORG"})
+"""Operations on the ledger that neither add records nor take them away."""
+
+LEDGER, PAYLOAD = "ledger", "payload"
+LOOK_BACK = 50
+"""So many commits of the ledger are looked at for one that tells; upkeep and idle runs stand between them."""
+
+
+def standing(path: str, options: Mapping[str, str] | None = None) -> Position:
+    """The position of the trail below ``path``; empty where there is none. ``options``: delta-rs' for its storage.
+
+    What is pending is not told: that is between the trail and who writes it. Raises SinkUnavailable.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
+    location = f"{path}/ledger"
+    try:
+        if "://" not in location and not Path(location, "_delta_log").is_dir():
+            return Position(None)
+        ledger = DeltaTable(location, storage_options=dict(options or {}))
+        for commit in ledger.history(LOOK_BACK):
+            told = object_in(commit.get("userMetadata"))
+            if "state" in told:
+                return Position(told["state"]["version"], told["state"]["table_id"])
+            if "opened" not in told and commit.get("operation") not in NO_RECORDS:
+                break
+        return _read(ledger)
+    except TableNotFoundError:
+        return Position(None)
+    except (DeltaError, OSError, KeyError, TypeError, ValueError) as error:
+        raise SinkUnavailable(
+            f"the trail at {path} cannot be looked at ({type(error).__name__})",
+            hint="is its storage there, and may this user read it?",
+            target=path,
+        ) from error
+
+
+def columns_of(path: str, options: Mapping[str, str] | None = None) -> tuple[StructType, tuple[Column, ...]]:
+    """The payload's schema, and where it keeps each column by the last record that tells it.
+
+    Raises ConfigError where there is no trail, and whatever a damaged one makes of it.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+    from pyspark.sql.types import StructType
+
+    if "://" not in path and not Path(path, "ledger", "_delta_log").is_dir():
+        raise ConfigError(f"there is no trail at {path}", hint="`deltarelay run` begins it")
+    try:
+        ledger, payload = (
+            DeltaTable(f"{path}/{one}", storage_options=dict(options or {})) for one in (LEDGER, PAYLOAD)
+        )
+    except TableNotFoundError as error:
+        raise ConfigError(f"there is no trail at {path}", hint="`deltarelay run` begins it") from error
+    rows = ledger.to_pyarrow_table(columns=["sequence", "record"]).sort_by([("sequence", "descending")])
+    records = (object_in(text) for text in rows.column("record").to_pylist())
+    columns: list[dict[str, Any]] = next((record["columns"] for record in records if "columns" in record), [])
+    return StructType.fromJson(json.loads(payload.schema().to_json())), from_json(columns)
+
+
+def _read(ledger: Any) -> Position:
+    """From its last record of a commit: two columns of a table with one short row per commit of the source."""
+    import pyarrow.compute as pc
+
+    rows = ledger.to_pyarrow_table(columns=["version", "record"]).drop_null()
+    if rows.num_rows == 0:
+        return Position(None)
+    last = rows.filter(pc.equal(rows["version"], pc.max(rows["version"]))).column("record")[0].as_py()
+    record = object_in(last)
+    return Position(record["version"], record["table_id"])

@@ -1,0 +1,1 @@
+"""What changed: windows of whole commits, their net effect per key, and changes of the schema."""

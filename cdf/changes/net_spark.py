@@ -1,0 +1,184 @@
+"""The net effect of a window: at most one change per key, equal in result to the whole sequence.
+
+The feed has no order inside a version. What is right there is: first all removes (``delete``, ``update_preimage``), then
+all puts (``insert``, ``update_postimage``). That order serves key changes and swaps, delete and re-insert, overwrites and
+restores alike. A key's sequence over the window is therefore ordered by (version, remove before put), and:
+
+    ===============  ==============  ==========================================
+    first change is  last change is  net effect
+    ===============  ==============  ==========================================
+    put              put             ``insert``: the last put's row
+    remove           put             ``update``: the last put's row
+    remove           remove          ``delete``: only the key matters
+    put              remove          nothing, or ``transient`` where the caller asks for it: only the key matters;
+                                     ``delete``, if changes of the key contradict each other in between
+    ===============  ==============  ==========================================
+
+In a table that holds every key once, removes and puts of one key alternate. Where they do not:
+
+* two puts of one key in one version leave no way to tell which row is the key's: the window is refused as a whole;
+* a put onto a put of an earlier version, or a remove after a remove, means that the source held the key twice or that
+  changes are missing: counted per key in ``_change_conflicts``, and the last wins.
+
+A transient key changes nothing in a target that held no row under it before the window. A row that is there contradicts the
+insert, so a sink that can look asks for these keys (``transients``). A sink that cannot look asks for them where the key may
+be there, after a rewind or where a guard has left rows out, and takes them for deletes.
+
+A null in a key column is refused. Both refusals are raised on the cluster, inside the one pass that computes the result,
+so that whoever consumes the rows fails before it can make anything durable; ``violation_of`` turns the failure into words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window as Over
+from pyspark.sql import functions as F
+
+from cdf.changes.columns import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    CONFLICTS,
+    DELETE,
+    INSERT,
+    METADATA_COLUMNS,
+    TRANSIENT,
+    UPDATE,
+    UPDATE_POSTIMAGE,
+    UPDATE_PREIMAGE,
+)
+from cdf.changes.net_arrow import MARK
+from cdf.changes.window import KeyFaults
+from cdf.errors import KeyViolation, TypeNotSupported
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["net_effect", "first_key_change", "count_key_faults", "check_key", "key_violation", "violation_of", "quoted"]
+
+_PUT, _NEW, _LAST, _REFUSED = "__relay_put", "__relay_new", "__relay_last", "__relay_refused"
+_VIOLATION = re.compile(MARK + r" (null_key|put_twice|not_utf8) (\d+)")
+
+
+def quoted(name: str) -> Column:
+    """A column by its exact name: dots and backticks are part of it."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def check_key(schema: StructType, key: Sequence[str], table: str) -> None:
+    """Refuse a key that is no key: a missing or repeated column, or a type whose equality is not the target's."""
+    from pyspark.sql import types as T
+
+    problems: list[str] = []
+    if not key:
+        problems.append("no key columns are given")
+    if len(set(key)) != len(key):
+        problems.append("a key column is named twice")
+    fields = {field.name: field for field in schema.fields}
+    for name in key:
+        if name not in fields:
+            problems.append(f"the table has no column {name!r}")
+            continue
+        kind = fields[name].dataType
+        if isinstance(kind, (T.FloatType, T.DoubleType)):
+            problems.append(f"key column {name!r} is a {kind.simpleString()}: NaN and -0.0 have no one identity")
+        elif isinstance(kind, T.StringType) and not kind.isUTF8BinaryCollation():
+            problems.append(f"key column {name!r} has a collation: keys equal to Spark would differ in the target")
+        elif isinstance(kind, (T.ArrayType, T.MapType, T.StructType, T.VariantType)):
+            problems.append(f"key column {name!r} is nested ({kind.typeName()})")
+    if problems:
+        raise TypeNotSupported(
+            f"the key ({', '.join(key)}) of {table} cannot be used: " + "; ".join(problems),
+            hint="name columns that identify a row: integers, decimals, strings, binaries, dates, timestamps, booleans",
+        )
+
+
+def net_effect(changes: DataFrame, key: Sequence[str], *, transients: bool = False) -> DataFrame:
+    """Reduce the feed's rows to the net effect. ``transients``: with the keys that are inserted first and deleted last.
+
+    The result has the table's columns, then ``_change_type`` (insert, update, delete or transient), ``_commit_version``
+    (of the last change), ``_commit_timestamp`` and ``_change_conflicts``. It is partitioned by key and sorted by key
+    inside each partition, which is the order in which an index takes the rows fastest.
+    """
+    version, put = F.col(COMMIT_VERSION), F.col(_PUT)
+    keys = [quoted(name) for name in key]
+    null_key = reduce(or_, (column.isNull() for column in keys))
+
+    sequence = Over.partitionBy(*keys).orderBy(version, put)
+    so_far = sequence.rowsBetween(Over.unboundedPreceding, Over.currentRow)
+    same_kind = F.lag(put).over(sequence) == put
+    put_twice = same_kind & put & (F.lag(version).over(sequence) == version)
+    refused = F.when(null_key, _refusal("null_key", version)).when(put_twice, _refusal("put_twice", version))
+    # A column of its own before the sort: written into the window, the expression makes Spark sort twice.
+    ordered = changes.select("*", F.col(CHANGE_TYPE).isin(INSERT, UPDATE_POSTIMAGE).alias(_PUT))
+    marked = ordered.select(
+        "*",
+        F.first(put).over(so_far).alias(_NEW),
+        F.lead(version).over(sequence).isNull().alias(_LAST),
+        F.sum(F.when(same_kind, 1).otherwise(0)).over(so_far).cast("int").alias(CONFLICTS),
+        # A running maximum, so that the key's last row, the one that is kept, depends on every row of the key: the
+        # optimizer cannot skip the refusal of a row that the filter below drops.
+        F.max(refused).over(so_far).alias(_REFUSED),
+    )
+    new, last = F.col(_NEW), F.col(_LAST)
+    transient = new & ~put & (F.col(CONFLICTS) == 0)
+    kept = marked.where(F.col(_REFUSED).isNull() & last & (F.lit(transients) | ~transient))
+    net_type = F.when(put & new, INSERT).when(put, UPDATE).when(transient, TRANSIENT).otherwise(DELETE)
+    columns = [quoted(name) for name in changes.columns if name not in METADATA_COLUMNS]
+    return kept.select(*columns, net_type.alias(CHANGE_TYPE), version, F.col(COMMIT_TIMESTAMP), F.col(CONFLICTS))
+
+
+def _refusal(kind: str, version: Column) -> Column:
+    message = F.concat(F.lit(f"{MARK} {kind} "), version.cast("string"))
+    return F.raise_error(message).cast("boolean")
+
+
+def first_key_change(changes: DataFrame, key: Sequence[str]) -> int | None:
+    """The first version in which an image before an update has no image after it under the same key, or the reverse. The
+    feed does not say which belong together, so that is all there is to know a changed key by."""
+    images = changes.where(F.col(CHANGE_TYPE).isin(UPDATE_PREIMAGE, UPDATE_POSTIMAGE))
+    before = F.sum(F.when(F.col(CHANGE_TYPE) == UPDATE_PREIMAGE, 1).otherwise(-1))
+    alone = images.groupBy(*(quoted(name) for name in key), COMMIT_VERSION).agg(before.alias("unpaired"))
+    found = alone.where(F.col("unpaired") != 0).agg(F.min(COMMIT_VERSION)).first()
+    return None if found is None or found[0] is None else int(found[0])
+
+
+def count_key_faults(rows: DataFrame, key: Sequence[str]) -> KeyFaults:
+    keys = [quoted(name) for name in key]
+    null_key = reduce(or_, (column.isNull() for column in keys))
+    counted = rows.groupBy(*keys).count()
+    found = counted.select(
+        F.sum(F.when(null_key, F.col("count")).otherwise(0)).alias("nulls"),
+        F.sum(F.when(~null_key & (F.col("count") > 1), 1).otherwise(0)).alias("duplicates"),
+    ).first()
+    assert found is not None
+    return KeyFaults(int(found["nulls"] or 0), int(found["duplicates"] or 0))
+
+
+def violation_of(error: BaseException, *, table: str, key: Sequence[str]) -> KeyViolation | None:
+    """The key violation behind a failed Spark job, naming table, version and key columns, or None."""
+    found = _VIOLATION.search(str(error))
+    return None if found is None else key_violation(found.group(1), int(found.group(2)), table=table, key=key)
+
+
+def key_violation(reason: str, version: int, *, table: str, key: Sequence[str]) -> KeyViolation:
+    columns = ", ".join(key)
+    if reason == "key_changed":
+        message = f"version {version} of {table} changes the key ({columns}) of a row, which the sink is set to refuse"
+        hint = "set key_changes: follow to delete the old key and insert the new one"
+    elif reason == "null_key":
+        message = f"version {version} of {table} changes rows with a null in the key ({columns})"
+        hint = "choose key columns that are never null, and add a NOT NULL constraint to them"
+    elif reason == "not_utf8":
+        message = f"version {version} of {table} has bytes that are not UTF-8 in the key ({columns})"
+        hint = "choose key columns that hold text or binary values; a new trail may start after that version"
+    else:
+        message = f"version {version} of {table} puts a key ({columns}) more than once"
+        hint = "the columns do not identify a row at that version: name a unique key, or repair the source"
+    return KeyViolation(message, hint=hint, table=table, version=version, key=list(key), reason=reason)

@@ -1,0 +1,48 @@
+"""The feed's rows, counted while they are read: a count of its own would read them twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from cdf.changes.in_memory import InMemoryWindow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from cdf.changes.window import Window
+
+__all__ = ["counted"]
+
+
+def counted(window: Window) -> Window:
+    """The same window, whose ``rows_in`` tells how many rows of the feed were read last."""
+    if isinstance(window, InMemoryWindow):
+        rows = window.rows
+        return replace(window, rows_in=lambda: int(rows().num_rows))
+    counting = _Counting(window.read)
+    return replace(window, read=counting.read, rows_in=counting.rows if window.has_changes else lambda: 0)
+
+
+class _Counting:
+    def __init__(self, read: Callable[[], DataFrame]) -> None:
+        self._read = read
+        self._observation: Any = None
+
+    def read(self) -> DataFrame:
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        self._observation = observation = Observation()
+        return self._read().observe(observation, F.count(F.lit(1)).alias("rows"))
+
+    def rows(self) -> int | None:
+        """None where the rows were not read to their end, or nobody knows yet."""
+        if self._observation is None or self._observation._jo is None:
+            return None
+        with suppress(Exception):
+            if self._observation._jo.future().isCompleted():
+                return int(self._observation.get["rows"])
+        return None

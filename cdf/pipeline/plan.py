@@ -1,0 +1,101 @@
+"""What a run would do, without doing it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cdf.changes.window import COUNTED, Window
+from cdf.errors import CdfError, ConfigError
+from cdf.lag import DEFAULT_RETENTION, RETENTION_PROPERTY, lag, parse_interval
+from cdf.results import Plan, PlannedWindow
+from cdf.sink.contract import Choosing, Position
+
+if TYPE_CHECKING:
+    from cdf.pipeline.pipeline import Pipeline
+
+__all__ = ["make_plan"]
+
+
+def make_plan(pipeline: Pipeline, until: int | str | dt.datetime | None) -> Plan:
+    """Windows, counts per change type, DDL, problems and warnings. Problems are listed, not raised."""
+    last = pipeline.last_version(until)
+    inspection = pipeline.inspect(last)
+    position = inspection.position
+    problems = list(inspection.problems)
+    windows: list[PlannedWindow] = []
+    loads: int | None = None
+    load_rows: int | None = None
+    try:
+        pipeline.check_position(position)
+        if position.version is None and pipeline.loads_first():
+            loads = min(pipeline.start_version(), last)
+            position = replace(position, version=loads)
+            load_rows = pipeline.snapshot(loads).count()
+        windows = [_planned(pipeline, window) for window in pipeline.windows(position, last)]
+    except ConfigError:
+        raise
+    except CdfError as error:
+        problems.append(f"{error.message} ({error.hint})" if error.hint else error.message)
+    return Plan(
+        pipeline=pipeline.name,
+        table=pipeline.feed.table,
+        position=inspection.position.version,
+        last_version=last,
+        load_version=loads,
+        load_rows=load_rows,
+        windows=tuple(windows),
+        ddl=inspection.ddl,
+        problems=tuple(problems),
+        warnings=(*inspection.warnings, *_warnings(pipeline, position, windows)),
+    )
+
+
+def _warnings(pipeline: Pipeline, position: Position, windows: Sequence[PlannedWindow]) -> list[str]:
+    found: list[str] = []
+    if conflicts := sum(window.conflicts for window in windows):
+        found.append(
+            f"{conflicts} changes contradict each other within their window: "
+            f"the source held a key ({', '.join(pipeline.key)}) more than once"
+        )
+    times = pipeline.feed.log.times()
+    if position.version is not None and position.version + 1 in times:
+        behind = lag(
+            position=position.version,
+            latest=pipeline.feed.log.latest(),
+            oldest_unapplied=times[position.version + 1],
+            retention=parse_interval(
+                pipeline.feed.log.metadata().properties.get(RETENTION_PROPERTY, DEFAULT_RETENTION)
+            ),
+            now=dt.datetime.now(dt.UTC),
+        )
+        if behind.feed_files_days is not None and behind.feed_files_days < 1:
+            found.append(
+                f"VACUUM may remove feed files that are still needed in {behind.feed_files_days} days: "
+                f"run soon, or raise {RETENTION_PROPERTY}"
+            )
+    return found
+
+
+def _planned(pipeline: Pipeline, window: Window) -> PlannedWindow:
+    counts: dict[str, int] = {}
+    net: dict[str, int] = {}
+    conflicts = 0
+    if window.has_changes:
+        counts = window.count_changes()
+        if pipeline.sink.capabilities.holds == "state":
+            found, conflicts = window.count_net()
+            net = {kind: found[name] for name, kind in COUNTED.items() if found[name]}
+    return PlannedWindow(
+        first=window.first,
+        last=window.last,
+        commits=len(window.commits),
+        change_bytes=window.change_bytes,
+        changes=dict(sorted(counts.items())),
+        net=dict(sorted(net.items())),
+        conflicts=conflicts,
+        columns=len(window.schema.fields),
+        way=pipeline.sink.way(window) if isinstance(pipeline.sink, Choosing) else "changes",
+    )

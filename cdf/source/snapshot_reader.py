@@ -1,0 +1,50 @@
+"""The state of a table at one version, by time travel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cdf.errors import VersionNotFound, VersionsExpired, condition_of
+from cdf.source.batch_reader import check_session, translate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from cdf.source.table import ChangeFeed
+
+__all__ = ["read_snapshot"]
+
+_GONE = {
+    "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
+    "DELTA_VERSION_NOT_FOUND",
+    "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION",
+    "DELTA_LOG_FILE_NOT_FOUND",
+    "DELTA_STATE_RECOVER_ERROR",
+    "DELTA_VERSIONS_NOT_CONTIGUOUS",
+}
+
+
+def read_snapshot(feed: ChangeFeed, version: int) -> DataFrame:
+    """The table's rows at ``version``. VersionNotFound beyond the latest, VersionsExpired where history is gone."""
+    check_session(feed.spark)
+    latest = feed.log.latest()
+    if version > latest or version < 0:
+        raise VersionNotFound(
+            f"{feed.table} has no version {version}; the latest is {latest}",
+            hint=f"choose a version up to {latest}",
+            condition="DELTA_VERSION_NOT_FOUND",
+            latest=latest,
+        )
+    try:
+        return feed.spark.read.format("delta").option("versionAsOf", version).load(feed.location)
+    except Exception as error:
+        condition = condition_of(error)
+        if condition in _GONE:
+            raise VersionsExpired(
+                f"version {version} of {feed.table} can no longer be read as a whole",
+                hint="choose a later version; delta.deletedFileRetentionDuration and delta.logRetentionDuration "
+                "say how long versions last",
+                condition=condition,
+                version=version,
+            ) from error
+        raise translate(error, table=feed.table, first=version, last=version) from error

@@ -1,0 +1,111 @@
+"""The feed as a real ``readStream``. Options that Delta honours pass through; those it ignores with the feed are refused."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cdf.errors import ConfigError, SourceError, condition_of
+from cdf.source.batch_reader import check_session
+from cdf.source.bounds import Bound, resolve_start
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from cdf.source.table import ChangeFeed
+
+__all__ = ["read_stream"]
+
+_HONOURED = {
+    "failOnDataLoss",
+    "excludeRegex",
+    "schemaTrackingLocation",
+    "schemaLocation",
+    "streamingSourceTrackingId",
+    "allowSourceColumnRename",
+    "allowSourceColumnDrop",
+    "allowSourceColumnTypeChange",
+}
+_IGNORED = {
+    "endingVersion": "a stream of the feed has no end; read a closed range with read()",
+    "endingTimestamp": "a stream of the feed has no end; read a closed range with read()",
+    "ignoreDeletes": "the feed carries deletes as rows, so Delta does not look at it; filter on _change_type",
+    "ignoreChanges": "the feed carries changes as rows, so Delta does not look at it; filter on _change_type",
+    "skipChangeCommits": "the feed carries changes as rows, so Delta does not look at it; filter on _change_type",
+    "withEventTimeOrder": "open-source Delta does not implement it",
+    "versionAsOf": "a stream cannot travel in time; use start_version",
+    "timestampAsOf": "a stream cannot travel in time; use start_timestamp",
+}
+_OURS = {
+    "startingVersion": "start_version",
+    "startingTimestamp": "start_timestamp",
+    "maxFilesPerTrigger": "max_files_per_trigger",
+    "maxBytesPerTrigger": "max_bytes_per_trigger",
+    "readChangeFeed": "nothing: it is always on",
+    "readChangeData": "nothing: it is always on",
+}
+
+
+def read_stream(
+    feed: ChangeFeed,
+    *,
+    start: Bound | None,
+    max_files_per_trigger: int | None,
+    max_bytes_per_trigger: str | int | None,
+    options: Mapping[str, Any],
+) -> DataFrame:
+    check_session(feed.spark)
+    checked = check_options(options)
+    feed.require_enabled()
+    reader = feed.spark.readStream.format("delta").option("readChangeFeed", "true")
+    if start is not None:
+        # Always a number: a start timestamp that has expired, and "latest", are resolved silently by Delta.
+        reader = reader.option("startingVersion", resolve_start(feed.log, start, table=feed.table))
+    if max_files_per_trigger is not None:
+        if type(max_files_per_trigger) is not int or max_files_per_trigger < 1:
+            raise ConfigError(
+                f"max_files_per_trigger must be at least 1, not {max_files_per_trigger}",
+                hint="leave it out for Delta's default of 1000",
+                condition="DELTA_ILLEGAL_OPTION",
+            )
+        reader = reader.option("maxFilesPerTrigger", max_files_per_trigger)
+    if max_bytes_per_trigger is not None:
+        reader = reader.option("maxBytesPerTrigger", str(max_bytes_per_trigger))
+    for name, value in checked.items():
+        reader = reader.option(name, str(value).lower() if isinstance(value, bool) else str(value))
+    try:
+        return reader.load(feed.location)
+    except Exception as error:
+        condition = condition_of(error)
+        raise SourceError(
+            f"the change feed of {feed.table} cannot be streamed",
+            hint="check the options; `deltarelay feed status` tells which versions are there",
+            condition=condition,
+        ) from error
+
+
+def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Refuse, all at once, what Delta would ignore without a word. Names are compared as Delta does: in any case."""
+    problems: list[str] = []
+    checked: dict[str, Any] = {}
+    known = {name.lower(): name for name in (*_HONOURED, *_IGNORED, *_OURS)}
+    for given, value in options.items():
+        name = known.get(given.lower())
+        if name is None:
+            near = difflib.get_close_matches(given.lower(), known, n=1)
+            meant = known[near[0]] if near else ""
+            ours = _OURS.get(meant, "")
+            also = f" (did you mean {ours if ours.isidentifier() else meant}?)" if near else ""
+            problems.append(f"{given}: unknown, and Delta ignores what it does not know{also}")
+        elif name in _IGNORED:
+            problems.append(f"{name} has no effect with the change feed: {_IGNORED[name]}")
+        elif name in _OURS:
+            problems.append(f"{name}: use {_OURS[name]}")
+        elif name == "failOnDataLoss" and str(value).lower() != "true":
+            problems.append("failOnDataLoss=false skips missing commits without a word")
+        else:
+            checked[name] = value
+    if problems:
+        raise ConfigError("the stream's options cannot be used: " + "; ".join(problems), hint="leave them out")
+    return checked

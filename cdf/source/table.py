@@ -1,0 +1,361 @@
+"""One Delta table as a source of changes: its identity, its feed, and the ways to read it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cdf.changes.columns import METADATA_COLUMNS
+from cdf.changes.net_spark import quoted
+from cdf.changes.window import Snapshot, Window
+from cdf.errors import (
+    CdfError,
+    ConfigError,
+    FeedNotEnabled,
+    SourceError,
+    TableNotFound,
+    condition_of,
+    unsupported_features,
+)
+from cdf.lag import DEFAULT_RETENTION, parse_interval
+from cdf.result import Result
+from cdf.source import batch_reader as batch
+from cdf.source import stream_reader as stream
+from cdf.source.bounds import Bound, resolve_end, resolve_start
+from cdf.source.log import TableLog
+from cdf.source.single_writer import alone, require_writer
+from cdf.source.snapshot_reader import read_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from cdf.changes.window import Commit
+
+__all__ = ["ChangeFeed", "FeedStatus", "FeedEnabled"]
+
+FEED_PROPERTY = "delta.enableChangeDataFeed"
+SESSION_DEFAULT = "spark.databricks.delta.properties.defaults.enableChangeDataFeed"
+
+
+@dataclass(frozen=True, slots=True)
+class FeedEnabled(Result):
+    table: str
+    since_version: int
+    """Changes can be read from this version on; rows written before are in a snapshot only."""
+    changed: bool
+    """False where the feed was on already."""
+    warnings: tuple[str, ...] = ()
+    """Commits of others where ``commits: single_writer`` promises that there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedStatus(Result):
+    table: str
+    location: str
+    table_id: str
+    enabled: bool
+    since_version: int | None
+    """The version since which the feed has been on without interruption."""
+    earliest_version: int | None
+    """The earliest version from which changes can be read today."""
+    latest_version: int
+    latest_timestamp: dt.datetime | None
+    gaps: tuple[int, ...]
+    """Commit files that are missing between older and newer ones."""
+    deleted_file_retention: str
+    log_retention: str
+    notes: tuple[str, ...] = ()
+
+
+class ChangeFeed:
+    """The change feed of one Delta table.
+
+    ``table`` is a path (``/data/customers``), a URL (``s3a://…``) or a catalog name (``sales.customers``). The session is
+    always handed in; nothing here makes or configures one.
+    """
+
+    def __init__(self, spark: SparkSession, table: str) -> None:
+        self.spark = spark
+        self.table = table
+        self.location = _locate(spark, table)
+        self.log = TableLog(spark, self.location)
+        self.log.latest()
+
+    def __repr__(self) -> str:
+        return f"ChangeFeed({self.table!r})"
+
+    def partition_columns(self) -> tuple[str, ...]:
+        """By whose values its folders are named."""
+        from delta.tables import DeltaTable
+
+        detail = DeltaTable.forPath(self.spark, self.location).detail().select("partitionColumns").first()
+        return tuple(detail["partitionColumns"]) if detail else ()
+
+    # ── turning the feed on ──────────────────────────────────────────────────────────────────────────────────────
+
+    @staticmethod
+    def enable_by_default(spark: SparkSession) -> None:
+        """From now on every Delta table that this session creates has the feed on."""
+        spark.conf.set(SESSION_DEFAULT, "true")
+
+    @classmethod
+    def create(
+        cls,
+        spark: SparkSession,
+        table: str,
+        schema: StructType,
+        *,
+        partitioned_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        comment: str | None = None,
+    ) -> ChangeFeed:
+        """Create an empty Delta table with the feed on from its first version."""
+        from delta.tables import DeltaTable
+
+        require_writer(spark, table)
+        builder = DeltaTable.create(spark).addColumns(schema).property(FEED_PROPERTY, "true")
+        builder = builder.location(table) if _is_path(table) else builder.tableName(table)
+        for name, value in (properties or {}).items():
+            builder = builder.property(name, value)
+        if partitioned_by:
+            builder = builder.partitionedBy(*partitioned_by)
+        if comment is not None:
+            builder = builder.comment(comment)
+        try:
+            builder.execute()
+        except Exception as error:
+            raise _source_error(error, table, "cannot be created") from error
+        return cls(spark, table)
+
+    def enable(self) -> FeedEnabled:
+        """Turn the feed on for an existing table; does nothing where it is on."""
+        before = self.log.metadata()
+        warnings: tuple[str, ...] = ()
+        if not before.feed_enabled:
+            require_writer(self.spark, self.location)
+            name = "`" + self.location.replace("`", "``") + "`"
+            statement = f"alter table delta.{name} set tblproperties ('{FEED_PROPERTY}' = 'true')"
+            try:
+                warnings = alone(self.spark, self.log, "feed enable", lambda: self.spark.sql(statement))
+            except CdfError:
+                raise
+            except Exception as error:
+                raise _source_error(error, self.table, "cannot have its change feed enabled") from error
+        since, _ = self._feed_periods()
+        assert since is not None
+        return FeedEnabled(self.table, since, changed=not before.feed_enabled, warnings=warnings)
+
+    # ── looking at it ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def status(self) -> FeedStatus:
+        latest = self.log.latest()
+        metadata = self.log.metadata()
+        listing = self.log.listing()
+        times = self.log.times()
+        since, notes = self._feed_periods()
+        retention = metadata.properties.get("delta.deletedFileRetentionDuration", DEFAULT_RETENTION)
+        earliest: int | None = None
+        if since is not None:
+            earliest = max(since, listing.readable)
+            # Delta refuses batch reads of the feed that start before now - deletedFileRetentionDuration (since 4.1)
+            horizon = dt.datetime.now(dt.UTC) - parse_interval(retention)
+            while earliest < latest and times[earliest] < horizon:
+                earliest += 1
+        return FeedStatus(
+            table=self.table,
+            location=self.location,
+            table_id=metadata.table_id,
+            enabled=metadata.feed_enabled,
+            since_version=since,
+            earliest_version=earliest,
+            latest_version=latest,
+            latest_timestamp=times.get(latest),
+            gaps=listing.gaps,
+            deleted_file_retention=retention,
+            log_retention=metadata.properties.get("delta.logRetentionDuration", "interval 30 days"),
+            notes=notes,
+        )
+
+    def _feed_periods(self) -> tuple[int | None, tuple[str, ...]]:
+        """Since which version the feed has been on, and a note for each time it was off before."""
+        first = self.log.listing().readable
+        periods = [(first, self.log.metadata(first).feed_enabled)]
+        changes = self.log.metadata_commits(first + 1, self.log.latest())
+        periods += [(version, metadata.feed_enabled) for version, metadata in changes]
+        since: int | None = None
+        notes: list[str] = []
+        for version, enabled in periods:
+            if enabled and since is None:
+                since = version
+            elif not enabled and since is not None:
+                notes.append(f"the feed was on from version {since} to {version - 1} and turned off at {version}")
+                since = None
+        return since, tuple(notes)
+
+    # ── reading it ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def read(
+        self,
+        *,
+        start_version: int | None = None,
+        end_version: int | None = None,
+        start_timestamp: dt.datetime | str | None = None,
+        end_timestamp: dt.datetime | str | None = None,
+    ) -> DataFrame:
+        """The changes of a closed range as a batch DataFrame: the table's columns, then Delta's three.
+
+        One start is required, one end may be given (default: the latest version, fixed now); the kinds may be mixed.
+        Bounds follow Delta's rules: a start timestamp means the first commit at or after it, an end timestamp the last
+        commit at or before it, an end version beyond the latest is clipped, anything else outside the table's history
+        is an error. Timestamps carry a zone. Every silent trap of Delta's own reader is an error here: missing commit
+        files, an expired start, the feed being off for a part of the range, ``ignoreMissingFiles``.
+        """
+        start = Bound.of("start", version=start_version, timestamp=start_timestamp)
+        end = Bound.of("end", version=end_version, timestamp=end_timestamp)
+        if start is None:
+            raise ConfigError(
+                "no start is given",
+                hint="pass start_version= or start_timestamp=",
+                condition="DELTA_NO_START_FOR_CDC_READ",
+            )
+        first = resolve_start(self.log, start, table=self.table)
+        last = resolve_end(self.log, end, table=self.table)
+        both_times = end is not None and start.timestamp is not None and end.timestamp is not None
+        if both_times and first == last + 1 and start.timestamp <= end.timestamp:  # type: ignore[operator,union-attr]
+            # Both inside one gap between two commits: empty, as Delta has it.
+            return batch.read_range(self, last, last).limit(0)
+        if last < first:
+            raise ConfigError(
+                f"the range ends (version {last}) before it starts (version {first})",
+                hint="swap the bounds, or leave out the end",
+                condition="DELTA_INVALID_CDC_RANGE",
+            )
+        return batch.read_range(self, first, last)
+
+    def stream(
+        self,
+        *,
+        start_version: int | str | None = None,
+        start_timestamp: dt.datetime | str | None = None,
+        max_files_per_trigger: int | None = None,
+        max_bytes_per_trigger: str | int | None = None,
+        **options: Any,
+    ) -> DataFrame:
+        """The feed as a streaming DataFrame of Spark's own ``readStream``.
+
+        Without a start Delta delivers the table's rows as inserts first. ``start_version="latest"`` is resolved to a
+        number now, because Delta would resolve it anew on every restart until data arrive; a query that is going to be
+        restarted from its checkpoint gets the same number each time (``status().latest_version`` of the first time).
+        Further ``options`` are spelled like Delta's; those that Delta ignores with the feed are refused, and so are
+        unknown ones. A micro-batch of a limited stream may hold part of a commit, its inserts before its deletes: order by
+        ``_commit_version`` is not enough to apply it. ``Pipeline`` takes care of that.
+        """
+        return stream.read_stream(
+            self,
+            start=Bound.of("start", version=start_version, timestamp=start_timestamp),
+            max_files_per_trigger=max_files_per_trigger,
+            max_bytes_per_trigger=max_bytes_per_trigger,
+            options=options,
+        )
+
+    def snapshot(self, version: int | None = None) -> DataFrame:
+        """The table's rows at a version (default: the latest)."""
+        return read_snapshot(self, self.log.latest() if version is None else version)
+
+    def window(self, commits: tuple[Commit, ...], schema: StructType, **told: Any) -> Window:
+        """The changes of these commits, of which the caller knows that the feed was on. ``told``: what else a Window has."""
+        first, last = commits[0].version, commits[-1].version
+        columns = [*(field.name for field in schema.fields), *METADATA_COLUMNS]
+
+        def read() -> DataFrame:
+            # The table may have gained columns since; the window shows its own schema.
+            return batch.load_range(self, first, last).select(*map(quoted, columns))
+
+        return Window(
+            table=self.table, schema=schema, commits=commits, read=read, commit_sha256=self.log.sha256, **told
+        )
+
+    def keyed_snapshot(self, version: int, key: tuple[str, ...]) -> Snapshot:
+        """The table at a version, for a sink."""
+        metadata = self.log.metadata(version)
+        return Snapshot(
+            table=self.table,
+            table_id=metadata.table_id,
+            schema=metadata.schema,
+            key=key,
+            version=version,
+            read=lambda: read_snapshot(self, version),
+            timestamp=self.log.times().get(version),
+        )
+
+    def check_session(self) -> None:
+        """Refuse a session that would silently leave out rows."""
+        batch.check_session(self.spark)
+
+    def require_enabled(self) -> None:
+        if not self.log.metadata().feed_enabled:
+            raise FeedNotEnabled(
+                f"the change feed of {self.table} is off",
+                hint=f"run `deltarelay feed enable {self.table}` (or set {FEED_PROPERTY} = true)",
+                table=self.table,
+            )
+
+
+def _is_path(table: str) -> bool:
+    return "/" in table or "\\" in table
+
+
+def _locate(spark: SparkSession, table: str) -> str:
+    """The table's folder. Refuses what is not a Delta table before anything else looks at it."""
+    from delta.tables import DeltaTable
+
+    if not table.strip():
+        raise ConfigError("the table has no name", hint="give a path, a URL or a catalog name")
+    try:
+        if _is_path(table):
+            if not DeltaTable.isDeltaTable(spark, table):
+                raise TableNotFound(
+                    f"there is no Delta table at {table}",
+                    hint="check the path; a catalog name has no slash, a local path starts with one",
+                    condition="DELTA_TABLE_NOT_FOUND",
+                    table=table,
+                )
+            return table.rstrip("/") or table
+        detail = DeltaTable.forName(spark, table).detail().select("location").first()
+    except SourceError:
+        raise
+    except Exception as error:
+        raise _source_error(error, table, "cannot be found") from error
+    assert detail is not None
+    return str(detail["location"])
+
+
+def _source_error(error: Exception, table: str, what: str) -> SourceError:
+    if (unknown := unsupported_features(error, table)) is not None:
+        return unknown
+    condition = condition_of(error)
+    kind = TableNotFound if condition in _NOT_FOUND else SourceError
+    exists = "to turn the feed of an existing table on, use enable(); otherwise choose another name or path"
+    hint = {
+        "TABLE_OR_VIEW_ALREADY_EXISTS": exists,
+        "DELTA_TABLE_ALREADY_EXISTS": exists,
+        "RESERVED_CDC_COLUMNS_ON_WRITE": "rename the table's own _change_type, _commit_version or _commit_timestamp column",
+        "DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS": "rename the table's own "
+        "_change_type, _commit_version or _commit_timestamp column",
+    }.get(condition or "", "check the name or path, the rights, and that the session has Delta's extension and catalog")
+    return kind(f"{table} {what}", hint=hint, condition=condition, table=table)
+
+
+_NOT_FOUND = {
+    "DELTA_TABLE_NOT_FOUND",
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "TABLE_OR_VIEW_NOT_FOUND",
+    "SCHEMA_NOT_FOUND",
+    "DELTA_NOT_A_DELTA_TABLE",
+}

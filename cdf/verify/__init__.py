@@ -1,0 +1,1 @@
+"""Compares a target with its source: counts, checksums per bucket of keys, differing rows."""

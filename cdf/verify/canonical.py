@@ -1,0 +1,225 @@
+"""One text for one value, on every side of a comparison.
+
+``verify`` never asks whether two systems *print* a value alike; each side renders rows in this form by its own means, so
+that a fault of the way the rows travelled cannot hide itself:
+
+    ==================  ==============================================================================
+    type                text
+    ==================  ==============================================================================
+    boolean             ``t`` or ``f``
+    integers            decimal digits
+    decimal(p, s)       plain digits with exactly s decimals
+    float, double       the IEEE 754 bits as a signed 64-bit number (float widened to double), or ``NaN``
+    string              itself
+    binary              lower-case hex
+    date                days since 1970-01-01
+    timestamp           microseconds since 1970-01-01T00:00:00Z
+    timestamp_ntz       ``yyyy-MM-dd HH:mm:ss.ffffff`` without trailing zeros (and without a trailing dot)
+    nested, variant     JSON as PostgreSQL prints jsonb: keys by (length, bytes), ``": "`` and ``", "``, plain numbers
+    array, by element   ``<characters>:<text>`` of every element, ``~`` for NULL: where a target has arrays of its own
+    ==================  ==============================================================================
+
+A row's text is ``<characters>:<text>`` of every column in schema order, ``~`` for NULL, without separators: no two
+different rows share one. The row digest is the MD5 of that text (accident, not attack, is what it has to catch), the key
+digest that of the key columns alone. A key's bucket is the number in the first 8 hex digits of its digest modulo the number
+of buckets; a bucket's checksum is the sum of the first 15 hex digits of its row digests.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from cdf.changes.net_spark import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+__all__ = [
+    "digests",
+    "key_digest",
+    "plain_decimals",
+    "BUCKET",
+    "KEY_DIGEST",
+    "ROW_DIGEST",
+    "KEY_TEXT",
+    "TO_JSON",
+    "is_nested",
+    "jsonb_text",
+]
+
+BUCKET, KEY_DIGEST, ROW_DIGEST, KEY_TEXT = "bucket", "key_digest", "row_digest", "key_text"
+
+TO_JSON = {
+    # Spark's defaults drop microseconds and NULL fields, and print instants in the session's zone.
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "timeZone": "UTC",
+    "ignoreNullFields": "false",
+}
+
+
+def is_nested(kind: DataType) -> bool:
+    from pyspark.sql import types as T
+
+    return isinstance(kind, (T.ArrayType, T.MapType, T.StructType, T.VariantType))
+
+
+def digests(
+    rows: DataFrame,
+    schema: StructType,
+    key: Sequence[str],
+    buckets: int,
+    *,
+    show_keys: bool = False,
+    by_element: Collection[str] = (),
+) -> DataFrame:
+    """Bucket, key digest and row digest of each row; with ``show_keys`` the key in clear as well (JSON).
+
+    ``by_element`` names the columns that are arrays in the target too, not JSON.
+    """
+    from pyspark.sql import functions as F
+
+    def framed(name: str, kind: DataType) -> Column:
+        column = quoted(name)
+        return _framed(_elements(column, kind) if name in by_element else _text(column, kind))
+
+    with plain_decimals(rows.sparkSession):
+        texts = {field.name: framed(field.name, field.dataType) for field in schema.fields}
+        of_key = F.md5(F.concat(*(texts[name] for name in key)).cast("binary"))
+        shown = (
+            F.to_json(F.struct(*(quoted(name) for name in key)), TO_JSON) if show_keys else F.lit(None).cast("string")
+        )
+        return rows.select(
+            (_number(of_key, 8) % buckets).cast("int").alias(BUCKET),
+            of_key.alias(KEY_DIGEST),
+            F.md5(F.concat(*texts.values()).cast("binary")).alias(ROW_DIGEST),
+            shown.alias(KEY_TEXT),
+        )
+
+
+def key_digest(schema: StructType, key: Sequence[str]) -> Column:
+    """The MD5 by which a key is known where its value is not to be told. Select it under ``plain_decimals``."""
+    from pyspark.sql import functions as F
+
+    return F.md5(F.concat(*(_framed(_text(quoted(name), schema[name].dataType)) for name in key)).cast("binary"))
+
+
+def checksum() -> Column:
+    """The aggregate over row digests that makes a bucket's checksum."""
+    from pyspark.sql import functions as F
+
+    return F.sum(_number(F.col(ROW_DIGEST), 15).cast("decimal(20,0)"))
+
+
+def _number(digest: Column, digits: int) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.conv(F.substring(digest, 1, digits), 16, 10).cast("bigint")
+
+
+def _framed(text: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.coalesce(F.concat(F.char_length(text).cast("string"), F.lit(":"), text), F.lit("~"))
+
+
+def _text(column: Column, kind: DataType) -> Column:
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.BooleanType):
+        return F.when(column, "t").when(~column, "f")
+    if isinstance(kind, (T.FloatType, T.DoubleType)):
+        widened = column.cast("double")
+        return F.when(F.isnan(widened), "NaN").otherwise(_bits(widened).cast("string"))
+    if isinstance(kind, T.BinaryType):
+        return F.lower(F.hex(column))
+    if isinstance(kind, T.DateType):
+        return F.unix_date(column).cast("string")
+    if isinstance(kind, T.TimestampType):
+        return F.unix_micros(column).cast("string")
+    if is_nested(kind):
+        return _jsonb(F.to_json(column, TO_JSON))
+    return column.cast("string")
+
+
+def _elements(column: Column, kind: DataType) -> Column:
+    """An array's text, element by element; its elements are not nested. Null for a null array."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    assert isinstance(kind, T.ArrayType)
+    element = kind.elementType
+    if isinstance(element, (T.FloatType, T.DoubleType)):
+        # A function of Python cannot be called for one element inside of transform
+        texts = F.arrow_udf(_float_list_texts, "string")  # type: ignore[attr-defined]
+        return texts(column.cast("array<double>"))  # type: ignore[no-any-return]
+    return F.array_join(F.transform(column, lambda item: _framed(_text(item, element))), "")
+
+
+@contextmanager
+def plain_decimals(spark: SparkSession) -> Iterator[None]:
+    """Outside ANSI mode Spark prints small decimals as 1E-38; the mode counts when an expression is analysed."""
+    from cdf.source.batch_reader import setting
+
+    with setting(spark, "spark.sql.ansi.enabled", "true"):
+        yield
+
+
+def _bits(column: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.arrow_udf(_double_bits, "bigint")(column)  # type: ignore[attr-defined,no-any-return]
+
+
+def _double_bits(values: pa.Array) -> pa.Array:
+    return values.view(pa.int64())
+
+
+def _float_list_texts(lists: pa.Array) -> pa.Array:
+    texts = [None if values is None else "".join(map(_framed_float, values)) for values in lists.to_pylist()]
+    return pa.array(texts, type=pa.string())
+
+
+def _framed_float(value: float | None) -> str:
+    if value is None:
+        return "~"
+    text = "NaN" if math.isnan(value) else str(int.from_bytes(struct.pack(">d", value), signed=True))
+    return f"{len(text)}:{text}"
+
+
+def _jsonb(column: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.arrow_udf(_jsonb_texts, "string")(column)  # type: ignore[attr-defined,no-any-return]
+
+
+def _jsonb_texts(values: pa.Array) -> pa.Array:
+    return pa.array([None if text is None else jsonb_text(text) for text in values.to_pylist()], type=pa.string())
+
+
+def jsonb_text(text: str) -> str:
+    """JSON text as PostgreSQL prints it after a cast to jsonb."""
+    return _dump(json.loads(text, parse_float=Decimal, parse_int=Decimal))
+
+
+def _dump(value: Any) -> str:
+    if isinstance(value, dict):
+        # jsonb orders keys by length in bytes, then by bytes
+        names = sorted(value, key=lambda name: (len(name.encode()), name.encode()))
+        return "{" + ", ".join(f"{_dump(name)}: {_dump(value[name])}" for name in names) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_dump, value)) + "]"
+    if isinstance(value, Decimal):
+        plain = format(value, "f")
+        return plain.removeprefix("-") if value == 0 else plain
+    return json.dumps(value, ensure_ascii=False)

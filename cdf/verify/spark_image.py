@@ -1,0 +1,71 @@
+"""An image whose rows Spark reads: of targets that are no database and compute no digests of their own."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cdf.sink.contract import BucketDigest, Position, RowDigest
+from cdf.verify.canonical import BUCKET, KEY_DIGEST, KEY_TEXT, ROW_DIGEST, checksum, digests
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from cdf.sink.contract import Source
+
+__all__ = ["FrameImage"]
+
+T = TypeVar("T")
+
+
+class FrameImage(ABC):
+    """Implements ``cdf.sink.contract.Image``. What ``frame`` gives is kept until ``close``: it is asked for thrice."""
+
+    def __init__(self, position: Position, source: Source) -> None:
+        self._position, self._source = position, source
+        self._rows: DataFrame | None = None
+
+    @abstractmethod
+    def frame(self) -> DataFrame:
+        """The target's rows, with the columns of the source's schema."""
+
+    def done(self, job: Callable[[], T]) -> T:
+        """A job over the rows; for those who have words of their own for what may fail in it."""
+        return job()
+
+    @property
+    def position(self) -> Position:
+        return self._position
+
+    def row_count(self) -> int:
+        return int(self.done(lambda: self._kept().count()))
+
+    def digest(self, buckets: int) -> Mapping[int, BucketDigest]:
+        from pyspark.sql import functions as F
+
+        hashed = self._digests(buckets, show_keys=False)
+        found: list[Any] = self.done(
+            lambda: hashed.groupBy(BUCKET).agg(F.count("*").alias("rows"), checksum().alias("checksum")).collect()
+        )
+        return {row[BUCKET]: BucketDigest(int(row["rows"]), int(row["checksum"])) for row in found}
+
+    def rows(self, buckets: int, chosen: Collection[int], *, show_keys: bool) -> Iterator[RowDigest]:
+        from pyspark.sql import functions as F
+
+        hashed = self._digests(buckets, show_keys=show_keys).where(F.col(BUCKET).isin(list(chosen)))
+        for row in self.done(hashed.collect):
+            yield RowDigest(row[KEY_DIGEST], row[ROW_DIGEST], row[KEY_TEXT])
+
+    def close(self) -> None:
+        rows, self._rows = self._rows, None
+        if rows is not None:
+            rows.unpersist()
+
+    def _digests(self, buckets: int, *, show_keys: bool) -> DataFrame:
+        return digests(self._kept(), self._source.schema, self._source.key, buckets, show_keys=show_keys)
+
+    def _kept(self) -> DataFrame:
+        if self._rows is None:
+            self._rows = self.frame().persist()
+        return self._rows

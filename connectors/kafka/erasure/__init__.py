@@ -1,0 +1,1 @@
+"""The search for what is left of a person in a topic."""

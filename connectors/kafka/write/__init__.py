@@ -1,0 +1,1 @@
+"""From rows of the change feed to events in a topic."""

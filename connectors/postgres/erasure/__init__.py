@@ -1,0 +1,1 @@
+"""Erasure of a person from the target, and the search for what is left of them."""

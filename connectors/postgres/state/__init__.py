@@ -1,0 +1,1 @@
+"""Our own tables in the schema ``deltarelay``: run history, dead letters, moved positions."""

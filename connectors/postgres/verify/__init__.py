@@ -1,0 +1,1 @@
+"""The target's rows in canonical form, for a comparison with the source."""

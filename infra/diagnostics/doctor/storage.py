@@ -1,0 +1,106 @@
+"""Checks of tables on S3: buckets, the lock table, what keeps writers apart, the log store's jar, spellings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from infra.diagnostics.doctor.downloads import refusal
+from infra.diagnostics.doctor.finding import Finding, failed, guarded, guarded_all, of_error, ok, warning
+from infra.diagnostics.doctor.machine import Machine
+from infra.s3.address import S3Address, is_s3
+from infra.s3.lock.check import check
+from infra.s3.model import SingleWriterCommits
+from infra.s3.probe import bucket_problems
+from infra.s3.settings import LOG_STORE_ARTIFACT, java_options, located, locks, packages, spark_conf
+from infra.spark.jars import CENTRAL, in_ivy, ivy_folder
+from infra.spark.session_builder import NO_LOG_STORE, jar_files
+
+if TYPE_CHECKING:
+    from infra.config.models import Project
+
+__all__ = ["storage"]
+
+_OTHER_SPELLING = re.compile(r"(?i)\bs3n?://[a-z0-9][a-z0-9.-]*")
+_NO_COMMITS = (
+    "to write there, say what keeps writers apart: `storage: {commits: {kind: dynamodb, table: delta_log}}`, "
+    "then `deltarelay storage lock create`"
+)
+
+
+def storage(machine: Machine, project: Project, config: Path | None) -> list[Finding]:
+    found = guarded_all("bucket", lambda: _buckets(project))
+    found.append(guarded("commits", lambda: _commits(project)))
+    if locks(project.storage):
+        found += guarded_all("lock", lambda: _lock(project))
+        found.append(guarded("log_store", lambda: _log_store(machine, project)))
+    found.append(guarded("s3_settings", lambda: _settings(machine, project)))
+    if config is not None:
+        found.append(guarded("spelling", lambda: _spelling(config)))
+    return found
+
+
+def _buckets(project: Project) -> Iterator[Finding]:
+    """Each bucket by itself: it may be missing, elsewhere, forbidden, or not answer."""
+    tables = [one.source.table for one in project.pipelines.values() if is_s3(one.source.table)]
+    problems = bucket_problems(located(project.storage), tables)
+    for name in dict.fromkeys(S3Address.parse(table).bucket for table in tables):
+        yield of_error("bucket", problems[name]) if name in problems else ok("bucket", f"{name} can be read")
+
+
+def _commits(project: Project) -> Finding:
+    commits = project.storage.commits
+    if commits is None:
+        text = "there is no `commits:` block: reading from S3 needs none, and nothing of ours writes there"
+        return warning("commits", text, _NO_COMMITS)
+    if isinstance(commits, SingleWriterCommits):
+        text = "single_writer: nothing but your promise keeps writers apart; a second one makes commits vanish silently"
+        return warning("commits", text, f"see that exactly one process ever writes each table; or, {_NO_COMMITS}")
+    return ok("commits", f"kept apart by the lock table {commits.table}")
+
+
+def _lock(project: Project) -> Iterator[Finding]:
+    table = check(located(project.storage))
+    for one in table.deviations:
+        yield (failed if one.severity == "breaks" else warning)("lock", one.found, one.fix)
+    if not table.deviations:
+        yield ok("lock", f"{table.table} in {table.region} is as Delta needs it")
+
+
+def _log_store(machine: Machine, project: Project) -> Finding:
+    """Among the jars given by path, else in Ivy's cache, else at the registry."""
+    conf = project.spark.settings()
+    (package,) = (one for one in packages(project.storage) if LOG_STORE_ARTIFACT in one)
+    if jar_files(list(project.jars) or None, machine.environment):
+        return ok("log_store", "the jars are given by path: see jars")
+    if LOG_STORE_ARTIFACT in conf.get("spark.jars", ""):
+        return ok("log_store", "named under spark.jars")
+    if in_ivy(ivy_folder(machine.home, conf), package):
+        return ok("log_store", f"{package} is here")
+    reason = refusal(CENTRAL, package)
+    if reason is None:
+        return ok("log_store", f"{package} is not here yet; the first start fetches it from {CENTRAL}")
+    return failed("log_store", f"{package} is not here, and {CENTRAL} does not give it ({reason})", NO_LOG_STORE)
+
+
+def _settings(machine: Machine, project: Project) -> Finding:
+    """What Spark cannot be told: a lock table without a region, a role for the log store, an endpoint without TLS."""
+    found = located(project.storage)
+    spark_conf(found)
+    java_options(found, None, environment=machine.environment)
+    return ok("s3_settings", "Spark can be told all of `storage`")
+
+
+def _spelling(config: Path) -> Finding:
+    lines = config.read_text(encoding="utf-8-sig").splitlines()
+    found = [number for number, line in enumerate(lines, 1) if _OTHER_SPELLING.search(line.partition("#")[0])]
+    if not found:
+        return ok("spelling", "every address on S3 is written s3a://")
+    where = ", ".join(map(str, found))
+    text = f"line {where} of {config.name} says s3:// where s3a:// is meant: for a lock table these are two tables"
+    fix = (
+        "write s3a:// there, and see that everything else that writes to the table does; deltarelay reads it as s3a://"
+    )
+    return warning("spelling", text, fix)

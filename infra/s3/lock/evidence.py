@@ -1,0 +1,195 @@
+"""One table's log on S3, and what it tells about an entry of the lock table."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from cdf.errors import ConfigError
+from infra.s3.address import S3Address
+from infra.s3.clients import error_code, in_words, s3
+
+if TYPE_CHECKING:
+    from infra.s3.model import Storage
+
+__all__ = ["COMMIT", "YOUNG_SECONDS", "Evidence", "Log", "Logs", "State", "address_of", "decide"]
+
+COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\b.*")
+_NOT_THERE = {"404", "NoSuchKey", "NotFound"}
+
+YOUNG_SECONDS = 60.0
+"""An entry younger than this has a writer that is about to finish."""
+
+
+State = Literal[
+    "young", "to_copy", "to_mark", "blocked", "foreign", "expired", "lost", "overtaken", "dropped", "unseen"
+]
+
+
+def address_of(table: str) -> S3Address:
+    try:
+        return S3Address.parse(table)
+    except ValueError as error:
+        raise ConfigError(f"the table's address {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is on S3 for one entry. The log is looked at only where the commit is missing."""
+
+    temp: bool
+    commit: bool
+    same: bool = True
+    """The commit holds what the temporary file does, where both are there."""
+    age_seconds: float | None = None
+    first: int | None = None
+    """The lowest version in the log; None without any."""
+    later: bool = False
+    """The log, or the lock table, has a later version."""
+    checkpoint: bool = False
+    """The log has a checkpoint of this version or a later one: this one may have been cleaned up."""
+    previous: bool = True
+    """The version before is there, or this is the first."""
+
+
+def decide(version: int, evidence: Evidence, *, complete: bool = False, young_seconds: float = YOUNG_SECONDS) -> State:
+    """What has become of the commit of an entry, which says itself whether it is complete."""
+    if not complete and evidence.age_seconds is not None and evidence.age_seconds < young_seconds:
+        return "young"
+    if evidence.commit:
+        return "to_mark" if evidence.same else "foreign"
+    if evidence.first is None and (complete or version > 0 or evidence.later):
+        return "dropped"
+    if evidence.checkpoint and evidence.first is not None and evidence.first > version:
+        return "expired"
+    if evidence.temp:
+        return "to_copy" if evidence.previous else "blocked"
+    return "overtaken" if evidence.later else "lost"
+
+
+class Log:
+    """One table's ``_delta_log`` on S3."""
+
+    def __init__(self, address: S3Address, client: Any) -> None:
+        self.address = address
+        self.client = client
+        self._prefix = f"{self.address.key}/_delta_log/".lstrip("/")
+
+    def head(self, file: str) -> Mapping[str, Any] | None:
+        from botocore.exceptions import ClientError
+
+        with in_words(f"looking into the log of {self.address}"):
+            try:
+                found: Mapping[str, Any] = self.client.head_object(Bucket=self.address.bucket, Key=self._prefix + file)
+            except ClientError as error:
+                if error_code(error) in _NOT_THERE:
+                    return None
+                raise
+        return found
+
+    def read(self, file: str) -> bytes | None:
+        from botocore.exceptions import ClientError
+
+        with in_words(f"reading the log of {self.address}"):
+            try:
+                found = self.client.get_object(Bucket=self.address.bucket, Key=self._prefix + file)
+                return bytes(found["Body"].read())
+            except ClientError as error:
+                if error_code(error) in _NOT_THERE:
+                    return None
+                raise
+
+    def put_new(self, file: str, content: bytes) -> bool:
+        """False where a file of that name is there already: it stays as it is."""
+        from botocore.exceptions import ClientError
+
+        with in_words(f"writing into the log of {self.address}"):
+            try:
+                self.client.put_object(
+                    Bucket=self.address.bucket, Key=self._prefix + file, Body=content, IfNoneMatch="*"
+                )
+            except ClientError as error:
+                if error_code(error) in {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}:
+                    return False
+                raise
+        return True
+
+    def versions(self) -> Iterator[int]:
+        """Versions in the log, by commit or checkpoint, from the lowest."""
+        # "/" stands behind ".tmp" and before the digits
+        return (version for version, _ in self._names("/"))
+
+    def _names(self, start: str) -> Iterator[tuple[int, bool]]:
+        """What comes after ``start``: the version, and whether it is a checkpoint."""
+        with in_words(f"listing the log of {self.address}"):
+            pages = self.client.get_paginator("list_objects_v2").paginate(
+                Bucket=self.address.bucket, Prefix=self._prefix, StartAfter=self._prefix + start
+            )
+            for page in pages:
+                for found in page.get("Contents", ()):
+                    name = found["Key"].removeprefix(self._prefix)
+                    if match := COMMIT.fullmatch(name):
+                        yield int(match[1]), False
+                    elif match := _CHECKPOINT.fullmatch(name):
+                        yield int(match[1]), True
+
+    def evidence(self, *, version: int, file: str, temp_file: str, later_entry: bool) -> Evidence:
+        # The temporary file first: delta-rs takes it away when the commit is there, and never before
+        temp, commit = self.head(temp_file), self.head(file)
+        age = _age(temp or commit)
+        if commit is not None:
+            same = temp is None or commit["ContentLength"] == temp["ContentLength"]
+            if same and temp is not None and commit["ETag"] != temp["ETag"]:
+                same = self.read(temp_file) in {None, self.read(file)}
+            return Evidence(temp is not None, True, same, age)
+        first = next(self.versions(), None)
+        later, checkpoint = later_entry, False
+        for found, is_checkpoint in self._names(f"{version:020d}"):
+            later = later or found > version
+            if is_checkpoint:
+                checkpoint = True
+                break
+        previous = version == 0 or self.head(f"{version - 1:020d}.json") is not None
+        return Evidence(
+            temp=temp is not None,
+            commit=False,
+            age_seconds=age,
+            first=first,
+            later=later,
+            checkpoint=checkpoint,
+            previous=previous,
+        )
+
+
+class Logs:
+    """The logs of many tables: a client takes a quarter of a second to make, so there is one for each bucket."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._clients: dict[str, Any] = {}
+
+    def of(self, table: str) -> Log:
+        address = address_of(table)
+        if "%" in address.key:
+            # Delta writes the path as it is, delta-rs percent-encoded: looking at the wrong one would find nothing
+            raise ConfigError(
+                f"{address} has a % in it", hint="which files it stands for cannot be told: rename the table"
+            )
+        if address.bucket not in self._clients:
+            self._clients[address.bucket] = s3(self._storage.s3.bucket(address.bucket))
+        return Log(address, self._clients[address.bucket])
+
+
+def _age(head: Mapping[str, Any] | None) -> float | None:
+    """By the clock of the store, which wrote both times; ours may be off."""
+    if head is None:
+        return None
+    told = head["ResponseMetadata"]["HTTPHeaders"].get("date")
+    now = parsedate_to_datetime(told) if told else dt.datetime.now(dt.UTC)
+    written: dt.datetime = head["LastModified"]
+    return max(0.0, (now - written).total_seconds())
