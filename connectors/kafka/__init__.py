@@ -17,5 +17,5 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         import importlib
 
-        return getattr(importlib.import_module(f"connectors.kafka.{_FROM.get(name, 'envelope')}"), name)
+        return getattr(importlib.import_module(f"connectors.kafka.{_FROM.get(name, 'write.envelope')}"), name)
     raise AttributeError(f"module 'connectors.kafka' has no attribute {name!r}")

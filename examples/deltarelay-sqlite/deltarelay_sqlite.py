@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from cdf import errors
 from cdf.changes.columns import CHANGE_TYPE, CONFLICTS, DELETE
 from cdf.changes.net_spark import check_key
-from cdf.sink.contract import Applied, Capabilities, Conflicts, Inspection, Position, Source
+from cdf.sink import Applied, Capabilities, Conflicts, Inspection, Position, Source
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType

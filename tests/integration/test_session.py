@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import infra.spark.session_builder
 
-ROOT = Path(infra.spark.session_builder.__file__).resolve().parent.parent
+ROOT = Path(infra.__file__).resolve().parents[1]
 
 
 def run(code: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""The catalog asked about one table: what it is besides its rows, and what hangs on it. ``definition.py`` reads the answers."""
+"""What the catalog says of one table besides its rows, and what depends on it. ``definition`` reads the answers."""
 
 __all__ = ["TABLE", "COLUMNS", "INDEXES", "CONSTRAINTS", "GRANTS", "DEPENDENTS"]
 
