@@ -17,8 +17,7 @@ from audit.encryption.column_groups import SealedPerson, keys_of
 from audit.encryption.keys_to_tasks import as_data
 from audit.erasure.model import stored_forms
 from audit.trail.column_history import GROUPS, SEALED
-from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, DELETE, UPDATE_PREIMAGE
-from cdf.changes.net_spark import quoted
+from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, DELETE, UPDATE_PREIMAGE, quoted
 from cdf.errors import ConfigError, RowRejected
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from cdf.changes.columns import (
     INSERT,
     UPDATE_POSTIMAGE,
     UPDATE_PREIMAGE,
+    quoted,
 )
-from cdf.changes.net_spark import quoted
 from cdf.errors import CdfError
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from cdf.changes.columns import (
     UPDATE_PREIMAGE,
 )
 from cdf.changes.few_rows import few_rows
-from cdf.changes.net_arrow import MARK
+from cdf.changes.keys import MARK
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,7 +85,7 @@ class Payload:
     def _placed(self, partitions: int) -> DataFrame:
         from pyspark.sql import functions as F
 
-        from cdf.changes.net_spark import quoted
+        from cdf.changes.columns import quoted
 
         # By place: PySpark itself cannot name a column with a dot or a backtick
         names = [column.name for column in self._of_the_source()]

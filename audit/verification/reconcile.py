@@ -25,8 +25,7 @@ from audit.trail.column_history import SEALED, Column, kept, row_type
 from audit.trail.record_kinds import named_runs, parse_columns, parse_record
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
 from audit.verification.reconcile_results import Fault, Mismatch, NotCompared, Reason, Reconciled
-from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, DELETE, INSERT, METADATA_COLUMNS, UPDATE_PREIMAGE
-from cdf.changes.net_spark import quoted
+from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, DELETE, INSERT, METADATA_COLUMNS, UPDATE_PREIMAGE, quoted
 from cdf.changes.window import Window
 from cdf.errors import (
     CdfError,

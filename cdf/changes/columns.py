@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
 __all__ = [
     "CHANGE_TYPE",
     "COMMIT_VERSION",
@@ -14,6 +19,7 @@ __all__ = [
     "DELETE",
     "TRANSIENT",
     "CONFLICTS",
+    "quoted",
 ]
 
 CHANGE_TYPE = "_change_type"
@@ -35,3 +41,10 @@ TRANSIENT = "transient"
 
 CONFLICTS = "_change_conflicts"
 """Only in a net effect: how often, within the window, a change of this key contradicted the one before it."""
+
+
+def quoted(name: str) -> Column:
+    """A column by its exact name: dots and backticks are part of it."""
+    from pyspark.sql import functions as F
+
+    return F.col("`" + name.replace("`", "``") + "`")

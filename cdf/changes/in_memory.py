@@ -26,8 +26,9 @@ from cdf.changes.columns import (
     UPDATE_POSTIMAGE,
     UPDATE_PREIMAGE,
 )
+from cdf.changes.keys import KeyFaults
 from cdf.changes.net_arrow import KeyRefused, net_on_driver
-from cdf.changes.window import COUNTED, KeyFaults, Snapshot, Window, commit_of_inserts
+from cdf.changes.window import COUNTED, Snapshot, Window, commit_of_inserts
 from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class InMemoryWindow(Window):
         return _iterated(self, lambda: self._net(transients))
 
     def _net(self, transients: bool) -> pa.Table:
-        from cdf.changes.net_spark import key_violation
+        from cdf.changes.keys import key_violation
 
         try:
             net = net_on_driver(self.rows(), self.key, transients=transients)
@@ -102,7 +103,7 @@ class InMemoryWindow(Window):
         return {name: counts[kind] for name, kind in COUNTED.items()}, sum(net[CONFLICTS].to_pylist())
 
     def refuse_key_changes(self) -> None:
-        from cdf.changes.net_spark import key_violation
+        from cdf.changes.keys import key_violation
 
         unpaired = Counter[tuple[Any, ...]]()
         for row in self.collect().to_pylist():
@@ -239,11 +240,11 @@ def arrow_type(kind: DataType) -> pa.DataType:
     return to_arrow_type(kind, timezone="UTC")
 
 
-# ── keys by their digest, as cdf.verify.canonical has them ────────────────────────────────────────────────────────────
+# ── keys by their digest, as cdf.changes.canonical has them ────────────────────────────────────────────────────────────
 
 
 def key_digests(table: pa.Table, schema: StructType, key: Sequence[str]) -> list[str]:
-    """``cdf.verify.canonical.key_digest`` of each row, for keys of plain types."""
+    """``cdf.changes.canonical.key_digest`` of each row, for keys of plain types."""
     texts = [[_framed(_text(value, schema[name].dataType)) for value in table[name].to_pylist()] for name in key]
     return [
         hashlib.md5("".join(of_row).encode(), usedforsecurity=False).hexdigest() for of_row in zip(*texts, strict=True)

@@ -20,14 +20,12 @@ from cdf.changes.columns import (
     UPDATE,
     UPDATE_POSTIMAGE,
 )
+from cdf.changes.keys import MARK
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["KeyRefused", "MARK", "net_of_sorted", "net_on_driver"]
-
-MARK = "DELTARELAY_KEY_VIOLATION"
-"""By this word ``cdf.changes.net_spark.violation_of`` finds a refusal in the failure of a Spark job."""
+__all__ = ["KeyRefused", "net_of_sorted", "net_on_driver"]
 _PUT = "__relay_put"
 
 

@@ -30,7 +30,6 @@ so that whoever consumes the rows fails before it can make anything durable; ``v
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import reduce
 from operator import or_
@@ -51,52 +50,16 @@ from cdf.changes.columns import (
     UPDATE,
     UPDATE_POSTIMAGE,
     UPDATE_PREIMAGE,
+    quoted,
 )
-from cdf.changes.net_arrow import MARK
-from cdf.changes.window import KeyFaults
-from cdf.errors import KeyViolation, TypeNotSupported
+from cdf.changes.keys import MARK, KeyFaults
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
 
-__all__ = ["net_effect", "first_key_change", "count_key_faults", "check_key", "key_violation", "violation_of", "quoted"]
+__all__ = ["net_effect", "first_key_change", "count_key_faults"]
 
 _PUT, _NEW, _LAST, _REFUSED = "__relay_put", "__relay_new", "__relay_last", "__relay_refused"
-_VIOLATION = re.compile(MARK + r" (null_key|put_twice|not_utf8) (\d+)")
-
-
-def quoted(name: str) -> Column:
-    """A column by its exact name: dots and backticks are part of it."""
-    return F.col("`" + name.replace("`", "``") + "`")
-
-
-def check_key(schema: StructType, key: Sequence[str], table: str) -> None:
-    """Refuse a key that is no key: a missing or repeated column, or a type whose equality is not the target's."""
-    from pyspark.sql import types as T
-
-    problems: list[str] = []
-    if not key:
-        problems.append("no key columns are given")
-    if len(set(key)) != len(key):
-        problems.append("a key column is named twice")
-    fields = {field.name: field for field in schema.fields}
-    for name in key:
-        if name not in fields:
-            problems.append(f"the table has no column {name!r}")
-            continue
-        kind = fields[name].dataType
-        if isinstance(kind, (T.FloatType, T.DoubleType)):
-            problems.append(f"key column {name!r} is a {kind.simpleString()}: NaN and -0.0 have no one identity")
-        elif isinstance(kind, T.StringType) and not kind.isUTF8BinaryCollation():
-            problems.append(f"key column {name!r} has a collation: keys equal to Spark would differ in the target")
-        elif isinstance(kind, (T.ArrayType, T.MapType, T.StructType, T.VariantType)):
-            problems.append(f"key column {name!r} is nested ({kind.typeName()})")
-    if problems:
-        raise TypeNotSupported(
-            f"the key ({', '.join(key)}) of {table} cannot be used: " + "; ".join(problems),
-            hint="name columns that identify a row: integers, decimals, strings, binaries, dates, timestamps, booleans",
-        )
 
 
 def net_effect(changes: DataFrame, key: Sequence[str], *, transients: bool = False) -> DataFrame:
@@ -159,26 +122,3 @@ def count_key_faults(rows: DataFrame, key: Sequence[str]) -> KeyFaults:
     ).first()
     assert found is not None
     return KeyFaults(int(found["nulls"] or 0), int(found["duplicates"] or 0))
-
-
-def violation_of(error: BaseException, *, table: str, key: Sequence[str]) -> KeyViolation | None:
-    """The key violation behind a failed Spark job, naming table, version and key columns, or None."""
-    found = _VIOLATION.search(str(error))
-    return None if found is None else key_violation(found.group(1), int(found.group(2)), table=table, key=key)
-
-
-def key_violation(reason: str, version: int, *, table: str, key: Sequence[str]) -> KeyViolation:
-    columns = ", ".join(key)
-    if reason == "key_changed":
-        message = f"version {version} of {table} changes the key ({columns}) of a row, which the sink is set to refuse"
-        hint = "set key_changes: follow to delete the old key and insert the new one"
-    elif reason == "null_key":
-        message = f"version {version} of {table} changes rows with a null in the key ({columns})"
-        hint = "choose key columns that are never null, and add a NOT NULL constraint to them"
-    elif reason == "not_utf8":
-        message = f"version {version} of {table} has bytes that are not UTF-8 in the key ({columns})"
-        hint = "choose key columns that hold text or binary values; a new trail may start after that version"
-    else:
-        message = f"version {version} of {table} puts a key ({columns}) more than once"
-        hint = "the columns do not identify a row at that version: name a unique key, or repair the source"
-    return KeyViolation(message, hint=hint, table=table, version=version, key=list(key), reason=reason)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
-
-from cdf.errors import SchemaDrift
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField, StructType
 
-    from cdf.sink.contract import Capabilities, Evolving
 
 __all__ = [
     "ChangeKind",
     "SchemaChange",
     "compare",
-    "check_followed",
     "same_columns",
     "pairs",
     "printed_alike",
@@ -138,36 +133,6 @@ def same_names_in_files(before: StructType, after: StructType) -> bool:
 
 def same_columns(before: StructType, after: StructType) -> bool:
     return not compare(before, after)
-
-
-def check_followed(
-    changes: Sequence[SchemaChange],
-    capabilities: Capabilities,
-    *,
-    table: str,
-    version: int,
-    key: Sequence[str],
-    sink: Evolving | None = None,
-) -> None:
-    """Refuse, by name and before anything is written, what the sink cannot follow. ``sink``: one that decides itself."""
-    refused: list[SchemaChange] = []
-    for change in changes:
-        if sink is not None:
-            why = sink.cannot_follow(change, key)
-            if why is not None:
-                refused.append(replace(change, detail=f"{change.detail} ({why})" if why else change.detail))
-        elif change.kind not in capabilities.schema_changes or change.column in key:
-            refused.append(change)
-    if refused:
-        raise SchemaDrift(
-            f"version {version} of {table} changes the schema in a way the sink cannot follow: "
-            + "; ".join(map(str, refused)),
-            hint=f"run with --until {version - 1} to apply everything before it; "
-            "after that make the target anew from a snapshot: `deltarelay run --reload`",
-            table=table,
-            version=version,
-            changes=[change.detail for change in refused],
-        )
 
 
 def printed_alike(before: DataType, after: DataType) -> bool:

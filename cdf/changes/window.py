@@ -22,7 +22,9 @@ from cdf.changes.columns import (
     METADATA_COLUMNS,
     UPDATE,
 )
+from cdf.changes.keys import KeyFaults, violation_of
 from cdf.errors import CdfError, ConfigError, KeyViolation
+from cdf.read_errors import translate
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
     from cdf.changes.schema_diff import SchemaChange
 
-__all__ = ["Commit", "Metadata", "Limits", "Window", "Snapshot", "KeyFaults", "cut", "commit_of_inserts", "COUNTED"]
+__all__ = ["Commit", "Metadata", "Limits", "Window", "Snapshot", "cut", "commit_of_inserts", "COUNTED"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,8 @@ class Window:
         key columns only."""
         from pyspark.sql import functions as F
 
-        from cdf.changes.net_spark import net_effect, quoted
+        from cdf.changes.columns import quoted
+        from cdf.changes.net_spark import net_effect
 
         try:
             keys = self.read().select(*map(quoted, (*self.key, *METADATA_COLUMNS)))
@@ -225,7 +228,8 @@ class Window:
 
     def refuse_key_changes(self) -> None:
         """Raises KeyViolation where an update changes the key of a row: its images have two different keys."""
-        from cdf.changes.net_spark import first_key_change, key_violation
+        from cdf.changes.keys import key_violation
+        from cdf.changes.net_spark import first_key_change
 
         try:
             version = first_key_change(self.read(), self.key) if self.has_changes else None
@@ -237,14 +241,6 @@ class Window:
     def failure(self, error: Exception) -> CdfError:
         """What stopped a Spark job over this window's rows, in words; a CdfError is handed back as it is."""
         return _failure(error, self.table, self.key, self.first, self.last)
-
-
-@dataclass(frozen=True, slots=True)
-class KeyFaults:
-    """Why a snapshot cannot be keyed: rows with a null in the key, and keys that occur more than once."""
-
-    null_rows: int
-    duplicate_keys: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -282,7 +278,7 @@ class Snapshot:
         return replace(self, schema=schema, key=key, read=_chosen(self.read, columns))
 
     def with_keys(self, digests: Collection[str]) -> Self:
-        """The snapshot of the rows under these keys alone, which are given by their digests (``cdf.verify.canonical``)."""
+        """The snapshot of the rows under these keys alone, which are given by their digests (``cdf.changes.canonical``)."""
         return replace(self, read=lambda: _with_keys(self, digests))
 
     def as_inserts(self) -> Window:
@@ -339,9 +335,6 @@ class Snapshot:
 
 
 def _failure(error: Exception, table: str, key: tuple[str, ...], first: int, last: int) -> CdfError:
-    from cdf.changes.net_spark import violation_of
-    from cdf.source.batch_reader import translate
-
     return violation_of(error, table=table, key=key) or translate(error, table=table, first=first, last=last)
 
 
@@ -363,7 +356,7 @@ def _iterated(of: Window | Snapshot, read: Callable[[], DataFrame]) -> Iterator[
 
 def _chosen(read: Callable[[], DataFrame], columns: Mapping[str, str]) -> Callable[[], DataFrame]:
     def chosen() -> DataFrame:
-        from cdf.changes.net_spark import quoted
+        from cdf.changes.columns import quoted
 
         return read().select(*(quoted(name).alias(target) for name, target in columns.items()))
 
@@ -373,7 +366,7 @@ def _chosen(read: Callable[[], DataFrame], columns: Mapping[str, str]) -> Callab
 def _with_keys(snapshot: Snapshot, digests: Collection[str]) -> DataFrame:
     from pyspark.sql import functions as F
 
-    from cdf.verify.canonical import key_digest, plain_decimals
+    from cdf.changes.canonical import key_digest, plain_decimals
 
     wanted = snapshot.read()
     of = wanted.sparkSession.createDataFrame([(digest,) for digest in digests], "_digest string")

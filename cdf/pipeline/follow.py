@@ -31,9 +31,10 @@ from cdf.errors import (
 )
 from cdf.interrupt import JVM_GONE, Stop
 from cdf.pipeline.micro_batches import MicroBatches, Progress, lag_of
+from cdf.read_errors import translate
 from cdf.results import Followed, FollowState, FollowStatus
+from cdf.session import check_session, setting
 from cdf.sink.contract import Cancellable
-from cdf.source.batch_reader import check_session, setting, translate
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

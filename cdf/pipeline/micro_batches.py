@@ -18,14 +18,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from cdf.changes.columns import COMMIT_VERSION, METADATA_COLUMNS
-from cdf.changes.net_spark import quoted
+from cdf.changes.columns import COMMIT_VERSION, METADATA_COLUMNS, quoted
 from cdf.changes.row_count import counted
 from cdf.errors import CdfError, ConfigError, PositionError
 from cdf.lag import Lag, lag
+from cdf.read_errors import translate
 from cdf.results import Followed, Step
 from cdf.sink.contract import Cancellable, Position, Reporting
-from cdf.source.batch_reader import translate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

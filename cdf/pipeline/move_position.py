@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from cdf.changes.net_spark import check_key
+from cdf.changes.keys import check_key
 from cdf.changes.schema_diff import ChangeKind, compare
 from cdf.errors import ConfigError, PositionError, TargetNotReady, VerificationError, VersionNotFound, VersionsExpired
 from cdf.result import Result

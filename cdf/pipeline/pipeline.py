@@ -20,9 +20,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cdf.changes.net_spark import check_key
+from cdf.changes.keys import check_key
 from cdf.changes.row_count import counted
-from cdf.changes.schema_diff import check_followed, compare, same_names_in_files
+from cdf.changes.schema_diff import compare, same_names_in_files
 from cdf.changes.window import Commit, Limits, Metadata, Snapshot, Window, cut
 from cdf.errors import (
     CdfError,
@@ -54,6 +54,7 @@ from cdf.sink.contract import (
     Tracked,
 )
 from cdf.sink.guard import ERASURE, ErasureNotConfigured
+from cdf.sink.schema_evolution import check_followed
 from cdf.source.batch_reader import check_commits
 from cdf.source.bounds import Bound, parse_timestamp, resolve_end, resolve_start
 from cdf.source.log import missing_commits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cdf.changes.net_spark import check_key
+from cdf.changes.keys import check_key
 from cdf.errors import CdfError, TargetNotReady
 from cdf.results import Step
 from cdf.sink.contract import Reloadable

@@ -230,7 +230,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BucketDigest:
-    """Rows and order-free checksum of one bucket of keys; see ``cdf.verify.canonical``."""
+    """Rows and order-free checksum of one bucket of keys; see ``cdf.changes.canonical``."""
 
     rows: int
     checksum: int
@@ -523,5 +523,5 @@ class Comparable(Protocol):
     """A sink whose contents ``verify`` can hold against the source."""
 
     def image(self, source: Source) -> AbstractContextManager[Image]:
-        """Read-only, needs no ``open``; digests follow ``cdf.verify.canonical`` for ``source.schema`` and ``source.key``."""
+        """Reads only, needs no ``open``; digests as ``cdf.changes.canonical`` has them, by the source's schema and key."""
         ...

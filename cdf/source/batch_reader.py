@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from cdf.changes.net_spark import quoted
+from cdf.changes.columns import quoted
 from cdf.changes.schema_diff import ChangeKind, compare
 from cdf.errors import (
-    CdfError,
-    ConfigError,
     FeedNotEnabled,
-    SchemaDrift,
-    SourceError,
-    SourceUnavailable,
-    VersionsExpired,
-    condition_of,
 )
+from cdf.read_errors import translate
+from cdf.session import check_session, setting
 from cdf.source.log import missing_commits
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from cdf.source.table import ChangeFeed
 
-__all__ = ["read_range", "load_range", "check_session", "setting", "translate"]
+__all__ = ["read_range", "load_range"]
 
 _MAPPING = "delta.columnMapping.mode"
 _SCHEMA_AS_OF = "spark.databricks.delta.changeDataFeed.allowTimeTravelOptionsForSchema"
-_SETTING = threading.RLock()
-_IGNORE = (
-    "spark.sql.files.ignoreMissingFiles",
-    "spark.sql.files.ignoreCorruptFiles",
-    "spark.databricks.delta.changeDataFeed.unsafeBatchReadOnIncompatibleSchemaChanges.enabled",
-)
 
 
 def read_range(feed: ChangeFeed, first: int, last: int) -> DataFrame:
@@ -110,32 +96,6 @@ def _outlived(feed: ChangeFeed, first: int, last: int) -> bool:
         return all(mode == "none" for mode in modes)
 
 
-@contextmanager
-def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """A setting of the session while something is made with it, put back afterwards. One at a time: pipelines that follow
-    share the session."""
-    with _SETTING:
-        before = spark.conf.get(name, None)
-        spark.conf.set(name, value)
-        try:
-            yield
-        finally:
-            if before is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, before)
-
-
-def check_session(spark: SparkSession) -> None:
-    """These settings make Spark answer with fewer rows where a file is gone: a lost delete, without a word."""
-    on = [name for name in _IGNORE if (spark.conf.get(name, "false") or "").lower() == "true"]
-    if on:
-        raise ConfigError(
-            f"the session has {' and '.join(on)} = true: files or columns that are gone would be left out silently",
-            hint="set it to false for the session that reads the change feed",
-        )
-
-
 def check_commits(feed: ChangeFeed, first: int, last: int) -> None:
     """Delta reads across missing commit files in batch without an error (``failOnDataLoss`` is fixed to false there)."""
     if missing := feed.log.missing(first, last):
@@ -157,55 +117,3 @@ def check_feed_on(feed: ChangeFeed, first: int, last: int) -> None:
             condition="DELTA_MISSING_CHANGE_DATA",
             table=feed.table,
         )
-
-
-def translate(error: Exception, *, table: str, first: int, last: int) -> CdfError:
-    """A failure of reading ``first..last`` in our words. Whatever is unknown stays a plain SourceError with its cause."""
-    if isinstance(error, CdfError):
-        return error
-    condition = condition_of(error)
-    versions = f"version {first} to {last} of {table}"
-    text = str(error)
-    if condition == "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION":
-        return VersionsExpired(
-            f"{versions} starts before the table's retention of deleted files, and Delta refuses to read it",
-            hint="raise the table property delta.deletedFileRetentionDuration (VACUUM must not have removed the files), "
-            "or start later",
-            condition=condition,
-        )
-    if condition in {"DELTA_MISSING_CHANGE_DATA"}:
-        return FeedNotEnabled(
-            f"the change feed was not on for all of {versions}",
-            hint="`deltarelay feed status` tells since when it is on; start from a snapshot after that",
-            condition=condition,
-        )
-    if condition in {
-        "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE",
-        "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA",
-    }:
-        return SchemaDrift(
-            f"{versions} cannot be read with the table's present schema",
-            hint="a column was renamed, dropped or changed its type inside or after the range: read each side by itself",
-            condition=condition,
-        )
-    if (
-        condition in {"FAILED_READ_FILE.FILE_NOT_EXIST", "DELTA_FILE_NOT_FOUND_DETAILED"}
-        or "FileNotFoundException" in text
-    ):
-        return VersionsExpired(
-            f"files that {versions} needs cannot be read: VACUUM may have removed them",
-            hint="make the target anew from a snapshot, `deltarelay run --reload`; "
-            "raise delta.deletedFileRetentionDuration above the longest pause of the pipeline",
-            condition=condition,
-        )
-    if "Python worker exited unexpectedly" in text:
-        return SourceUnavailable(
-            f"reading {versions} broke off: Spark lost a Python worker, more often than it tries again",
-            hint="nothing is lost: run again. Where it comes back, the machine is short of memory for the workers",
-            condition=condition,
-        )
-    return SourceError(
-        f"reading {versions} failed" + (f" ({condition})" if condition else ""),
-        hint="the cause stands in Spark's log",
-        condition=condition,
-    )

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cdf.errors import ConfigError, SourceError
-from cdf.source.batch_reader import setting
+from cdf.session import setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

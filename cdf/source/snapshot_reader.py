@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cdf.errors import VersionNotFound, VersionsExpired, condition_of
-from cdf.source.batch_reader import check_session, translate
+from cdf.read_errors import translate
+from cdf.session import check_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

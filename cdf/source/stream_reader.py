@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cdf.errors import ConfigError, SourceError, condition_of
-from cdf.source.batch_reader import check_session
+from cdf.session import check_session
 from cdf.source.bounds import Bound, resolve_start
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cdf.changes.columns import METADATA_COLUMNS
-from cdf.changes.net_spark import quoted
+from cdf.changes.columns import METADATA_COLUMNS, quoted
 from cdf.changes.window import Snapshot, Window
 from cdf.errors import (
     CdfError,
@@ -21,6 +20,7 @@ from cdf.errors import (
 )
 from cdf.lag import DEFAULT_RETENTION, parse_interval
 from cdf.result import Result
+from cdf.session import check_session
 from cdf.source import batch_reader as batch
 from cdf.source import stream_reader as stream
 from cdf.source.bounds import Bound, resolve_end, resolve_start
@@ -295,7 +295,7 @@ class ChangeFeed:
 
     def check_session(self) -> None:
         """Refuse a session that would silently leave out rows."""
-        batch.check_session(self.spark)
+        check_session(self.spark)
 
     def require_enabled(self) -> None:
         if not self.log.metadata().feed_enabled:

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_check
 
 from pyspark.sql.functions import concat, lit, raise_error, when
 
-from cdf.changes.columns import METADATA_COLUMNS
+from cdf.changes.columns import METADATA_COLUMNS, quoted
 from cdf.changes.in_memory import InMemorySnapshot, InMemoryWindow
-from cdf.changes.net_spark import quoted
 from cdf.changes.window import Snapshot, Window
 from cdf.errors import SinkUnavailable
 

@@ -19,8 +19,8 @@ from cdf.changes.columns import (
     UPDATE,
     UPDATE_POSTIMAGE,
 )
-from cdf.changes.net_spark import check_key
-from cdf.changes.schema_diff import ChangeKind, check_followed, compare
+from cdf.changes.keys import check_key
+from cdf.changes.schema_diff import ChangeKind, compare
 from cdf.errors import (
     Fenced,
     KeyViolation,
@@ -31,6 +31,7 @@ from cdf.errors import (
     WindowOutOfOrder,
 )
 from cdf.sink.contract import Applied, Capabilities, Conflicts, Inspection, Position, Source
+from cdf.sink.schema_evolution import check_followed
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import functions as F
 
-from cdf.changes.net_spark import quoted
+from cdf.changes.canonical import BUCKET, KEY_DIGEST, KEY_TEXT, ROW_DIGEST, checksum, digests
+from cdf.changes.columns import quoted
 from cdf.errors import CdfError, VerificationError, VersionsExpired
 from cdf.result import Result
 from cdf.sink.contract import BucketDigest, Comparable, Image, PartialImage, RowDigest
-from cdf.verify.canonical import BUCKET, KEY_DIGEST, KEY_TEXT, ROW_DIGEST, checksum, digests
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,7 +40,7 @@ class Difference(Result):
     kind: Literal["missing", "extra", "different", "duplicate"]
     """``missing`` in the target, ``extra`` there, the same key with other values, or ``duplicate`` in the source."""
     key: str
-    """MD5 of the key (``cdf.verify.canonical``), or the key itself where that was asked for."""
+    """MD5 of the key (``cdf.changes.canonical``), or the key itself where that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class _Seen:
 
 
 def _bucket_of(row: RowDigest, buckets: int) -> int:
-    """As ``cdf.verify.canonical.digests`` has it."""
+    """As ``cdf.changes.canonical.digests`` has it."""
     return int(row.key[:8], 16) % buckets
 
 

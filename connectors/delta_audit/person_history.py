@@ -9,8 +9,7 @@ from audit.encryption.decrypt import has_groups, opened, shut
 from audit.queries.view import UNREADABLE, completed, eras, eras_by_name, reasons, records
 from audit.trail.column_history import SEALED
 from audit.trail.tables import EVENTS, PAYLOAD
-from cdf.changes.columns import INSERT, UPDATE_POSTIMAGE
-from cdf.changes.net_spark import quoted
+from cdf.changes.columns import INSERT, UPDATE_POSTIMAGE, quoted
 from connectors.delta_audit.erasure.erase import present_values, tokens_in
 
 if TYPE_CHECKING:

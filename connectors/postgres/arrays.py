@@ -6,11 +6,11 @@ inner arrays of PostgreSQL's must all have one length. A native array travels as
     ================  ==================================================================================
     ``native_type``   the type of the target's column, and of the staging table's: the same
     ``wire_list``     the column in the form in which it is copied, by load and by window
-    ``image_text``    the column's text for ``verify``; Spark's side is ``cdf.verify.canonical.digests(by_element=…)``
+    ``image_text``    the column's text for ``verify``; Spark's side is ``cdf.changes.canonical.digests(by_element=…)``
     ================  ==================================================================================
 
 Both sides of ``verify`` put an array's elements one after the other, each framed as a column is in a row's text
-(``cdf.verify.canonical``), so that a null element, an empty text and an empty array differ, and a float is compared by
+(``cdf.changes.canonical``), so that a null element, an empty text and an empty array differ, and a float is compared by
 its bits. In jsonb the sign of -0.0 is lost, and NaN is a text; here they stay what they are."""
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 from pyspark.sql import types as T
 
-from cdf.changes.net_spark import quoted
-from cdf.verify.canonical import is_nested
+from cdf.changes.canonical import is_nested
+from cdf.changes.columns import quoted
 from connectors.postgres.types import in_range, refused_unless, target_type
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def wire_list(name: str, kind: T.ArrayType) -> Column:
 
 
 def image_text(column: sql.Composable, element_text: Callable[[sql.Identifier], sql.Composable]) -> sql.Composed:
-    """The array's text as ``cdf.verify.canonical`` has it, null for a null array. ``element_text`` renders an element.
+    """The array's text as ``cdf.changes.canonical`` has it, null for a null array. ``element_text`` renders an element.
 
     An array that no Delta table can hold (of two dimensions, or not counted from 1) gets the text of no other.
     """

@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
 
-from cdf.changes.net_spark import quoted
+from cdf.changes.canonical import TO_JSON, is_nested
+from cdf.changes.columns import quoted
 from cdf.errors import TypeNotSupported
-from cdf.verify.canonical import TO_JSON, is_nested
 from connectors.postgres.errors import TASK_MARK
 
 if TYPE_CHECKING:

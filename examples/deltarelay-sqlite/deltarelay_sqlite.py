@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from cdf import errors
 from cdf.changes.columns import CHANGE_TYPE, CONFLICTS, DELETE
-from cdf.changes.net_spark import check_key
+from cdf.changes.keys import check_key
 from cdf.sink import Applied, Capabilities, Conflicts, Inspection, Position, Source
 
 if TYPE_CHECKING:

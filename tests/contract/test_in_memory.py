@@ -13,6 +13,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from cdf.changes.canonical import key_digest, plain_decimals
 from cdf.changes.columns import COMMIT_TIMESTAMP
 from cdf.changes.in_memory import key_digests
 from cdf.changes.row_count import counted
@@ -21,7 +22,6 @@ from cdf.errors import ConfigError, KeyViolation
 from cdf.source.table import ChangeFeed
 from cdf.testing import SampleTable, delete, insert, update
 from cdf.testing.changes import Row
-from cdf.verify.canonical import key_digest, plain_decimals
 
 SCHEMA = (
     StructType()

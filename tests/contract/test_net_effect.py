@@ -18,8 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, CONFLICTS
+from cdf.changes.keys import key_violation, violation_of
 from cdf.changes.net_arrow import KeyRefused, net_of_sorted, net_on_driver
-from cdf.changes.net_spark import key_violation, net_effect, violation_of
+from cdf.changes.net_spark import net_effect
 from cdf.testing import SampleTable, delete, insert, update
 from cdf.testing.model import COLUMNS, KEY, History, Key, histories, key_of, random_history
 from tests.fixtures.fix_seed import examples

@@ -11,7 +11,7 @@ from psycopg import sql
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, types
 
-from cdf.verify.canonical import ROW_DIGEST, digests
+from cdf.changes.canonical import ROW_DIGEST, digests
 from connectors.postgres.arrays import image_text, native_type, wire_list
 from connectors.postgres.errors import from_task
 from connectors.postgres.types import target_type

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from cdf import ChangeFeed, Pipeline
-from cdf.verify.canonical import KEY_DIGEST, ROW_DIGEST, digests
+from cdf.changes.canonical import KEY_DIGEST, ROW_DIGEST, digests
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.fix_seed import examples
 from tests.integration.postgres_case import sink_of

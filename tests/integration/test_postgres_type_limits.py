@@ -13,9 +13,9 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from cdf import ChangeFeed, Pipeline
+from cdf.changes.canonical import ROW_DIGEST, digests
 from cdf.errors import RowRejected, TargetNotReady, TypeNotSupported
 from cdf.testing import SampleTable, insert, update
-from cdf.verify.canonical import ROW_DIGEST, digests
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.postgres_case import ON_BOTH_PATHS, QueryTable, opened, position, sink_of

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdf.verify.canonical import jsonb_text
+from cdf.changes.canonical import jsonb_text
 
 
 @pytest.mark.parametrize(

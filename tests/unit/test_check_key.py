@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from cdf.changes.net_spark import check_key
+from cdf.changes.keys import check_key
 from cdf.errors import TypeNotSupported
 
 

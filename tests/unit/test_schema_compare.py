@@ -13,9 +13,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from cdf.changes.schema_diff import ChangeKind, SchemaChange, check_followed, compare, same_columns, same_names_in_files
+from cdf.changes.schema_diff import ChangeKind, SchemaChange, compare, same_columns, same_names_in_files
 from cdf.errors import SchemaDrift
 from cdf.sink.contract import Capabilities
+from cdf.sink.schema_evolution import check_followed
 
 BASE = StructType([StructField("id", LongType(), False), StructField("name", StringType())])
 FOLLOWS_ADDITIONS = Capabilities("state", True, schema_changes=frozenset({"add_column"}))

@@ -22,7 +22,7 @@ import pyarrow as pa
 from audit.erasure.model import Link, PersonalTable, Request, Spelling, Subject, normalised
 from cdf.errors import ConfigError
 from cdf.result import Result
-from cdf.source.batch_reader import setting
+from cdf.session import setting
 from cdf.source.table import ChangeFeed
 
 if TYPE_CHECKING:

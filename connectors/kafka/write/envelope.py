@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import types as T
 
+from cdf.changes.canonical import plain_decimals
 from cdf.changes.columns import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -46,11 +47,10 @@ from cdf.changes.columns import (
     UPDATE,
     UPDATE_POSTIMAGE,
     UPDATE_PREIMAGE,
+    quoted,
 )
-from cdf.changes.net_arrow import MARK
-from cdf.changes.net_spark import check_key, quoted
+from cdf.changes.keys import MARK, check_key
 from cdf.errors import ConfigError, TypeNotSupported
-from cdf.verify.canonical import plain_decimals
 from connectors.kafka.connect_schema import envelope_schema, key_schema, row_schema
 from connectors.kafka.write.json_form import has_form, json_object
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
 
-from cdf.changes.net_spark import quoted
+from cdf.changes.columns import quoted
 from cdf.errors import RowRejected
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def has_form(kind: T.DataType) -> bool:
 
 
 def json_object(schema: T.StructType, names: Sequence[str], version: Column, *, connect: bool) -> Column:
-    """An object of these columns, in this order. Select it under ``cdf.verify.canonical.plain_decimals``.
+    """An object of these columns, in this order. Select it under ``cdf.changes.canonical.plain_decimals``.
 
     ``version`` is told where a row is refused. ``connect``: in the form that Connect's JSON converter reads by a schema. It
     keeps every digit of a number where the schema says decimal, and would take a string there for base64; but it takes any

@@ -30,12 +30,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
-from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, DELETE
-from cdf.changes.net_spark import quoted
+from cdf.changes.canonical import key_digest, plain_decimals
+from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, DELETE, quoted
 from cdf.errors import RowRejected, SinkUnavailable, WindowOutOfOrder
 from cdf.sink.contract import Position
 from cdf.source.table import ChangeFeed
-from cdf.verify.canonical import key_digest, plain_decimals
 from connectors.postgres import position as positions
 from connectors.postgres.column_mapping import DELETED_AT
 from connectors.postgres.conversions import casts_for

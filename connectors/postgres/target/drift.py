@@ -12,9 +12,9 @@ import psycopg
 from psycopg import sql
 from pyspark.sql import types as T
 
+from cdf.changes.canonical import is_nested
 from cdf.changes.schema_diff import ChangeKind, SchemaChange, pairs, printed_alike, same_shape
 from cdf.errors import TargetNotReady
-from cdf.verify.canonical import is_nested
 from connectors.postgres.conversions import Found, cast
 from connectors.postgres.target.ddl import add_column
 from connectors.postgres.types import NativeArray, target_type

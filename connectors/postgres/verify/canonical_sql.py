@@ -1,4 +1,4 @@
-"""The form of ``cdf.verify.canonical``, rendered by PostgreSQL: one text for one value."""
+"""The form of ``cdf.changes.canonical``, rendered by PostgreSQL: one text for one value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The target in ``cdf.verify.canonical``'s form, rendered by PostgreSQL itself, in one snapshot of the database."""
+"""The target in ``cdf.changes.canonical``'s form, rendered by PostgreSQL itself, in one snapshot of the database."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from cdf.changes.canonical import is_nested
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, CONFLICTS, INSERT, TRANSIENT, UPDATE
 from cdf.changes.in_memory import key_digests
 from cdf.errors import ConfigError
-from cdf.verify.canonical import is_nested
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -125,7 +125,7 @@ def _refuse_nested(name: str, kind: DataType) -> None:
 
 
 def _json(table: pa.Table, schema: StructType, names: Sequence[str]) -> list[str]:
-    """Each row as Spark's ``to_json`` with ``cdf.verify.canonical.TO_JSON`` writes it."""
+    """Each row as Spark's ``to_json`` with ``cdf.changes.canonical.TO_JSON`` writes it."""
     columns: list[list[str]] = []
     for name in names:
         kind = schema[name].dataType

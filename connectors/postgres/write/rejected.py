@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cdf.changes.columns import COMMIT_VERSION
+from cdf.changes.canonical import TO_JSON
+from cdf.changes.columns import COMMIT_VERSION, quoted
 from cdf.changes.in_memory import InMemorySnapshot, InMemoryWindow
-from cdf.changes.net_spark import quoted
 from cdf.changes.window import Snapshot, Window
-from cdf.verify.canonical import TO_JSON
 from connectors.postgres.types import has_text, in_range, valid_text
 from connectors.postgres.write import in_memory
 

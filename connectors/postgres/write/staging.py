@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cdf.changes.canonical import is_nested, plain_decimals
 from cdf.changes.columns import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -24,12 +25,12 @@ from cdf.changes.columns import (
     TRANSIENT,
     UPDATE,
     UPDATE_POSTIMAGE,
+    quoted,
 )
 from cdf.changes.few_rows import few_rows
 from cdf.changes.in_memory import InMemorySnapshot, InMemoryWindow
+from cdf.changes.keys import key_violation
 from cdf.changes.net_arrow import KeyRefused, net_of_sorted, net_on_driver
-from cdf.changes.net_spark import key_violation, quoted
-from cdf.verify.canonical import is_nested, plain_decimals
 from connectors.postgres.errors import UNFAITHFUL, StagingFailed, from_task, sqlstate_of
 from connectors.postgres.types import staging_type, target_type, wire
 from connectors.postgres.write import in_memory

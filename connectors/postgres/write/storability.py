@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cdf.changes.columns import CHANGE_TYPE, INSERT, UPDATE, UPDATE_POSTIMAGE
-from cdf.changes.net_spark import quoted
-from cdf.verify.canonical import TO_JSON, key_digest
+from cdf.changes.canonical import TO_JSON, key_digest
+from cdf.changes.columns import CHANGE_TYPE, INSERT, UPDATE, UPDATE_POSTIMAGE, quoted
 from connectors.postgres.write.rejected import unfaithful
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def reason(schema: StructType, key: Sequence[str]) -> Column:
 
 
 def details(schema: StructType, key: Sequence[str], *, row: bool) -> tuple[Column, Column, Column]:
-    """Key as JSON, key digest (``cdf.verify.canonical``), and the row as JSON, or null where that is not wanted."""
+    """Key as JSON, key digest (``cdf.changes.canonical``), and the row as JSON, or null where that is not wanted."""
     from pyspark.sql import functions as F
 
     names = schema.fieldNames()

@@ -91,7 +91,7 @@ def show(
     output = Output("feed show", form is Form.json, debug)
     with spark_session(output, _settings(config), tables=(table,)) as spark:
         from cdf import ChangeFeed
-        from cdf.source.batch_reader import translate
+        from cdf.read_errors import translate
 
         feed = ChangeFeed(spark, table)
         changes = feed.read(**_bound("start", start), **_bound("end", end))
@@ -145,8 +145,8 @@ def _in_order(changes: DataFrame, most: int) -> list[list[Any]]:
     """The first rows in commit order, every value as JSON has it (nested ones parsed, the rest as text or number)."""
     from pyspark.sql import functions as F
 
+    from cdf.changes.canonical import TO_JSON
     from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, DELETE, UPDATE_PREIMAGE
-    from cdf.verify.canonical import TO_JSON
 
     puts_last = F.when(F.col(CHANGE_TYPE).isin(DELETE, UPDATE_PREIMAGE), 0).otherwise(1)
     ordered = changes.orderBy(F.col(COMMIT_VERSION), puts_last).limit(most)

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cdf.changes.net_spark import quoted
+from cdf.changes.columns import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -169,7 +169,7 @@ def _elements(column: Column, kind: DataType) -> Column:
 @contextmanager
 def plain_decimals(spark: SparkSession) -> Iterator[None]:
     """Outside ANSI mode Spark prints small decimals as 1E-38; the mode counts when an expression is analysed."""
-    from cdf.source.batch_reader import setting
+    from cdf.session import setting
 
     with setting(spark, "spark.sql.ansi.enabled", "true"):
         yield
