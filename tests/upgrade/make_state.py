@@ -16,10 +16,10 @@ import tempfile
 from pathlib import Path
 
 from audit.anchors.postgres import statements
-from audit.checkpoint import Signer
-from infra.embedded_postgres import EmbeddedPostgres, programs
-from infra.spark import session
-from infra.storage.model import Storage
+from audit.signing.signer import Signer
+from infra.embedded.postgres import EmbeddedPostgres, programs
+from infra.s3.model import Storage
+from infra.spark.session_builder import session
 
 ARCHIVE, DUMP = "project.tar.gz", "state.sql"
 PROJECT = "@PROJECT@"

@@ -143,7 +143,7 @@ class ErasureRun:
     now: dt.datetime
     watch_days: int = 365
     immediate: bool = False
-    """Purge what only time would purge: see ``audit.erasure.erase.purge.purge_now``."""
+    """Purge what only time would purge: see ``immediately`` of ``purge_table``."""
     adopt: bool = False
     """Take the steps without a MAC, which an earlier release has recorded, as they are."""
     files: Callable[[str], Files] = LocalFiles
