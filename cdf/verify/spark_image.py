@@ -11,6 +11,7 @@ from cdf.sink.contract import BucketDigest, Position, RowDigest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from cdf.sink.contract import Source
 
@@ -29,6 +30,10 @@ class FrameImage(ABC):
     @abstractmethod
     def frame(self) -> DataFrame:
         """The target's rows, with the columns of the source's schema."""
+
+    def schema(self) -> StructType:
+        """The columns that are compared, of those of ``frame``."""
+        return self._source.schema
 
     def done(self, job: Callable[[], T]) -> T:
         """A job over the rows; for those who have words of their own for what may fail in it."""
@@ -63,7 +68,7 @@ class FrameImage(ABC):
             rows.unpersist()
 
     def _digests(self, buckets: int, *, show_keys: bool) -> DataFrame:
-        return digests(self._kept(), self._source.schema, self._source.key, buckets, show_keys=show_keys)
+        return digests(self._kept(), self.schema(), self._source.key, buckets, show_keys=show_keys)
 
     def _kept(self) -> DataFrame:
         if self._rows is None:

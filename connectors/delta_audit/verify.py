@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from pyspark.sql.types import StructType
+
+from audit.queries.view import UNREADABLE
 from cdf.verify.spark_image import FrameImage
 
 if TYPE_CHECKING:
@@ -14,11 +19,21 @@ if TYPE_CHECKING:
 
 __all__ = ["TrailImage"]
 
+log = logging.getLogger("deltarelay.audit")
+
 
 class TrailImage(FrameImage):
+    """Implements ``cdf.sink.contract.PartialImage``: columns that are encrypted in some row are not compared, because
+    verification has no keys. ``deltarelay audit reconcile`` compares them too."""
+
+    by_element: tuple[str, ...] = ()
+    keeps_deleted = False
+    set_aside: Collection[str] = ()
+
     def __init__(self, trail: Trail, position: Position, source: Source) -> None:
         super().__init__(position, source)
         self._trail = trail
+        self._encrypted: frozenset[str] | None = None
 
     def frame(self) -> DataFrame:
         """Raises ConfigError where the trail does not begin with all that the table held."""
@@ -27,4 +42,28 @@ class TrailImage(FrameImage):
         if self._position.version is None:
             raise AssertionError("an empty trail is not compared")
         rows = as_of(self._trail, self._source.key, self._position.version)
-        return rows.select(*(f"`{name.replace('`', '``')}`" for name in self._source.schema.names))
+        beside = [UNREADABLE] if UNREADABLE in rows.columns else []
+        return rows.select(*(f"`{name.replace('`', '``')}`" for name in self._source.schema.names), *beside)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.schema().names)
+
+    def schema(self) -> StructType:
+        if self._encrypted is None:
+            self._encrypted = self._find_encrypted()
+            if self._encrypted:
+                columns = ", ".join(sorted(self._encrypted))
+                log.warning(
+                    "encrypted columns are not compared", extra={"table": self._source.table, "columns": columns}
+                )
+        return StructType([field for field in self._source.schema.fields if field.name not in self._encrypted])
+
+    def _find_encrypted(self) -> frozenset[str]:
+        from pyspark.sql import functions as F
+
+        rows = self._kept()
+        if UNREADABLE not in rows.columns:
+            return frozenset()
+        reasons = F.map_filter(UNREADABLE, lambda _, reason: reason.isNotNull())
+        return frozenset(row[0] for row in rows.select(F.explode(F.map_keys(reasons))).distinct().collect())

@@ -98,6 +98,15 @@ def test_from_the_first_key_to_the_certificate(
     assert last.document["result"]["rows"][0]["row.segment"] == "b"
     assert here("erase", "status", "--json").document["result"]["requests"][0]["state"] == "certified"
 
+    # Their encrypted row is told for good; that it was deleted as well, so the record is not there any more
+    kinds = [one["change_type"] for one in here(*asked).document["result"]["rows"]]
+    assert kinds == ["insert", "delete"]
+    verified = here("verify", "--json")
+    assert verified.code == 0, verified.out
+    [entry] = verified.document["result"]["pipelines"]
+    assert (entry["equal"], entry["source_rows"], entry["target_rows"]) == (True, 1, 1)
+    assert "encrypted columns are not compared" in verified.err
+
 
 def test_what_was_written_before_a_class_was_named(
     project: Project, here: Command, spark: SparkSession, tmp_path: Path

@@ -132,11 +132,26 @@ def _places(sink: DeltaAuditSink, tables: TrailTables, erasing: Erasing) -> Data
         caught = caught.unionByName(_readable_beside(rows, erasing))
     if erasing.versions:
         # Of a row with something sealed its token tells whose it is
-        caught = caught.unionByName(_of_erased_lives(rows.where(~F.col("__sealed")), erasing))
+        ended = _of_erased_lives(rows.where(~F.col("__sealed")), erasing)
+        caught = caught.unionByName(ended.join(_deletes_to_keep(rows, caught, erasing), "__id", "left_anti"))
         # An emptied row stays as it is now
         caught = caught.where(~F.col("__version").isin(*erasing.versions) | (F.col("__kind") != UPDATE_POSTIMAGE))
     events = tables.now(EVENTS).select("version", "index", "id")
     return events.join(caught.distinct(), F.col("id") == F.col("__id"), "left_semi").select("version", "index")
+
+
+def _deletes_to_keep(rows: DataFrame, caught: DataFrame, erasing: Erasing) -> DataFrame:
+    """``__id`` of the erasing deletes whose record has encrypted rows that stay, without what their keys opened. Without the
+    delete such a record would look as if it were still there; like those rows it has the key in plain text."""
+    from pyspark.sql.functions import expr
+
+    staying = rows.where("__sealed").join(caught, "__id", "left_anti").alias("staying")
+    deletes = rows.where(
+        ~rows["__sealed"] & (rows["__kind"] == DELETE) & rows["__version"].isin(*erasing.versions)
+    ).alias("deletes")
+    same = [f"staying.{_sql(name)} = deletes.{_sql(name)}" for name in erasing.key]
+    earlier = " and ".join([*same, "staying.__version < deletes.__version"])
+    return deletes.join(staying, expr(earlier), "left_semi").select("__id")
 
 
 def tokens_in(trail: Trail, groups: SparkColumn, sealed: SealedFor) -> SparkColumn:
