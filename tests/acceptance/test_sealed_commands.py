@@ -98,7 +98,7 @@ def test_from_the_first_key_to_the_certificate(
     assert last.document["result"]["rows"][0]["row.segment"] == "b"
     assert here("erase", "status", "--json").document["result"]["requests"][0]["state"] == "certified"
 
-    # Their encrypted row is told for good; that it was deleted as well, so the record is not there any more
+    # The trail keeps the encrypted row, and the delete after it: the record no longer exists
     kinds = [one["change_type"] for one in here(*asked).document["result"]["rows"]]
     assert kinds == ["insert", "delete"]
     verified = here("verify", "--json")
