@@ -110,12 +110,12 @@ class Lease:
         return self._present_holder() not in (None, self.holder)
 
     def _present_holder(self) -> str | None:
-        """None: there is no file, or one whose writing broke off."""
+        """Return None where there is no file, or one that was only partly written."""
         sign = self._read()
         if sign is not None and not sign.holder:  # a successor may be writing it at this moment
             time.sleep(_POLL_SECONDS)
             sign = self._read()
-        return sign.holder or None if sign is not None else None
+        return None if sign is None else sign.holder or None
 
     def close(self) -> None:
         """Give it back, unless it is somebody else's by now. Never raises."""

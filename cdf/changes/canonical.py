@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cdf.changes.columns import quoted
+from cdf.session import setting
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -169,8 +170,6 @@ def _elements(column: Column, kind: DataType) -> Column:
 @contextmanager
 def plain_decimals(spark: SparkSession) -> Iterator[None]:
     """Outside ANSI mode Spark prints small decimals as 1E-38; the mode counts when an expression is analysed."""
-    from cdf.session import setting
-
     with setting(spark, "spark.sql.ansi.enabled", "true"):
         yield
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
+from audit.encryption.column_groups import Unreadable
 from audit.queries.view import UNREADABLE
 from cdf.verify.spark_image import FrameImage
 
@@ -65,5 +66,6 @@ class TrailImage(FrameImage):
         rows = self._kept()
         if UNREADABLE not in rows.columns:
             return frozenset()
-        reasons = F.map_filter(UNREADABLE, lambda _, reason: reason.isNotNull())
-        return frozenset(row[0] for row in rows.select(F.explode(F.map_keys(reasons))).distinct().collect())
+        # A value that is unreadable for another reason, tampering above all, has to be reported as a difference
+        encrypted = F.map_filter(UNREADABLE, lambda _, reason: reason == str(Unreadable("sealed")))
+        return frozenset(row[0] for row in rows.select(F.explode(F.map_keys(encrypted))).distinct().collect())

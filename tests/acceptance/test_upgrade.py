@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import tarfile
 from pathlib import Path
 
@@ -10,10 +9,9 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from infra.embedded.postgres import programs
 from tests.acceptance.commands import Project, change
 from tests.acceptance.in_process import Command, here
-from tests.upgrade.make_state import ARCHIVE, DUMP, PROJECT
+from tests.upgrade.make_state import ARCHIVE, DUMP, PROJECT, psql
 
 __all__ = ["here"]  # a fixture
 
@@ -29,8 +27,7 @@ def left(project: Project, request: pytest.FixtureRequest, monkeypatch: pytest.M
     with tarfile.open(state / ARCHIVE) as archive:
         archive.extractall(project.folder, filter="data")
     dump = (state / DUMP).read_text().replace(PROJECT, str(project.folder))
-    psql = [programs() / "psql", "--quiet", "--no-psqlrc", "-v", "ON_ERROR_STOP=1", "-d", project.database.dsn]
-    subprocess.run(psql, input=dump, check=True, text=True, stdout=subprocess.DEVNULL)
+    psql(project.database.dsn, dump)
     return project
 
 

@@ -1,4 +1,4 @@
-"""The file that says who is at work on a trail, read while somebody writes it."""
+"""The lease file of a trail, read while another runner writes it."""
 
 from __future__ import annotations
 

@@ -17,14 +17,14 @@ from pathlib import Path
 
 from audit.anchors.postgres import statements
 from audit.signing.signer import Signer
+from infra.cli.output import DONE, TEMPORARY
 from infra.embedded.postgres import EmbeddedPostgres, programs
 from infra.s3.model import Storage
 from infra.spark.session_builder import session
 
 ARCHIVE, DUMP = "project.tar.gz", "state.sql"
 PROJECT = "@PROJECT@"
-"""Stands in the dump for the folder of the project, which the database names in full."""
-WAITS = 75
+"""Replaces, in the dump, the path of the project's folder, which the database stores in full."""
 CONFIG = """\
 version: 1
 connections:
@@ -101,6 +101,11 @@ def main(words: list[str]) -> int:
     return 0
 
 
+def psql(dsn: str, text: str) -> None:
+    command = [programs() / "psql", "--quiet", "--no-psqlrc", "-v", "ON_ERROR_STOP=1", "-d", dsn]
+    subprocess.run(command, input=text, check=True, text=True, stdout=subprocess.DEVNULL)
+
+
 def leave_state(folder: Path, dsn: str) -> None:
     tables = folder / "tables"
 
@@ -108,7 +113,7 @@ def leave_state(folder: Path, dsn: str) -> None:
         for text in texts:
             spark.sql(text.format(orders=f"delta.`{tables}/orders`", customers=f"delta.`{tables}/customers`"))
 
-    def deltarelay(*arguments: str, codes: tuple[int, ...] = (0,)) -> int:
+    def deltarelay(*arguments: str, codes: tuple[int, ...] = (DONE,)) -> int:
         done = subprocess.run(
             [sys.executable, "-m", "infra.cli.main", *arguments],
             cwd=folder,
@@ -119,16 +124,12 @@ def leave_state(folder: Path, dsn: str) -> None:
             raise SystemExit(f"deltarelay {' '.join(arguments)} ended with {done.returncode}")
         return done.returncode
 
-    def psql(text: str) -> None:
-        subprocess.run(
-            [programs() / "psql", "--quiet", "-v", "ON_ERROR_STOP=1", "-d", dsn], input=text, check=True, text=True
-        )
-
     spark = session(app_name="state", master="local[2]", conf={"spark.sql.shuffle.partitions": "2"}, storage=Storage())
-    psql(statements())
+    psql(dsn, statements())
     psql(
+        dsn,
         "create table public.orders (id bigint primary key, name text constraint short check (length(name) < 6),"
-        " amount numeric(10,2))"
+        " amount numeric(10,2))",
     )
     sql(*FIRST)
     deltarelay("keys", "new-root", "root.key")
@@ -138,7 +139,7 @@ def leave_state(folder: Path, dsn: str) -> None:
     sql(*LATER)
     deltarelay("run")
     deltarelay("erase", "plan", "requests.csv")
-    while deltarelay("erase", "run", "erasure-plan.json", "--purge-immediately", codes=(0, WAITS)) == WAITS:
+    while deltarelay("erase", "run", "erasure-plan.json", "--purge-immediately", codes=(DONE, TEMPORARY)) == TEMPORARY:
         deltarelay("run")
     spark.stop()
 

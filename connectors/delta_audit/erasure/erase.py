@@ -1,7 +1,8 @@
 """A person taken out of a trail: values removed under a record, then their files; what is left looked for.
 
 The events stay with their hashes, so the trail verifies before and after. Of the commit that erased, the payload has the key
-alone (``audit.trail.rows.Payload.withheld``), which goes here together with the rows of former versions.
+alone (``audit.trail.rows.Payload.withheld``), which goes here together with the rows of former versions. Where encrypted
+rows of that key stay, without what their keys opened, the row of the delete stays too.
 """
 
 from __future__ import annotations
@@ -141,9 +142,9 @@ def _places(sink: DeltaAuditSink, tables: TrailTables, erasing: Erasing) -> Data
 
 
 def _deletes_to_keep(rows: DataFrame, caught: DataFrame, erasing: Erasing) -> DataFrame:
-    """``__id`` of the erasing deletes whose record has encrypted rows that stay, without what their keys opened. Without the
-    delete such a record would look as if it were still there; like those rows it has the key in plain text."""
-    from pyspark.sql.functions import expr
+    """Return ``__id`` of the erasing deletes whose record keeps encrypted rows. Without its delete such a record would look
+    as if it still existed. The row of the delete holds the key alone, which those rows hold in plain text as well."""
+    from pyspark.sql import functions as F
 
     staying = rows.where("__sealed").join(caught, "__id", "left_anti").alias("staying")
     deletes = rows.where(
@@ -151,7 +152,7 @@ def _deletes_to_keep(rows: DataFrame, caught: DataFrame, erasing: Erasing) -> Da
     ).alias("deletes")
     same = [f"staying.{_sql(name)} = deletes.{_sql(name)}" for name in erasing.key]
     earlier = " and ".join([*same, "staying.__version < deletes.__version"])
-    return deletes.join(staying, expr(earlier), "left_semi").select("__id")
+    return deletes.join(staying, F.expr(earlier), "left_semi").select("__id")
 
 
 def tokens_in(trail: Trail, groups: SparkColumn, sealed: SealedFor) -> SparkColumn:
