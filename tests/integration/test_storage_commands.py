@@ -274,7 +274,7 @@ def test_the_commands_as_processes(aws: Aws, process: Command, options: list[str
 
 
 def test_the_template_is_printed_to_the_letter(process: Command) -> None:
-    text = (REPOSITORY / "infra" / "storage" / "template.yaml").read_text()
+    text = (REPOSITORY / "infra" / "s3" / "template.yaml").read_text()
     printed = process("template")
     assert (printed.code, printed.out, printed.err) == (0, text, "")
     assert process("template", "--json").result == {"template": text}

@@ -22,7 +22,7 @@ from tests.fixtures.aws_proxy import AwsProxy
 from tests.fixtures.fix_aws import Aws
 from tests.integration.lock_case import Commits
 
-TEMPLATE = REPOSITORY / "infra" / "storage" / "template.yaml"
+TEMPLATE = REPOSITORY / "infra" / "s3" / "template.yaml"
 TEXT = TEMPLATE.read_text()
 RESOURCES: dict[str, Any] = YAML(typ="safe").load(TEXT)["Resources"]
 READS_S3 = {"s3:GetObject", "s3:ListBucket"}
