@@ -23,7 +23,7 @@ NAMED = $(if $(ONLY),-k '$(ONLY)') $(ARGS)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo unit test check soak durations mutants bench fmt references clean java python
+.PHONY: help demo unit test check soak durations mutants bench fmt references docs clean java python
 
 help: ## this list
 	@echo "make ..."
@@ -39,13 +39,15 @@ unit: $(VENV)/.installed-dev ## every pure decision, in seconds: no JVM, no serv
 test: java $(VENV)/.spark-classes.jsa ## all tests but the soak, and of the slow ones this commit's share (SHARE=all: all of them)
 	@DELTARELAY_SHARE=$(SHARE) $(RUN) -m "not soak" $(TESTS) $(NAMED)
 
-check: $(VENV)/.installed-dev ## format, lint, types, layers, and whether the generated files are current
+check: $(VENV)/.installed-dev ## format, lint, types, layers, links of the docs, and whether the generated files are current
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m infra.config.json_schema --check
 	$(BIN)/python -m infra.cli.reference --check
+	$(BIN)/python -m tools.reference --check
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 soak: java $(VENV)/.spark-classes.jsa ## what is random or long, with new seeds: MINUTES=20 as much as fits, else all of it
 	@$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) --jobs $(JOBS) -- $(TESTS) $(NAMED)
@@ -63,9 +65,13 @@ fmt: $(VENV)/.installed-dev ## format, and mend what can be mended by machine
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-references: $(VENV)/.installed-dev ## make the generated references anew
+references: $(VENV)/.installed-dev ## generate the reference pages again
 	$(BIN)/python -m infra.config.json_schema
 	$(BIN)/python -m infra.cli.reference
+	$(BIN)/python -m tools.reference
+
+docs: $(VENV)/.installed-dev ## build the documentation site into build/docs; fails on a broken link
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean: ## remove what builds and runs have left (.venv stays)
 	rm -rf build dist .mypy_cache .ruff_cache .import_linter_cache .hypothesis .pytest_cache spark-warehouse
