@@ -1,4 +1,4 @@
-"""The how-to pages run as they are printed: files are written, shell blocks are one script, in the order of the page.
+"""The quickstart and the how-to pages run as they are printed: files are written, shell blocks are one script, in the order of the page.
 
 ``deltarelay`` and ``python`` are programs of the resident process; on the page with a ``kill -9`` they are new processes.
 """
@@ -24,7 +24,7 @@ _BLOCK = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.MULTILINE | re.
 
 def parts(page: str) -> tuple[dict[str, str], str]:
     """→ the files that the page shows, and its shell blocks as one script"""
-    text = (REPOSITORY / "docs" / "how-to" / f"{page}.md").read_text()
+    text = (REPOSITORY / "docs" / f"{page if '/' in page else f'how-to/{page}'}.md").read_text()
     files, script = {}, ["set -euo pipefail"]
     for language, file, body in _BLOCK.findall(text):
         if file:
@@ -59,6 +59,17 @@ def run(page: str, folder: Path, resident: Resident | None, *, seconds: float = 
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+@pytest.mark.timeout(600)
+def test_quickstart(tmp_path: Path, database: Database, jars: str, resident: Resident) -> None:
+    said = run("get-started/quickstart", tmp_path, resident, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
+    assert "orders: equal at version 1, 3 rows" in said
+    assert database.query("select order_id, item, amount::text from orders order by 1") == [
+        (1, "lamp", "20.00"),
+        (2, "chair", "45.00"),
+        (3, "desk", "180.00"),
+    ]
 
 
 @pytest.mark.timeout(600)

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 from tools.reference.configuration import configuration_page
 from tools.reference.errors import errors_page
 from tools.reference.python_api import python_page
 
-FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+REPOSITORY = Path(__file__).parents[2]
+
+
+def proof_hash() -> str:
+    """By which an auditor recognises the stand-alone verifier of this release."""
+    return f"{sha256((REPOSITORY / 'audit' / 'proof.py').read_bytes()).hexdigest()}  proof.py\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
-    "errors.md": errors_page,
-    "configuration.md": configuration_page,
-    "python.md": python_page,
+    "reference/errors.md": errors_page,
+    "reference/configuration.md": configuration_page,
+    "reference/python.md": python_page,
+    "audit/proof-sha256.txt": proof_hash,
 }
 
 
 def main(arguments: list[str]) -> int:
     outdated = []
     for name, page in PAGES.items():
-        file, text = FOLDER / name, page()
+        file, text = REPOSITORY / "docs" / name, page()
         if "--check" not in arguments:
             file.write_text(text)
         elif not file.exists() or file.read_text() != text:

@@ -27,6 +27,8 @@ What a program may import. Everything else is internal and can change in every r
 `cdf.errors.CdfError` or a subclass of it.
 """
 
+_STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+
 
 def python_page() -> str:
     lines = [_HEAD]
@@ -80,7 +82,7 @@ def _signature(value: Any) -> str:
         if parameter.kind is parameter.KEYWORD_ONLY and not keyword_only:
             keyword_only = True
             parts.append("*")
-        star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        star = _STARS.get(parameter.kind, "")
         keyword_only |= star == "*"
         default = "" if parameter.default is parameter.empty else f" = {_default(parameter.default)}"
         parts.append(f"{star}{parameter.name}{_annotation(': ', parameter.annotation)}{default}")
