@@ -1,4 +1,5 @@
-"""The quickstart and the how-to pages run as they are printed: files are written, shell blocks are one script, in the order of the page.
+"""The quickstart and the how-to pages run as they are printed: files are written, shell blocks are one script in their
+order.
 
 ``deltarelay`` and ``python`` are programs of the resident process; on the page with a ``kill -9`` they are new processes.
 """
