@@ -34,7 +34,6 @@ from cdf.pipeline.micro_batches import MicroBatches, Progress, lag_of
 from cdf.read_errors import translate
 from cdf.results import Followed, FollowState, FollowStatus
 from cdf.session import check_session, setting
-from cdf.sink.contract import Cancellable
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -129,8 +128,7 @@ class Following:
 
     def _give_up(self) -> None:
         """Cancel what the sink waits for, the job of a load or of catching up, and the query."""
-        if isinstance(self.pipeline.sink, Cancellable):
-            self.pipeline.sink.cancel()
+        self.pipeline.sink.cancel()
         with suppress(Exception):
             self.pipeline.feed.spark.sparkContext.cancelJobGroup(self._jobs)
         self._stop_query()

@@ -24,7 +24,7 @@ from cdf.errors import CdfError, ConfigError, PositionError
 from cdf.lag import Lag, lag
 from cdf.read_errors import translate
 from cdf.results import Followed, Step
-from cdf.sink.contract import Cancellable, Position, Reporting
+from cdf.sink import Monitored, Position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -167,8 +167,7 @@ class MicroBatches:
             self.idle.wait(1.0)
 
     def _cancel(self) -> None:
-        if isinstance(self.pipeline.sink, Cancellable):
-            self.pipeline.sink.cancel()
+        self.pipeline.sink.cancel()
         if self._jobs is not None:
             with suppress(Exception):
                 self.pipeline.feed.spark.sparkContext.cancelJobGroup(self._jobs)
@@ -229,7 +228,7 @@ class MicroBatches:
             table_id = self.position.table_id or pipeline.feed.log.metadata().table_id
             self.position = Position(step.applied.position, table_id)
             followed = _followed(pipeline, step, applied, took, ids)
-            if isinstance(pipeline.sink, Reporting):
+            if isinstance(pipeline.sink, Monitored):
                 try:
                     pipeline.sink.report(followed.to_dict())
                 except Exception as error:  # the step is durable: no information is worth its failing

@@ -16,7 +16,7 @@ from cdf.changes.keys import check_key
 from cdf.changes.schema_diff import ChangeKind, compare
 from cdf.errors import ConfigError, PositionError, TargetNotReady, VerificationError, VersionNotFound, VersionsExpired
 from cdf.result import Result
-from cdf.sink.contract import Movable, Position, Reloadable, Source
+from cdf.sink import Movable, Position, Reloadable, Source
 from cdf.verify.verify import verify
 
 if TYPE_CHECKING:

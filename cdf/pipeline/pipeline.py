@@ -40,15 +40,12 @@ from cdf.pipeline.micro_batches import MicroBatches
 from cdf.pipeline.plan import make_plan
 from cdf.pipeline.reload import make_anew
 from cdf.results import Followed, Plan, RunResult, Step, Totals
-from cdf.sink.contract import (
+from cdf.sink import (
     Applied,
     Bounds,
-    Cancellable,
-    Evolving,
-    Foreseeing,
     Inspection,
+    Monitored,
     Position,
-    Recorded,
     Sink,
     Source,
     Tracked,
@@ -140,8 +137,7 @@ class Pipeline:
         followed by another one: call it again until the thread has ended. Final: a later run needs another Pipeline.
         """
         self._stop.cancel()
-        if isinstance(self.sink, Cancellable):
-            self.sink.cancel()
+        self.sink.cancel()
 
     def reload(self, *, progress: Callable[[Step], None] | None = None, retries: int = 0) -> RunResult:
         """Make the target anew from a snapshot at the latest version, then catch up as ``run`` does.
@@ -175,7 +171,7 @@ class Pipeline:
             if self._stop.cancelled.is_set():
                 raise _interrupted()
             # Who wants each window passed through wants it in its turn; so does who may object to it
-            if through is None and self.guard is None and isinstance(self.sink, Foreseeing):
+            if through is None and self.guard is None:
                 announce(self.sink.announce)
             yield Step("window", window.first, window.last, last, self.apply(window))
 
@@ -364,7 +360,7 @@ class Pipeline:
             raise
 
     def _record(self, error: CdfError, retries: int) -> None:
-        if isinstance(self.sink, Recorded):
+        if isinstance(self.sink, Monitored):
             self.sink.record_failure(error, pipeline=self.name, source=self.feed.table, retries=retries)
 
     @contextmanager
@@ -460,14 +456,7 @@ class Pipeline:
                     version=version,
                 )
             changes = compare(now.schema, metadata.schema)
-            check_followed(
-                changes,
-                self.sink.capabilities,
-                table=self.feed.table,
-                version=version,
-                key=self.key,
-                sink=self.sink if isinstance(self.sink, Evolving) else None,
-            )
+            check_followed(changes, self.sink, table=self.feed.table, version=version, key=self.key)
             now = metadata
         return before
 

@@ -11,7 +11,7 @@ from cdf.changes.window import COUNTED, Window
 from cdf.errors import CdfError, ConfigError
 from cdf.lag import DEFAULT_RETENTION, RETENTION_PROPERTY, lag, parse_interval
 from cdf.results import Plan, PlannedWindow
-from cdf.sink.contract import Choosing, Position
+from cdf.sink import Position
 
 if TYPE_CHECKING:
     from cdf.pipeline.pipeline import Pipeline
@@ -97,5 +97,5 @@ def _planned(pipeline: Pipeline, window: Window) -> PlannedWindow:
         net=dict(sorted(net.items())),
         conflicts=conflicts,
         columns=len(window.schema.fields),
-        way=pipeline.sink.way(window) if isinstance(pipeline.sink, Choosing) else "changes",
+        way=pipeline.sink.way(window),
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cdf.changes.keys import check_key
 from cdf.errors import CdfError, TargetNotReady
 from cdf.results import Step
-from cdf.sink.contract import Reloadable
+from cdf.sink import Reloadable
 
 if TYPE_CHECKING:
     from cdf.pipeline.pipeline import Pipeline

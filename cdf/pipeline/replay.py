@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cdf.errors import CdfError, TargetNotReady
-from cdf.sink.contract import Applied, SetsAside, Tracked
+from cdf.sink import Applied, DeadLetterStore, Tracked
 
 if TYPE_CHECKING:
     from cdf.pipeline.pipeline import Pipeline
@@ -16,7 +16,7 @@ __all__ = ["replay"]
 def replay(pipeline: Pipeline) -> Applied:
     """→ what became of them; ``rejected`` of them still do not fit. The position stays where it is."""
     sink = pipeline.sink
-    if not isinstance(sink, SetsAside) or not isinstance(sink, Tracked):
+    if not isinstance(sink, DeadLetterStore) or not isinstance(sink, Tracked):
         raise TargetNotReady(f"the sink of {pipeline.name} sets no rows aside", hint="nothing is to be replayed")
     stands = sink.position()
     if stands.version is None:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cdf.changes.canonical import BUCKET, KEY_DIGEST, KEY_TEXT, ROW_DIGEST, checksum, digests
-from cdf.sink.contract import BucketDigest, Position, RowDigest
+from cdf.sink import BucketDigest, Image, Position, RowDigest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from cdf.sink.contract import Source
+    from cdf.sink import Source
 
 __all__ = ["FrameImage"]
 
 T = TypeVar("T")
 
 
-class FrameImage(ABC):
-    """Implements ``cdf.sink.contract.Image``. What ``frame`` gives is kept until ``close``: it is asked for thrice."""
+class FrameImage(Image):
+    """Implements ``cdf.sink.Image``. What ``frame`` gives is kept until ``close``: it is asked for thrice."""
 
     def __init__(self, position: Position, source: Source) -> None:
         self._position, self._source = position, source
@@ -42,6 +42,10 @@ class FrameImage(ABC):
     @property
     def position(self) -> Position:
         return self._position
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.schema().names)
 
     def row_count(self) -> int:
         return int(self.done(lambda: self._kept().count()))

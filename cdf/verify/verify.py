@@ -20,7 +20,7 @@ from cdf.changes.canonical import BUCKET, KEY_DIGEST, KEY_TEXT, ROW_DIGEST, chec
 from cdf.changes.columns import quoted
 from cdf.errors import CdfError, VerificationError, VersionsExpired
 from cdf.result import Result
-from cdf.sink.contract import BucketDigest, Comparable, Image, PartialImage, RowDigest
+from cdf.sink import BucketDigest, Comparable, Image, RowDigest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -122,22 +122,20 @@ def _history_gone(error: VersionsExpired, table: str, version: int) -> Verificat
 def _compare(
     pipeline: Pipeline, image: Image, rows: DataFrame, version: int, show_keys: bool, most: int, began: float
 ) -> Verification:
-    partial = image if isinstance(image, PartialImage) else None
-    if partial is not None:
-        rows = rows.select(*map(quoted, partial.columns))
+    if image.columns is not None:
+        rows = rows.select(*map(quoted, image.columns))
     schema = rows.schema
     target_rows = image.row_count()
     # By the larger side: an emptied target must not put the whole source into one bucket
     buckets = min(MOST_BUCKETS, max(1, math.ceil(max(target_rows, rows.count()) / ROWS_PER_BUCKET)))
-    by_element = () if partial is None else partial.by_element
-    hashed = digests(rows, schema, pipeline.key, buckets, show_keys=show_keys, by_element=by_element)
-    if partial is not None and partial.set_aside:
-        hashed = hashed.where(~F.col(KEY_DIGEST).isin(list(partial.set_aside)))
+    hashed = digests(rows, schema, pipeline.key, buckets, show_keys=show_keys, by_element=image.by_element)
+    if image.set_aside:
+        hashed = hashed.where(~F.col(KEY_DIGEST).isin(list(image.set_aside)))
     found = hashed.groupBy(BUCKET).agg(F.count("*").alias("rows"), checksum().alias("checksum")).collect()
     source = {row[BUCKET]: BucketDigest(int(row["rows"]), int(row["checksum"])) for row in found}
     target = image.digest(buckets)
     differing = sorted(bucket for bucket in source.keys() | target.keys() if source.get(bucket) != target.get(bucket))
-    keeps = partial is not None and partial.keeps_deleted
+    keeps = image.keeps_deleted
     # Where deleted rows stay, a bucket that differs says nothing yet: then all of them are looked at
     chosen = differing if keeps else _first_part(differing, source, target)
     seen = _Seen()
@@ -166,7 +164,7 @@ def _compare(
         extra=seen.extra,
         different=seen.different,
         duplicate=len(seen.duplicates),
-        set_aside=0 if partial is None else len(partial.set_aside),
+        set_aside=len(image.set_aside),
         kept=seen.kept,
         complete=complete,
         buckets=buckets,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
     from pyspark.sql import DataFrame
 
-    from cdf.sink.contract import Position, Source
+    from cdf.sink import Position, Source
     from connectors.kafka.write.envelope import EventFormat
 
 __all__ = ["KafkaImage", "newest_version"]

@@ -22,7 +22,7 @@ from cdf import ChangeFeed, Pipeline
 from cdf.changes.window import Commit, Window
 from cdf.errors import CdfError, SinkUnavailable
 from cdf.pipeline.replay import replay
-from cdf.sink.contract import Bounds, Position
+from cdf.sink import Bounds, Position
 from cdf.testing import MemorySink
 from connectors.postgres.options import Modes
 from tests.fixtures.fix_postgres import Pg

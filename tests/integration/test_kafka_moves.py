@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from cdf import Limits
 from cdf.errors import RowRejected, TargetNotReady, VerificationError
 from cdf.pipeline.move_position import Action, make_move, plan_move
-from cdf.sink.contract import Movable
+from cdf.sink import Movable
 from cdf.verify.verify import verify
 from connectors.kafka import Cluster, EventFormat
 from connectors.kafka.client import Transactional

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import ConflictFound, KeyViolation, SchemaDrift, TargetNotReady
-from cdf.sink.contract import Conflicts, RowDigest
+from cdf.sink import Conflicts, RowDigest
 from cdf.testing import delete, insert, update
 from connectors.postgres.column_mapping import Columns
 from connectors.postgres.options import Modes

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from cdf import ChangeFeed, Limits, Pipeline
 from cdf.errors import WindowOutOfOrder
 from cdf.pipeline.replay import replay
-from cdf.sink.contract import Applied
+from cdf.sink import Applied
 from cdf.verify.verify import verify
 from connectors.postgres.options import Modes
 from tests.fixtures.fix_postgres import Pg

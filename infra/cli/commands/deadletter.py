@@ -9,7 +9,7 @@ import typer
 
 from cdf.errors import ConfigError, TargetNotReady
 from cdf.result import Result
-from cdf.sink.contract import DeadLetter, SetsAside
+from cdf.sink import DeadLetter, DeadLetterStore
 from infra.cli.batch import each_target
 from infra.cli.confirm import confirm, require_terminal
 from infra.cli.output import DIFFERENCE, DONE, Output, overall
@@ -155,9 +155,9 @@ def drop(
     output.result(Dropped(pipeline, dropped))
 
 
-def _sink(project: Project, name: str) -> SetsAside:
+def _sink(project: Project, name: str) -> DeadLetterStore:
     sink = project.build_sink(name)
-    if not isinstance(sink, SetsAside):
+    if not isinstance(sink, DeadLetterStore):
         raise TargetNotReady(f"the sink of {name} sets no rows aside", hint="leave it out with -p")
     return sink
 

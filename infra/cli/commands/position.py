@@ -11,7 +11,7 @@ import typer
 
 from cdf.errors import ConfigError, TargetNotReady, VerificationError
 from cdf.result import Result
-from cdf.sink.contract import Bounds, Movable, PositionRecord, Standing, Tracked
+from cdf.sink import Bounds, Movable, PositionRecord, Standing, Tracked
 from infra.cli.batch import each_target
 from infra.cli.confirm import confirm, require_terminal
 from infra.cli.output import DIFFERENCE, Output, overall
