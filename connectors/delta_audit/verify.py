@@ -54,7 +54,7 @@ class TrailImage(FrameImage):
     def _find_encrypted(self) -> frozenset[str]:
         from pyspark.sql import functions as F
 
-        rows = self._kept()
+        rows = self._persisted()
         if UNREADABLE not in rows.columns:
             return frozenset()
         # A value that is unreadable for another reason, tampering above all, has to be reported as a difference

@@ -74,7 +74,7 @@ class KafkaImage(FrameImage):
     def _records(self) -> DataFrame:
         return _records(self._cluster, self._topic, self._ends)
 
-    def done(self, job: Callable[[], T]) -> T:
+    def run_job(self, job: Callable[[], T]) -> T:
         try:
             return job()
         except Exception as error:

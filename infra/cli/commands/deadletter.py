@@ -123,7 +123,7 @@ def replay(pipeline: Pipeline, config: Config = DEFAULT_CONFIG, as_json: Json = 
     project = load(config)
     _sink(project, pipeline)
     with spark_session(output, project) as spark, ctrl_c_counts():
-        applied = try_again(build_pipeline(project, pipeline, spark))
+        applied = try_again(build_pipeline(project, pipeline, spark).runner)
     result = Replayed(pipeline, max(applied.inserts - applied.rejected, 0), applied.deletes, applied.rejected)
     output.line(f"{pipeline}: {result.stored} stored, {result.deleted} deleted, {result.rejected} still do not fit")
     code = DIFFERENCE if result.rejected else DONE
