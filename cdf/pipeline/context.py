@@ -122,8 +122,8 @@ class PipelineContext:
 
     def check_position(self, position: Position) -> None:
         """Refuse the position of another table, and a position beyond the latest version of this one."""
-        with self.feed.log.glance():
-            table_id, latest = self.feed.log.metadata().table_id, self.feed.log.latest(anew=False)
+        with self.feed.log.cache_reads():
+            table_id, latest = self.feed.log.metadata().table_id, self.feed.log.latest(refresh=False)
         if position.table_id is not None and position.table_id != table_id:
             raise self.table_replaced("is another table than the one the target was filled from")
         reached, verb = position.version, "is at"

@@ -256,7 +256,7 @@ def _build_followed(
 
 def measure_lag(log: TableLog, position: int) -> Lag:
     """How far a position is behind the table's latest version."""
-    latest = log.latest(anew=False)
+    latest = log.latest(refresh=False)
     oldest = None
     if latest > position:
         with suppress(CdfError):

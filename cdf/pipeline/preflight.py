@@ -12,7 +12,7 @@ from cdf.errors import FeedNotEnabled, TypeNotSupported, VersionNotFound, Versio
 from cdf.sink import Inspection, Position, Tracked
 from cdf.sink.guard import ERASURE, ErasureNotConfigured
 from cdf.sink.schema_evolution import check_followed
-from cdf.source.log import missing_commits
+from cdf.source.commit import missing_commits
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -36,7 +36,7 @@ def inspect(context: PipelineContext, last: int) -> Inspection:
         raise
     found = context.sink.inspect(context.describe_source(schema))
     version = found.position.version
-    if version is not None and last < version <= feed.log.latest(anew=False):
+    if version is not None and last < version <= feed.log.latest(refresh=False):
         # The run ends before the position and changes nothing: the target rightly has the schema of its position
         schema = feed.log.metadata(version).schema
     expected = expected_schema(context, found.position, last)
@@ -61,7 +61,7 @@ def expected_schema(context: PipelineContext, position: Position, last: int) -> 
         return log.metadata(last).schema  # of another table: ``check_position`` refuses it
     if position.version is None and not context.has_initial_load():
         return log.metadata(last).schema
-    if position.version is not None and position.version > log.latest(anew=False):
+    if position.version is not None and position.version > log.latest(refresh=False):
         return log.metadata(last).schema  # beyond the latest version: ``check_position`` refuses it
     version = min(context.resolve_start_version(), last) if position.version is None else position.version
     with suppress(VersionsExpired, VersionNotFound):

@@ -42,7 +42,7 @@ class Runner:
         context, log = self.context, self.context.feed.log
         with self.close_afterwards(), self.record_failures(retries, stop):
             # Inspected first: a replaced table is refused before the lease is acquired and before any DDL runs
-            with log.glance():
+            with log.cache_reads():
                 position = inspect(context, last).position
                 context.check_position(position)
                 if position.version is not None and position.version < last:

@@ -62,7 +62,7 @@ def _list_range(
     checked: CheckedRange | None,
 ) -> Iterator[Window]:
     """``limits``: None if the range is one window already."""
-    with context.feed.log.glance():
+    with context.feed.log.cache_reads():
         if checked is not None and (checked.first, checked.last) == (first, last):
             before = checked.before
         else:
