@@ -174,9 +174,9 @@ class KafkaKind:
         if importlib.util.find_spec("confluent_kafka") is None:
             raise ConfigError("the Kafka client is not installed", hint="pip install 'deltarelay[kafka]'")
         from connectors.kafka.client import Cluster
+        from connectors.kafka.event_format import EventFormat
         from connectors.kafka.sink import KafkaSink
         from connectors.kafka.topics import NewTopic
-        from connectors.kafka.write.envelope import EventFormat
 
         security = {} if connection.security is None else connection.security.client()
         create = options.create
