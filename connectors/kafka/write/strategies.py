@@ -10,6 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from cdf.changes.few_rows import collect_few
+from cdf.changes.window import Snapshot, Window
 from cdf.errors import CdfError, RowRejected, SinkUnavailable, TargetNotReady
 from connectors.kafka.errors import KafkaFault, build_fenced_error, find_task_fault, is_fenced, to_cdf_error
 from connectors.kafka.position import LaneProgress, PendingWindow
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from cdf.changes.window import Snapshot, Window
-
 __all__ = ["EventBatch", "plan_events", "write_by_driver", "write_by_tasks"]
 
 _WRITTEN = "rejected long, changes string"
@@ -47,8 +46,6 @@ class EventBatch:
     """The events of a small window, for the driver."""
 
     def confirm(self) -> None:
-        from cdf.changes.window import Window
-
         if isinstance(self.rows, Window):
             self.rows.confirm()
 
