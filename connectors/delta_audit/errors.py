@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from audit.errors import named_file
 from audit.trail.ledger import State
 from cdf.errors import CdfError, SinkError, TargetNotReady, WindowOutOfOrder, condition_of
-from cdf.sink.contract import Bounds
+from cdf.sink import Bounds
 
 __all__ = ["build_foreign_rows_error", "build_unfinished_error", "translate_errors"]
 

@@ -23,7 +23,7 @@ from connectors.delta_audit.context import TrailContext
 from connectors.delta_audit.errors import build_unfinished_error, translate_errors
 
 if TYPE_CHECKING:
-    from cdf.sink.contract import Source
+    from cdf.sink import Source
 
 __all__ = ["OpenTrail"]
 

@@ -23,7 +23,7 @@ from audit.trail.tables import PAYLOAD, TrailTables
 from audit.trail.trail import Trail
 from cdf.changes.schema_diff import ChangeKind
 from cdf.errors import ConfigError, PositionError, TargetNotReady
-from cdf.sink.contract import Applied, Capabilities, Inspection, Position, Source
+from cdf.sink import Applied, Capabilities, Inspection, Position, Sink, Source
 from connectors.delta_audit.checkpoints import Checkpoints
 from connectors.delta_audit.context import TrailContext
 from connectors.delta_audit.erasure.erase import forget, held_open, kept_values, note, purge, scan
@@ -58,7 +58,7 @@ SMALL_WINDOW_BYTES = 1024 * 1024
 reading back what was written."""
 
 
-class DeltaAuditSink:
+class DeltaAuditSink(Sink):
     """A sink for one trail. ``path``: the folder of the trail, which contains its tables."""
 
     def __init__(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cdf.changes.schema_diff import printed_alike
 from cdf.errors import TargetNotReady
-from cdf.sink.contract import Inspection, Source
+from cdf.sink import Inspection, Source
 from connectors.kafka import topics
 from connectors.kafka.event_format import EventFormat, check_schema
 from connectors.kafka.position import State, read_state

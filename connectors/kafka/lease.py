@@ -15,7 +15,7 @@ from typing import Any
 
 from cdf.errors import CdfError, Fenced, LeaseHeld
 from cdf.os_user import os_user
-from cdf.sink.contract import PositionRecord
+from cdf.sink import PositionRecord
 from connectors.kafka.client import (
     ANSWER_SECONDS,
     Cluster,

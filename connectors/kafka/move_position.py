@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cdf.errors import TargetNotReady, WindowOutOfOrder
-from cdf.sink.contract import Position, Source
+from cdf.sink import Position, Source
 from connectors.kafka import topics
 from connectors.kafka.errors import KafkaFault, find_task_fault
 from connectors.kafka.event_format import check_schema

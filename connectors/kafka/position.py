@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from cdf.sink.contract import Bounds, Position, PositionRecord, Standing
+from cdf.sink import Bounds, Position, PositionRecord, Standing
 from connectors.kafka.client import Cluster
 from connectors.kafka.reader import PartitionReader
 

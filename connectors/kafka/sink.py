@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from audit.erasure.sink_contract import Purged
 from cdf.changes.schema_diff import ChangeKind
 from cdf.errors import PositionError, TargetNotReady, WindowOutOfOrder
-from cdf.sink.contract import Applied, Capabilities, Inspection, Position, Source, Standing, at_version
+from cdf.sink import Applied, Capabilities, Inspection, Position, Sink, Source, Standing, at_version
 from connectors.kafka import topics
 from connectors.kafka.client import Cluster
 from connectors.kafka.erasure.scan import days_of_going, scan_topics
@@ -54,7 +54,7 @@ producers that stay open."""
 DEFAULT_LANES = 4
 
 
-class KafkaSink:
+class KafkaSink(Sink):
     """A sink for one topic. ``changes="all"``: every change is an event. ``"net"``: the last records per key are the table's
     rows, for a compacted topic.
 

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from cdf.errors import VerificationError
-from cdf.sink.contract import Position, Source
+from cdf.sink import Position, Source
 from cdf.verify.spark_image import FrameImage
 from connectors.kafka import topics
 from connectors.kafka.client import Cluster
@@ -98,7 +98,7 @@ class KafkaImage(FrameImage):
     def _records(self) -> DataFrame:
         return _read_records(self._cluster, self._topic, self._ends)
 
-    def done(self, job: Callable[[], T]) -> T:
+    def run_job(self, job: Callable[[], T]) -> T:
         try:
             return job()
         except Exception as error:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
     from cdf.changes.window import Snapshot, Window
-    from cdf.sink.contract import Source
+    from cdf.sink import Source
 
 __all__ = [
     "Columns",

@@ -18,7 +18,7 @@ from connectors.postgres.options import (
 )
 
 if TYPE_CHECKING:
-    from cdf.sink.contract import Sink
+    from cdf.sink import Sink
 
 __all__ = ["POSTGRES", "PostgresConnection", "PostgresKind", "PostgresOptions", "split_table"]
 

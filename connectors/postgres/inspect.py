@@ -9,7 +9,7 @@ import psycopg
 
 from cdf.changes.schema_diff import ChangeKind, SchemaChange, compare
 from cdf.errors import TargetNotReady
-from cdf.sink.contract import Inspection, Position, Source
+from cdf.sink import Inspection, Position, Source
 from connectors.postgres import position as positions
 from connectors.postgres.column_mapping import METADATA_TYPES
 from connectors.postgres.conversions import Found, cast

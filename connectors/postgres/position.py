@@ -25,7 +25,7 @@ from psycopg.types.json import Jsonb
 
 from cdf.errors import Fenced, LeaseHeld, WindowOutOfOrder
 from cdf.os_user import os_user
-from cdf.sink.contract import Position, PositionRecord, Standing
+from cdf.sink import Position, PositionRecord, Standing
 from connectors.postgres.state import run_history as runs
 from connectors.postgres.write.statements import Name
 

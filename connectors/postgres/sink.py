@@ -29,7 +29,7 @@ from cdf.errors import (
     TargetNotReady,
     WindowOutOfOrder,
 )
-from cdf.sink.contract import (
+from cdf.sink import (
     Applied,
     Capabilities,
     Conflicts,
@@ -38,6 +38,7 @@ from cdf.sink.contract import (
     Inspection,
     Position,
     RunRecord,
+    Sink,
     Source,
     Standing,
 )
@@ -90,7 +91,7 @@ SMALL_WINDOW_BYTES = 1024 * 1024
 """Windows with at most so many bytes of change files pass through the driver: no Python workers, one COPY."""
 
 
-class PostgresSink:
+class PostgresSink(Sink):
     """The sink. ``table`` is ``schema.table`` (or ``table``, in ``public``), read as SQL reads names.
 
     The target is created by ``load`` where it is not there; an existing one has to be empty, with types that hold the

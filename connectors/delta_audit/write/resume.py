@@ -20,7 +20,7 @@ from audit.trail.rows import CommitRoots, commit_roots
 from audit.trail.tables import EVENTS, PAYLOAD, TrailTables
 from cdf.changes.window import Commit
 from cdf.errors import CdfError, TargetNotReady
-from cdf.sink.contract import Bounds
+from cdf.sink import Bounds
 from cdf.timing import timed
 from connectors.delta_audit.context import TrailContext
 from connectors.delta_audit.errors import build_foreign_rows_error, translate_errors

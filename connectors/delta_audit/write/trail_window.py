@@ -12,7 +12,7 @@ from audit.trail.column_history import SEALED
 from audit.trail.rows import Payload
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, INSERT
 from cdf.changes.window import Commit, Snapshot, Window
-from cdf.sink.contract import Bounds
+from cdf.sink import Bounds
 from connectors.delta_audit.context import TrailContext
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from audit.trail.rows import CommitRoots, commit_roots, event_rows, events_of, r
 from audit.trail.tables import EVENTS, PAYLOAD, STORED_EVENT, payload_of
 from cdf.changes.window import Commit
 from cdf.errors import CdfError, TableReplaced, VersionsExpired, WindowOutOfOrder
-from cdf.sink.contract import Applied, Bounds
+from cdf.sink import Applied, Bounds
 from cdf.timing import timed
 from connectors.delta_audit.checkpoints import SIGN_SECONDS, Checkpoints
 from connectors.delta_audit.context import TrailContext

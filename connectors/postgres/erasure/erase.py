@@ -33,7 +33,7 @@ from psycopg import sql
 from cdf.changes.canonical import key_digest, plain_decimals
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, DELETE, quoted
 from cdf.errors import RowRejected, SinkUnavailable, WindowOutOfOrder
-from cdf.sink.contract import Position
+from cdf.sink import Position
 from cdf.source.table import ChangeFeed
 from connectors.postgres import position as positions
 from connectors.postgres.column_mapping import DELETED_AT

@@ -19,7 +19,7 @@ from psycopg import sql
 
 from cdf.changes.columns import DELETE, INSERT, TRANSIENT, UPDATE
 from cdf.errors import RowRejected
-from cdf.sink.contract import DeadLetter
+from cdf.sink import DeadLetter
 from connectors.postgres.column_mapping import DELETED_AT
 from connectors.postgres.errors import refuse_swallowed
 from connectors.postgres.verify.canonical_sql import key_digest

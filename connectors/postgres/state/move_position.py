@@ -14,7 +14,7 @@ from connectors.postgres.write.reload import log_problems
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cdf.sink.contract import Position
+    from cdf.sink import Position
     from connectors.postgres.client import Session
     from connectors.postgres.target.ddl import TargetName
 

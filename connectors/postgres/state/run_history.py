@@ -18,7 +18,7 @@ from psycopg.types.json import Jsonb
 
 from audit.postgres_session import connect
 from cdf.errors import CdfError
-from cdf.sink.contract import RunRecord
+from cdf.sink import RunRecord
 
 __all__ = ["CREATE", "History", "MOST_ROWS", "may_write", "read_runs", "write_failure"]
 

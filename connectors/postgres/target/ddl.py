@@ -18,7 +18,7 @@ from connectors.postgres.types import target_type, unsupported
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from cdf.sink.contract import Source
+    from cdf.sink import Source
 
 __all__ = [
     "TargetName",

@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 
 from cdf.errors import CdfError, TargetNotReady
-from cdf.sink.contract import BucketDigest, Position, RowDigest, Source
+from cdf.sink import BucketDigest, Position, RowDigest, Source
 from connectors.postgres.column_mapping import DELETED_AT
 from connectors.postgres.conversions import PLAIN, Cast, casts_for
 from connectors.postgres.errors import raise_alone, translate

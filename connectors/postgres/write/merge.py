@@ -9,7 +9,7 @@ import psycopg
 from psycopg import sql
 
 from cdf.errors import SinkUnavailable, TargetNotReady
-from cdf.sink.contract import Position
+from cdf.sink import Position
 from connectors.postgres import position as positions
 from connectors.postgres.column_mapping import DELETED_AT
 from connectors.postgres.conversions import Cast, casts_for

@@ -21,7 +21,7 @@ import psycopg
 from psycopg import sql
 
 from cdf.errors import SinkUnavailable
-from cdf.sink.contract import Position
+from cdf.sink import Position
 from connectors.postgres import position as positions
 from connectors.postgres.column_mapping import with_own
 from connectors.postgres.conversions import Found, chosen_by_somebody
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from cdf.changes.window import Snapshot
-    from cdf.sink.contract import Source
+    from cdf.sink import Source
     from connectors.postgres.client import Session
     from connectors.postgres.options import Deletes
     from connectors.postgres.target.ddl import TargetName

@@ -23,7 +23,7 @@ from psycopg import sql
 from cdf.changes.in_memory import InMemoryWindow
 from cdf.changes.schema_diff import ChangeKind, printed_alike
 from cdf.errors import CdfError, ConflictFound, RowRejected, SchemaDrift, SinkUnavailable, TargetNotReady
-from cdf.sink.contract import Conflicts
+from cdf.sink import Conflicts
 from connectors.postgres import position as positions
 from connectors.postgres.column_mapping import COMMIT_TIMESTAMP_COLUMN, COMMIT_VERSION_COLUMN
 from connectors.postgres.conversions import Found, casts_for
