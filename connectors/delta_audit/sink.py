@@ -30,7 +30,7 @@ from connectors.delta_audit.erasure.erase import forget, held_open, kept_values,
 from connectors.delta_audit.errors import translate_errors
 from connectors.delta_audit.inspect import find_evolution_problem, find_problems, find_proof_gaps
 from connectors.delta_audit.open_trail import OpenTrail
-from connectors.delta_audit.person_history import past
+from connectors.delta_audit.person_history import read_person_history
 from connectors.delta_audit.verify import TrailImage
 from connectors.delta_audit.write.window_writer import WindowWriter
 
@@ -250,7 +250,7 @@ class DeltaAuditSink(Sink):
         sealed: SealedFor,
         states: Callable[[str], States] | None,
     ) -> DataFrame:
-        return past(self.trail, catch, sealed, states)
+        return read_person_history(self.trail, catch, sealed, states)
 
     def erase(self, erasing: Erasing) -> Mapping[str, int]:
         with translate_errors(self.path, "erasing in the trail"):

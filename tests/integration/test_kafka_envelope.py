@@ -27,7 +27,7 @@ from cdf.errors import ConfigError, KeyViolation, TypeNotSupported
 from cdf.testing import SampleTable, delete, insert, update
 from cdf.testing.model import COLUMNS, KEY, History, random_history
 from connectors.kafka import EventFormat, check_schema, snapshot_to_envelope, to_envelope
-from connectors.kafka.connect_schema import row_schema
+from connectors.kafka.connect_schema import build_row_schema
 from connectors.kafka.types import find_rejection
 from tests.fixtures.fix_seed import examples
 
@@ -763,5 +763,5 @@ def test_the_reference_tells_of_every_type(spark: SparkSession) -> None:
         schema = spark.sql(f"select 1 as id, cast(null as {kind}) as value").schema
         assert bool(check_schema(schema, ["id"], DEBEZIUM)) is (plain == "refused"), kind
         if plain != "refused":
-            found = row_schema(schema, ["id"], "flow")["fields"][1]
+            found = build_row_schema(schema, ["id"], "flow")["fields"][1]
             assert (found["type"], found.get("name", "")) == (connect, name), kind

@@ -27,7 +27,7 @@ from cdf.changes.columns import (
 )
 from cdf.changes.keys import MARK, check_key
 from cdf.errors import ConfigError, TypeNotSupported
-from connectors.kafka.connect_schema import envelope_schema, key_schema, row_schema
+from connectors.kafka.connect_schema import build_envelope_schema, build_key_schema, build_row_schema
 from connectors.kafka.event_format import EventFormat, check_schema, select_table_columns
 from connectors.kafka.types import to_json_object
 
@@ -158,7 +158,7 @@ class EventBuilder:
         value = self._wrap_in_envelope(is_snapshot) if self._is_debezium else F.col(_IMAGE)
         records = rows.select(
             _LANE,
-            self._add_schema(key, key_schema(self._schema, self._key, self._pipeline)).alias("key"),
+            self._add_schema(key, build_key_schema(self._schema, self._key, self._pipeline)).alias("key"),
             F.when(op != TOMBSTONE, self._add_schema(value, self._build_value_schema())).alias("value"),
             _OP,
             _VERSION,
@@ -218,7 +218,7 @@ class EventBuilder:
         return F.concat(F.lit(f'{{"schema":{_dump_json(schema)},"payload":'), payload, F.lit("}"))
 
     def _build_value_schema(self) -> dict[str, Any]:
-        build = envelope_schema if self._is_debezium else row_schema
+        build = build_envelope_schema if self._is_debezium else build_row_schema
         return build(self._schema, self._key, self._pipeline)
 
 
