@@ -18,16 +18,18 @@ from confluent_kafka import Producer
 from benchmarks.answer import Answer
 from benchmarks.kafka_state import fresh, timed, window
 from benchmarks.lab import Lab, median
-from connectors.kafka import client, position, sink
+from connectors.kafka import client, lease
 from connectors.kafka.errors import KafkaFault
+from connectors.kafka.position import LaneProgress
 from connectors.kafka.write import lane_writer as lanes
+from connectors.kafka.write import strategies
 
 __all__ = ["measure"]
 
 AIM = 0.9
 
 
-class Plain(client.Transactional):
+class Plain(client.TransactionalProducer):
     """The same producer without a transactional id: shuts nobody out, and what it sends is there at once."""
 
     def __init__(
@@ -35,8 +37,12 @@ class Plain(client.Transactional):
     ) -> None:
         del name, seconds
         self._failed = None
-        settings = {**client._PRODUCER, **({"message.max.bytes": max_bytes} if max_bytes else {}), **cluster.settings()}
-        self._producer = Producer({**settings, "on_delivery": self._delivered}, logger=client.silent())
+        settings = {
+            **client._PRODUCER,
+            **({"message.max.bytes": max_bytes} if max_bytes else {}),
+            **cluster.build_settings(),
+        }
+        self._producer = Producer({**settings, "on_delivery": self._record_failure}, logger=client.get_silent_logger())
 
     def init(self) -> None:
         pass
@@ -55,15 +61,15 @@ class Plain(client.Transactional):
 @contextmanager
 def without_transactions() -> Iterator[None]:
     with ExitStack() as patched:
-        for module in (lanes, position):
-            patched.enter_context(patch.object(module, "Transactional", Plain))
+        for module in (lanes, lease):
+            patched.enter_context(patch.object(module, "TransactionalProducer", Plain))
         # The tasks import the sink anew: they are sent a function of this module
-        patched.enter_context(patch.object(sink, "write_lane", _write_lane))
+        patched.enter_context(patch.object(strategies, "write_lane", _write_lane))
         yield
 
 
-def _write_lane(*arguments: Any, **named: Any) -> lanes.LaneDone:
-    with patch.object(lanes, "Transactional", Plain):  # the worker goes on to serve others
+def _write_lane(*arguments: Any, **named: Any) -> LaneProgress:
+    with patch.object(lanes, "TransactionalProducer", Plain):  # the worker goes on to serve others
         return lanes.write_lane(*arguments, **named)
 
 

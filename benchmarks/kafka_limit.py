@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 
 from benchmarks.kafka_state import PARTITIONS, cluster, ends
 from benchmarks.lab import Lab
-from connectors.kafka.topics import NewTopic, create
+from connectors.kafka.topics import NewTopic, create_topic
 from infra.embedded.kafka_jars import KAFKA_VERSION, kafka_jars
 from infra.spark.java import require_java
 
@@ -55,7 +55,7 @@ def _tools(lab: Lab) -> Path:
 
 def by_producer_performance(lab: Lab, topic: str, values: Sequence[bytes], count: int) -> float:
     """→ seconds for ``count`` records, chosen from the values by chance, after half as many that warm its JVM up"""
-    create(cluster(lab), topic, NewTopic(PARTITIONS))
+    create_topic(cluster(lab), topic, NewTopic(PARTITIONS))
     payload = lab.folder / "payload"
     payload.write_bytes(b"\n".join(values))
     warm_up = count // 2
@@ -75,7 +75,7 @@ def by_producer_performance(lab: Lab, topic: str, values: Sequence[bytes], count
 
 def by_librdkafka(lab: Lab, topic: str, values: Sequence[bytes], count: int) -> float:
     """→ seconds for ``count`` records, from the first ``produce`` until all are acknowledged"""
-    create(cluster(lab), topic, NewTopic(PARTITIONS))
+    create_topic(cluster(lab), topic, NewTopic(PARTITIONS))
     settings = {**SETTINGS, "delivery.report.only.error": True, "queue.buffering.max.messages": 100_000}
     producer = Producer({"bootstrap.servers": lab.kafka.bootstrap_servers, **settings})
     began = time.monotonic()

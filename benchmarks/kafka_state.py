@@ -20,9 +20,9 @@ from benchmarks.lab import Lab
 from benchmarks.postgres_state import Changes, make_source
 from cdf import ChangeFeed, Pipeline
 from connectors.kafka import Cluster, KafkaSink
-from connectors.kafka.client import Reader
+from connectors.kafka.reader import PartitionReader
 from connectors.kafka.sink import DEFAULT_LANES
-from connectors.kafka.topics import NewTopic, described, offsets_of
+from connectors.kafka.topics import NewTopic, describe_topics, read_offsets
 
 __all__ = ["PARTITIONS", "Events", "cluster", "digest", "ends", "fresh", "pipeline_to", "timed", "window"]
 
@@ -99,13 +99,13 @@ def fresh(lab: Lab) -> Iterator[str]:
     try:
         yield name
     finally:
-        admin = cluster(lab).admin()
+        admin = cluster(lab).create_admin()
         if name in admin.list_topics(timeout=30).topics:
             admin.delete_topics([name])[name].result(30)
 
 
 def ends(lab: Lab, topic: str) -> list[int]:
-    return [end for _, end in offsets_of(cluster(lab), described(cluster(lab), topic)[topic])]
+    return [end for _, end in read_offsets(cluster(lab), describe_topics(cluster(lab), topic)[topic])]
 
 
 def digest(lab: Lab, topic: str, since: Sequence[int] | None = None) -> tuple[Digest, list[bytes]]:
@@ -114,7 +114,7 @@ def digest(lab: Lab, topic: str, since: Sequence[int] | None = None) -> tuple[Di
     sample: list[bytes] = []
     every = 1 if lab.quick else 100
     for number, end in enumerate(ends(lab, topic)):
-        reader = Reader(cluster(lab), topic, number, since[number] if since else 0)
+        reader = PartitionReader(cluster(lab), topic, number, since[number] if since else 0)
         for message in reader.stream(end):
             key, value = message.key() or b"", message.value()
             records += 1

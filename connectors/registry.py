@@ -1,6 +1,6 @@
-"""How sink kinds are found: the built-in ones by name, those of others by entry point.
+"""Finds sink kinds: the built-in ones by name, those of other packages by entry point.
 
-A third party offers a kind from its own package; ``kind: mykind`` in the configuration then finds it::
+Another package offers a kind like this; ``kind: mykind`` in the configuration then finds it::
 
     [project.entry-points."deltarelay.sinks"]
     mykind = "my_package.deltarelay:MYKIND"      # an object that implements SinkKind
@@ -13,29 +13,17 @@ import functools
 import importlib
 import importlib.metadata
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from cdf.errors import ConfigError
+from connectors.sink_kind import SinkKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pydantic import BaseModel
 
-    from audit.encryption.encrypt import Sealing
-    from audit.encryption.key_registry import Registry
     from cdf.sink import Sink
 
-__all__ = [
-    "BUILT_IN",
-    "ENTRY_POINT_GROUP",
-    "AsksAround",
-    "NamesTarget",
-    "SinkKind",
-    "Surroundings",
-    "sink_kind",
-    "sink_kinds",
-]
+__all__ = ["BUILT_IN", "ENTRY_POINT_GROUP", "get_sink_kind", "list_sink_kinds"]
 
 BUILT_IN = {
     "delta_audit": "connectors.delta_audit.config:DELTA_AUDIT",
@@ -45,174 +33,105 @@ BUILT_IN = {
 ENTRY_POINT_GROUP = "deltarelay.sinks"
 
 
-@runtime_checkable
-class SinkKind(Protocol):
-    """A kind of sink: what may be configured for it, and how one is made.
-
-    Both models are frozen and refuse unknown fields (``extra="forbid"``), hold passwords as ``SecretStr``, and are
-    importable without the driver of the target.
-    """
-
-    @property
-    def name(self) -> str:
-        """What ``kind:`` says; the same as the name of the entry point."""
-        ...
-
-    @property
-    def connection(self) -> type[BaseModel]:
-        """The fields of a ``connections:`` entry besides ``kind``."""
-        ...
-
-    @property
-    def options(self) -> type[BaseModel]:
-        """The fields of a pipeline's ``sink:`` besides ``connection``."""
-        ...
-
-    def build(self, connection: Any, options: Any, *, pipeline: str) -> Sink:
-        """Make the sink from validated settings; opens no connection. The driver is imported here and not before."""
-        ...
+def list_sink_kinds() -> dict[str, SinkKind]:
+    """Return every known kind by name. A kind is imported at its first use, and raises an error then if it is broken."""
+    return {name: _LazyKind(name, import_kind) for name, import_kind in sorted(_list_importers().items())}
 
 
-@runtime_checkable
-class NamesTarget(Protocol):
-    """Optional power of a kind: say which target the options mean, however they are written.
-
-    Two pipelines of one connection must not share a target. Without this power, equal options mean the same target.
-    """
-
-    def target(self, options: Any) -> str: ...
-
-
-class Surroundings(Protocol):
-    """What a kind may ask of the rest of the configuration."""
-
-    def connection(self, name: str, kind: str) -> Any:
-        """The settings of the connection of that name. Raises ConfigError where there is none, or one of another kind."""
-        ...
-
-    def s3_client(self, bucket: str) -> Any:
-        """A boto3 client, with the credentials and the endpoint that the file has for that bucket."""
-        ...
-
-    def delta_rs_options(self, address: str) -> Mapping[str, str] | None:
-        """What delta-rs is to be told to read a table there; asks its bucket first."""
-        ...
-
-    def sealing(self, pipeline: str) -> Sealing | None:
-        """What is to be sealed in a history of the pipeline's table; None where nothing is."""
-        ...
-
-    def key_registry(self) -> Callable[[], Registry] | None:
-        """Opens the registry of people's keys; None where there is none. There may be one where nothing is to be sealed."""
-        ...
-
-
-@runtime_checkable
-class AsksAround(Protocol):
-    """Optional power of a kind: make its sink with what stands elsewhere in the configuration, in place of ``build``."""
-
-    def build_among(self, connection: Any, options: Any, *, pipeline: str, among: Surroundings) -> Sink: ...
-
-
-def sink_kinds() -> dict[str, SinkKind]:
-    """Every known kind by name. A kind is imported when it is used, and only then complains about being broken."""
-    return {name: _Late(name, import_it) for name, import_it in sorted(_sources().items())}
-
-
-def sink_kind(name: str) -> SinkKind:
-    """The kind of that name, imported and checked."""
-    sources = _sources()
-    if name not in sources:
-        near = difflib.get_close_matches(name, sources, n=1)
-        known = ", ".join(sorted(sources))
+def get_sink_kind(name: str) -> SinkKind:
+    """Import and check the kind with that name."""
+    importers = _list_importers()
+    if name not in importers:
+        near = difflib.get_close_matches(name, importers, n=1)
+        known = ", ".join(sorted(importers))
         raise ConfigError(
             f"unknown sink kind `{name}`" + (f"; did you mean `{near[0]}`?" if near else f"; known kinds: {known}"),
-            hint=f"set kind to one of {known}, or install the package that brings `{name}`",
-            known=sorted(sources),
+            hint=f"set kind to one of {known}, or install the package that provides `{name}`",
+            known=sorted(importers),
         )
-    return _checked(name, sources[name])
+    return _load_kind(name, importers[name])
 
 
-def _sources() -> dict[str, Callable[[], Any]]:
-    sources: dict[str, Callable[[], Any]] = {name: _importer(where) for name, where in BUILT_IN.items()}
+def _list_importers() -> dict[str, Callable[[], Any]]:
+    importers: dict[str, Callable[[], Any]] = {name: _build_importer(path) for name, path in BUILT_IN.items()}
     offered: dict[str, str] = {}
-    for point in _entry_points():
+    for point in _list_entry_points():
         if point.name in BUILT_IN:
             raise ConfigError(
                 f"the entry point {point.name} = {point.value} takes the name of a built-in sink kind",
-                hint=f"uninstall the package that brings {point.value}, or have it choose another name",
+                hint=f"uninstall the package that provides {point.value}, or change its name",
             )
-        # one package may be found twice on the path (an editable install does it): that is no conflict
+        # One package may be on the path twice (an editable install does this): that is not a conflict
         if offered.setdefault(point.name, point.value) != point.value:
             raise ConfigError(
                 f"two packages offer the sink kind `{point.name}`: {offered[point.name]} and {point.value}",
                 hint="uninstall one of the two packages",
             )
-        sources[point.name] = point.load
-    return sources
+        importers[point.name] = point.load
+    return importers
 
 
 @functools.cache
-def _entry_points() -> tuple[importlib.metadata.EntryPoint, ...]:
-    # a look at every installed package: slow enough to do it once
+def _list_entry_points() -> tuple[importlib.metadata.EntryPoint, ...]:
+    # Cached because it reads the metadata of every installed package
     return tuple(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP))
 
 
-def _importer(where: str) -> Callable[[], Any]:
-    def import_it() -> Any:
-        module, _, attribute = where.partition(":")
+def _build_importer(path: str) -> Callable[[], Any]:
+    def import_kind() -> Any:
+        module, _, attribute = path.partition(":")
         return getattr(importlib.import_module(module), attribute)
 
-    return import_it
+    return import_kind
 
 
-def _checked(name: str, import_it: Callable[[], Any]) -> SinkKind:
-    hint = f"repair or uninstall the package that brings the entry point `{name}` of the group {ENTRY_POINT_GROUP}"
+def _load_kind(name: str, import_kind: Callable[[], Any]) -> SinkKind:
+    hint = f"repair or uninstall the package that provides the entry point `{name}` of the group {ENTRY_POINT_GROUP}"
     try:
-        found = import_it()
-    except Exception as error:  # the code of others: whatever it raises, the name of the kind is what helps
+        found = import_kind()
+    except Exception as error:  # code of another package may raise anything; the name of the kind is what helps
         raise ConfigError(f"the sink kind `{name}` cannot be imported ({type(error).__name__})", hint=hint) from error
-    if fault := _fault(name, found):
+    if fault := _find_fault(name, found):
         raise ConfigError(f"the sink kind `{name}` is broken: {fault}", hint=hint)
     kind: SinkKind = found
     return kind
 
 
-def _fault(name: str, found: Any) -> str | None:
+def _find_fault(name: str, found: Any) -> str | None:
     from pydantic import BaseModel
 
     if isinstance(found, type) or not isinstance(found, SinkKind):
         return "the entry point must name an object with name, connection, options and build"
     if found.name != name:
-        return f"it calls itself `{found.name}`"
+        return f"its name is `{found.name}`"
     for part, reserved in (("connection", "kind"), ("options", "connection")):
         model = getattr(found, part)
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             return f"{part} is not a pydantic model"
         if reserved in model.model_fields:
-            return f"{part} has a field `{reserved}`, a name that the configuration file uses itself"
+            return f"{part} has a field `{reserved}`, a name that the configuration file itself uses"
         if model.model_config.get("extra") != "forbid":
-            return f'{part} lets unknown fields pass; give the model extra="forbid"'
+            return f'{part} accepts unknown fields; set extra="forbid" in the model'
     return None
 
 
-class _Late:
+class _LazyKind:
     """A kind that is imported at its first use."""
 
-    def __init__(self, name: str, import_it: Callable[[], Any]) -> None:
+    def __init__(self, name: str, import_kind: Callable[[], Any]) -> None:
         self.name = name
-        self._import_it = import_it
+        self._import_kind = import_kind
 
     def __repr__(self) -> str:
         return f"<sink kind {self.name}>"
 
     @property
     def connection(self) -> type[BaseModel]:
-        return _checked(self.name, self._import_it).connection
+        return _load_kind(self.name, self._import_kind).connection
 
     @property
     def options(self) -> type[BaseModel]:
-        return _checked(self.name, self._import_it).options
+        return _load_kind(self.name, self._import_kind).options
 
     def build(self, connection: Any, options: Any, *, pipeline: str) -> Sink:
-        return _checked(self.name, self._import_it).build(connection, options, pipeline=pipeline)
+        return _load_kind(self.name, self._import_kind).build(connection, options, pipeline=pipeline)

@@ -1,1 +1,1 @@
-"""The sink that keeps a trail."""
+"""The sink that keeps an audit trail."""

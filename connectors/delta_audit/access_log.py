@@ -1,4 +1,7 @@
-"""Who has read what a trail has sealed: from the registry, which hands no key out without a record, into the trail."""
+"""Copies the key registry's records of who decrypted values of a trail into the trail's ledger.
+
+The registry hands out no key without such a record.
+"""
 
 from __future__ import annotations
 
@@ -14,33 +17,38 @@ if TYPE_CHECKING:
     from audit.trail.ledger import State
     from audit.trail.tables import TrailTables
 
-__all__ = ["note_readings"]
+__all__ = ["record_readings"]
 
 
-def note_readings(tables: TrailTables, state: State, registry: Registry, trail: str, *, signer: Signer | None) -> State:
-    """A record for each reading that the trail does not have yet; → where it stands then. After a crash none comes twice."""
+def record_readings(
+    tables: TrailTables, state: State, registry: Registry, trail: str, *, signer: Signer | None
+) -> State:
+    """Write a record for each reading that the trail does not have yet, and return the state after it.
+
+    ``trail``: its address. May be called again after a failure: no reading is recorded twice.
+    """
     from pyspark.sql import functions as F
 
     readings = registry.readings(trail)
     if not readings:
         return state
-    told = (F.get_json_object("record", f"$.{name}") for name in ("reading", "read_at"))
-    # With its time: a registry that was restored, or made anew, gives numbers again
-    known = {(row[0], row[1]) for row in tables.now(LEDGER).where("kind = 'reading'").select(*told).collect()}
+    identity = (F.get_json_object("record", f"$.{name}") for name in ("reading", "read_at"))
+    # With the time: a registry that was restored or recreated uses the same numbers again
+    known = {(row[0], row[1]) for row in tables.now(LEDGER).where("kind = 'reading'").select(*identity).collect()}
     new = [
         {
-            "reading": one.id,
-            "read_at": instant(one.at),
-            "reader": text_of(one.reader),
-            "role": text_of(one.role),
-            "purpose": text_of(one.purpose),
-            "question": text_of(one.question),
-            "keys": one.keys,
+            "reading": reading.id,
+            "read_at": instant(reading.at),
+            "reader": text_of(reading.reader),
+            "role": text_of(reading.role),
+            "purpose": text_of(reading.purpose),
+            "question": text_of(reading.question),
+            "keys": reading.keys,
         }
-        for one in readings
-        if (str(one.id), instant(one.at)) not in known
+        for reading in readings
+        if (str(reading.id), instant(reading.at)) not in known
     ]
     if new:
         state = append_notes(tables, state, new, kind="reading", signer=signer)
-    registry.noted([one.id for one in readings])
+    registry.noted([reading.id for reading in readings])
     return state

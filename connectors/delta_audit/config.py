@@ -1,4 +1,4 @@
-"""What may be configured for a trail. Imports no driver."""
+"""Configuration of a trail. Imports no driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cdf.errors import ConfigError
 if TYPE_CHECKING:
     from audit.trail.trail import NamedAnchor
     from cdf.sink import Sink
-    from connectors.registry import Surroundings
+    from connectors.sink_kind import ConfigurationContext
 
 __all__ = ["DELTA_AUDIT", "DeltaAuditConnection", "DeltaAuditKind", "DeltaAuditOptions", "FileAnchorOptions"]
 
@@ -23,27 +23,28 @@ _S3 = re.compile(r"(?i)s3[an]?://")
 
 def _check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise ValueError("is no name of a trail: letters, digits, dots, dashes and underscores, up to 121 of them")
+        raise ValueError("is not a valid name of a trail: use up to 121 letters, digits, dots, dashes and underscores")
     return name
 
 
 def _check_folder(path: str, info: ValidationInfo) -> str:
-    if on_s3 := _S3.match(path):  # one spelling: another one would be another lock, and the two exclude nobody
-        place = "/".join(filter(None, path[on_s3.end() :].split("/")))
-        if not place:
+    if on_s3 := _S3.match(path):  # one spelling for each address: locks are held by address
+        address = "/".join(filter(None, path[on_s3.end() :].split("/")))
+        if not address:
             raise ValueError("names no bucket; write it as s3a://BUCKET/PATH")
-        return f"s3a://{place}"
+        return f"s3a://{address}"
     if "://" in path:
         return path.rstrip("/")
     folder = info.context.get("folder") if isinstance(info.context, dict) else None
-    whole = Path(path).expanduser()
-    return str(whole if whole.is_absolute() or folder is None else folder / whole)
+    expanded = Path(path).expanduser()
+    return str(expanded if expanded.is_absolute() or folder is None else folder / expanded)
 
 
 def _check_key(key: SecretStr) -> SecretStr:
     if not key.get_secret_value().startswith("PRIVATE+KEY+"):
         raise ValueError(
-            'is no signing key: `deltarelay audit keygen` makes one, "${file:/run/secrets/audit.key}" takes it from a file'
+            "is not a signing key: create one with `deltarelay audit keygen`, and read it from a file with "
+            '"${file:/run/secrets/audit.key}"'
         )
     return key
 
@@ -54,7 +55,9 @@ def _check_verifier(key: str) -> str:
     try:
         return str(VerifierKey.parse(key))
     except ProofError:
-        raise ValueError("is no verifier key: `deltarelay audit keygen` prints it, NAME+ID+BASE64") from None
+        raise ValueError(
+            "is not a verifier key: `deltarelay audit keygen` prints it, in the form NAME+ID+BASE64"
+        ) from None
 
 
 class _Model(BaseModel):
@@ -62,14 +65,15 @@ class _Model(BaseModel):
 
 
 class FileAnchorOptions(_Model):
-    """A folder, best on storage that keeps what was written."""
+    """A folder, preferably on storage where files cannot be changed."""
 
     kind: Literal["file"] = Field(title="Kind", description="A folder of this machine or of a mount.")
     path: Annotated[str, AfterValidator(_check_folder)] = Field(
-        title="Folder", description="It has to be there: one that is made where nothing is mounted would keep nothing."
+        title="Folder",
+        description="It must exist: if the storage is not mounted, a newly created folder would not be on that storage.",
     )
 
-    def named(self, among: Surroundings) -> NamedAnchor:  # noqa: ARG002
+    def build(self, context: ConfigurationContext) -> NamedAnchor:  # noqa: ARG002
         from audit.anchors.file import FileAnchor
         from audit.trail.trail import NamedAnchor
 
@@ -77,78 +81,81 @@ class FileAnchorOptions(_Model):
 
 
 class PostgresAnchorOptions(_Model):
-    """A table that only grows, best under another owner."""
+    """An append-only table, preferably with another owner."""
 
     kind: Literal["postgres"] = Field(title="Kind", description="A table of PostgreSQL.")
     connection: str = Field(title="Connection", description="The name of a connection of kind postgres.")
     schema_name: str = Field(
-        default="deltarelay_anchor", alias="schema", title="Schema", description="Where the table is, or is made."
+        default="deltarelay_anchor",
+        alias="schema",
+        title="Schema",
+        description="The schema of the table, which is created if it does not exist.",
     )
 
-    def named(self, among: Surroundings) -> NamedAnchor:
+    def build(self, context: ConfigurationContext) -> NamedAnchor:
         from audit.anchors.postgres import PostgresAnchor
         from audit.trail.trail import NamedAnchor
 
-        dsn = among.connection(self.connection, "postgres").dsn.get_secret_value()
+        dsn = context.get_connection(self.connection, "postgres").dsn.get_secret_value()
         return NamedAnchor(self.connection, PostgresAnchor(dsn, schema=self.schema_name))
 
 
 class S3AnchorOptions(_Model):
-    """A bucket, best with Object Lock."""
+    """A bucket, preferably with Object Lock."""
 
     kind: Literal["s3"] = Field(title="Kind", description="Objects of a bucket.")
-    url: Annotated[str, Field(pattern=r"^s3a?://[^/]+")] = Field(title="Place", description="`s3://BUCKET/PREFIX`.")
+    url: Annotated[str, Field(pattern=r"^s3a?://[^/]+")] = Field(title="Address", description="`s3://BUCKET/PREFIX`.")
     object_lock_days: int | None = Field(
         default=None,
         ge=1,
         title="Object Lock (days)",
-        description="Nobody can remove a checkpoint for so long (compliance mode); the bucket needs Object Lock. Left out: "
-        "the bucket's own default.",
+        description="Checkpoints cannot be deleted for this number of days (compliance mode); the bucket must have Object "
+        "Lock. If not set: the bucket's own default.",
     )
 
-    def named(self, among: Surroundings) -> NamedAnchor:
+    def build(self, context: ConfigurationContext) -> NamedAnchor:
         from audit.anchors.s3 import S3Anchor
         from audit.trail.trail import NamedAnchor
 
         bucket = self.url.partition("://")[2].partition("/")[0]
-        anchor = S3Anchor(self.url, lambda: among.s3_client(bucket), object_lock_days=self.object_lock_days)
+        anchor = S3Anchor(self.url, lambda: context.create_s3_client(bucket), object_lock_days=self.object_lock_days)
         return NamedAnchor(self.url, anchor)
 
 
 class DeltaAuditConnection(_Model):
-    """Where trails are kept, who signs them, and where their checkpoints stand besides."""
+    """Where trails are stored, which key signs them, and where else their checkpoints are stored."""
 
     path: Annotated[str, AfterValidator(_check_folder)] = Field(
         title="Folder",
-        description="The trails of this connection are folders below it: a path or a URL that Spark can write.",
+        description="The trails of this connection are folders below it: a path or a URL to which Spark can write.",
     )
     signing_key: Annotated[SecretStr, AfterValidator(_check_key)] | None = Field(
         default=None,
         title="Signing key",
-        description="The private key of `deltarelay audit keygen`, best as ${file:/run/secrets/audit.key}. Left out: the "
-        "trail is written, and nothing is signed.",
+        description="The private key of `deltarelay audit keygen`, preferably as ${file:/run/secrets/audit.key}. If not "
+        "set: the trail is written without signatures.",
     )
     keys: tuple[Annotated[str, AfterValidator(_check_verifier)], ...] = Field(
         default=(),
         title="Verifier keys",
-        description="Further keys whose checkpoints are believed: those from before the signing key was changed, or, "
-        "where no signing key is, the key of whoever signs.",
+        description="Further keys whose checkpoints are accepted: those of former signing keys, or, without a signing key, "
+        "the key with which the trail is signed elsewhere.",
     )
     anchors: tuple[
         Annotated[FileAnchorOptions | PostgresAnchorOptions | S3AnchorOptions, Field(discriminator="kind")], ...
     ] = Field(
         default=(),
         title="Anchors",
-        description="Where each checkpoint is published. Whoever can write to the trail should not be able to alter them "
-        "there.",
+        description="Where each checkpoint is published. Users who can write to the trail should not be able to change "
+        "checkpoints there.",
     )
 
 
 class DeltaAuditOptions(_Model):
-    """Which trail a pipeline writes."""
+    """The trail to which a pipeline writes."""
 
     table: Annotated[str, AfterValidator(_check_name)] = Field(
-        title="Trail", description="The name of its folder below the connection's path. One pipeline to a trail."
+        title="Trail", description="The name of its folder below the connection's path. One pipeline for each trail."
     )
 
 
@@ -163,59 +170,51 @@ class DeltaAuditKind:
         return options.table
 
     def build(self, connection: DeltaAuditConnection, options: DeltaAuditOptions, *, pipeline: str) -> Sink:
-        return self.build_among(connection, options, pipeline=pipeline, among=_Nothing())
+        return self.build_in_context(connection, options, pipeline=pipeline, context=_EmptyContext())
 
-    def build_among(
+    def build_in_context(
         self,
         connection: DeltaAuditConnection,
         options: DeltaAuditOptions,
         *,
         pipeline: str,
-        among: Surroundings,
+        context: ConfigurationContext,
     ) -> Sink:
         from audit.erasure.scan.s3_files import files_at
+        from audit.proof import VerifierKey
+        from audit.signing.signer import Signer
         from connectors.delta_audit.sink import DeltaAuditSink
 
-        path = f"{connection.path}/{options.table}"
+        path, key = f"{connection.path}/{options.table}", connection.signing_key
         return DeltaAuditSink(
             path,
-            **_trust(connection, among),
-            storage_options=lambda: among.delta_rs_options(f"{path}/ledger"),
-            files=lambda address: files_at(address, among.s3_client, among.delta_rs_options),
-            sealing=among.sealing(pipeline),
-            registry=among.key_registry(),
+            signer=None if key is None else Signer.parse(key.get_secret_value()),
+            keys=tuple(VerifierKey.parse(text) for text in connection.keys),
+            anchors=tuple(anchor.build(context) for anchor in connection.anchors),
+            storage_options=lambda: context.build_delta_rs_options(f"{path}/ledger"),
+            files=lambda address: files_at(address, context.create_s3_client, context.build_delta_rs_options),
+            sealing=context.build_encryption(pipeline),
+            registry=context.get_key_registry(),
         )
 
 
-class _Nothing:
-    """No configuration around it: anchors that need one cannot be had."""
+class _EmptyContext:
+    """No other configuration: anchors that need a connection or a bucket cannot be built."""
 
-    def connection(self, name: str, kind: str) -> Any:
-        raise ConfigError(f"there is no connection `{name}` of kind {kind}", hint="an anchor names it")
+    def get_connection(self, name: str, kind: str) -> Any:
+        raise ConfigError(f"there is no connection `{name}` of kind {kind}", hint="an anchor refers to it")
 
-    def s3_client(self, bucket: str) -> Any:
-        raise ConfigError(f"nothing is configured for the bucket {bucket}", hint="an anchor names it")
+    def create_s3_client(self, bucket: str) -> Any:
+        raise ConfigError(f"the bucket {bucket} is not configured", hint="an anchor refers to it")
 
-    def delta_rs_options(self, address: str) -> None:  # noqa: ARG002
+    def build_delta_rs_options(self, address: str) -> None:  # noqa: ARG002
         return None
 
-    def sealing(self, pipeline: str) -> None:  # noqa: ARG002
+    def build_encryption(self, pipeline: str) -> None:  # noqa: ARG002
         return None
 
-    def key_registry(self) -> None:
+    def get_key_registry(self) -> None:
         return None
-
-
-def _trust(connection: DeltaAuditConnection, among: Surroundings) -> dict[str, Any]:
-    from audit.proof import VerifierKey
-    from audit.signing.signer import Signer
-
-    key = connection.signing_key
-    return {
-        "signer": None if key is None else Signer.parse(key.get_secret_value()),
-        "keys": tuple(VerifierKey.parse(one) for one in connection.keys),
-        "anchors": tuple(anchor.named(among) for anchor in connection.anchors),
-    }
 
 
 DELTA_AUDIT = DeltaAuditKind()

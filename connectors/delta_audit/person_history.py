@@ -1,4 +1,4 @@
-"""What a trail has of one person: the events of their rows, with what their own keys open."""
+"""The events of one person's rows in a trail, for the access report, decrypted with the keys of that person alone."""
 
 from __future__ import annotations
 
@@ -19,64 +19,70 @@ if TYPE_CHECKING:
     from audit.erasure.sink_contract import SealedFor
     from audit.trail.trail import Trail
 
-__all__ = ["past"]
+__all__ = ["read_person_history"]
 
 
-def past(
+def read_person_history(
     trail: Trail,
     catch: Callable[[DataFrame], DataFrame],
     sealed: SealedFor,
     states: Callable[[str], States] | None,
 ) -> DataFrame:
-    """``audit.erasure.sink_contract.Historic`` says what."""
+    """Return the events as ``audit.erasure.sink_contract.Historic`` defines them."""
     from pyspark.sql import functions as F
 
     payload = completed(trail, trail.there().now(PAYLOAD))
     present = present_values(trail)
     values = [value.alias(name) for name, value in present.items()]
     ids = catch(payload.select(F.col("id").alias("__id"), *values)).select("__id")
-    groups = has_groups(payload)
-    if groups:
-        ids = ids.unionByName(_of(trail, payload, sealed))
+    is_encrypted = has_groups(payload)
+    if is_encrypted:
+        ids = ids.unionByName(_find_encrypted_rows(trail, payload, sealed))
     rows = payload.join(ids.distinct(), payload["id"] == ids["__id"], "left_semi")
-    if groups:
+    if is_encrypted:
         rows = rows.select("id", "version", "salt", "row_hash", "row", "sealed")
         rows = shut(rows) if states is None else opened(rows, eras(trail), states(trail.path), sealed.tokens)
-    why = _why(trail, list(present)) if groups else F.lit(None).cast("map<string, string>")
-    version = F.col("version").alias("_commit_version")  # names of its own: the source may have any others
-    found = rows.select(F.col("id").alias("__id"), version, why.alias("_unreadable"), *values)
-    told = records(trail).select(version, F.col("operation").alias("_operation"))
-    own = {"id": "__id", "index": "__index", "committed_at": "_commit_timestamp", "change_type": "_change_type"}
-    events = trail.tables.now(EVENTS).select(*(F.col(name).alias(alias) for name, alias in own.items()))
-    found = found.join(events, "__id").join(F.broadcast(told), "_commit_version", "left")
-    facts = ("_commit_version", "_commit_timestamp", "_change_type", "_operation", "_unreadable")
+    unreadable = _build_unreadable(trail, list(present)) if is_encrypted else F.lit(None).cast("map<string, string>")
+    # Names with an underscore, because the source may have columns of any other name
+    version = F.col("version").alias("_commit_version")
+    found = rows.select(F.col("id").alias("__id"), version, unreadable.alias("_unreadable"), *values)
+    operations = records(trail).select(version, F.col("operation").alias("_operation"))
+    event_columns = {
+        "id": "__id",
+        "index": "__index",
+        "committed_at": "_commit_timestamp",
+        "change_type": "_change_type",
+    }
+    events = trail.tables.now(EVENTS).select(*(F.col(name).alias(alias) for name, alias in event_columns.items()))
+    found = found.join(events, "__id").join(F.broadcast(operations), "_commit_version", "left")
+    event_fields = ("_commit_version", "_commit_timestamp", "_change_type", "_operation", "_unreadable")
     names = [quoted(name) for name in present]
-    after = F.col("_change_type").isin(INSERT, UPDATE_POSTIMAGE)  # the image before comes first
-    return found.orderBy("_commit_version", after, "__index").select(*facts, *names)
+    after = F.col("_change_type").isin(INSERT, UPDATE_POSTIMAGE)  # the preimage comes first
+    return found.orderBy("_commit_version", after, "__index").select(*event_fields, *names)
 
 
-def _of(trail: Trail, payload: DataFrame, sealed: SealedFor) -> DataFrame:
-    """The rows with something that is sealed for these."""
+def _find_encrypted_rows(trail: Trail, payload: DataFrame, sealed: SealedFor) -> DataFrame:
+    """Return the ids of the rows in which something is encrypted for this person."""
     from pyspark.sql import functions as F
 
     spark, tokens = payload.sparkSession, sorted(sealed.tokens)
-    asked = spark.createDataFrame(spark.sparkContext.parallelize([(one,) for one in tokens], 1), "token binary")
-    theirs = F.explode(tokens_in(trail, F.col("row").getField(SEALED), sealed)).alias("token")
-    groups = payload.select(F.col("id").alias("__id"), theirs)
-    return groups.join(F.broadcast(asked), "token", "left_semi").select("__id")
+    wanted = spark.createDataFrame(spark.sparkContext.parallelize([(token,) for token in tokens], 1), "token binary")
+    row_tokens = F.explode(tokens_in(trail, F.col("row").getField(SEALED), sealed)).alias("token")
+    groups = payload.select(F.col("id").alias("__id"), row_tokens)
+    return groups.join(F.broadcast(wanted), "token", "left_semi").select("__id")
 
 
-def _why(trail: Trail, names: Sequence[str]) -> Column:
-    """``unreadable``, which has the names of its time, by those that the columns have now."""
+def _build_unreadable(trail: Trail, names: Sequence[str]) -> Column:
+    """Return ``unreadable`` with the present names of the columns; it is stored with those that they had at the time."""
     from pyspark.sql import functions as F
 
-    past, found = eras_by_name(trail), {}
+    eras_of_trail, found = eras_by_name(trail), {}
     for name in names:
-        why, before = F.lit(None).cast("string"), None
-        for since, places in past:
-            then = places[name].name if name in places else None
-            if then != before:
-                of_then = F.lit(None).cast("string") if then is None else F.col(UNREADABLE).getItem(then)
-                why, before = F.when(F.col("version") >= since, of_then).otherwise(why), then
-        found[name] = why
+        reason, former = F.lit(None).cast("string"), None
+        for since, places in eras_of_trail:
+            name_then = places[name].name if name in places else None
+            if name_then != former:
+                value = F.lit(None).cast("string") if name_then is None else F.col(UNREADABLE).getItem(name_then)
+                reason, former = F.when(F.col("version") >= since, value).otherwise(reason), name_then
+        found[name] = reason
     return reasons(found)

@@ -1,4 +1,4 @@
-"""What a trail says that its source holds: the last event of each record, for ``verify``."""
+"""The rows of the source according to a trail, for ``verify``: the last event of each record."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class TrailImage(FrameImage):
         self._encrypted: frozenset[str] | None = None
 
     def frame(self) -> DataFrame:
-        """Raises ConfigError where the trail does not begin with all that the table held."""
+        """Raises ConfigError if the trail does not start with a baseline or the creation of the table."""
         from audit.queries.questions import as_of
 
         if self._position.version is None:
             raise AssertionError("an empty trail is not compared")
         rows = as_of(self._trail, self._source.key, self._position.version)
-        beside = [UNREADABLE] if UNREADABLE in rows.columns else []
-        return rows.select(*(f"`{name.replace('`', '``')}`" for name in self._source.schema.names), *beside)
+        unreadable = [UNREADABLE] if UNREADABLE in rows.columns else []
+        return rows.select(*(f"`{name.replace('`', '``')}`" for name in self._source.schema.names), *unreadable)
 
     def schema(self) -> StructType:
         if self._encrypted is None:

@@ -1,37 +1,34 @@
-"""The clients of librdkafka that the sink works with, and their settings."""
+"""Clients of librdkafka: settings of a cluster, and a transactional producer."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from connectors.kafka.errors import KafkaFault, fault_of, is_fenced
+from connectors.kafka.errors import KafkaFault, is_fenced, to_fault
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message, Producer
+    from confluent_kafka import Consumer, Producer
     from confluent_kafka.admin import AdminClient
 
 __all__ = [
     "ANSWER_SECONDS",
     "Cluster",
     "Headers",
-    "Reader",
-    "Transactional",
-    "bounds",
-    "faults",
-    "gone_before",
-    "silent",
+    "TransactionalProducer",
+    "get_silent_logger",
+    "wrap_client_errors",
 ]
 
 Headers = Sequence[tuple[str, str | bytes | None]]
 
 ANSWER_SECONDS = 30.0
-"""So long one request may take, tries included. A broker that restarts is back by then."""
+"""Time limit of one request, retries included. A broker that restarts is available again by then."""
 TRANSACTION_SECONDS = 60.0
-"""What becomes of a killed runner's open transaction is settled after so long, or by its successor."""
+"""After this time the brokers abort the open transaction of a killed runner, unless its successor has done so before."""
 _PRODUCER = {
     "acks": "all",
     "enable.idempotence": True,
@@ -42,21 +39,22 @@ _PRODUCER = {
     "queue.buffering.max.kbytes": 65_536,
     # The partition that Java's clients choose for the same key
     "partitioner": "murmur2_random",
-    # Only what failed is told: a callback for each event would halve the speed
+    # Only failures are reported: a callback for each event would halve the throughput
     "delivery.report.only.error": True,
 }
+_NOT_FOR_ADMIN = {"transaction.timeout.ms", "message.timeout.ms", "compression.type", "linger.ms", "batch.size"}
 
 
 @contextlib.contextmanager
-def faults() -> Iterator[None]:
-    """The client's exceptions become ``KafkaFault``; what its messages quote stays out of the chain."""
+def wrap_client_errors() -> Iterator[None]:
+    """Raise a KafkaFault instead of the client's exception, whose text may quote values, without it in the chain."""
     from confluent_kafka import KafkaException
 
     try:
         yield
         return
     except (KafkaException, SystemError) as error:
-        fault = fault_of(error)
+        fault = to_fault(error)
     except TimeoutError:
         fault = KafkaFault("_TIMED_OUT")
     raise fault
@@ -64,47 +62,47 @@ def faults() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """How to reach it. Travels to the tasks; its repr shows no settings, among which may be passwords."""
+    """How to connect to a Kafka cluster. Pickled to the tasks; the repr leaves out settings, which may be passwords."""
 
     bootstrap_servers: str
     client: Mapping[str, str | int | float | bool] = field(default_factory=dict, repr=False)
 
-    def settings(self, **further: Any) -> dict[str, Any]:
+    def build_settings(self, **further: Any) -> dict[str, Any]:
         return {
             "bootstrap.servers": self.bootstrap_servers,
             "client.id": "deltarelay",
             "log_level": 0,
             "socket.connection.setup.timeout.ms": 10_000,
-            # A topic that was deleted under a run would come back empty, with the brokers' defaults
+            # A topic that is deleted during a run would be recreated empty, with the brokers' defaults
             "allow.auto.create.topics": False,
             **further,
             **self.client,
         }
 
-    def admin(self, **further: Any) -> AdminClient:
+    def create_admin(self, **further: Any) -> AdminClient:
         from confluent_kafka.admin import AdminClient
 
-        mine = {name: value for name, value in self.settings(**further).items() if name not in _NOT_FOR_ADMIN}
-        with faults():
-            return AdminClient(mine, logger=silent())
+        settings = {name: value for name, value in self.build_settings(**further).items() if name not in _NOT_FOR_ADMIN}
+        with wrap_client_errors():
+            return AdminClient(settings, logger=get_silent_logger())
 
-    def consumer(self, **further: Any) -> Consumer:
+    def create_consumer(self, **further: Any) -> Consumer:
         from confluent_kafka import Consumer
 
-        with faults():
+        with wrap_client_errors():
             return Consumer(
                 {
-                    **self.settings(),
+                    **self.build_settings(),
                     "group.id": "deltarelay",
                     "enable.auto.commit": False,
                     "isolation.level": "read_committed",
                     "auto.offset.reset": "error",
                     "enable.partition.eof": True,
-                    # The end is asked for, not waited for
+                    # Readers ask for the end of a partition instead of waiting at it
                     "fetch.wait.max.ms": 10,
                     **further,
                 },
-                logger=silent(),
+                logger=get_silent_logger(),
             )
 
     @property
@@ -112,27 +110,24 @@ class Cluster:
         return float(self.client.get("transaction.timeout.ms", TRANSACTION_SECONDS * 1000)) / 1000
 
 
-_NOT_FOR_ADMIN = {"transaction.timeout.ms", "message.timeout.ms", "compression.type", "linger.ms", "batch.size"}
-
-
-def silent() -> Any:
-    """The client prints to stderr otherwise, whatever the log's settings are."""
+def get_silent_logger() -> Any:
+    """Return a logger that discards everything. Without a logger the client prints to stderr."""
     import logging
 
     silent = logging.getLogger("deltarelay.kafka.client")
-    if not silent.handlers:  # it is the same logger for every client of the process
+    if not silent.handlers:  # all clients of the process share this logger
         silent.addHandler(logging.NullHandler())
     silent.propagate = False
     return silent
 
 
-class Transactional:
-    """A producer with a transactional id. Whoever begins with the same id later shuts this one out."""
+class TransactionalProducer:
+    """A producer with a transactional id. A later producer that calls ``init`` with the same id fences this one."""
 
     def __init__(
         self, cluster: Cluster, name: str, *, max_bytes: int | None = None, seconds: float | None = None
     ) -> None:
-        """``seconds``: of one transaction, where that is less than the connection's."""
+        """``name``: the transactional id. ``seconds``: time limit of one transaction, if below that of the connection."""
         from confluent_kafka import Producer
 
         milliseconds = int(min(seconds or cluster.transaction_seconds, cluster.transaction_seconds) * 1000)
@@ -141,34 +136,34 @@ class Transactional:
             **_PRODUCER,
             **({"message.max.bytes": max_bytes} if max_bytes else {}),
         }
-        settings |= cluster.settings()
+        settings |= cluster.build_settings()
         settings |= {
             "transactional.id": name,
             "transaction.timeout.ms": milliseconds,
             "message.timeout.ms": milliseconds,
-            "on_delivery": self._delivered,
+            "on_delivery": self._record_failure,
         }
-        with faults():
-            self._producer: Producer = Producer(settings, logger=silent())
+        with wrap_client_errors():
+            self._producer: Producer = Producer(settings, logger=get_silent_logger())
 
-    def _delivered(self, error: Any, _: Any) -> None:
-        # What is purged failed with something else before
+    def _record_failure(self, error: Any, _: Any) -> None:
+        # A purged record follows another failure, which is the one to report
         if error is not None and self._failed is None and not error.name().startswith("_PURGE"):
             self._failed = KafkaFault(error.name())
 
     def init(self) -> None:
-        """Shut out whoever had the id before, and end what was left open. Takes as long as that needs."""
-        self._again(lambda: self._producer.init_transactions(ANSWER_SECONDS))
+        """Fence earlier producers with this id, and end their open transactions; wait until both are done."""
+        self._retry(lambda: self._producer.init_transactions(ANSWER_SECONDS))
 
     def begin(self) -> None:
         self._failed = None
-        with faults():
+        with wrap_client_errors():
             self._producer.begin_transaction()
 
     def produce(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> None:
-        """→ at once, unless the queue is full."""
+        """Queue a record; waits only while the queue is full."""
         while True:
-            with faults():
+            with wrap_client_errors():
                 try:
                     self._producer.produce(topic, value, key, headers=list(headers))
                 except BufferError:
@@ -178,63 +173,63 @@ class Transactional:
             if self._failed is not None:
                 raise self._failed
 
-    def topic(self, name: str) -> Any:
-        """What the brokers say of it now; this producer goes by it from here on."""
-        with faults():
+    def describe_topic(self, name: str) -> Any:
+        """Return the brokers' present metadata of the topic, which this producer uses from now on."""
+        with wrap_client_errors():
             return self._producer.list_topics(name, ANSWER_SECONDS).topics[name]
 
     @property
     def raw(self) -> Producer:
-        """For a loop that has no time for a call in between. The caller catches BufferError."""
+        """The client itself, for a loop in which one more call per record is too slow. The caller handles BufferError."""
         return self._producer
 
     def poll(self, seconds: float = 0.0) -> None:
-        with faults():
+        with wrap_client_errors():
             self._producer.poll(seconds)
         if self._failed is not None:
             raise self._failed
 
     def flush(self) -> int:
-        """Hand over what is queued. → how many records are left"""
-        # A producer that was shut out fails here in a way that tells nothing; the commit tells what it was
-        with faults(), contextlib.suppress(SystemError):
+        """Deliver the queued records; return how many are left."""
+        # A fenced producer fails here without naming a cause; the commit names it
+        with wrap_client_errors(), contextlib.suppress(SystemError):
             return int(self._producer.flush(ANSWER_SECONDS))
         return 0
 
     def commit(self) -> None:
-        """Everything since ``begin`` becomes visible together, or a KafkaFault is raised."""
+        """Make everything since ``begin`` visible together. Raises KafkaFault."""
         left = self.flush()
         try:
             if left:
                 raise KafkaFault("_TIMED_OUT")
-            # The same commit again is the same commit: librdkafka goes on with the one that is under way
-            self._again(lambda: self._producer.commit_transaction(ANSWER_SECONDS))
+            # A repeated commit is safe: librdkafka continues the commit that is in progress
+            self._retry(lambda: self._producer.commit_transaction(ANSWER_SECONDS))
         except KafkaFault as fault:
             if self._failed is None or is_fenced(fault):
                 raise
-            raise self._failed from None  # what a record failed of says more than that some did
+            raise self._failed from None  # the cause of a failed record is more precise
 
-    def reason(self, fault: KafkaFault) -> KafkaFault:
-        """A transaction that has failed takes nothing more (``_STATE``); only the commit, which it refuses, tells why."""
+    def find_cause(self, fault: KafkaFault) -> KafkaFault:
+        """Return why a transaction failed. A failed one rejects records with ``_STATE``; only a commit names the cause."""
         if fault.name != "_STATE":
             return fault
         try:
-            with faults():
+            with wrap_client_errors():
                 self._producer.commit_transaction(ANSWER_SECONDS)
-        except KafkaFault as told:
-            return told
+        except KafkaFault as cause:
+            return cause
         return fault
 
     def abort(self) -> None:
-        with contextlib.suppress(KafkaFault), faults():
+        with contextlib.suppress(KafkaFault), wrap_client_errors():
             self._producer.abort_transaction(ANSWER_SECONDS)
 
     @staticmethod
-    def _again(call: Any) -> None:
+    def _retry(call: Callable[[], object]) -> None:
         deadline = time.monotonic() + ANSWER_SECONDS
         while True:
             try:
-                with faults():
+                with wrap_client_errors():
                     call()
                 return
             except KafkaFault as fault:
@@ -242,102 +237,10 @@ class Transactional:
                     raise
 
     def close(self) -> None:
-        """Drop what is queued and the connection; an open transaction is ended by the id's next owner."""
+        """Drop queued records and the connection. The next producer with this id ends an open transaction."""
         with contextlib.suppress(Exception):
             self._producer.purge()
             self._producer.flush(0)
         with contextlib.suppress(AttributeError):
-            del self._producer  # it knows this object, and would stay with its threads until somebody looks for circles
-
-
-def bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
-    """Where a partition begins and ends; ``consumer`` reads uncommitted, so open transactions and all."""
-    from confluent_kafka import TopicPartition
-
-    try:
-        with faults():
-            found = consumer.get_watermark_offsets(TopicPartition(topic, partition), ANSWER_SECONDS, cached=False)
-    except KafkaFault as fault:
-        # So it calls a partition that has no leader at this moment, too
-        raise KafkaFault("_TRANSPORT" if fault.name == "_UNKNOWN_PARTITION" else fault.name) from None
-    if found is None:
-        raise KafkaFault("_TIMED_OUT")
-    return found
-
-
-def gone_before(error: Any, consumer: Consumer, topic: str, partition: int, at: int) -> int | None:
-    """Where a reader of a partition goes on whose next record retention has removed while it read; None: the error is
-    another one. ``consumer`` reads uncommitted."""
-    if error.name() not in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
-        return None
-    low, _ = bounds(consumer, topic, partition)
-    return low if low > at else None
-
-
-class Reader:
-    """Reads one partition from where it stood, up to the end as of the moment of asking. For one thread at a time."""
-
-    def __init__(self, cluster: Cluster, topic: str, partition: int = 0, offset: int = 0) -> None:
-        self.offset = offset
-        self._topic, self._partition = topic, partition
-        # The brokers look for transactions whose time is over every ten seconds
-        self._patience = cluster.transaction_seconds + 15
-        self._committed = cluster.consumer()
-        # Tells the end of everything, also of what is not committed yet
-        self._all = cluster.consumer(**{"isolation.level": "read_uncommitted"})
-
-    def read(self) -> Iterator[Message]:
-        """What was committed since the last time. Where it breaks off, the next time goes on after what was handed out.
-
-        An open transaction hides whatever was committed behind it. Its end is waited for, which the brokers see to where its
-        producer is gone (``_TIMED_OUT`` otherwise): a record that is there already must not be missed.
-        """
-        low, end = bounds(self._all, self._topic, self._partition)
-        yield from self.stream(end, low=low)
-
-    def stream(self, end: int, *, low: int | None = None) -> Iterator[Message]:
-        """The committed records before the offset ``end``, one after the other. ``low``: where the partition begins, if
-        that is known already."""
-        from confluent_kafka import KafkaError, TopicPartition
-
-        if low is None:
-            low, _ = bounds(self._all, self._topic, self._partition)
-        self.offset = max(self.offset, low)
-        if self.offset >= end:
-            return
-        deadline = time.monotonic() + self._patience
-        with faults():
-            self._committed.assign([TopicPartition(self._topic, self._partition, self.offset)])
-        try:
-            while self.offset < end:
-                if time.monotonic() > deadline:
-                    raise KafkaFault("_TIMED_OUT")
-                # One by one: to ask for many would be to wait for them
-                with faults():
-                    message = self._committed.poll(0.2)
-                if message is None:
-                    continue
-                error, at = message.error(), int(message.offset() or 0)
-                if error is None and at >= end:
-                    self.offset = end  # what came later is for the next time
-                elif error is None:
-                    self.offset = at + 1
-                    yield message
-                    deadline = time.monotonic() + self._patience
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    self.offset = max(self.offset, at)  # the last records may be no one's to read
-                elif (low := gone_before(error, self._all, self._topic, self._partition, self.offset)) is not None:
-                    self.offset = low
-                    with faults():
-                        self._committed.assign([TopicPartition(self._topic, self._partition, low)])
-                # No group is joined: the client asks for its coordinator all the same
-                elif not error.retriable() and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
-                    raise KafkaFault(error.name())
-        finally:
-            with faults():
-                self._committed.unassign()
-
-    def close(self) -> None:
-        for consumer in (self._committed, self._all):
-            with contextlib.suppress(Exception):
-                consumer.close()
+            # The client refers to this object: without this, its threads would live until the next garbage collection
+            del self._producer

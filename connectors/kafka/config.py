@@ -1,4 +1,4 @@
-"""What may be configured for the Kafka sink. Imports no driver."""
+"""Configuration of the Kafka sink. Imports no driver."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 __all__ = ["KAFKA", "KafkaConnection", "KafkaKind", "KafkaOptions", "KafkaSecurity", "TopicOptions"]
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,200}")
-_OURS = {
+_NOT_CONFIGURABLE = {
     "bootstrap.servers": "bootstrap_servers",
-    "transactional.id": "the sink's own: one for each lane",
+    "transactional.id": "the sink sets it, one for each lane",
     "enable.idempotence": "always on",
     "acks": "always all",
     "isolation.level": "always read_committed",
-    "partitioner": "always murmur2_random, as Java's clients do",
-    "group.id": "the sink's own",
-    "on_delivery": "the sink's own",
+    "partitioner": "always murmur2_random, the default of Java's clients",
+    "group.id": "the sink sets it",
+    "on_delivery": "the sink sets it",
     "delivery.report.only.error": "always on",
     "enable.auto.commit": "always off",
     "enable.partition.eof": "always on",
@@ -33,14 +33,14 @@ _OURS = {
 
 def _check_topic(topic: str) -> str:
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-        raise ValueError("is no name of a topic: up to 200 letters, digits, dots, dashes and underscores")
+        raise ValueError("is not a valid name of a topic: use up to 200 letters, digits, dots, dashes and underscores")
     return topic
 
 
 def _check_client(settings: dict[str, Any]) -> dict[str, Any]:
     for name in settings:
-        if name in _OURS:
-            raise ValueError(f"{name} cannot be set here: {_OURS[name]}")
+        if name in _NOT_CONFIGURABLE:
+            raise ValueError(f"{name} cannot be set here: {_NOT_CONFIGURABLE[name]}")
     return settings
 
 
@@ -49,7 +49,7 @@ class _Model(BaseModel):
 
 
 class KafkaSecurity(_Model):
-    """How this client and the brokers know each other."""
+    """How client and brokers authenticate each other."""
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         default="SASL_SSL", title="Protocol", description="Kafka's `security.protocol`."
@@ -61,32 +61,32 @@ class KafkaSecurity(_Model):
     password: SecretStr | None = Field(
         default=None,
         title="Password",
-        description="Keep it out of the file: ${KAFKA_PASSWORD} takes it from the environment.",
+        description="Do not write it into the file: ${KAFKA_PASSWORD} reads it from the environment.",
     )
     ca_location: str | None = Field(
         default=None,
-        title="Authority",
-        description="File with the certificate of the authority that signed the brokers'.",
+        title="Certificate authority",
+        description="File with the certificate of the authority that signed the brokers' certificates.",
     )
 
-    def client(self) -> dict[str, str]:
-        given = {
+    def build_client_settings(self) -> dict[str, str]:
+        settings = {
             "security.protocol": self.protocol,
             "sasl.mechanism": self.mechanism,
             "sasl.username": self.username,
             "sasl.password": None if self.password is None else self.password.get_secret_value(),
             "ssl.ca.location": self.ca_location,
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in settings.items() if value is not None}
 
 
 class KafkaConnection(_Model):
-    """How to reach a Kafka cluster."""
+    """How to connect to a Kafka cluster."""
 
     bootstrap_servers: Annotated[str, Field(min_length=1)] = Field(
-        title="Brokers", description="`host:port` of one or more brokers, with commas between them."
+        title="Brokers", description="`host:port` of one or more brokers, separated by commas."
     )
-    security: KafkaSecurity | None = Field(default=None, title="Security", description="Left out: PLAINTEXT.")
+    security: KafkaSecurity | None = Field(default=None, title="Security", description="If not set: PLAINTEXT.")
     client: Annotated[dict[str, str | int | float | bool], AfterValidator(_check_client)] = Field(
         default_factory=dict,
         title="Client settings",
@@ -95,19 +95,22 @@ class KafkaConnection(_Model):
     position_topic: Annotated[str, AfterValidator(_check_topic)] = Field(
         default="deltarelay.positions",
         title="Position topic",
-        description="The compacted topic that keeps the positions of all topics of this connection. It is made if it is not "
-        "there.",
+        description="The compacted topic with the positions of all topics of this connection. It is created if it does not "
+        "exist.",
     )
 
 
 class TopicOptions(_Model):
-    """How a topic is made where it is not there."""
+    """Settings with which a missing topic is created."""
 
     partitions: int = Field(
-        default=6, ge=1, title="Partitions", description="Their number cannot grow later: keys would change places."
+        default=6,
+        ge=1,
+        title="Partitions",
+        description="The number cannot change later: keys would move to other partitions.",
     )
     replication_factor: int | None = Field(
-        default=None, ge=1, title="Replication factor", description="Left out: the brokers' default."
+        default=None, ge=1, title="Replication factor", description="If not set: the brokers' default."
     )
     config: dict[str, str | int | float | bool] = Field(
         default_factory=dict, title="Settings", description="Any setting of a topic, such as `retention.ms`."
@@ -115,23 +118,23 @@ class TopicOptions(_Model):
 
 
 class KafkaOptions(_Model):
-    """Where and how a pipeline writes into Kafka."""
+    """The topic into which a pipeline writes, and how."""
 
     topic: Annotated[str, AfterValidator(_check_topic)] = Field(
-        title="Topic", description="Where the events go. One pipeline to a topic."
+        title="Topic", description="The topic of the events. One pipeline for each topic."
     )
     envelope: Literal["debezium", "row"] = Field(
         default="debezium",
         title="Envelope",
-        description="`debezium`: before, after, source, op. `row`: the row itself, a delete is a tombstone.",
+        description="`debezium`: before, after, source, op. `row`: the row itself; a delete is a tombstone.",
     )
     schemas: bool = Field(
-        default=False, title="Connect schemas", description="Each key and value carries its Kafka Connect schema."
+        default=False, title="Connect schemas", description="Each key and value contains its Kafka Connect schema."
     )
     changes: Literal["all", "net"] = Field(
         default="all",
         title="Changes",
-        description="`all`: every change is an event. `net`: what is left of a window's changes for each key, for a "
+        description="`all`: every change is an event. `net`: one event for each key of a window, its net effect, for a "
         "compacted topic whose last records are the table.",
     )
     lanes: int = Field(
@@ -139,18 +142,23 @@ class KafkaOptions(_Model):
         ge=1,
         le=64,
         title="Lanes",
-        description="So many producers share the work, each with transactions of its own. A key belongs to one of them.",
+        description="Number of producers that share the work, each with its own transactions. A key belongs to one of them.",
     )
     rejects: Literal["refuse", "dead_letter"] = Field(
         default="refuse",
         title="Rejected events",
-        description="An event that is larger than the topic takes: `refuse` stops, `dead_letter` notes it in another topic.",
+        description="If an event is larger than the topic accepts: `refuse` stops the run, `dead_letter` records it in "
+        "another topic.",
     )
     dead_letter_topic: Annotated[str, AfterValidator(_check_topic)] | None = Field(
-        default=None, title="Topic of rejected events", description="Default: the topic's name and `.dead_letter`."
+        default=None,
+        title="Topic of rejected events",
+        description="If not set: the topic's name followed by `.dead_letter`.",
     )
     create: TopicOptions | None = Field(
-        default=None, title="Make the topic", description="Where the topic is not there, make it so. Left out: refuse."
+        default=None,
+        title="Create the topic",
+        description="Settings for a missing topic. If not set: a missing topic is an error.",
     )
 
     @model_validator(mode="after")
@@ -174,11 +182,11 @@ class KafkaKind:
         if importlib.util.find_spec("confluent_kafka") is None:
             raise ConfigError("the Kafka client is not installed", hint="pip install 'deltarelay[kafka]'")
         from connectors.kafka.client import Cluster
+        from connectors.kafka.event_format import EventFormat
         from connectors.kafka.sink import KafkaSink
         from connectors.kafka.topics import NewTopic
-        from connectors.kafka.write.envelope import EventFormat
 
-        security = {} if connection.security is None else connection.security.client()
+        security = {} if connection.security is None else connection.security.build_client_settings()
         create = options.create
         return KafkaSink(
             Cluster(connection.bootstrap_servers, {**connection.client, **security}),
@@ -193,21 +201,21 @@ class KafkaKind:
             else NewTopic(
                 create.partitions,
                 create.replication_factor or -1,
-                {**_defaults(options), **{name: _text(value) for name, value in create.config.items()}},
+                {**_get_default_config(options), **{name: _to_text(value) for name, value in create.config.items()}},
             ),
             position_topic=connection.position_topic,
             pipeline=pipeline,
         )
 
 
-def _defaults(options: KafkaOptions) -> dict[str, str]:
-    """What erasure needs later: the old value of a key is off the disk a day after its tombstone."""
+def _get_default_config(options: KafkaOptions) -> dict[str, str]:
+    """Return settings that erasure needs later: the old value of a key is removed a day after its tombstone."""
     if options.changes == "all":
         return {}
     return {"cleanup.policy": "compact", "max.compaction.lag.ms": "86400000", "segment.ms": "3600000"}
 
 
-def _text(value: str | float | bool) -> str:
+def _to_text(value: str | float | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""The topics: what they are, what is wrong with them, and making them."""
+"""Describes, checks and creates topics."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.kafka.client import ANSWER_SECONDS, Cluster, bounds, faults
+from connectors.kafka.client import ANSWER_SECONDS, Cluster, wrap_client_errors
 from connectors.kafka.errors import KafkaFault
+from connectors.kafka.reader import read_watermarks
 
 __all__ = [
     "POSITION_TOPIC",
     "NewTopic",
     "Topic",
-    "create",
-    "described",
-    "insync_problem",
-    "offsets_of",
-    "position_topic",
-    "position_topic_problems",
+    "create_topic",
+    "describe_topics",
+    "find_insync_problem",
+    "find_position_topic_problems",
+    "get_position_topic_settings",
+    "read_offsets",
 ]
 
 POSITION_TOPIC = "deltarelay.positions"
-REACH_SECONDS = 10.0
-"""So long may the first answer take: what cannot be reached is to be told."""
+CONNECT_SECONDS = 10.0
+"""Time limit of the first request: an unreachable cluster is reported soon."""
 _POSITION_CONFIG = {
     "cleanup.policy": "compact",
-    # The time that a record gets is the brokers': leases are held against it
+    # The brokers set the time of a record: the end of a lease is computed from it
     "message.timestamp.type": "LogAppendTime",
-    # Superseded records go soon, so that a start reads few
+    # Superseded records are removed soon, so that a start reads few records
     "segment.bytes": str(1024 * 1024),
     "min.cleanable.dirty.ratio": "0.1",
 }
@@ -37,7 +38,7 @@ _POSITION_CONFIG = {
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """How a topic is to be made where it is not there. The brokers' defaults where nothing is said."""
+    """Settings of a topic to create. The brokers' defaults apply to whatever is not set."""
 
     partitions: int = -1
     replication_factor: int = -1
@@ -53,43 +54,46 @@ class Topic:
     replicas: int
     """Of the partition that has the fewest."""
     config: Mapping[str, str]
-    """Empty where they may not be seen."""
+    """Empty if the user lacks the right to read it."""
     id: str
-    """One that is made anew under the same name gets another."""
+    """A topic that is recreated under the same name has another id."""
 
     @property
     def max_message_bytes(self) -> int:
         return int(self.config.get("max.message.bytes", 1_048_588))
 
     @property
-    def insync(self) -> int:
-        """So many replicas have to have an event before it counts."""
+    def min_insync_replicas(self) -> int:
+        """The number of replicas that must have an event before it is acknowledged."""
         return int(self.config.get("min.insync.replicas", 1))
 
     @property
-    def compacted(self) -> bool:
+    def is_compacted(self) -> bool:
         return "compact" in self.config.get("cleanup.policy", "delete").split(",")
 
     @property
-    def deleted(self) -> bool:
+    def has_retention(self) -> bool:
+        """Whether the brokers delete records by age or size."""
         return "delete" in self.config.get("cleanup.policy", "delete").split(",")
 
 
-def described(cluster: Cluster, *names: str) -> dict[str, Topic]:
-    """Those that are there. One that may not be seen is a fault: who asks for all topics is not told of it."""
+def describe_topics(cluster: Cluster, *names: str) -> dict[str, Topic]:
+    """Return those of the topics that exist. Raises KafkaFault for a topic that the user may not describe, which a request
+    for all topics would leave out."""
     from confluent_kafka import KafkaException, TopicCollection
     from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
     refusals: list[Any] = []
-    with faults():
-        admin = cluster.admin(error_cb=refusals.append)
+    with wrap_client_errors():
+        admin = cluster.create_admin(error_cb=refusals.append)
         found: dict[str, Any] = {}
-        for name, asked in admin.describe_topics(TopicCollection(list(names)), request_timeout=REACH_SECONDS).items():
+        requests = admin.describe_topics(TopicCollection(list(names)), request_timeout=CONNECT_SECONDS)
+        for name, request in requests.items():
             try:
-                found[name] = asked.result(REACH_SECONDS + 5)
+                found[name] = request.result(CONNECT_SECONDS + 5)
             except KafkaException as error:
                 if error.args[0].name() in ("_TIMED_OUT", "_TRANSPORT"):
-                    raise _refused(admin, refusals) or error from None
+                    raise _find_refusal(admin, refusals) or error from None
                 if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
                     raise
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in found]
@@ -100,56 +104,58 @@ def described(cluster: Cluster, *names: str) -> dict[str, Topic]:
             except KafkaException as error:
                 if error.args[0].name() != "TOPIC_AUTHORIZATION_FAILED":
                     raise
-                entries = {}  # one may write to a topic whose settings one may not see
+                entries = {}  # a user may be allowed to write to a topic but not to read its settings
             configs[resource.name] = {name: entry.value for name, entry in entries.items() if entry.value is not None}
     return {
         name: Topic(
             name,
-            len(about.partitions),
-            min((len(one.replicas) for one in about.partitions), default=0),
+            len(description.partitions),
+            min((len(partition.replicas) for partition in description.partitions), default=0),
             configs.get(name, {}),
-            str(about.topic_id),
+            str(description.topic_id),
         )
-        for name, about in found.items()
+        for name, description in found.items()
     }
 
 
-def _refused(admin: Any, refusals: list[Any]) -> KafkaFault | None:
-    """Why nobody answered, where the brokers said so: a request itself only knows that its time is over."""
+def _find_refusal(admin: Any, refusals: list[Any]) -> KafkaFault | None:
+    """Return why no broker answered, if the client has reported it: the request itself only reports its timeout."""
     admin.poll(0)
     names = [error.name() for error in refusals]
     return next((KafkaFault(name) for name in names if name in ("_AUTHENTICATION", "_SSL")), None)
 
 
-def offsets_of(cluster: Cluster, topic: Topic) -> list[tuple[int, int]]:
-    """Where each partition begins and ends, open transactions and all: a commit is told before each partition has heard of
-    it, and who reads up to here waits for that."""
-    consumer = cluster.consumer(**{"isolation.level": "read_uncommitted"})
+def read_offsets(cluster: Cluster, topic: Topic) -> list[tuple[int, int]]:
+    """Return the first offset and the end of each partition, open transactions included.
+
+    A commit is acknowledged before every partition has its marker; a reader up to these ends waits for the markers.
+    """
+    consumer = cluster.create_consumer(**{"isolation.level": "read_uncommitted"})
     try:
-        return [bounds(consumer, topic.name, number) for number in range(topic.partitions)]
+        return [read_watermarks(consumer, topic.name, number) for number in range(topic.partitions)]
     finally:
         consumer.close()
 
 
-def create(cluster: Cluster, name: str, new: NewTopic) -> None:
-    """Nothing to do where another runner was quicker."""
+def create_topic(cluster: Cluster, name: str, new: NewTopic) -> None:
+    """Create the topic, unless another runner has created it in the meantime."""
     from confluent_kafka import KafkaException
-    from confluent_kafka.admin import NewTopic as Wanted  # type: ignore[attr-defined]
+    from confluent_kafka.admin import NewTopic as ClientTopic  # type: ignore[attr-defined]
 
-    with faults():
-        admin = cluster.admin()
-        wanted = Wanted(name, new.partitions, new.replication_factor, config=dict(new.config))
-        for future in admin.create_topics([wanted], operation_timeout=ANSWER_SECONDS).values():
+    with wrap_client_errors():
+        admin = cluster.create_admin()
+        topic = ClientTopic(name, new.partitions, new.replication_factor, config=dict(new.config))
+        for future in admin.create_topics([topic], operation_timeout=ANSWER_SECONDS).values():
             try:
                 future.result(ANSWER_SECONDS + 5)
             except KafkaException as error:
                 if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
                     raise
-        _await(admin, name)
+        _wait_for_topic(admin, name)
 
 
-def _await(admin: Any, name: str) -> None:
-    """The brokers tell each other of a new topic in their own time."""
+def _wait_for_topic(admin: Any, name: str) -> None:
+    """Wait until the brokers have propagated a new topic."""
     deadline = time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < deadline:
         found = admin.list_topics(name, timeout=ANSWER_SECONDS).topics.get(name)
@@ -159,30 +165,33 @@ def _await(admin: Any, name: str) -> None:
     raise KafkaFault("_TIMED_OUT")
 
 
-def position_topic() -> NewTopic:
+def get_position_topic_settings() -> NewTopic:
     return NewTopic(partitions=1, config=_POSITION_CONFIG)
 
 
-def position_topic_problems(topic: Topic) -> list[str]:
-    """What would lose a position, or hide one."""
+def find_position_topic_problems(topic: Topic) -> list[str]:
+    """Return the settings that would lose or hide positions."""
     problems = []
     if topic.partitions != 1:
-        problems.append(f"the position topic {topic.name} has {topic.partitions} partitions: it has to have one")
-    if topic.config and (not topic.compacted or topic.deleted):
+        problems.append(f"the position topic {topic.name} has {topic.partitions} partitions: it must have exactly one")
+    if topic.config and (not topic.is_compacted or topic.has_retention):
         problems.append(
             f"the position topic {topic.name} has cleanup.policy={topic.config.get('cleanup.policy')}: set it to compact, "
-            "or positions are lost with their age"
+            "otherwise the brokers delete old positions"
         )
     if topic.config.get("message.timestamp.type", "LogAppendTime") != "LogAppendTime":
         problems.append(
-            f"the position topic {topic.name} takes its times from the clients: set message.timestamp.type=LogAppendTime"
+            f"the position topic {topic.name} uses the clients' timestamps: set message.timestamp.type=LogAppendTime"
         )
-    if (problem := insync_problem(topic)) is not None:
+    if (problem := find_insync_problem(topic)) is not None:
         problems.append(problem)
     return problems
 
 
-def insync_problem(topic: Topic) -> str | None:
-    if topic.insync <= topic.replicas:
+def find_insync_problem(topic: Topic) -> str | None:
+    if topic.min_insync_replicas <= topic.replicas:
         return None
-    return f"{topic.name} has min.insync.replicas={topic.insync} and {topic.replicas} replicas: it takes no events"
+    return (
+        f"{topic.name} has min.insync.replicas={topic.min_insync_replicas} but only {topic.replicas} replicas: it accepts "
+        "no events"
+    )

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from connectors.registry import BUILT_IN, sink_kind
+from connectors.registry import BUILT_IN, get_sink_kind
 from infra.config.models import Project
 
 __all__ = ["OUTPUT", "main", "schema"]
@@ -28,7 +28,7 @@ def schema() -> dict[str, Any]:
     del definitions["BaseModel"]  # stands for what follows from the kind
     connections, sinks = [], []
     for name in sorted(BUILT_IN):
-        kind = sink_kind(name)
+        kind = get_sink_kind(name)
         is_kind = {"const": name, "title": "Kind", "description": "The kind of sink this connection belongs to."}
         connections.append(_with(kind.connection, {"kind": is_kind}, definitions))
         reference = dict(definitions["SinkTarget"]["properties"]["connection"])

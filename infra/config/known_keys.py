@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, SecretBytes, SecretStr
 
 from cdf.errors import ConfigError
-from connectors.registry import SinkKind, sink_kind
+from connectors.registry import get_sink_kind
+from connectors.sink_kind import SinkKind
 from infra.config.models import Connection, Project, SinkTarget
 from infra.config.problems import Path
 
@@ -31,7 +32,7 @@ def kind_at(data: Any, path: Path) -> SinkKind | None:
     if not isinstance(kind, str):
         return None
     try:
-        return sink_kind(kind)
+        return get_sink_kind(kind)
     except ConfigError:  # whoever validates the connection reports it
         return None
 

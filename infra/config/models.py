@@ -29,7 +29,8 @@ from cdf.changes.window import Limits
 from cdf.errors import ConfigError
 from cdf.result import plain
 from cdf.sink import Sink
-from connectors.registry import AsksAround, NamesTarget, sink_kind
+from connectors.registry import get_sink_kind
+from connectors.sink_kind import ContextualSinkKind, TargetNaming
 from infra.config.base_model import Model
 from infra.config.erasure_models import Erasure
 from infra.config.table_patterns import check_pattern
@@ -334,16 +335,16 @@ class Project(Model):
         """Everything below the address of a table, on a disk or in a bucket. Raises OSError for another store."""
         from audit.erasure.scan.s3_files import files_at
 
-        among = _Among(self)
-        return files_at(address, among.s3_client, among.delta_rs_options)
+        context = _Among(self)
+        return files_at(address, context.create_s3_client, context.build_delta_rs_options)
 
     def targets(self) -> dict[str, str]:
         """By pipeline what it writes to, in words."""
         found = {}
         for name, one in self.pipelines.items():
             name_of = self.connections[one.sink.connection].kind
-            kind = sink_kind(name_of)
-            place = f"{kind.target(one.sink.options)} of " if isinstance(kind, NamesTarget) else ""
+            kind = get_sink_kind(name_of)
+            place = f"{kind.target(one.sink.options)} of " if isinstance(kind, TargetNaming) else ""
             found[name] = f"{place}{one.sink.connection} ({name_of})"
         return found
 
@@ -351,19 +352,19 @@ class Project(Model):
         """Make the sink of a pipeline; opens no connection."""
         target = self.pipeline(name).sink
         connection = self.connections[target.connection]
-        kind = sink_kind(connection.kind)
-        if isinstance(kind, AsksAround):
-            return kind.build_among(connection.settings, target.options, pipeline=name, among=_Among(self))
+        kind = get_sink_kind(connection.kind)
+        if isinstance(kind, ContextualSinkKind):
+            return kind.build_in_context(connection.settings, target.options, pipeline=name, context=_Among(self))
         return kind.build(connection.settings, target.options, pipeline=name)
 
 
 class _Among:
-    """``connectors.registry.Surroundings``."""
+    """``connectors.sink_kind.ConfigurationContext``."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
 
-    def connection(self, name: str, kind: str) -> Any:
+    def get_connection(self, name: str, kind: str) -> Any:
         found = self._project.connections.get(name)
         if found is None or found.kind != kind:
             known = [one for one, connection in self._project.connections.items() if connection.kind == kind]
@@ -372,17 +373,17 @@ class _Among:
             )
         return found.settings
 
-    def s3_client(self, bucket: str) -> Any:
+    def create_s3_client(self, bucket: str) -> Any:
         from infra.s3 import clients as aws
 
         return aws.s3(self._project.storage.s3.bucket(bucket))
 
-    def delta_rs_options(self, address: str) -> Mapping[str, str] | None:
+    def build_delta_rs_options(self, address: str) -> Mapping[str, str] | None:
         from infra.diagnostics.delta_table import reach
 
         return reach(address, self._project.storage)[1]
 
-    def sealing(self, pipeline: str) -> Sealing | None:
+    def build_encryption(self, pipeline: str) -> Sealing | None:
         erasure, table = self._project.erasure, self._project.pipeline(pipeline).source.table
         people = erasure.graph().sealed(table) if erasure is not None else ()
         if not people:
@@ -392,7 +393,7 @@ class _Among:
         # Opened once: what is above the keys is unwrapped for each opening, and AWS KMS asked each time
         return Sealing(people, functools.cache(self._project.key_registry))
 
-    def key_registry(self) -> Callable[[], Registry] | None:
+    def get_key_registry(self) -> Callable[[], Registry] | None:
         erasure = self._project.erasure
         return None if erasure is None or erasure.key_registry is None else self._project.key_registry
 

@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cdf.errors import ConfigError
-from connectors.registry import NamesTarget, sink_kind
+from connectors.registry import get_sink_kind
+from connectors.sink_kind import TargetNaming
 from infra.config.erasure_models import PARTS
 from infra.config.known_keys import as_written, kind_at, kinds, known_keys, sight
 from infra.config.messages import in_words, nearest
@@ -138,7 +139,7 @@ class Check:
         if isinstance(kind, str) and (*path, "kind") not in self.failed:
             fault: ConfigError | None = None
             try:
-                model = sink_kind(kind).connection
+                model = get_sink_kind(kind).connection
             except ConfigError as error:
                 fault = error
             if fault is not None and shown_key(kind) != kind:
@@ -278,7 +279,7 @@ class Check:
                 continue
             # two connections with the same settings are one and the same
             where = _at(sink, ("connection",)) if isinstance(settings, _Unjudged) else (kind.name, settings)
-            target = kind.target(options) if isinstance(kind, NamesTarget) else options
+            target = kind.target(options) if isinstance(kind, TargetNaming) else options
             twin = next((other for other, *rest in first if rest == [where, target]), None)
             if twin is not None:
                 line = self.document.place_of_key(("pipelines", families.get(twin, twin), "sink")).line

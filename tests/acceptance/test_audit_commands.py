@@ -45,7 +45,7 @@ def test_keys(project: Project, here: Command) -> None:
     project.write({}, connections=f"  trail: {json.dumps(trail)}")
     refused = here("validate")
     assert refused.code == 2
-    assert "is no verifier key" in refused.err
+    assert "is not a verifier key" in refused.err
 
 
 def test_trails(project: Project, here: Command, spark: SparkSession, tmp_path: Path) -> None:

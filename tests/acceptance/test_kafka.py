@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from connectors.kafka.client import Cluster
-from connectors.kafka.position import Ledger, State
+from connectors.kafka.position import PositionReader, State
 from tests.acceptance.commands import KILLED, Project, change, create_source, wait_for
 from tests.fixtures.fix_kafka import Kafka
 
@@ -20,11 +20,11 @@ LANES = 8
 @pytest.fixture
 def ledger(kafka: Kafka) -> Iterator[Callable[[], State]]:
     """What the position topic says of the test's topic."""
-    made: list[Ledger] = []
+    made: list[PositionReader] = []
 
     def read() -> State:
         if not made:
-            made.append(Ledger(Cluster(kafka.bootstrap), f"{kafka.prefix}-positions", f"{kafka.prefix}-made"))
+            made.append(PositionReader(Cluster(kafka.bootstrap), f"{kafka.prefix}-positions", f"{kafka.prefix}-made"))
         return made[0].read()
 
     yield read
@@ -87,11 +87,11 @@ def test_killed_before_between_and_after_the_lanes(
     assert events(kafka) == [(1, "r")]
 
     def lanes_done(state: State) -> int:
-        return sum((done := state.done_of(lane)) is not None and done.whole for lane in range(LANES))
+        return sum((done := state.get_progress(lane)) is not None and done.whole for lane in range(LANES))
 
     change(spark, delta_path, "update {t} set name = 'b'")
     run = project.start("run", own_jvm=KILLED)
-    run.until(lambda: ledger().begun is not None, "the window's bounds are recorded")
+    run.until(lambda: ledger().pending is not None, "the window's bounds are recorded")
     run.kill()
     state = ledger()
     assert (state.version, lanes_done(state)) == (1, 0)

@@ -14,9 +14,11 @@ from cdf.sink import Capabilities
 from cdf.testing import SinkConformance
 from cdf.testing.conformance.history import HistoryPromises
 from cdf.testing.conformance.position import PositionPromises
-from connectors.kafka import KafkaSink, position
+from connectors.kafka import KafkaSink
+from connectors.kafka import lease as kafka_lease
 from connectors.kafka.client import Cluster
-from connectors.kafka.write.envelope import EventFormat
+from connectors.kafka.event_format import EventFormat
+from connectors.kafka.position import PositionReader
 from tests.fixtures.fix_kafka import Kafka, Message
 
 
@@ -50,11 +52,11 @@ class KafkaHarness:
 
     def expire_lease(self) -> None:
         for sink in self.made:  # as in a process that stands still: nobody renews
-            if sink._runner is not None:
-                sink._runner._stopped.set()
-        ledger = position.Ledger(Cluster(self.kafka.bootstrap), self.positions, self.topic)
-        state = ledger.read()
-        ledger.close()
+            if sink._lease is not None:
+                sink._lease._stopped.set()
+        reader = PositionReader(Cluster(self.kafka.bootstrap), self.positions, self.topic)
+        state = reader.read()
+        reader.close()
         lease = {"epoch": state.epoch, "holder": state.holder, "seconds": 0, "pipeline": "", "source": ""}
         producer = Producer({"bootstrap.servers": self.kafka.bootstrap})
         producer.produce(self.positions, json.dumps(lease).encode(), f"{self.topic} lease".encode())
@@ -78,7 +80,7 @@ def changes(message: Message) -> Iterator[dict[str, Any]]:
 @pytest.fixture
 def fast_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
     """A runner shows every 0.3 s that it is alive, so that the tests need not wait 10 s to see it."""
-    monkeypatch.setattr(position, "RENEW_SECONDS", 0.3)
+    monkeypatch.setattr(kafka_lease, "RENEW_SECONDS", 0.3)
 
 
 def closing(harness: KafkaHarness) -> Iterator[KafkaHarness]:

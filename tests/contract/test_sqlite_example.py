@@ -20,7 +20,8 @@ from cdf.errors import RowRejected, TargetNotReady, TypeNotSupported
 from cdf.sink import Capabilities, Sink
 from cdf.testing import SampleTable, SinkConformance, insert, update
 from cdf.testing.conformance.state import StatePromises
-from connectors.registry import ENTRY_POINT_GROUP, SinkKind
+from connectors.registry import ENTRY_POINT_GROUP
+from connectors.sink_kind import SinkKind
 
 FOLDER = Path(__file__).parents[2] / "examples" / "deltarelay-sqlite"
 

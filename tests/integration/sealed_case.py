@@ -76,7 +76,7 @@ class Trailed:
         self.pipeline = Pipeline(ChangeFeed(self.spark, self.table.path), self.sink, key=["no"], start="earliest")
 
     def seal_earlier(self) -> None:
-        self.sink.seal_earlier(self.table.path, ("no",), {"ticket": "SEC-1"})
+        self.sink.encrypt_earlier_rows(self.table.path, ("no",), {"ticket": "SEC-1"})
 
     def registry(self) -> Registry:
         return Registry(self.pg.dsn, self.root, schema=self.pg.schema)
@@ -143,7 +143,7 @@ def cut_off(trailed: Trailed) -> None:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("connectors.delta_audit.sink.append_records", dies)
+        patch.setattr("connectors.delta_audit.write.window_writer.append_records", dies)
         with pytest.raises(KeyboardInterrupt):
             trailed.pipeline.run()
 

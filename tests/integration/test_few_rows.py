@@ -122,7 +122,7 @@ def test_a_small_file_of_large_rows_goes_by_the_tasks(
     collected: list[int | None] = []
     noting = _noting(collected)
     monkeypatch.setattr("cdf.changes.few_rows.collect_few", noting)
-    monkeypatch.setattr("connectors.kafka.sink.collect_few", noting)
+    monkeypatch.setattr("connectors.kafka.write.strategies.collect_few", noting)
     with caplog.at_level("INFO", "deltarelay"):
         table.sql(f"insert into {{t}} select id, {LARGE} from range(33)")
         assert pipeline.run().position == 1

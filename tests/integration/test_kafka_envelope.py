@@ -27,8 +27,8 @@ from cdf.errors import ConfigError, KeyViolation, TypeNotSupported
 from cdf.testing import SampleTable, delete, insert, update
 from cdf.testing.model import COLUMNS, KEY, History, random_history
 from connectors.kafka import EventFormat, check_schema, snapshot_to_envelope, to_envelope
-from connectors.kafka.connect_schema import row_schema
-from connectors.kafka.write.json_form import rejection_of
+from connectors.kafka.connect_schema import build_row_schema
+from connectors.kafka.types import find_rejection
 from tests.fixtures.fix_seed import examples
 
 DEBEZIUM, ROW = EventFormat(), EventFormat(envelope="row")
@@ -496,7 +496,7 @@ def test_connect_would_read_not_a_number_as_zero(spark: SparkSession, column: st
     rows = spark.sql(NOT_FINITE).select("id", column)
     with pytest.raises(Exception) as failed:  # noqa: PT011 - whatever class Spark makes of it
         snapshot_values(rows, EventFormat(schemas=True))
-    found = rejection_of(failed.value, table="sample")
+    found = find_rejection(failed.value, table="sample")
     assert found is not None
     assert (found.fields["column"], found.fields["reason"]) == (column, "not_finite")
 
@@ -518,7 +518,7 @@ def test_text_that_is_not_utf8_is_refused(spark: SparkSession, expression: str) 
     rows = spark.sql(f"select 1 as id, {expression} as `odd name`")
     with pytest.raises(Exception) as failed:  # noqa: PT011
         snapshot_values(rows, ROW)
-    found = rejection_of(failed.value, table="sample")
+    found = find_rejection(failed.value, table="sample")
     assert found is not None
     assert found.message == (
         "version 1 of sample has text that is not UTF-8, which JSON cannot hold, in column 'odd name'"
@@ -527,7 +527,7 @@ def test_text_that_is_not_utf8_is_refused(spark: SparkSession, expression: str) 
 
 
 def test_an_error_of_something_else_is_no_rejection() -> None:
-    assert rejection_of(ValueError("DELTARELAY_EVENT not_utf8 , cast(version as string)"), table="t") is None
+    assert find_rejection(ValueError("DELTARELAY_EVENT not_utf8 , cast(version as string)"), table="t") is None
 
 
 def test_a_null_in_the_key_is_refused(table: SampleTable) -> None:
@@ -763,5 +763,5 @@ def test_the_reference_tells_of_every_type(spark: SparkSession) -> None:
         schema = spark.sql(f"select 1 as id, cast(null as {kind}) as value").schema
         assert bool(check_schema(schema, ["id"], DEBEZIUM)) is (plain == "refused"), kind
         if plain != "refused":
-            found = row_schema(schema, ["id"], "flow")["fields"][1]
+            found = build_row_schema(schema, ["id"], "flow")["fields"][1]
             assert (found["type"], found.get("name", "")) == (connect, name), kind

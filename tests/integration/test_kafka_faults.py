@@ -36,8 +36,8 @@ from cdf import Limits
 from cdf.errors import CdfError, ConfigError, TargetNotReady
 from cdf.sink import Source
 from connectors.kafka import Cluster, KafkaSink, topics
-from connectors.kafka.errors import KafkaFault, in_words
-from connectors.kafka.position import LaneDone
+from connectors.kafka.errors import KafkaFault, to_cdf_error
+from connectors.kafka.position import LaneProgress
 from connectors.kafka.write.lane_writer import Event, LaneWork, write_lane
 from infra.embedded import kafka as embedded_kafka
 from infra.embedded.kafka import EmbeddedKafka, kafka_jars
@@ -164,7 +164,7 @@ def listed(kafka: Kafka) -> set[str]:
 def position_topic(kafka: Kafka) -> None:
     """With another pipeline's record in it: an empty one is read without any right."""
     name = f"{kafka.prefix}-positions"
-    topics.create(Cluster(kafka.bootstrap), name, topics.position_topic())
+    topics.create_topic(Cluster(kafka.bootstrap), name, topics.get_position_topic_settings())
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     producer.produce(name, b"{}", b"other lease")
     assert producer.flush(30) == 0
@@ -329,6 +329,7 @@ def test_a_topic_that_is_deleted_under_a_run(
 ) -> None:
     """The brokers would make it anew for whoever asks: with other settings than it had, and without what it held."""
     monkeypatch.setattr("connectors.kafka.client.ANSWER_SECONDS", 5.0)
+    monkeypatch.setattr("connectors.kafka.reader.ANSWER_SECONDS", 5.0)
     table = people(spark, delta_path)
     table.sql("update {t} set v = 'b'")
     kafka = guarded.kafka
@@ -367,7 +368,7 @@ def test_a_topic_that_was_made_anew_is_not_the_one_that_was_written(
     producer.produce(topic.topic, b"somebody's")
     producer.flush(30)
     table.sql("update {t} set v = 'b'")
-    with pytest.raises(TargetNotReady, match="made anew"):
+    with pytest.raises(TargetNotReady, match="recreated"):
         topic.pipeline().run()
     assert len(topic.messages()) == 1
 
@@ -424,7 +425,7 @@ def test_a_lane_that_stands_still_for_longer_than_its_transaction(
         with pytest.raises(KafkaFault) as caught:
             write_lane(work, 0, standing())
         assert lane.read() == []
-        assert caught.value.name == "LANE_FENCED" or in_words(caught.value, "writing events").transient
+        assert caught.value.name == "LANE_FENCED" or to_cdf_error(caught.value, "writing events").transient
         assert write_lane(work, 0, EVENTS).events == len(EVENTS)
         lane.holds(EVENTS)
     finally:
@@ -475,7 +476,7 @@ def test_two_attempts_of_every_task_at_once(
 ) -> None:
     """As speculation has it. One shuts the other out, and both come back with what the lane has."""
 
-    def twice(work: LaneWork, lane: int, events: Iterable[Event]) -> LaneDone:
+    def twice(work: LaneWork, lane: int, events: Iterable[Event]) -> LaneProgress:
         rows, both = list(events), threading.Barrier(2)
 
         def together() -> Iterator[Event]:
@@ -488,7 +489,7 @@ def test_two_attempts_of_every_task_at_once(
         assert first == second
         return first
 
-    monkeypatch.setattr("connectors.kafka.sink.write_lane", twice)
+    monkeypatch.setattr("connectors.kafka.write.strategies.write_lane", twice)
     topic = Topic(kafka, table)
     assert topic.pipeline().run().loaded_rows == 20
     topic.holds_the_table()
@@ -498,7 +499,7 @@ RETRIED = """
 import os, signal, sys
 from pathlib import Path
 from pyspark import TaskContext
-import connectors.kafka.sink
+import connectors.kafka.write.strategies
 from cdf import ChangeFeed, Pipeline
 from connectors.kafka import Cluster, KafkaSink
 from connectors.kafka.write.lane_writer import write_lane
@@ -518,7 +519,7 @@ def dying(events):
     yield next(events)
     os.kill(os.getpid(), signal.SIGKILL)
 
-connectors.kafka.sink.write_lane = faulty
+connectors.kafka.write.strategies.write_lane = faulty
 sink = KafkaSink(Cluster(bootstrap), topic=topic, position_topic=positions, lanes=3)
 spark = session(master="local[2,4]")
 print(Pipeline(ChangeFeed(spark, path), sink, key=("id",), name="people").run().loaded_rows)

@@ -20,11 +20,13 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from cdf.errors import Fenced
-from connectors.kafka.client import Cluster, Reader, Transactional, silent
+from connectors.kafka.client import Cluster, TransactionalProducer, get_silent_logger
 from connectors.kafka.erasure.scan import _records as records_of
 from connectors.kafka.errors import KafkaFault
-from connectors.kafka.position import Begun, Ledger, Runner, State, lane_name
-from connectors.kafka.topics import create, position_topic
+from connectors.kafka.lease import Lease
+from connectors.kafka.position import PendingWindow, PositionReader, State, get_lane_id
+from connectors.kafka.reader import PartitionReader
+from connectors.kafka.topics import create_topic, get_position_topic_settings
 from connectors.kafka.write.lane_writer import RUNNER_FENCED, Event, LaneWork, write_lane
 from tests.fixtures.fix_kafka import Kafka, Message
 
@@ -44,16 +46,16 @@ class Lane:
     def __init__(self, kafka: Kafka, **client: Any) -> None:
         self.cluster = Cluster(kafka.bootstrap, client)
         self.kafka, self.topic, self.positions = kafka, kafka.topic(), f"{kafka.prefix}-positions"
-        create(self.cluster, self.positions, position_topic())
+        create_topic(self.cluster, self.positions, get_position_topic_settings())
         self.runner = self.taken()
 
-    def taken(self) -> Runner:
-        return Runner(self.cluster, self.positions, self.topic, pipeline="p", source="s")
+    def taken(self) -> Lease:
+        return Lease(self.cluster, self.positions, self.topic, pipeline="p", source="s")
 
     def begins(self, first: int, last: int) -> LaneWork:
         state = self.runner.refresh()
-        begun = Begun("window", first, last, "debezium")
-        self.runner.write(dataclasses.replace(state, lanes=LANES, partitions=3, table_id="t", begun=begun))
+        pending = PendingWindow("window", first, last, "debezium")
+        self.runner.write_position(dataclasses.replace(state, lanes=LANES, partitions=3, table_id="t", pending=pending))
         return self.work(first, last)
 
     def work(self, first: int, last: int, **options: Any) -> LaneWork:
@@ -76,11 +78,11 @@ class Lane:
         return dataclasses.replace(work, **options)
 
     def state(self) -> State:
-        ledger = Ledger(self.cluster, self.positions, self.topic)
+        reader = PositionReader(self.cluster, self.positions, self.topic)
         try:
-            return ledger.read()
+            return reader.read()
         finally:
-            ledger.close()
+            reader.close()
 
     def read(self) -> list[Message]:
         return self.kafka.consume(self.topic)
@@ -155,18 +157,18 @@ def test_a_lane_is_written_once_whatever_is_tried_again(lane: Lane) -> None:
     again = write_lane(work, 0, EVENTS)
     assert again == first
     lane.holds(EVENTS)
-    assert lane.state().done_of(0) == first
-    assert lane.state().done_of(1) is None
+    assert lane.state().get_progress(0) == first
+    assert lane.state().get_progress(1) is None
 
 
 def test_a_lane_longer_than_a_transaction_goes_on_in_the_middle(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is durable of it is left out, and nothing else."""
     monkeypatch.setattr("connectors.kafka.write.lane_writer.TRANSACTION_EVENTS", 300)
-    monkeypatch.setattr("connectors.kafka.write.lane_writer.LOOK_EVENTS", 100)
+    monkeypatch.setattr("connectors.kafka.write.lane_writer.CHECK_EVENTS", 100)
     work = lane.begins(5, 5)
     with pytest.raises(RuntimeError):
         write_lane(work, 0, failing_at(700))
-    done = lane.state().done_of(0)
+    done = lane.state().get_progress(0)
     assert done is not None
     assert (done.events, done.whole, done.changes) == (600, False, {"insert": 600})
     lane.holds(EVENTS[:600])
@@ -175,7 +177,7 @@ def test_a_lane_longer_than_a_transaction_goes_on_in_the_middle(lane: Lane, monk
 
 
 def test_a_slow_lane_is_cut_before_its_transaction_is_given_up(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.kafka.write.lane_writer.LOOK_EVENTS", 50)
+    monkeypatch.setattr("connectors.kafka.write.lane_writer.CHECK_EVENTS", 50)
     lane = Lane(kafka, **{"transaction.timeout.ms": 5_000})
 
     def slowly() -> Iterator[Event]:
@@ -212,7 +214,7 @@ def test_a_task_of_a_runner_before_writes_nothing(lane: Lane, asleep_at: int) ->
     with former._gate:
         former._write({}, epoch=former.epoch, seconds=0.1)
     lane.runner = lane.taken()
-    taken = Transactional(lane.cluster, lane_name(lane.topic, 0))
+    taken = TransactionalProducer(lane.cluster, get_lane_id(lane.topic, 0))
     taken.init()
     if not asleep_at:
         sleeper.start()
@@ -228,7 +230,7 @@ def test_what_lies_behind_an_open_transaction_is_not_missed(lane: Lane) -> None:
     """Another lane's open transaction hides this lane's record in the position topic from a reader of committed ones. Taken
     for a lane that was not written, it would be written twice."""
     work = lane.begins(5, 5)
-    other = Transactional(lane.cluster, lane_name(lane.topic, 1))
+    other = TransactionalProducer(lane.cluster, get_lane_id(lane.topic, 1))
     other.init()
     other.begin()
     other.produce(lane.positions, b"somebody lane 1", b"{}")
@@ -253,9 +255,9 @@ def test_what_lies_behind_an_open_transaction_is_not_missed(lane: Lane) -> None:
 def test_what_is_committed_while_one_reads_is_read_the_next_time(lane: Lane) -> None:
     """A record behind the end that was asked for must not be passed over: a lane would be written twice."""
     lane.runner._stopped.set()  # nobody else writes there
-    producer = Transactional(lane.cluster, "late")
+    producer = TransactionalProducer(lane.cluster, "late")
     producer.init()
-    reader = Reader(lane.cluster, lane.positions)
+    reader = PartitionReader(lane.cluster, lane.positions)
     list(reader.read())
     before = reader.offset
     for value in (b"1", b"2"):
@@ -271,7 +273,7 @@ def test_what_is_committed_while_one_reads_is_read_the_next_time(lane: Lane) -> 
 
 def test_a_lane_with_fewer_events_than_are_durable_is_refused(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.kafka.write.lane_writer.TRANSACTION_EVENTS", 300)
-    monkeypatch.setattr("connectors.kafka.write.lane_writer.LOOK_EVENTS", 100)
+    monkeypatch.setattr("connectors.kafka.write.lane_writer.CHECK_EVENTS", 100)
     work = lane.begins(5, 5)
     with pytest.raises(RuntimeError):
         write_lane(work, 0, failing_at(700))
@@ -313,24 +315,24 @@ def test_what_was_read_before_the_brokers_went_is_not_passed_over(lane: Lane, mo
     work = lane.begins(5, 5)
     for number in range(LANES):
         write_lane(work, number, EVENTS)
-    whole = Reader.stream
+    whole = PartitionReader.stream
 
-    def breaks_off(reader: Reader, end: int, **known: Any) -> Iterator[Any]:
+    def breaks_off(reader: PartitionReader, end: int, **known: Any) -> Iterator[Any]:
         yield from itertools.islice(whole(reader, end, **known), 1)
         raise KafkaFault("_TRANSPORT")
 
-    ledger = Ledger(lane.cluster, lane.positions, lane.topic)
-    monkeypatch.setattr(Reader, "stream", breaks_off)
+    reader = PositionReader(lane.cluster, lane.positions, lane.topic)
+    monkeypatch.setattr(PartitionReader, "stream", breaks_off)
     for _ in range(20):
         with pytest.raises(KafkaFault):
-            ledger.read()
+            reader.read()
     monkeypatch.undo()
-    found = ledger.read()
-    ledger.close()
-    assert [found.done_of(number) for number in range(LANES)] == [
-        lane.state().done_of(number) for number in range(LANES)
+    found = reader.read()
+    reader.close()
+    assert [found.get_progress(number) for number in range(LANES)] == [
+        lane.state().get_progress(number) for number in range(LANES)
     ]
-    assert found.done_of(0) is not None
+    assert found.get_progress(0) is not None
 
 
 # ── processes that are killed ────────────────────────────────────────────────────────────────────────────────────────
@@ -339,7 +341,9 @@ CHILD = """
 import dataclasses, sys, time
 from connectors.kafka.client import Cluster
 from connectors.kafka.write.lane_writer import Event, LaneWork, write_lane
-from connectors.kafka.position import State
+from connectors.kafka.lease import Lease
+from connectors.kafka.position import PendingWindow, PositionReader, State, get_lane_id
+from connectors.kafka.reader import PartitionReader
 bootstrap, topic, positions, epoch, stop = sys.argv[1:]
 work = LaneWork(Cluster(bootstrap), topic, positions, int(epoch), 5, 5, "s", "t", "p", 1_000_000, "refuse", None, State(), 0)
 def events():
@@ -384,7 +388,7 @@ def test_records_that_retention_removes_while_they_are_read_are_passed_over(kafk
         producer.flush(30)
     small: dict[str, int] = {"queued.min.messages": 1, "queued.max.messages.kbytes": 1, "fetch.message.max.bytes": 1000}
     cluster = Cluster(kafka.bootstrap, small)
-    reader = Reader(cluster, topic)
+    reader = PartitionReader(cluster, topic)
     records = reader.read() if reads == "position" else records_of(cluster, topic, 0)
     assert next(records).offset() == 0
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
@@ -398,5 +402,5 @@ def test_records_that_retention_removes_while_they_are_read_are_passed_over(kafk
 
 def test_clients_share_one_log_handler(kafka: Kafka) -> None:
     for _ in range(3):
-        Reader(Cluster(kafka.bootstrap), "no such topic").close()
-    assert sum(isinstance(one, logging.NullHandler) for one in silent().handlers) == 1
+        PartitionReader(Cluster(kafka.bootstrap), "no such topic").close()
+    assert sum(isinstance(one, logging.NullHandler) for one in get_silent_logger().handlers) == 1

@@ -12,9 +12,9 @@ from cdf.errors import RowRejected, TargetNotReady, VerificationError
 from cdf.pipeline.move_position import Action, make_move, plan_move
 from cdf.sink import Movable
 from connectors.kafka import Cluster, EventFormat
-from connectors.kafka.client import Transactional
+from connectors.kafka.client import TransactionalProducer
 from connectors.kafka.errors import KafkaFault
-from connectors.kafka.position import lane_name
+from connectors.kafka.position import get_lane_id
 from tests.fixtures.fix_kafka import Kafka
 from tests.integration.test_kafka_pipeline import Topic, people
 
@@ -38,7 +38,7 @@ def test_another_number_of_lanes_at_a_clean_border(
         topic.pipeline(lanes=lanes).run()
 
     # What a lane has open that there is not any more must not come in later
-    left = Transactional(Cluster(kafka.bootstrap), lane_name(topic.topic, 2))
+    left = TransactionalProducer(Cluster(kafka.bootstrap), get_lane_id(topic.topic, 2))
     left.init()
     left.begin()
     left.produce(topic.topic, b'{"id":2}', b"from another time")
@@ -92,7 +92,7 @@ def test_a_history_goes_forward_only(spark: SparkSession, kafka: Kafka, delta_pa
         "insert into {t} values (30, 'c')", "insert into {t} values (31, 'c')", "insert into {t} values (32, 'c')"
     )
     topic.pipeline(limits=Limits(max_commits=1)).run(until=2)
-    with pytest.raises(TargetNotReady, match="there twice"):
+    with pytest.raises(TargetNotReady, match="written twice"):
         move(topic, "rewind", 1)
     move(topic, "set", 3)
     assert topic.pipeline().run().position == 4
@@ -132,7 +132,7 @@ def test_in_the_middle_of_a_window_nothing_moves(spark: SparkSession, kafka: Kaf
         topic.pipeline().run()
     with pytest.raises(TargetNotReady, match="finishes it"):
         move(topic, "set", 2)
-    with pytest.raises(TargetNotReady, match="finished with those first"):
+    with pytest.raises(TargetNotReady, match="finished with that number first"):
         topic.pipeline(lanes=1).run()
     assert topic.sink().standing().records == ()
     assert isinstance(topic.sink(), Movable)

@@ -223,7 +223,7 @@ def test_rows_that_are_planted_before_the_tasks_write(case: Case, name: str) -> 
     sink.open(case.orders.source())
     planted = case.tables.read(name).limit(1).withColumn("version", F.lit(6).cast("long"))
     planted.write.format("delta").mode("append").save(case.tables.location(name))
-    with pytest.raises(TargetNotReady, match="no runner has left there"):
+    with pytest.raises(TargetNotReady, match="no runner of this trail wrote"):
         sink.apply(case.orders.window(6, [insert(row(7, "g"))]))
     sink.close()
     assert case.tables.read(LEDGER).count() == 1
@@ -251,7 +251,7 @@ def test_another_time_for_a_window_without_records(case: Case, monkeypatch: pyte
             sink.apply(dataclasses.replace(window, commits=(earlier,)))
     sink.close()
     assert sink.open(case.orders.source()).pending is not None
-    with pytest.raises(TargetNotReady, match="no runner has left there"):
+    with pytest.raises(TargetNotReady, match="no runner of this trail wrote"):
         sink.apply(window)
     sink.close()
     assert case.tables.read(LEDGER).count() == 1
@@ -272,6 +272,6 @@ def test_a_source_that_was_put_back_and_has_grown_past_the_position(spark: Spark
     shutil.copytree(backup, source.path)
     spark.sql(f"refresh table delta.`{source.path}`")
     source.sql("insert into {t} values (3, 'c')", "insert into {t} values (4, 'd')")
-    with pytest.raises(TableReplaced, match="put back"):
+    with pytest.raises(TableReplaced, match="was restored to an earlier version"):
         run()
     assert TrailTables(spark, str(tmp_path / "trail")).read(LEDGER).count() == 3

@@ -266,7 +266,7 @@ def test_a_sealed_window_is_finished_where_no_class_is_named_any_more(
 ) -> None:
     trailed = sealed_states.cut_off().copied(tmp_path, pg)
     trailed.name_classes()
-    with pytest.raises(TargetNotReady, match="were written sealed"):  # without keys nobody can compare them
+    with pytest.raises(TargetNotReady, match="were written encrypted"):  # without keys nobody can compare them
         trailed.pipeline.run()
     trailed.name_classes(registry=trailed.registry)
     goes_on(trailed)
@@ -302,7 +302,7 @@ def test_what_is_erased_hides_no_forgery_in_a_window_that_was_cut_off(
     columns = kept((), Sealing((SENDER,), trailed.registry).schema(trailed.pipeline.feed.log.metadata().schema))
     rehashed(trailed, columns, meant)
     forged_events(trailed)
-    with pytest.raises(TargetNotReady, match="no runner has left"):
+    with pytest.raises(TargetNotReady, match="no runner of this trail wrote"):
         trailed.pipeline.run()
 
 
@@ -313,5 +313,5 @@ def test_a_window_that_somebody_else_has_put_there_is_not(sealed_states: SealedS
         return [{**row, "sealed": [b"\0"] * len(row["sealed"])} if place(row) == (1, 1, "insert") else row]
 
     edited(trailed, "payload", edit)
-    with pytest.raises(TargetNotReady, match="no runner has left"):
+    with pytest.raises(TargetNotReady, match="no runner of this trail wrote"):
         trailed.pipeline.run()

@@ -65,7 +65,7 @@ def test_they_are_told_sealed_under_a_record_and_gone_with_their_keys(
 ) -> None:
     trailed.name_classes()
     assert trailed.sink.unsealed() == Unsealed()
-    with pytest.raises(ConfigError, match="no class of columns is named"):
+    with pytest.raises(ConfigError, match="no class of columns is configured"):
         trailed.seal_earlier()
     trailed.name_classes(SENDER, RECIPIENT)
     assert trailed.sink.unsealed() == Unsealed(6, 1, 3, {"contact": 6, "billing": 3})
@@ -107,7 +107,7 @@ def test_they_are_told_sealed_under_a_record_and_gone_with_their_keys(
     with monkeypatch.context() as patch:
         patch.setattr("audit.trail.removal._finish_shredding", dies)
         with held_open(trailed.sink, trailed.table.path, ("no",), "er-1"), pytest.raises(KeyboardInterrupt):
-            trailed.sink.clear(keys, {"run": "er-1"})
+            trailed.sink.remove_encrypted(keys, {"run": "er-1"})
     tables = trailed.sink.trail.tables
     assert sealed_under(tables, keys).count() > 0  # the record is there, and they are
     assert trailed.intact()
@@ -304,7 +304,7 @@ def test_a_signed_trail_is_continued_after_it(trailed: Trailed, tmp_path: Path) 
     token = trailed.token(7)
     trailed.shred(7)
     with held_open(trailed.sink, trailed.table.path, ("no",), "er-1"):
-        trailed.sink.clear(trailed.registry().gone([token]), {"run": "er-1"})
+        trailed.sink.remove_encrypted(trailed.registry().gone([token]), {"run": "er-1"})
     trailed.table.sql("insert into {t} (no) values (9)")
     trailed.pipeline.run()
     found = trailed.sink.trail.verify()[0]

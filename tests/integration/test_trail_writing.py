@@ -226,7 +226,7 @@ def test_forged_events_get_no_record(spark: SparkSession, tmp_path: Path) -> Non
     with pytest.raises(VersionNotFound, match="has begun version 3"):
         run(spark, source.path, path)
     source.sql("insert into {t} values (7, 'y')", "optimize {t}")
-    with pytest.raises(TargetNotReady, match="no runner has left there"):
+    with pytest.raises(TargetNotReady, match="no runner of this trail wrote"):
         run(spark, source.path, path)
     forge(10**15)
     with pytest.raises(VersionNotFound, match="has begun version 1000000000000000"):

@@ -26,9 +26,10 @@ from pyspark.sql import DataFrame, SparkSession
 from cdf import ChangeFeed, Limits, Pipeline, RunResult, Step
 from cdf.errors import CdfError
 from connectors.kafka import Cluster, EventFormat, KafkaSink
-from connectors.kafka.client import Transactional
+from connectors.kafka.client import TransactionalProducer
 from connectors.kafka.errors import KafkaFault
-from connectors.kafka.position import Ledger, Runner
+from connectors.kafka.lease import Lease
+from connectors.kafka.position import PositionReader
 from infra.embedded.kafka import EmbeddedKafka
 from tests.acceptance.commands import descendants
 from tests.fixtures.fix_kafka import IMPATIENT, JAVA_OPTIONS, Kafka, Message
@@ -53,7 +54,7 @@ Event = tuple[int, str, Row | None, Row | None]
 ORDER = ("delete", "update_preimage", "update_postimage", "insert")
 
 
-class Watched(Transactional):
+class Watched(TransactionalProducer):
     """A producer whose steps are told to whoever listens to its client: that one may raise, wait, or do worse."""
 
     listeners: ClassVar[dict[str, Callable[[str], None]]] = {}
@@ -98,11 +99,11 @@ class At:
 @pytest.fixture(autouse=True)
 def watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """And short times: a runner that stands still leaves a lease behind, and a transaction."""
-    monkeypatch.setattr("connectors.kafka.write.lane_writer.Transactional", Watched)
-    monkeypatch.setattr("connectors.kafka.position.Transactional", Watched)
-    monkeypatch.setattr("connectors.kafka.position.RENEW_SECONDS", 0.5)
-    monkeypatch.setattr("connectors.kafka.position.RUNNER_SECONDS", 3.0)
-    monkeypatch.setitem(Runner._write.__kwdefaults__, "seconds", 2.0)
+    monkeypatch.setattr("connectors.kafka.write.lane_writer.TransactionalProducer", Watched)
+    monkeypatch.setattr("connectors.kafka.lease.TransactionalProducer", Watched)
+    monkeypatch.setattr("connectors.kafka.lease.RENEW_SECONDS", 0.5)
+    monkeypatch.setattr("connectors.kafka.lease.RUNNER_SECONDS", 3.0)
+    monkeypatch.setitem(Lease._write.__kwdefaults__, "seconds", 2.0)
 
 
 class Soak:
@@ -160,14 +161,14 @@ class Soak:
             self.counts["windows left with some of their lanes"] += self._partly_there(topic)
 
     def _partly_there(self, topic: str) -> bool:
-        ledger = Ledger(Cluster(self.kafka.bootstrap), POSITIONS, topic)
+        reader = PositionReader(Cluster(self.kafka.bootstrap), POSITIONS, topic)
         try:
-            state = ledger.read()
+            state = reader.read()
         except KafkaFault:  # there is no position topic yet
             return False
         finally:
-            ledger.close()
-        return state.begun is not None and any(state.done_of(lane) for lane in range(LANES))
+            reader.close()
+        return state.pending is not None and any(state.get_progress(lane) for lane in range(LANES))
 
     @contextmanager
     def tolerated(self, whose: str) -> Iterator[None]:

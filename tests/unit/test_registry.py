@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict
 import connectors.registry
 from cdf.errors import ConfigError
 from connectors.postgres.config import POSTGRES, PostgresConnection, PostgresOptions
-from connectors.registry import ENTRY_POINT_GROUP, NamesTarget, SinkKind, sink_kind, sink_kinds
+from connectors.registry import ENTRY_POINT_GROUP, get_sink_kind, list_sink_kinds
+from connectors.sink_kind import SinkKind, TargetNaming
 
 
 class Strict(BaseModel):
@@ -53,7 +54,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
                 setattr(module, name, kind)
             points.append(importlib.metadata.EntryPoint(name, value, ENTRY_POINT_GROUP))
         points.extend(more)
-        connectors.registry._entry_points.cache_clear()
+        connectors.registry._list_entry_points.cache_clear()
 
     def entry_points(*, group: str) -> list[importlib.metadata.EntryPoint]:
         assert group == ENTRY_POINT_GROUP
@@ -61,30 +62,30 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
     yield install
-    connectors.registry._entry_points.cache_clear()
+    connectors.registry._list_entry_points.cache_clear()
 
 
 def test_postgres_is_built_in() -> None:
-    assert sink_kind("postgres") is POSTGRES
+    assert get_sink_kind("postgres") is POSTGRES
     assert isinstance(POSTGRES, SinkKind)
-    assert isinstance(POSTGRES, NamesTarget)
+    assert isinstance(POSTGRES, TargetNaming)
     assert (POSTGRES.connection, POSTGRES.options) == (PostgresConnection, PostgresOptions)
-    assert sink_kinds()["postgres"].connection is PostgresConnection
+    assert list_sink_kinds()["postgres"].connection is PostgresConnection
 
 
 def test_an_unknown_kind_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="unknown sink kind `postgre`; did you mean `postgres`") as caught:
-        sink_kind("postgre")
+        get_sink_kind("postgre")
     assert caught.value.hint
     assert "set kind to one of delta_audit, kafka, postgres" in caught.value.hint
     with pytest.raises(ConfigError, match="unknown sink kind `zzz`; known kinds: delta_audit, kafka, postgres"):
-        sink_kind("zzz")
+        get_sink_kind("zzz")
 
 
 def test_a_third_party_kind_is_found(install: Any) -> None:
     install(mykind=MyKind())
-    assert list(sink_kinds()) == ["delta_audit", "kafka", "mykind", "postgres"]
-    for kind in (sink_kind("mykind"), sink_kinds()["mykind"]):
+    assert list(list_sink_kinds()) == ["delta_audit", "kafka", "mykind", "postgres"]
+    for kind in (get_sink_kind("mykind"), list_sink_kinds()["mykind"]):
         assert (kind.name, kind.connection, kind.options) == ("mykind", Address, Topic)
         built: Any = kind.build(Address(url="u"), Topic(topic="t"), pipeline="p")
         assert built == ("u", "t", "p")
@@ -92,11 +93,11 @@ def test_a_third_party_kind_is_found(install: Any) -> None:
 
 def test_a_broken_kind_complains_only_when_used(install: Any) -> None:
     install(broken="no_such_module_anywhere:KIND", mykind=MyKind())
-    kinds = sink_kinds()
+    kinds = list_sink_kinds()
     assert set(kinds) == {"broken", "delta_audit", "kafka", "mykind", "postgres"}
     assert kinds["mykind"].options is Topic
     assert "broken" in repr(kinds["broken"])
-    uses = (lambda: kinds["broken"].connection, lambda: kinds["broken"].options, lambda: sink_kind("broken"))
+    uses = (lambda: kinds["broken"].connection, lambda: kinds["broken"].options, lambda: get_sink_kind("broken"))
     for use in uses:
         with pytest.raises(ConfigError, match=r"`broken` cannot be imported \(ModuleNotFoundError") as caught:
             use()
@@ -124,9 +125,9 @@ class Reserved(Strict):
     [
         (MyKind, "must name an object"),
         (object(), "must name an object"),
-        (_changed(name="other"), "calls itself `other`"),
+        (_changed(name="other"), "its name is `other`"),
         (_changed(options=dict), "options is not a pydantic model"),
-        (_changed(connection=Loose), "connection lets unknown fields pass"),
+        (_changed(connection=Loose), "connection accepts unknown fields"),
         (_changed(connection=Reserved), "a field `kind`"),
     ],
     ids=["class", "no kind", "name", "no model", "loose", "reserved"],
@@ -134,12 +135,12 @@ class Reserved(Strict):
 def test_a_kind_that_breaks_its_promise_is_refused(install: Any, kind: Any, fault: str) -> None:
     install(mykind=kind)
     with pytest.raises(ConfigError, match=f"the sink kind `mykind` is broken: .*{fault}"):
-        sink_kind("mykind")
+        get_sink_kind("mykind")
 
 
 def test_a_third_party_cannot_take_a_built_in_name(install: Any) -> None:
     install(postgres=MyKind())
-    for use in (sink_kinds, lambda: sink_kind("postgres")):
+    for use in (list_sink_kinds, lambda: get_sink_kind("postgres")):
         with pytest.raises(ConfigError, match="takes the name of a built-in sink kind") as caught:
             use()
         assert "thirdparty_sinks:postgres" in caught.value.message
@@ -148,17 +149,17 @@ def test_a_third_party_cannot_take_a_built_in_name(install: Any) -> None:
 def test_two_packages_cannot_share_a_name(install: Any) -> None:
     again = importlib.metadata.EntryPoint("mykind", "thirdparty_sinks:mykind", ENTRY_POINT_GROUP)
     install(again, mykind=MyKind())
-    assert sink_kind("mykind").options is Topic  # the same one, found twice on the path
+    assert get_sink_kind("mykind").options is Topic  # the same one, found twice on the path
     install(importlib.metadata.EntryPoint("mykind", "elsewhere:KIND", ENTRY_POINT_GROUP))
     with pytest.raises(ConfigError, match="two packages offer the sink kind `mykind`"):
-        sink_kinds()
+        list_sink_kinds()
 
 
 def test_no_driver_is_imported_to_look_at_kinds() -> None:
     code = (
-        "import sys; from connectors.registry import sink_kind, sink_kinds; sink_kinds()\n"
+        "import sys; from connectors.registry import get_sink_kind, list_sink_kinds; list_sink_kinds()\n"
         "assert 'pydantic' not in sys.modules\n"
-        "sink_kind('postgres'), sink_kind('kafka')\n"
+        "get_sink_kind('postgres'), get_sink_kind('kafka')\n"
         "drivers = ('psycopg', 'sqlalchemy', 'adbc_driver_manager', 'confluent_kafka', 'pyspark')\n"
         "print([m for m in drivers if m in sys.modules])"
     )

@@ -63,7 +63,7 @@ def forget(sink: DeltaAuditSink, erasing: Erasing) -> Mapping[str, int]:
             return {"values removed": count}
         sealed = sealed_under(tables, erasing.shredded).count()
         if sealed:
-            sink.clear(erasing.shredded, reasons)
+            sink.remove_encrypted(erasing.shredded, reasons)
     return {"values removed": count, "sealed values removed": sealed}
 
 
@@ -287,7 +287,7 @@ def note(sink: DeltaAuditSink, table: str, key: tuple[str, ...], run: str, steps
     known = {row["state"] for row in erasures(sink.trail).where(_run_is(run)).select("state").collect()}
     if missing := [step for step in steps if step.state not in known]:
         with held_open(sink, table, key, run):
-            sink.note([{"run": run, **plain(step)} for step in missing])
+            sink.record_erasure_steps([{"run": run, **plain(step)} for step in missing])
 
 
 def _run_is(run: str) -> SparkColumn:

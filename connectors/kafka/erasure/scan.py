@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from audit.erasure.scan.findings import Gathered
 from audit.erasure.sink_contract import Checked, Scanned
 from connectors.kafka import topics
-from connectors.kafka.client import ANSWER_SECONDS, Cluster, bounds, faults, gone_before
+from connectors.kafka.client import ANSWER_SECONDS, Cluster, wrap_client_errors
 from connectors.kafka.errors import KafkaFault
-from connectors.kafka.verify import commit_version
+from connectors.kafka.reader import find_resume_offset, read_commit_version, read_watermarks
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -40,9 +40,9 @@ def goes_after(topic: topics.Topic) -> dt.timedelta:
         for name, default in (("segment.ms", _WEEK), ("max.compaction.lag.ms", _UNBOUNDED), ("retention.ms", _WEEK))
     }
     ways = []
-    if topic.compacted and told["max.compaction.lag.ms"] < _UNBOUNDED:
+    if topic.is_compacted and told["max.compaction.lag.ms"] < _UNBOUNDED:
         ways.append(told["max.compaction.lag.ms"])
-    if topic.deleted and told["retention.ms"] >= 0:
+    if topic.has_retention and told["retention.ms"] >= 0:
         ways.append(told["retention.ms"])
     if not ways:
         return NEVER
@@ -51,7 +51,7 @@ def goes_after(topic: topics.Topic) -> dt.timedelta:
 
 def _tombstone_goes_after(topic: topics.Topic) -> dt.timedelta:
     after = goes_after(topic)
-    if after == NEVER or not topic.compacted:
+    if after == NEVER or not topic.is_compacted:
         return after
     return after + dt.timedelta(milliseconds=int(topic.config.get("delete.retention.ms", _DAY)))
 
@@ -61,7 +61,7 @@ def scan_topics(cluster: Cluster, names: tuple[str, ...], needles: Needles) -> S
     found = Gathered()
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
-    described = topics.described(cluster, *names)
+    described = topics.describe_topics(cluster, *names)
     for topic, partition, message in _walk(cluster, described):
         parts = _parts(message)
         counts[topic.name] += 1
@@ -86,16 +86,16 @@ def days_of_going(
     The topic itself tells which keys were erased, also when the source has forgotten them: by its records of these versions.
     Where brokers have removed one, they have removed what stood before it.
     """
-    described = topics.described(cluster, *names)
+    described = topics.describe_topics(cluster, *names)
     erased: dict[bytes, int] = {}
     for _, _, message in _walk(cluster, described) if versions else ():
-        version = commit_version(message)
+        version = read_commit_version(message)
         # A copy of the table has all keys but the erased ones
         if version in versions and version is not None and _header(message, "deltarelay.change_type") != b"snapshot":
             erased[_digest(message)] = max(version, erased.get(_digest(message), 0))
     days = set()
     for topic, _, message in _walk(cluster, described):
-        version = commit_version(message)
+        version = read_commit_version(message)
         former = message.value() is not None and version is not None and version < erased.get(_digest(message), 0)
         if former or _hits(needles, message, _parts(message)):
             days.add(_day(topic, message))
@@ -162,16 +162,16 @@ def _day(topic: topics.Topic, message: Message) -> dt.date | None:
 def _records(cluster: Cluster, topic: str, partition: int) -> Iterator[Message]:
     from confluent_kafka import KafkaError, TopicPartition
 
-    consumer = cluster.consumer(**{"isolation.level": "read_uncommitted"})
+    consumer = cluster.create_consumer(**{"isolation.level": "read_uncommitted"})
     try:
-        at, end = bounds(consumer, topic, partition)
+        at, end = read_watermarks(consumer, topic, partition)
         if at >= end:
             return
-        with faults():
+        with wrap_client_errors():
             consumer.assign([TopicPartition(topic, partition, at)])
         deadline = time.monotonic() + ANSWER_SECONDS
         while at < end:
-            with faults():
+            with wrap_client_errors():
                 message = consumer.poll(0.2)
             if message is None:
                 if time.monotonic() > deadline:
@@ -185,9 +185,9 @@ def _records(cluster: Cluster, topic: str, partition: int) -> Iterator[Message]:
                     yield message
             elif error.code() == KafkaError._PARTITION_EOF:
                 at = max(at, int(message.offset() or 0))  # the last offsets are marks of transactions
-            elif (low := gone_before(error, consumer, topic, partition, at)) is not None:
+            elif (low := find_resume_offset(error, consumer, topic, partition, at)) is not None:
                 at = low
-                with faults():
+                with wrap_client_errors():
                     consumer.assign([TopicPartition(topic, partition, at)])
             elif not error.retriable() and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
                 raise KafkaFault(error.name())

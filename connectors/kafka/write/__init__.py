@@ -1,1 +1,1 @@
-"""From rows of the change feed to events in a topic."""
+"""Writes rows of the change feed as events into a topic."""

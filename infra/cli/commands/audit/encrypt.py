@@ -70,7 +70,7 @@ def seal(
 
         output.note(f"{name}: verifying the trail first …")
         reasons = {"purpose": "sealing", **({} if ticket is None else {"ticket": ticket})}
-        sink.seal_earlier(source.table, tuple(source.key), reasons, progress=progress)
+        sink.encrypt_earlier_rows(source.table, tuple(source.key), reasons, progress=progress)
         output.line(f"{name}: sealed, under a record of the trail")
         return SealedEarlier(found.rows, found.first_version, found.last_version, found.classes, found.rows), DONE
 

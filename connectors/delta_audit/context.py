@@ -1,0 +1,67 @@
+"""What the parts of the sink share: where the trail is, who signs it, and what is encrypted in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from audit.trail.trail import Trail
+from cdf.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from audit.encryption.encrypt import Sealing
+    from audit.encryption.key_registry import Registry
+    from audit.proof import VerifierKey
+    from audit.signing.signer import Signer
+    from audit.trail.trail import NamedAnchor
+
+__all__ = ["TrailContext"]
+
+
+@dataclass(frozen=True, slots=True)
+class TrailContext:
+    path: str
+    """Folder of the trail, without a slash at the end."""
+    session: SparkSession | None
+    signer: Signer | None
+    keys: Sequence[VerifierKey]
+    anchors: Sequence[NamedAnchor]
+    encryption: Sealing | None
+    """The columns that are written encrypted; None: none."""
+    registry: Callable[[], Registry] | None
+    """Opens the key registry. A window may have been written encrypted before the configuration changed."""
+
+    @property
+    def has_spark(self) -> bool:
+        from pyspark import SparkContext
+
+        return self.session is not None or SparkContext._active_spark_context is not None
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that was passed to the sink, otherwise the active one: the session that reads the source."""
+        from pyspark.sql import SparkSession
+
+        if not self.has_spark:
+            raise ConfigError("a trail needs a Spark session", hint="pass one to the sink, or create one first")
+        # The active session of another thread works as well: both use the same Spark context
+        return self.session or SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+
+    @property
+    def trail(self) -> Trail:
+        return Trail(
+            self.spark,
+            self.path,
+            signer=self.signer,
+            keys=self.keys,
+            anchors=self.anchors,
+            sealing=self.encryption,
+        )
+
+    def add_own_columns(self, schema: StructType) -> StructType:
+        """Return the source's schema with the column that describes what is encrypted, if anything is."""
+        return schema if self.encryption is None else self.encryption.schema(schema)

@@ -1,0 +1,1 @@
+"""Writes windows into the trail."""

@@ -1,0 +1,156 @@
+"""The two ways in which lanes are written: by a Spark task for each lane, or by threads of the driver for few events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from cdf.changes.few_rows import collect_few
+from cdf.changes.window import Snapshot, Window
+from cdf.errors import CdfError, RowRejected, SinkUnavailable, TargetNotReady
+from connectors.kafka.errors import KafkaFault, build_fenced_error, find_task_fault, is_fenced, to_cdf_error
+from connectors.kafka.position import LaneProgress, PendingWindow
+from connectors.kafka.types import find_rejection
+from connectors.kafka.write.lane_producers import LaneProducers
+from connectors.kafka.write.lane_writer import (
+    LANE_FENCED,
+    PARTITIONS_CHANGED,
+    RUNNER_FENCED,
+    TOO_LARGE,
+    LaneWork,
+    iterate_events,
+    write_lane,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+__all__ = ["EventBatch", "plan_events", "write_by_driver", "write_by_tasks"]
+
+_WRITTEN = "rejected long, changes string"
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """A window or a snapshot as its events."""
+
+    pending: PendingWindow
+    rows: Window | Snapshot
+    events: DataFrame
+    few: DataFrame | None = None
+    """The events of a small window, for the driver."""
+
+    def confirm(self) -> None:
+        if isinstance(self.rows, Window):
+            self.rows.confirm()
+
+
+def plan_events(events: DataFrame) -> None:
+    """Make Spark plan the query, which lists the source's files."""
+    events._jdf.queryExecution().executedPlan()
+
+
+def write_by_tasks(batch: EventBatch, work: LaneWork, producers: LaneProducers) -> Sequence[LaneProgress]:
+    """Write each lane in a task. The driver's producers are closed, because those of the tasks fence them."""
+    producers.close()
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        first = next(batches, None)
+        if first is None or first.num_rows == 0:
+            return
+        lane = first.column("lane")[0].as_py()
+        written = write_lane(work, lane, iterate_events(chain([first], batches)))
+        yield pa.RecordBatch.from_pydict(
+            {"rejected": [written.rejected], "changes": [json.dumps(dict(written.changes))]}
+        )
+
+    try:
+        planned = batch.events.mapInArrow(write, _WRITTEN)
+        # Spark plans a derived DataFrame separately, and lists the Delta log again
+        plan_events(planned)
+        batch.confirm()
+        rows = planned.collect()
+    except CdfError:
+        raise
+    except Exception as error:
+        failure = _to_task_error(error, batch, work)
+    else:
+        first, last = batch.pending.first, batch.pending.last
+        return [LaneProgress(first, last, 0, whole=True, rejected=row[0], changes=json.loads(row[1])) for row in rows]
+    raise failure
+
+
+def write_by_driver(
+    batch: EventBatch, few: DataFrame, work: LaneWork, producers: LaneProducers
+) -> Sequence[LaneProgress] | None:
+    """Collect the events and write each lane in a thread; None, with nothing written, if there are too many events."""
+    try:
+        table = collect_few(few)
+    except Exception as error:
+        raise _to_task_error(error, batch, work) from error
+    if table is None:
+        return None
+    import pyarrow.compute as pc
+
+    lanes = pc.unique(table.column("lane")).to_pylist()
+
+    def write(lane: int) -> LaneProgress:
+        part = table.filter(pc.equal(table.column("lane"), lane))
+        try:
+            return write_lane(work, lane, iterate_events(part.to_batches()), open_lane=producers.get(lane))
+        except BaseException:
+            producers.discard(lane)
+            raise
+
+    failure: CdfError | None = None
+    written = []
+    with ThreadPoolExecutor(max(1, len(lanes))) as pool:
+        for future in [pool.submit(write, lane) for lane in lanes]:
+            try:
+                written.append(future.result())
+            except KafkaFault as fault:
+                failure = failure or _to_write_error(fault, batch, work)
+    if failure is not None:
+        raise failure
+    return written
+
+
+def _to_task_error(error: Exception, batch: EventBatch, work: LaneWork) -> CdfError:
+    fault = find_task_fault(error)
+    if fault is not None:
+        return _to_write_error(fault, batch, work)
+    return find_rejection(error, table=batch.rows.table) or batch.rows.failure(error)
+
+
+def _to_write_error(fault: KafkaFault, batch: EventBatch, work: LaneWork) -> CdfError:
+    if fault.name.startswith(TOO_LARGE):
+        version = fault.name.removeprefix(f"{TOO_LARGE}_")
+        return RowRejected(
+            f"version {version} of {batch.rows.table} has an event that is larger than {work.topic} accepts "
+            f"(max.message.bytes={work.max_bytes})",
+            hint="raise max.message.bytes of the topic, or set rejects: dead_letter to record such events in another topic",
+            condition="MSG_SIZE_TOO_LARGE",
+            table=batch.rows.table,
+            version=int(version),
+        )
+    if fault.name == RUNNER_FENCED or is_fenced(fault):
+        return build_fenced_error(work.topic)
+    if fault.name == PARTITIONS_CHANGED:
+        return TargetNotReady(
+            f"the number of partitions of {work.topic} has changed since it was opened: later changes of a key would go to "
+            "another partition than its earlier ones",
+            hint="use a new topic",
+        )
+    if fault.name == LANE_FENCED:
+        return SinkUnavailable(
+            f"several attempts wrote one lane of {work.topic} at the same time, and none of them finished",
+            hint="no event was written twice: run again",
+        )
+    return to_cdf_error(fault, "writing events")

@@ -1,0 +1,258 @@
+"""Writes a window or a snapshot: events, the window's bounds, every lane, and then the position.
+
+After a failure, the recorded bounds make the next runner write exactly this window; lanes that are complete write nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from audit.erasure.commit_marker import erasing_versions
+from cdf.changes.few_rows import limited
+from cdf.errors import TableReplaced, WindowOutOfOrder
+from cdf.sink import Applied, Conflicts
+from cdf.timing import timed
+from connectors.kafka.errors import translate_faults
+from connectors.kafka.lease import Lease
+from connectors.kafka.position import PendingWindow, State
+from connectors.kafka.target import KafkaTarget
+from connectors.kafka.topics import Topic
+from connectors.kafka.write.envelope import snapshot_to_envelope, to_envelope
+from connectors.kafka.write.event_builder import TOMBSTONE
+from connectors.kafka.write.lane_producers import LaneProducers
+from connectors.kafka.write.lane_writer import AGAIN, LaneWork
+from connectors.kafka.write.strategies import EventBatch, plan_events, write_by_driver, write_by_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from cdf.changes.window import Snapshot, Window
+
+__all__ = ["DuplicateKeyWarning", "WindowWriter"]
+
+log = logging.getLogger("deltarelay.kafka")
+
+
+class DuplicateKeyWarning:
+    """Logged once for a sink: if the key columns do not identify a row, every window has such changes."""
+
+    def __init__(self) -> None:
+        self._is_logged = False
+
+    def log_once(self, topic: str, batch: EventBatch, changes: int) -> None:
+        if not self._is_logged:
+            log.warning(
+                "the source holds keys more than once: the last event of such a key is not all of its rows",
+                extra={
+                    "target": topic,
+                    "table": batch.rows.table,
+                    "key": ", ".join(batch.rows.key),
+                    "first_version": batch.pending.first,
+                    "last_version": batch.pending.last,
+                    "changes": changes,
+                },
+            )
+        self._is_logged = True
+
+
+class WindowWriter:
+    """Writes for one lease. ``topic``: the events' topic as it was when the sink was opened."""
+
+    def __init__(
+        self,
+        target: KafkaTarget,
+        lease: Lease,
+        topic: Topic,
+        producers: LaneProducers,
+        *,
+        pipeline: str,
+        small_window_bytes: int,
+        key_warning: DuplicateKeyWarning,
+    ) -> None:
+        self._target = target
+        self._lease = lease
+        self._topic = topic
+        self._producers = producers
+        self._pipeline = pipeline
+        self._small_window_bytes = small_window_bytes
+        self._key_warning = key_warning
+
+    def load(self, snapshot: Snapshot) -> Applied:
+        state = self._read_state()
+        if state.version is not None:
+            raise WindowOutOfOrder(
+                f"{self._target.topic} is already loaded and is at version {state.version}",
+                hint="`deltarelay run` continues from there",
+            )
+        pending = PendingWindow("load", snapshot.version, snapshot.version, self._target.form)
+        self._check_pending(state, pending)
+        if self._target.is_net and (violation := snapshot.key_violation()) is not None:
+            raise violation
+        events = self._select_fields(
+            snapshot_to_envelope(
+                snapshot.read(),
+                key=snapshot.key,
+                table=snapshot.table,
+                table_id=snapshot.table_id,
+                pipeline=self._pipeline,
+                version=snapshot.version,
+                timestamp=snapshot.timestamp,
+                format=self._target.format,
+                lanes=self._target.lanes,
+            )
+        )
+        plan_events(events)
+        return self._write(EventBatch(pending, snapshot, events), state)
+
+    def apply(self, window: Window) -> Applied:
+        state = self._read_state()
+        if state.table_id is not None and window.table_id != state.table_id:
+            raise TableReplaced(
+                f"the window is of another table than the one from which {self._target.topic} was loaded",
+                hint="use a new topic for it",
+            )
+        if state.version is not None and window.last <= state.version:
+            return Applied(position=state.version, replayed=True)
+        pending = PendingWindow("window", window.first, window.last, self._target.form)
+        self._check_pending(state, pending)
+        if state.version is None and self._target.is_net:
+            raise WindowOutOfOrder(
+                f"{self._target.topic} is empty", hint="load a snapshot first, then apply from the next version on"
+            )
+        if state.version is not None and window.first != state.version + 1:
+            raise WindowOutOfOrder(
+                f"a window from version {window.first} does not follow the position of {self._target.topic}, which is "
+                f"{state.version}",
+                hint="`deltarelay run` continues from the position",
+                position=state.version,
+            )
+        if not window.has_changes:
+            window.confirm()
+            with translate_faults("moving the position"):
+                self._lease.write_position(self._build_state_after(state, window.last, window))
+            return Applied(position=window.last)
+        events = self._build_events(window, state)
+        few = limited(events) if window.change_bytes <= self._small_window_bytes else None
+        # Planning reports faults of the Delta log before the window is recorded as pending, and fixes the list of files
+        try:
+            plan_events(events if few is None else few)
+        except Exception as error:
+            raise window.failure(error) from error
+        window.confirm()
+        return self._write(EventBatch(pending, window, events, few), state)
+
+    def _read_state(self) -> State:
+        with translate_faults("reading the position"):
+            return self._lease.refresh()
+
+    def _check_pending(self, state: State, wanted: PendingWindow) -> None:
+        pending = state.pending
+        if pending is not None and pending != wanted:
+            raise WindowOutOfOrder(
+                f"{self._target.topic} has a partly written {pending.kind}, version {pending.first} to {pending.last}, "
+                "which must be finished first",
+                hint="`deltarelay run` finishes it, with the settings with which it was started",
+                position=state.version,
+            )
+
+    def _build_events(self, window: Window, state: State) -> DataFrame:
+        # A key that was inserted and deleted within the window needs a tombstone if the topic may have a record of it
+        transients = window.filtered or any(
+            move.from_version is not None and move.to_version < move.from_version and window.first <= move.from_version
+            for move in state.moves
+        )
+        withheld: Collection[int] = erasing_versions(window.commits)
+        return self._select_fields(
+            to_envelope(
+                window.net(transients=transients) if self._target.is_net else window.read(),
+                key=window.key,
+                table=window.table,
+                table_id=window.table_id,
+                pipeline=self._pipeline,
+                format=self._target.format,
+                net=self._target.is_net,
+                lanes=self._target.lanes,
+                withheld=withheld,
+            )
+        )
+
+    def _select_fields(self, events: DataFrame) -> DataFrame:
+        """Select the fields of ``Event``, and the lane."""
+        from pyspark.sql import functions as F
+
+        # Without Debezium's envelope, the tombstone is the only event of a delete
+        follows_delete = F.lit(self._target.format.envelope == "debezium")
+        return events.select(
+            "lane",
+            "key",
+            "value",
+            (follows_delete & (F.col("op") == TOMBSTONE)).alias("tombstone"),
+            "change_type",
+            "version",
+            F.unix_micros("timestamp").alias("at"),
+            "event_id",
+            "again",
+        )
+
+    def _build_state_after(self, state: State, version: int, rows: Window | Snapshot) -> State:
+        return replace(
+            state,
+            version=version,
+            table_id=rows.table_id,
+            lanes=self._target.lanes,
+            partitions=self._topic.partitions,
+            topic_id=self._topic.id,
+            key=rows.key,
+            pending=None,
+        )
+
+    def _write(self, batch: EventBatch, state: State) -> Applied:
+        seconds: dict[str, float] = {}
+        after = self._build_state_after(state, batch.pending.last, batch.rows)
+        if state.pending is None:
+            with translate_faults("recording the window"), timed(seconds, "begin"):
+                self._lease.write_position(replace(after, version=state.version, pending=batch.pending))
+        work = self._build_work(batch)
+        with timed(seconds, "write"):
+            written = None if batch.few is None else write_by_driver(batch, batch.few, work, self._producers)
+            if written is None:
+                written = write_by_tasks(batch, work, self._producers)
+        with translate_faults("moving the position"), timed(seconds, "commit"):
+            self._lease.write_position(after)
+        changes: Counter[str] = Counter()
+        for lane in written:
+            changes.update(lane.changes)
+        if again := changes[AGAIN]:
+            self._key_warning.log_once(self._target.topic, batch, again)
+        return Applied(
+            position=batch.pending.last,
+            inserts=changes["insert"] + changes["snapshot"],
+            updates=changes["update"] + changes["update_postimage"],
+            deletes=changes["delete"],
+            conflicts=Conflicts(within_window=again),
+            rejected=sum(lane.rejected for lane in written),
+            seconds=seconds,
+        )
+
+    def _build_work(self, batch: EventBatch) -> LaneWork:
+        known, offset = self._lease.get_known_state()
+        return LaneWork(
+            cluster=self._target.cluster,
+            topic=self._target.topic,
+            position_topic=self._target.position_topic,
+            epoch=self._lease.epoch,
+            first=batch.pending.first,
+            last=batch.pending.last,
+            table=batch.rows.table,
+            table_id=batch.rows.table_id,
+            pipeline=self._pipeline,
+            max_bytes=self._topic.max_message_bytes,
+            rejects=self._target.rejects,
+            dead_letter_topic=self._target.dead_letter_topic,
+            state=known,
+            offset=offset,
+        )
