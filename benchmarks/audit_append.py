@@ -58,9 +58,9 @@ def measure(lab: Lab) -> Iterator[Answer]:
 
 def _ours(lab: Lab, source: state.Source, folder: Path, *, intact: bool) -> _Run:
     pipeline = state.pipeline_to(lab, source.path, folder, start=source.first, signed=False)
-    with pipeline.opened(source.last) as position:
+    with pipeline.runner.open(source.last) as position:
         processor, began = state.processor_seconds(lab), time.monotonic()
-        (step,) = pipeline.steps(position, source.last)
+        (step,) = pipeline.runner.steps(position, source.last)
         seconds = time.monotonic() - began
         processor = state.processor_seconds(lab) - processor
     began = time.monotonic()

@@ -50,9 +50,9 @@ def measure(lab: Lab) -> Iterator[Answer]:
             feed = lab.once(f"feed of {source.path}", lambda: ChangeFeed(lab.spark, source.path))
             sink = _sink(lab, folder, cases[case])
             pipeline = Pipeline(feed, sink, key=["id"], start=source.first, name="sealed")
-            with pipeline.opened(source.last) as position:
+            with pipeline.runner.open(source.last) as position:
                 began = time.monotonic()
-                list(pipeline.steps(position, source.last))
+                list(pipeline.runner.steps(position, source.last))
                 took = time.monotonic() - began
             if counts:
                 seconds[case].append(took)

@@ -86,9 +86,9 @@ def pipeline_to(lab: Lab, path: str, topic: str, *, start: int, lanes: int = DEF
 
 def timed(pipeline: Pipeline) -> tuple[float, Mapping[str, float]]:
     """The one window up to version 1, from the look at the log to the position's commit. → seconds, and the step's own"""
-    with pipeline.opened(1) as position:
+    with pipeline.runner.open(1) as position:
         began = time.monotonic()
-        (step,) = pipeline.steps(position, 1)
+        (step,) = pipeline.runner.steps(position, 1)
         return time.monotonic() - began, step.applied.seconds
 
 

@@ -17,7 +17,7 @@ from infra.spark.session_builder import session
 
 if TYPE_CHECKING:
     from benchmarks.lab import Lab
-    from cdf.sink.contract import Sink
+    from cdf.sink import Sink
 
 __all__ = ["in_a_process", "peaks", "window_of_its_own"]
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from cdf.pipeline.follow import Following
     from cdf.pipeline.pipeline import Pipeline
     from cdf.results import Followed, FollowStatus, Plan, RunResult, Step
-    from cdf.sink.contract import Applied, Capabilities, Conflicts, Inspection, Position, Sink, Source
+    from cdf.sink import Applied, Capabilities, Conflicts, Inspection, Position, Sink, Source
     from cdf.source.table import ChangeFeed, FeedEnabled, FeedStatus
     from cdf.verify.verify import Difference, Verification
 
@@ -45,7 +45,7 @@ _HOMES = {
     "cdf.pipeline.pipeline": ("Pipeline",),
     "cdf.pipeline.follow": ("Following",),
     "cdf.results": ("Followed", "FollowStatus", "Plan", "RunResult", "Step"),
-    "cdf.sink.contract": ("Applied", "Capabilities", "Conflicts", "Inspection", "Position", "Sink", "Source"),
+    "cdf.sink": ("Applied", "Capabilities", "Conflicts", "Inspection", "Position", "Sink", "Source"),
     "cdf.source.table": ("ChangeFeed", "FeedEnabled", "FeedStatus"),
     "cdf.verify.verify": ("Difference", "Verification"),
     "cdf.changes.window": ("Commit", "Limits", "Snapshot", "Window"),

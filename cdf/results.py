@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from cdf.result import Result
-from cdf.sink.contract import Applied, Conflicts
+from cdf.sink import Applied, Conflicts
 
 __all__ = ["Followed", "FollowState", "FollowStatus", "Plan", "PlannedWindow", "RunResult", "Step", "Totals"]
 

@@ -1,1 +1,1 @@
-"""The sinks. Each package here implements ``cdf.sink.contract.Sink``; none knows another."""
+"""The sinks. Each package here implements ``cdf.sink.Sink``; none imports another."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from audit.encryption.encrypt import Sealing
     from audit.encryption.key_registry import Registry
-    from cdf.sink.contract import Sink
+    from cdf.sink import Sink
 
 __all__ = [
     "BUILT_IN",

@@ -22,7 +22,7 @@ from audit.trail.redaction import canonical_json, cleaned_parameters, text_of, t
 from audit.trail.rows import CommitRoots
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, RECORD, TrailTables, about_of
 from cdf.errors import VerificationError
-from cdf.sink.contract import Bounds
+from cdf.sink import Bounds
 
 if TYPE_CHECKING:
     from audit.signing.signer import Signer

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from audit.trail.column_history import Column, from_json
 from audit.trail.redaction import object_in
 from cdf.errors import ConfigError, SinkUnavailable
-from cdf.sink.contract import Position
+from cdf.sink import Position
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -35,7 +35,7 @@ from cdf.errors import (
     TableReplaced,
     VersionsExpired,
 )
-from cdf.sink.contract import Position
+from cdf.sink import Position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

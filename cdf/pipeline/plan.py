@@ -1,4 +1,4 @@
-"""What a run would do, without doing it."""
+"""A dry run: what a run would do."""
 
 from __future__ import annotations
 
@@ -10,65 +10,66 @@ from typing import TYPE_CHECKING
 from cdf.changes.window import COUNTED, Window
 from cdf.errors import CdfError, ConfigError
 from cdf.lag import DEFAULT_RETENTION, RETENTION_PROPERTY, lag, parse_interval
+from cdf.pipeline.preflight import inspect
+from cdf.pipeline.windows import list_windows
 from cdf.results import Plan, PlannedWindow
-from cdf.sink.contract import Choosing, Position
+from cdf.sink import Position
 
 if TYPE_CHECKING:
-    from cdf.pipeline.pipeline import Pipeline
+    from cdf.pipeline.context import PipelineContext
 
 __all__ = ["make_plan"]
 
 
-def make_plan(pipeline: Pipeline, until: int | str | dt.datetime | None) -> Plan:
+def make_plan(context: PipelineContext, until: int | str | dt.datetime | None) -> Plan:
     """Windows, counts per change type, DDL, problems and warnings. Problems are listed, not raised."""
-    last = pipeline.last_version(until)
-    inspection = pipeline.inspect(last)
+    last = context.resolve_last_version(until)
+    inspection = inspect(context, last)
     position = inspection.position
     problems = list(inspection.problems)
     windows: list[PlannedWindow] = []
-    loads: int | None = None
+    load_version: int | None = None
     load_rows: int | None = None
     try:
-        pipeline.check_position(position)
-        if position.version is None and pipeline.loads_first():
-            loads = min(pipeline.start_version(), last)
-            position = replace(position, version=loads)
-            load_rows = pipeline.snapshot(loads).count()
-        windows = [_planned(pipeline, window) for window in pipeline.windows(position, last)]
+        context.check_position(position)
+        if position.version is None and context.has_initial_load():
+            load_version = min(context.resolve_start_version(), last)
+            position = replace(position, version=load_version)
+            load_rows = context.snapshot(load_version).count()
+        windows = [_plan_window(context, window) for window in list_windows(context, position, last)]
     except ConfigError:
         raise
     except CdfError as error:
         problems.append(f"{error.message} ({error.hint})" if error.hint else error.message)
     return Plan(
-        pipeline=pipeline.name,
-        table=pipeline.feed.table,
+        pipeline=context.name,
+        table=context.feed.table,
         position=inspection.position.version,
         last_version=last,
-        load_version=loads,
+        load_version=load_version,
         load_rows=load_rows,
         windows=tuple(windows),
         ddl=inspection.ddl,
         problems=tuple(problems),
-        warnings=(*inspection.warnings, *_warnings(pipeline, position, windows)),
+        warnings=(*inspection.warnings, *_list_warnings(context, position, windows)),
     )
 
 
-def _warnings(pipeline: Pipeline, position: Position, windows: Sequence[PlannedWindow]) -> list[str]:
+def _list_warnings(context: PipelineContext, position: Position, windows: Sequence[PlannedWindow]) -> list[str]:
     found: list[str] = []
     if conflicts := sum(window.conflicts for window in windows):
         found.append(
             f"{conflicts} changes contradict each other within their window: "
-            f"the source held a key ({', '.join(pipeline.key)}) more than once"
+            f"the source held a key ({', '.join(context.key)}) more than once"
         )
-    times = pipeline.feed.log.times()
+    log = context.feed.log
+    times = log.times()
     if position.version is not None and position.version + 1 in times:
         behind = lag(
             position=position.version,
-            latest=pipeline.feed.log.latest(),
+            latest=log.latest(),
             oldest_unapplied=times[position.version + 1],
-            retention=parse_interval(
-                pipeline.feed.log.metadata().properties.get(RETENTION_PROPERTY, DEFAULT_RETENTION)
-            ),
+            retention=parse_interval(log.metadata().properties.get(RETENTION_PROPERTY, DEFAULT_RETENTION)),
             now=dt.datetime.now(dt.UTC),
         )
         if behind.feed_files_days is not None and behind.feed_files_days < 1:
@@ -79,13 +80,13 @@ def _warnings(pipeline: Pipeline, position: Position, windows: Sequence[PlannedW
     return found
 
 
-def _planned(pipeline: Pipeline, window: Window) -> PlannedWindow:
+def _plan_window(context: PipelineContext, window: Window) -> PlannedWindow:
     counts: dict[str, int] = {}
     net: dict[str, int] = {}
     conflicts = 0
     if window.has_changes:
         counts = window.count_changes()
-        if pipeline.sink.capabilities.holds == "state":
+        if context.sink.capabilities.holds == "state":
             found, conflicts = window.count_net()
             net = {kind: found[name] for name, kind in COUNTED.items() if found[name]}
     return PlannedWindow(
@@ -97,5 +98,5 @@ def _planned(pipeline: Pipeline, window: Window) -> PlannedWindow:
         net=dict(sorted(net.items())),
         conflicts=conflicts,
         columns=len(window.schema.fields),
-        way=pipeline.sink.way(window) if isinstance(pipeline.sink, Choosing) else "changes",
+        way=context.sink.way(window),
     )

@@ -1,4 +1,4 @@
-"""The target made anew from a snapshot of the source: the way out when its history cannot be followed any further."""
+"""Rebuilds a target from a snapshot of the source: for a target that incremental replication can no longer update."""
 
 from __future__ import annotations
 
@@ -8,31 +8,33 @@ from typing import TYPE_CHECKING
 from cdf.changes.keys import check_key
 from cdf.errors import CdfError, TargetNotReady
 from cdf.results import Step
-from cdf.sink.contract import Reloadable
+from cdf.sink import Reloadable
 
 if TYPE_CHECKING:
-    from cdf.pipeline.pipeline import Pipeline
+    from cdf.pipeline.runner import Runner
+    from cdf.source.log import TableLog
 
-__all__ = ["make_anew"]
+__all__ = ["reload_target"]
 
 
-def make_anew(pipeline: Pipeline, *, retries: int = 0) -> Step:
-    """Reload the target from the latest version. Where the target stands, and on which table, does not matter."""
-    feed, sink = pipeline.feed, pipeline.sink
+def reload_target(runner: Runner, *, retries: int = 0) -> Step:
+    """Reload the target from the latest version. Its position does not matter, nor to which table that belongs."""
+    context = runner.context
+    feed, sink = context.feed, context.sink
     if not isinstance(sink, Reloadable) or sink.capabilities.holds != "state":
         raise TargetNotReady(
-            f"the sink of {pipeline.name} cannot be made anew from a snapshot",
-            hint="name a new target, or empty it with its own means",
+            f"the sink of {context.name} cannot be reloaded from a snapshot",
+            hint="name a new target, or empty it with its own tools",
         )
     feed.check_session()
-    feed.require_enabled()  # or else no run could bring the target any further
-    snapshot = pipeline.snapshot(feed.log.latest())
+    feed.require_enabled()  # or else no run could update the target after the reload
+    snapshot = context.snapshot(feed.log.latest())
     check_key(snapshot.schema, snapshot.key, snapshot.table)
-    with pipeline.closed_afterwards(), pipeline.failures_recorded(retries):
+    with runner.close_afterwards(), runner.record_failures(retries):
         try:
-            snapshot = pipeline.admitted(snapshot)
-            source = replace(pipeline.source(snapshot.schema), former=_former_columns(pipeline), retries=retries)
-            sink.open_to_reload(source)
+            snapshot = context.apply_guard(snapshot)
+            source = context.describe_source(snapshot.schema)
+            sink.open_to_reload(replace(source, former=_list_former_columns(feed.log), retries=retries))
             applied = sink.reload(snapshot)
         except CdfError:
             raise
@@ -41,9 +43,8 @@ def make_anew(pipeline: Pipeline, *, retries: int = 0) -> Step:
     return Step("load", snapshot.version, snapshot.version, snapshot.version, applied)
 
 
-def _former_columns(pipeline: Pipeline) -> frozenset[str]:
-    """Every column that the source has had, as far back as its log goes."""
-    log = pipeline.feed.log
+def _list_former_columns(log: TableLog) -> frozenset[str]:
+    """Every column that the source has or had, as far back as its log goes."""
     first, latest = log.listing().readable, log.latest()
     schemas = [log.metadata(first).schema]
     schemas += [found.schema for _, found in log.metadata_commits(first + 1, latest)]

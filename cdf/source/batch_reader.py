@@ -11,12 +11,12 @@ from cdf.errors import (
 )
 from cdf.read_errors import translate
 from cdf.session import check_session, setting
-from cdf.source.log import missing_commits
+from cdf.source.commit import missing_commits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from cdf.source.table import ChangeFeed
+    from cdf.source.table_handle import TableHandle
 
 __all__ = ["read_range", "load_range"]
 
@@ -24,30 +24,30 @@ _MAPPING = "delta.columnMapping.mode"
 _SCHEMA_AS_OF = "spark.databricks.delta.changeDataFeed.allowTimeTravelOptionsForSchema"
 
 
-def read_range(feed: ChangeFeed, first: int, last: int) -> DataFrame:
+def read_range(table: TableHandle, first: int, last: int) -> DataFrame:
     """``first..last`` after every check. The rows' files are read when the DataFrame is; see ``translate``."""
-    check_session(feed.spark)
-    check_commits(feed, first, last)
-    check_feed_on(feed, first, last)
-    return load_range(feed, first, last)
+    check_session(table.spark)
+    check_commits(table, first, last)
+    check_feed_on(table, first, last)
+    return load_range(table, first, last)
 
 
-def load_range(feed: ChangeFeed, first: int, last: int) -> DataFrame:
+def load_range(table: TableHandle, first: int, last: int) -> DataFrame:
     """``first..last`` for a caller that has already read these commits and knows that the feed was on."""
     reader = (
-        feed.spark.read.format("delta")
+        table.spark.read.format("delta")
         .option("readChangeFeed", "true")
         .option("startingVersion", first)
         .option("endingVersion", last)
     )
     try:
-        if _outlived(feed, first, last):
+        if _outlived(table, first, last):
             # Lets ``versionAsOf`` choose the schema of a feed; counts only while the DataFrame is made
-            with setting(feed.spark, _SCHEMA_AS_OF, "true"):
-                return _without_objects(reader.option("versionAsOf", last).load(feed.location), first, last)
-        return _without_objects(reader.load(feed.location), first, last)
+            with setting(table.spark, _SCHEMA_AS_OF, "true"):
+                return _without_objects(reader.option("versionAsOf", last).load(table.location), first, last)
+        return _without_objects(reader.load(table.location), first, last)
     except Exception as error:
-        raise translate(error, table=feed.table, first=first, last=last) from error
+        raise translate(error, table=table.table, first=first, last=last) from error
 
 
 def _without_objects(rows: DataFrame, first: int, last: int) -> DataFrame:
@@ -83,37 +83,37 @@ def _without_objects(rows: DataFrame, first: int, last: int) -> DataFrame:
     return made.select(*columns)
 
 
-def _outlived(feed: ChangeFeed, first: int, last: int) -> bool:
+def _outlived(table: TableHandle, first: int, last: int) -> bool:
     """True where the table's present schema cannot read the range: a column was dropped or changed its type since.
 
     Delta would use the present schema nevertheless, and fail; only with column mapping does it take that of the range's end.
     """
-    with feed.log.glance():
-        now, then = feed.log.metadata(), feed.log.metadata(last)
+    with table.log.cache_reads():
+        now, then = table.log.metadata(), table.log.metadata(last)
         if all(change.kind is ChangeKind.ADD_COLUMN for change in compare(then.schema, now.schema)):
             return False
-        modes = [found.properties.get(_MAPPING, "none") for found in (now, then, feed.log.metadata(first))]
+        modes = [found.properties.get(_MAPPING, "none") for found in (now, then, table.log.metadata(first))]
         return all(mode == "none" for mode in modes)
 
 
-def check_commits(feed: ChangeFeed, first: int, last: int) -> None:
+def check_commits(table: TableHandle, first: int, last: int) -> None:
     """Delta reads across missing commit files in batch without an error (``failOnDataLoss`` is fixed to false there)."""
-    if missing := feed.log.missing(first, last):
-        raise missing_commits(feed.table, missing)
+    if missing := table.log.missing(first, last):
+        raise missing_commits(table.table, missing)
 
 
-def check_feed_on(feed: ChangeFeed, first: int, last: int) -> None:
+def check_feed_on(table: TableHandle, first: int, last: int) -> None:
     """Name the versions of the range during which the feed was off. Enabling it inside the range counts as off before."""
-    inside = [(first, feed.log.metadata(first).feed_enabled)]
-    inside += [(version, found.feed_enabled) for version, found in feed.log.metadata_commits(first + 1, last)]
+    inside = [(first, table.log.metadata(first).feed_enabled)]
+    inside += [(version, found.feed_enabled) for version, found in table.log.metadata_commits(first + 1, last)]
     off: list[str] = []
     for (version, enabled), (following, _) in zip(inside, [*inside[1:], (last + 1, True)], strict=True):
         if not enabled and version < following:
             off.append(str(version) if following == version + 1 else f"{version} to {following - 1}")
     if off:
         raise FeedNotEnabled(
-            f"the change feed of {feed.table} was off at version {', '.join(off)}: those changes were never recorded",
+            f"the change feed of {table.table} was off at version {', '.join(off)}: those changes were never recorded",
             hint="read a range in which it was on (`deltarelay feed status` names it), or start from a snapshot",
             condition="DELTA_MISSING_CHANGE_DATA",
-            table=feed.table,
+            table=table.table,
         )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from cdf.source.log import TableLog
 
-__all__ = ["COMMITS_SETTING", "LOCK_STORE", "alone", "require_writer"]
+__all__ = ["COMMITS_SETTING", "LOCK_STORE", "commit_alone", "require_writer"]
 
 COMMITS_SETTING = "spark.deltarelay.commits"
 """What keeps this session's commits apart. ``single_writer``: somebody has promised that there is no other."""
@@ -71,7 +71,7 @@ def _home(spark: SparkSession, name: str) -> str:
     return ""
 
 
-def alone(spark: SparkSession, log: TableLog, what: str, write: Callable[[], Any]) -> tuple[str, ...]:
+def commit_alone(spark: SparkSession, log: TableLog, what: str, write: Callable[[], Any]) -> tuple[str, ...]:
     """Make one commit, and hold the promise of a single writer against the log. → what somebody should know.
 
     The commit carries an id in its ``userMetadata``. Raises SourceError where it is not in the log afterwards: another

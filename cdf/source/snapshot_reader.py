@@ -11,7 +11,7 @@ from cdf.session import check_session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from cdf.source.table import ChangeFeed
+    from cdf.source.table_handle import TableHandle
 
 __all__ = ["read_snapshot"]
 
@@ -25,27 +25,27 @@ _GONE = {
 }
 
 
-def read_snapshot(feed: ChangeFeed, version: int) -> DataFrame:
+def read_snapshot(table: TableHandle, version: int) -> DataFrame:
     """The table's rows at ``version``. VersionNotFound beyond the latest, VersionsExpired where history is gone."""
-    check_session(feed.spark)
-    latest = feed.log.latest()
+    check_session(table.spark)
+    latest = table.log.latest()
     if version > latest or version < 0:
         raise VersionNotFound(
-            f"{feed.table} has no version {version}; the latest is {latest}",
+            f"{table.table} has no version {version}; the latest is {latest}",
             hint=f"choose a version up to {latest}",
             condition="DELTA_VERSION_NOT_FOUND",
             latest=latest,
         )
     try:
-        return feed.spark.read.format("delta").option("versionAsOf", version).load(feed.location)
+        return table.spark.read.format("delta").option("versionAsOf", version).load(table.location)
     except Exception as error:
         condition = condition_of(error)
         if condition in _GONE:
             raise VersionsExpired(
-                f"version {version} of {feed.table} can no longer be read as a whole",
+                f"version {version} of {table.table} can no longer be read as a whole",
                 hint="choose a later version; delta.deletedFileRetentionDuration and delta.logRetentionDuration "
                 "say how long versions last",
                 condition=condition,
                 version=version,
             ) from error
-        raise translate(error, table=feed.table, first=version, last=version) from error
+        raise translate(error, table=table.table, first=version, last=version) from error

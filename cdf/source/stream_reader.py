@@ -13,7 +13,7 @@ from cdf.source.bounds import Bound, resolve_start
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from cdf.source.table import ChangeFeed
+    from cdf.source.table_handle import TableHandle
 
 __all__ = ["read_stream"]
 
@@ -48,20 +48,20 @@ _OURS = {
 
 
 def read_stream(
-    feed: ChangeFeed,
+    table: TableHandle,
     *,
     start: Bound | None,
     max_files_per_trigger: int | None,
     max_bytes_per_trigger: str | int | None,
     options: Mapping[str, Any],
 ) -> DataFrame:
-    check_session(feed.spark)
+    check_session(table.spark)
     checked = check_options(options)
-    feed.require_enabled()
-    reader = feed.spark.readStream.format("delta").option("readChangeFeed", "true")
+    table.require_enabled()
+    reader = table.spark.readStream.format("delta").option("readChangeFeed", "true")
     if start is not None:
         # Always a number: a start timestamp that has expired, and "latest", are resolved silently by Delta.
-        reader = reader.option("startingVersion", resolve_start(feed.log, start, table=feed.table))
+        reader = reader.option("startingVersion", resolve_start(table.log, start, table=table.table))
     if max_files_per_trigger is not None:
         if type(max_files_per_trigger) is not int or max_files_per_trigger < 1:
             raise ConfigError(
@@ -75,11 +75,11 @@ def read_stream(
     for name, value in checked.items():
         reader = reader.option(name, str(value).lower() if isinstance(value, bool) else str(value))
     try:
-        return reader.load(feed.location)
+        return reader.load(table.location)
     except Exception as error:
         condition = condition_of(error)
         raise SourceError(
-            f"the change feed of {feed.table} cannot be streamed",
+            f"the change feed of {table.table} cannot be streamed",
             hint="check the options; `deltarelay feed status` tells which versions are there",
             condition=condition,
         ) from error

@@ -1,4 +1,4 @@
-"""One Delta table as a source of changes: its identity, its feed, and the ways to read it."""
+"""One Delta table as a source of changes: enable and inspect its change feed, read it as batch, stream or snapshot."""
 
 from __future__ import annotations
 
@@ -9,24 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from cdf.changes.columns import METADATA_COLUMNS, quoted
 from cdf.changes.window import Snapshot, Window
-from cdf.errors import (
-    CdfError,
-    ConfigError,
-    FeedNotEnabled,
-    SourceError,
-    TableNotFound,
-    condition_of,
-    unsupported_features,
-)
+from cdf.errors import CdfError, ConfigError
 from cdf.lag import DEFAULT_RETENTION, parse_interval
 from cdf.result import Result
-from cdf.session import check_session
 from cdf.source import batch_reader as batch
 from cdf.source import stream_reader as stream
 from cdf.source.bounds import Bound, resolve_end, resolve_start
-from cdf.source.log import TableLog
-from cdf.source.single_writer import alone, require_writer
+from cdf.source.single_writer import commit_alone, require_writer
 from cdf.source.snapshot_reader import read_snapshot
+from cdf.source.table_handle import FEED_PROPERTY, TableHandle, is_path, translate_table_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ChangeFeed", "FeedStatus", "FeedEnabled"]
 
-FEED_PROPERTY = "delta.enableChangeDataFeed"
 SESSION_DEFAULT = "spark.databricks.delta.properties.defaults.enableChangeDataFeed"
 
 
@@ -48,9 +38,9 @@ class FeedEnabled(Result):
     since_version: int
     """Changes can be read from this version on; rows written before are in a snapshot only."""
     changed: bool
-    """False where the feed was on already."""
+    """False if the feed was already on."""
     warnings: tuple[str, ...] = ()
-    """Commits of others where ``commits: single_writer`` promises that there are none."""
+    """Commits of other writers, although ``commits: single_writer`` promises that there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +52,7 @@ class FeedStatus(Result):
     since_version: int | None
     """The version since which the feed has been on without interruption."""
     earliest_version: int | None
-    """The earliest version from which changes can be read today."""
+    """The earliest version from which changes can be read now."""
     latest_version: int
     latest_timestamp: dt.datetime | None
     gaps: tuple[int, ...]
@@ -72,25 +62,18 @@ class FeedStatus(Result):
     notes: tuple[str, ...] = ()
 
 
-class ChangeFeed:
+class ChangeFeed(TableHandle):
     """The change feed of one Delta table.
 
-    ``table`` is a path (``/data/customers``), a URL (``s3a://…``) or a catalog name (``sales.customers``). The session is
-    always handed in; nothing here makes or configures one.
+    ``table`` is a path (``/data/customers``), a URL (``s3a://…``) or a catalog name (``sales.customers``). The caller
+    provides the session; it is neither created nor configured here.
     """
-
-    def __init__(self, spark: SparkSession, table: str) -> None:
-        self.spark = spark
-        self.table = table
-        self.location = _locate(spark, table)
-        self.log = TableLog(spark, self.location)
-        self.log.latest()
 
     def __repr__(self) -> str:
         return f"ChangeFeed({self.table!r})"
 
     def partition_columns(self) -> tuple[str, ...]:
-        """By whose values its folders are named."""
+        """The columns by which the table is partitioned."""
         from delta.tables import DeltaTable
 
         detail = DeltaTable.forPath(self.spark, self.location).detail().select("partitionColumns").first()
@@ -100,7 +83,7 @@ class ChangeFeed:
 
     @staticmethod
     def enable_by_default(spark: SparkSession) -> None:
-        """From now on every Delta table that this session creates has the feed on."""
+        """Turn the feed on for every Delta table that this session creates from now on."""
         spark.conf.set(SESSION_DEFAULT, "true")
 
     @classmethod
@@ -119,7 +102,7 @@ class ChangeFeed:
 
         require_writer(spark, table)
         builder = DeltaTable.create(spark).addColumns(schema).property(FEED_PROPERTY, "true")
-        builder = builder.location(table) if _is_path(table) else builder.tableName(table)
+        builder = builder.location(table) if is_path(table) else builder.tableName(table)
         for name, value in (properties or {}).items():
             builder = builder.property(name, value)
         if partitioned_by:
@@ -129,11 +112,11 @@ class ChangeFeed:
         try:
             builder.execute()
         except Exception as error:
-            raise _source_error(error, table, "cannot be created") from error
+            raise translate_table_error(error, table, "cannot be created") from error
         return cls(spark, table)
 
     def enable(self) -> FeedEnabled:
-        """Turn the feed on for an existing table; does nothing where it is on."""
+        """Turn the feed on for an existing table; does nothing if it is already on."""
         before = self.log.metadata()
         warnings: tuple[str, ...] = ()
         if not before.feed_enabled:
@@ -141,16 +124,16 @@ class ChangeFeed:
             name = "`" + self.location.replace("`", "``") + "`"
             statement = f"alter table delta.{name} set tblproperties ('{FEED_PROPERTY}' = 'true')"
             try:
-                warnings = alone(self.spark, self.log, "feed enable", lambda: self.spark.sql(statement))
+                warnings = commit_alone(self.spark, self.log, "feed enable", lambda: self.spark.sql(statement))
             except CdfError:
                 raise
             except Exception as error:
-                raise _source_error(error, self.table, "cannot have its change feed enabled") from error
+                raise translate_table_error(error, self.table, "cannot have its change feed enabled") from error
         since, _ = self._feed_periods()
         assert since is not None
         return FeedEnabled(self.table, since, changed=not before.feed_enabled, warnings=warnings)
 
-    # ── looking at it ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── inspecting it ────────────────────────────────────────────────────────────────────────────────────────────
 
     def status(self) -> FeedStatus:
         latest = self.log.latest()
@@ -182,7 +165,7 @@ class ChangeFeed:
         )
 
     def _feed_periods(self) -> tuple[int | None, tuple[str, ...]]:
-        """Since which version the feed has been on, and a note for each time it was off before."""
+        """The version since which the feed has been on, and a note for each time that it was turned off before."""
         first = self.log.listing().readable
         periods = [(first, self.log.metadata(first).feed_enabled)]
         changes = self.log.metadata_commits(first + 1, self.log.latest())
@@ -207,13 +190,13 @@ class ChangeFeed:
         start_timestamp: dt.datetime | str | None = None,
         end_timestamp: dt.datetime | str | None = None,
     ) -> DataFrame:
-        """The changes of a closed range as a batch DataFrame: the table's columns, then Delta's three.
+        """The changes of a closed range as a batch DataFrame: the table's columns, then Delta's three metadata columns.
 
-        One start is required, one end may be given (default: the latest version, fixed now); the kinds may be mixed.
-        Bounds follow Delta's rules: a start timestamp means the first commit at or after it, an end timestamp the last
-        commit at or before it, an end version beyond the latest is clipped, anything else outside the table's history
-        is an error. Timestamps carry a zone. Every silent trap of Delta's own reader is an error here: missing commit
-        files, an expired start, the feed being off for a part of the range, ``ignoreMissingFiles``.
+        One start is required, one end is optional (default: the latest version at this moment); a version may be combined
+        with a time. Bounds follow Delta's rules: a start timestamp means the first commit at or after it, an end timestamp
+        the last commit at or before it, an end version beyond the latest means the latest, anything else outside the
+        table's history is an error. Timestamps must have a zone. Every silent trap of Delta's own reader is an error here:
+        missing commit files, an expired start, a feed that was off for a part of the range, ``ignoreMissingFiles``.
         """
         start = Bound.of("start", version=start_version, timestamp=start_timestamp)
         end = Bound.of("end", version=end_version, timestamp=end_timestamp)
@@ -227,7 +210,7 @@ class ChangeFeed:
         last = resolve_end(self.log, end, table=self.table)
         both_times = end is not None and start.timestamp is not None and end.timestamp is not None
         if both_times and first == last + 1 and start.timestamp <= end.timestamp:  # type: ignore[operator,union-attr]
-            # Both inside one gap between two commits: empty, as Delta has it.
+            # Both times are between the same two commits: the range is empty, as in Delta.
             return batch.read_range(self, last, last).limit(0)
         if last < first:
             raise ConfigError(
@@ -249,11 +232,11 @@ class ChangeFeed:
         """The feed as a streaming DataFrame of Spark's own ``readStream``.
 
         Without a start Delta delivers the table's rows as inserts first. ``start_version="latest"`` is resolved to a
-        number now, because Delta would resolve it anew on every restart until data arrive; a query that is going to be
-        restarted from its checkpoint gets the same number each time (``status().latest_version`` of the first time).
-        Further ``options`` are spelled like Delta's; those that Delta ignores with the feed are refused, and so are
-        unknown ones. A micro-batch of a limited stream may hold part of a commit, its inserts before its deletes: order by
-        ``_commit_version`` is not enough to apply it. ``Pipeline`` takes care of that.
+        number now, because Delta would resolve it again on every restart until data arrive; give a query that will be
+        restarted from its checkpoint the same number each time (``status().latest_version`` of the first time). Further
+        ``options`` have Delta's names; unknown options, and those that Delta ignores with the feed, are refused. A
+        micro-batch of a limited stream may hold a part of a commit, with the inserts before the deletes: ordering by
+        ``_commit_version`` is not enough to apply it. ``Pipeline`` handles that.
         """
         return stream.read_stream(
             self,
@@ -267,17 +250,17 @@ class ChangeFeed:
         """The table's rows at a version (default: the latest)."""
         return read_snapshot(self, self.log.latest() if version is None else version)
 
-    def window(self, commits: tuple[Commit, ...], schema: StructType, **told: Any) -> Window:
-        """The changes of these commits, of which the caller knows that the feed was on. ``told``: what else a Window has."""
+    def window(self, commits: tuple[Commit, ...], schema: StructType, **fields: Any) -> Window:
+        """The changes of these commits, for a caller that has checked that the feed was on. ``fields``: those of Window."""
         first, last = commits[0].version, commits[-1].version
         columns = [*(field.name for field in schema.fields), *METADATA_COLUMNS]
 
         def read() -> DataFrame:
-            # The table may have gained columns since; the window shows its own schema.
+            # The table may have more columns by now than the window's schema.
             return batch.load_range(self, first, last).select(*map(quoted, columns))
 
         return Window(
-            table=self.table, schema=schema, commits=commits, read=read, commit_sha256=self.log.sha256, **told
+            table=self.table, schema=schema, commits=commits, read=read, commit_sha256=self.log.sha256, **fields
         )
 
     def keyed_snapshot(self, version: int, key: tuple[str, ...]) -> Snapshot:
@@ -292,70 +275,3 @@ class ChangeFeed:
             read=lambda: read_snapshot(self, version),
             timestamp=self.log.times().get(version),
         )
-
-    def check_session(self) -> None:
-        """Refuse a session that would silently leave out rows."""
-        check_session(self.spark)
-
-    def require_enabled(self) -> None:
-        if not self.log.metadata().feed_enabled:
-            raise FeedNotEnabled(
-                f"the change feed of {self.table} is off",
-                hint=f"run `deltarelay feed enable {self.table}` (or set {FEED_PROPERTY} = true)",
-                table=self.table,
-            )
-
-
-def _is_path(table: str) -> bool:
-    return "/" in table or "\\" in table
-
-
-def _locate(spark: SparkSession, table: str) -> str:
-    """The table's folder. Refuses what is not a Delta table before anything else looks at it."""
-    from delta.tables import DeltaTable
-
-    if not table.strip():
-        raise ConfigError("the table has no name", hint="give a path, a URL or a catalog name")
-    try:
-        if _is_path(table):
-            if not DeltaTable.isDeltaTable(spark, table):
-                raise TableNotFound(
-                    f"there is no Delta table at {table}",
-                    hint="check the path; a catalog name has no slash, a local path starts with one",
-                    condition="DELTA_TABLE_NOT_FOUND",
-                    table=table,
-                )
-            return table.rstrip("/") or table
-        detail = DeltaTable.forName(spark, table).detail().select("location").first()
-    except SourceError:
-        raise
-    except Exception as error:
-        raise _source_error(error, table, "cannot be found") from error
-    assert detail is not None
-    return str(detail["location"])
-
-
-def _source_error(error: Exception, table: str, what: str) -> SourceError:
-    if (unknown := unsupported_features(error, table)) is not None:
-        return unknown
-    condition = condition_of(error)
-    kind = TableNotFound if condition in _NOT_FOUND else SourceError
-    exists = "to turn the feed of an existing table on, use enable(); otherwise choose another name or path"
-    hint = {
-        "TABLE_OR_VIEW_ALREADY_EXISTS": exists,
-        "DELTA_TABLE_ALREADY_EXISTS": exists,
-        "RESERVED_CDC_COLUMNS_ON_WRITE": "rename the table's own _change_type, _commit_version or _commit_timestamp column",
-        "DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS": "rename the table's own "
-        "_change_type, _commit_version or _commit_timestamp column",
-    }.get(condition or "", "check the name or path, the rights, and that the session has Delta's extension and catalog")
-    return kind(f"{table} {what}", hint=hint, condition=condition, table=table)
-
-
-_NOT_FOUND = {
-    "DELTA_TABLE_NOT_FOUND",
-    "DELTA_MISSING_DELTA_TABLE",
-    "DELTA_PATH_DOES_NOT_EXIST",
-    "TABLE_OR_VIEW_NOT_FOUND",
-    "SCHEMA_NOT_FOUND",
-    "DELTA_NOT_A_DELTA_TABLE",
-}

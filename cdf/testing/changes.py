@@ -14,7 +14,7 @@ from cdf.changes.columns import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAG
 from cdf.changes.in_memory import InMemorySnapshot, InMemoryWindow, arrow_table, feed_schema
 from cdf.changes.schema_diff import compare
 from cdf.changes.window import Commit, Metadata, Snapshot, Window
-from cdf.sink.contract import Source
+from cdf.sink import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ Every sink can be interrupted earlier, while it takes in rows: see ``unreadable`
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import and_
@@ -26,12 +26,14 @@ from cdf.changes.columns import METADATA_COLUMNS, quoted
 from cdf.changes.in_memory import InMemorySnapshot, InMemoryWindow
 from cdf.changes.window import Snapshot, Window
 from cdf.errors import SinkUnavailable
+from cdf.sink import Sink
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from cdf.sink.contract import Applied, Capabilities, Inspection, Position, Sink, Source
+    from cdf.changes.schema_diff import SchemaChange
+    from cdf.sink import Applied, Capabilities, Inspection, Position, Source
 
 __all__ = ["Fault", "FaultySink", "Interruptible", "before_reading", "unreadable"]
 
@@ -58,7 +60,7 @@ class Interruptible(Protocol):
     during: Callable[[], None] | None
 
 
-class FaultySink:
+class FaultySink(Sink):
     """Takes one fault from the queue per call of its operation; with no fault queued, it is the wrapped sink."""
 
     def __init__(self, sink: Sink, faults: Iterable[Fault] = ()) -> None:
@@ -92,8 +94,20 @@ class FaultySink:
     def close(self) -> None:
         self.sink.close()
 
+    def cannot_follow(self, change: SchemaChange, key: Collection[str]) -> str | None:
+        return self.sink.cannot_follow(change, key)
+
+    def way(self, window: Window) -> str:
+        return self.sink.way(window)
+
+    def announce(self, window: Window) -> None:
+        self.sink.announce(window)
+
+    def cancel(self) -> None:
+        self.sink.cancel()
+
     def __getattr__(self, name: str) -> Any:
-        # Optional powers are found by isinstance: the wrapper has those of the wrapped sink.
+        # The protocols of cdf.sink.features are found by isinstance: the wrapper offers those of the wrapped sink.
         if name == "sink":
             raise AttributeError(name)  # not set yet, while the wrapper is being copied or unpickled
         return getattr(self.sink, name)

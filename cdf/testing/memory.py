@@ -30,7 +30,7 @@ from cdf.errors import (
     TypeNotSupported,
     WindowOutOfOrder,
 )
-from cdf.sink.contract import Applied, Capabilities, Conflicts, Inspection, Position, Source
+from cdf.sink import Applied, Capabilities, Conflicts, Inspection, Position, Sink, Source
 from cdf.sink.schema_evolution import check_followed
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ class MemoryStore:
             self.expires_at = self._clock() + self.lease_seconds
 
 
-class MemorySink:
-    """Fulfils ``cdf.sink.contract.Sink``. ``open`` does not wait for a lease: it raises ``LeaseHeld`` at once.
+class MemorySink(Sink):
+    """A sink over a ``MemoryStore``. ``open`` does not wait for a lease: it raises ``LeaseHeld`` at once.
 
     ``during`` is called in the midst of each durable step, when everything is built and nothing is durable yet.
     """
@@ -179,7 +179,7 @@ class MemorySink:
         if held.schema is not None:
             check_followed(
                 compare(held.schema, window.schema),
-                self.capabilities,
+                self,
                 table=window.table,
                 version=window.first,
                 key=window.key,

@@ -1,12 +1,12 @@
-"""The change feed of a ``MemoryTable``: with it the real ``Pipeline`` runs without Spark, on the product's own decisions.
+"""The change feed of a ``MemoryTable``: with it the real ``Pipeline`` runs without Spark.
 
     table = MemoryTable(StructType().add("id", "long").add("v", "string"))
     pipeline = Pipeline(MemoryFeed(table), YourSink(…), key="id")
     table.append({"id": 1, "v": "a"})
     pipeline.run()
 
-For sinks that collect their rows (``Window.collect_net``, ``Snapshot.collect``); a sink that asks for a DataFrame gets an
-error that says so. Of ``ChangeFeed`` and ``TableLog`` only what touches Spark or files is replaced. ``run``, ``reload``,
+For sinks that collect their rows (``Window.collect_net``, ``Snapshot.collect``); a sink that reads a DataFrame gets an error
+that says so. Only the parts of ``ChangeFeed`` and ``TableLog`` that use Spark or files are replaced. ``run``, ``reload``,
 ``plan`` and replays of dead letters work; following and verifying need Spark.
 """
 
@@ -15,14 +15,16 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdf.changes.in_memory import InMemorySnapshot, InMemoryWindow, arrow_table, feed_schema
 from cdf.changes.window import Commit, Metadata, Snapshot, Window
 from cdf.errors import ConfigError, VersionNotFound
-from cdf.source.log import LogListing, TableLog, _Known, missing_commits, version_gone
+from cdf.source.commit import missing_commits, version_gone
+from cdf.source.commit_files import CommitFiles, LogListing
+from cdf.source.log import TableLog
+from cdf.source.snapshots import DeltaSnapshots, LatestVersion
 from cdf.source.table import ChangeFeed
 from cdf.testing.memory_table import MemoryTable
 
@@ -34,54 +36,65 @@ if TYPE_CHECKING:
 __all__ = ["MemoryFeed", "MemoryLog"]
 
 
-class MemoryLog(TableLog):
-    """The log of a ``MemoryTable``: text and time of each commit file come from there, all else is ``TableLog``'s."""
+class _MemoryFiles(CommitFiles):
+    """The commit files of a ``MemoryTable``."""
 
     def __init__(self, table: MemoryTable) -> None:
-        self.location = table.name
         self._table = table
-        self._own = threading.local()
-        self._known = None
 
-    def listing(self) -> LogListing:
+    def list_log(self) -> LogListing:
         table = self._table
         times = {version: table.time(version) for version in range(table.latest + 1) if version not in table.missing}
         return LogListing(times, frozenset(table.checkpoints))
 
-    def size_bytes(self, version: int) -> int:
-        return self._table.bytes(version)
+    def read_time(self, version: int) -> dt.datetime | None:
+        return self._table.time(version) if self._exists(version) else None
 
-    def sha256(self, version: int) -> str:
-        return hashlib.sha256(self._read(version).encode()).hexdigest()
-
-    def _newest(self) -> _Known:
-        table = self._table
-        return _Known(table.latest, table.time(table.latest), table.metadata())
-
-    def _metadata_at(self, version: int) -> Metadata:
-        if version > self._table.latest or not self._table.rebuildable(version):
-            raise version_gone(self.location, version)
-        return self._table.metadata(version)
-
-    def _modified(self, version: int) -> dt.datetime | None:
-        return self._table.time(version) if self._is_there(version) else None
-
-    def _read(self, version: int) -> str:
-        if not self._is_there(version):
-            raise missing_commits(self.location, [version])
+    def read_text(self, version: int) -> str:
+        if not self._exists(version):
+            raise missing_commits(self._table.name, [version])
         return self._table.commit_text(version)
 
-    def _is_there(self, version: int) -> bool:
-        return 0 <= version <= self._table.latest and version not in self._table.missing
+    def compute_sha256(self, version: int) -> str:
+        return hashlib.sha256(self.read_text(version).encode()).hexdigest()
 
-    def _actions_by_job(self, versions: list[int], kind: str, containing: str = "") -> list[tuple[int, Any]]:
-        lines = ((version, line) for version in versions for line in self._read(version).split("\n"))
+    def find_actions(self, versions: list[int], kind: str, containing: str = "") -> list[tuple[int, Any]]:
+        lines = ((version, line) for version in versions for line in self.read_text(version).split("\n"))
         begins = f'{{"{kind}"'
         return [
             (version, json.loads(line)[kind])
             for version, line in lines
             if line.startswith(begins) and containing in line
         ]
+
+    def _exists(self, version: int) -> bool:
+        return 0 <= version <= self._table.latest and version not in self._table.missing
+
+
+class _MemorySnapshots(DeltaSnapshots):
+    """The states of a ``MemoryTable``."""
+
+    def __init__(self, table: MemoryTable) -> None:
+        self._table = table
+
+    def read_latest(self) -> LatestVersion:
+        table = self._table
+        return LatestVersion(table.latest, table.time(table.latest), table.metadata())
+
+    def read_metadata(self, version: int) -> Metadata:
+        if version > self._table.latest or not self._table.rebuildable(version):
+            raise version_gone(self._table.name, version)
+        return self._table.metadata(version)
+
+    def read_size_bytes(self, version: int) -> int:
+        return self._table.bytes(version)
+
+
+class MemoryLog(TableLog):
+    """The log of a ``MemoryTable``: its commit files and states come from there, everything else from ``TableLog``."""
+
+    def __init__(self, table: MemoryTable) -> None:
+        self._assemble(table.name, _MemoryFiles(table), _MemorySnapshots(table))
 
 
 class MemoryFeed(ChangeFeed):
@@ -96,11 +109,11 @@ class MemoryFeed(ChangeFeed):
     def spark(self) -> SparkSession:  # type: ignore[override]
         raise ConfigError(
             f"{self.table} is a table in memory, and has no Spark session",
-            hint="run, reload, plan and replay work without one; what follows or verifies needs a ChangeFeed",
+            hint="run, reload, plan and replay work without one; following and verifying need a ChangeFeed",
         )
 
     def check_session(self) -> None:
-        """There is none."""
+        """There is no session to check."""
 
     def partition_columns(self) -> tuple[str, ...]:
         return ()
@@ -108,7 +121,7 @@ class MemoryFeed(ChangeFeed):
     def snapshot(self, version: int | None = None) -> pa.Table:
         return self._rows(self.log.latest() if version is None else version)
 
-    def window(self, commits: tuple[Commit, ...], schema: StructType, **told: Any) -> Window:
+    def window(self, commits: tuple[Commit, ...], schema: StructType, **fields: Any) -> Window:
         first, last = commits[0].version, commits[-1].version
         return InMemoryWindow(
             table=self.table,
@@ -116,7 +129,7 @@ class MemoryFeed(ChangeFeed):
             commits=commits,
             rows=lambda: self._changes(first, last, schema),
             commit_sha256=self.log.sha256,
-            **told,
+            **fields,
         )
 
     def keyed_snapshot(self, version: int, key: tuple[str, ...]) -> Snapshot:

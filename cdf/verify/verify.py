@@ -1,8 +1,8 @@
 """Does the target hold what the source held at the target's position?
 
-Counts first, then a checksum per bucket of keys, and only where those differ the rows themselves, by their digests. Both
-sides are read at one moment: the target in one database snapshot together with its position, the source by time travel to
-that position.
+Counts are compared first, then a checksum per bucket of keys. Only the rows of buckets that differ are compared one by
+one, by their digests. Both sides are read at one moment: the target together with its position in one database snapshot,
+the source by time travel to that position.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from pyspark.sql import functions as F
 
@@ -20,14 +20,16 @@ from cdf.changes.canonical import BUCKET, KEY_DIGEST, KEY_TEXT, ROW_DIGEST, chec
 from cdf.changes.columns import quoted
 from cdf.errors import CdfError, VerificationError, VersionsExpired
 from cdf.result import Result
-from cdf.sink.contract import BucketDigest, Comparable, Image, PartialImage, RowDigest
+from cdf.sink import BucketDigest, Comparable, Image, Position, RowDigest, Sink, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
-    from cdf.pipeline.pipeline import Pipeline
+    from cdf.changes.window import Snapshot
+    from cdf.source.table import ChangeFeed
 
-__all__ = ["Verification", "Difference", "verify"]
+__all__ = ["Difference", "Replica", "Verification", "verify"]
 
 ROWS_PER_BUCKET = 1_000
 MOST_BUCKETS = 65_536
@@ -38,9 +40,9 @@ MOST_EXAMPLES_KEPT = 400_000
 @dataclass(frozen=True, slots=True)
 class Difference(Result):
     kind: Literal["missing", "extra", "different", "duplicate"]
-    """``missing`` in the target, ``extra`` there, the same key with other values, or ``duplicate`` in the source."""
+    """``missing`` from the target, ``extra`` in the target, ``different`` values, or ``duplicate`` key in the source."""
     key: str
-    """MD5 of the key (``cdf.changes.canonical``), or the key itself where that was asked for."""
+    """MD5 of the key (``cdf.changes.canonical``), or the key itself on request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,53 +57,76 @@ class Verification(Result):
     extra: int
     different: int
     duplicate: int
-    """Keys that the source holds more than once: one row per key cannot equal them."""
+    """Keys that the source holds more than once: a target with one row per key cannot equal them."""
     set_aside: int
-    """Keys that are not compared: their rows could not be stored, and are dead letters."""
+    """Keys of dead letters: they are not compared."""
     kept: int
-    """Rows that the target keeps although the source has deleted them, as it was told to."""
+    """Rows that the target keeps, as configured, although the source has deleted them."""
     complete: bool
-    """False where so many rows differ that only a part was looked at: the four counts are lower bounds then."""
+    """False if so many rows differ that only a part was compared: the four counts are lower bounds then."""
     buckets: int
     differing_buckets: int
     examples: tuple[Difference, ...]
     seconds: float
 
 
+class Replica(Protocol):
+    """A target and the source that feeds it: what a comparison needs of a pipeline."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def feed(self) -> ChangeFeed: ...
+
+    @property
+    def sink(self) -> Sink: ...
+
+    @property
+    def key(self) -> tuple[str, ...]: ...
+
+    def describe_source(self, schema: StructType) -> Source: ...
+
+    def snapshot(self, version: int) -> Snapshot: ...
+
+    def check_position(self, position: Position) -> None: ...
+
+
 def verify(
-    pipeline: Pipeline, *, show_keys: bool = False, most_examples: int = 20, at: int | None = None
+    replica: Replica, *, show_keys: bool = False, most_examples: int = 20, at: int | None = None
 ) -> Verification:
     """Compare source and target at the target's position, or with the source ``at`` a version, whatever the position is.
 
-    Raises VerificationError where no comparison can be made: the target has no position, the sink keeps history, or the
+    Raises VerificationError if no comparison is possible: the target has no position, the sink keeps history, or the
     source can no longer be read at that version.
     """
     began = time.monotonic()
-    if not isinstance(pipeline.sink, Comparable):
+    if not isinstance(replica.sink, Comparable):
         raise VerificationError("this sink cannot be compared with its source", hint="use the sink's own check")
-    feed = pipeline.feed
-    with pipeline.sink.image(pipeline.source(feed.log.metadata().schema)) as image:
+    feed = replica.feed
+    with replica.sink.image(replica.describe_source(feed.log.metadata().schema)) as image:
         version = image.position.version if at is None else at
         if version is None:
             raise VerificationError(
-                f"the target of {pipeline.name} has no position yet",
-                hint=f"run `deltarelay run --pipeline {pipeline.name}`",
+                f"the target of {replica.name} has no position yet",
+                hint=f"run `deltarelay run --pipeline {replica.name}`",
             )
         if at is None:
-            pipeline.check_position(image.position)
+            replica.check_position(image.position)
         try:
-            snapshot = pipeline.snapshot(version)
+            snapshot = replica.snapshot(version)
             rows = snapshot.read()
         except VersionsExpired as error:
             raise _history_gone(error, feed.table, version) from error
-    # The image has to be asked with the schema of its own version, which may be older than today's.
-    with pipeline.sink.image(pipeline.source(snapshot.schema)) as image:
+    # A second image, with the schema of its own version, which may be older than the present one
+    with replica.sink.image(replica.describe_source(snapshot.schema)) as image:
         if at is None and image.position.version != version:
             raise VerificationError(
-                "the target moved on while the comparison began", hint="run verify again, or stop the pipeline first"
+                "the target's position changed while the comparison began",
+                hint="run verify again, or stop the pipeline first",
             )
         try:
-            return _compare(pipeline, image, rows, version, show_keys, most_examples, began)
+            return _compare(replica, image, rows, version, show_keys, most_examples, began)
         except CdfError:
             raise
         except Exception as error:
@@ -113,72 +138,74 @@ def verify(
 
 def _history_gone(error: VersionsExpired, table: str, version: int) -> VerificationError:
     return VerificationError(
-        f"cannot verify: version {version} of {table}, where the target stands, can no longer be read as a whole",
-        hint="let the pipeline catch up to a version that is still there, then verify again",
+        f"cannot verify: version {version} of {table}, the target's position, can no longer be read as a whole",
+        hint="let the pipeline catch up to a version that can still be read, then verify again",
         condition=error.condition,
     )
 
 
 def _compare(
-    pipeline: Pipeline, image: Image, rows: DataFrame, version: int, show_keys: bool, most: int, began: float
+    replica: Replica, image: Image, rows: DataFrame, version: int, show_keys: bool, most: int, began: float
 ) -> Verification:
-    partial = image if isinstance(image, PartialImage) else None
-    if partial is not None:
-        rows = rows.select(*map(quoted, partial.columns))
+    if image.columns is not None:
+        rows = rows.select(*map(quoted, image.columns))
     schema = rows.schema
     target_rows = image.row_count()
-    # By the larger side: an emptied target must not put the whole source into one bucket
+    # By the larger side: with an empty target the whole source must not become one bucket
     buckets = min(MOST_BUCKETS, max(1, math.ceil(max(target_rows, rows.count()) / ROWS_PER_BUCKET)))
-    by_element = () if partial is None else partial.by_element
-    hashed = digests(rows, schema, pipeline.key, buckets, show_keys=show_keys, by_element=by_element)
-    if partial is not None and partial.set_aside:
-        hashed = hashed.where(~F.col(KEY_DIGEST).isin(list(partial.set_aside)))
+    hashed = digests(rows, schema, replica.key, buckets, show_keys=show_keys, by_element=image.by_element)
+    if image.set_aside:
+        hashed = hashed.where(~F.col(KEY_DIGEST).isin(list(image.set_aside)))
     found = hashed.groupBy(BUCKET).agg(F.count("*").alias("rows"), checksum().alias("checksum")).collect()
     source = {row[BUCKET]: BucketDigest(int(row["rows"]), int(row["checksum"])) for row in found}
     target = image.digest(buckets)
     differing = sorted(bucket for bucket in source.keys() | target.keys() if source.get(bucket) != target.get(bucket))
-    keeps = partial is not None and partial.keeps_deleted
-    # Where deleted rows stay, a bucket that differs says nothing yet: then all of them are looked at
-    chosen = differing if keeps else _first_part(differing, source, target)
-    seen = _Seen()
+    # If the target keeps deleted rows, a differing bucket proves nothing: then all differing buckets are compared by row
+    chosen = differing if image.keeps_deleted else _choose_buckets(differing, source, target)
+    counts = _Differences()
     if chosen:
-        ours = hashed.where(F.col(BUCKET).isin(chosen)).orderBy(BUCKET).toLocalIterator()
-        mine = _ByBucket((RowDigest(row[KEY_DIGEST], row[ROW_DIGEST], row[KEY_TEXT]) for row in ours), buckets)
-        there: Iterable[RowDigest] = image.rows(buckets, chosen, show_keys=show_keys)
-        if not keeps:
-            there = sorted(there, key=lambda row: _bucket_of(row, buckets))
-        theirs = _ByBucket(there, buckets)
+        hashed_rows = hashed.where(F.col(BUCKET).isin(chosen)).orderBy(BUCKET).toLocalIterator()
+        source_rows = _RowsByBucket(
+            (RowDigest(row[KEY_DIGEST], row[ROW_DIGEST], row[KEY_TEXT]) for row in hashed_rows), buckets
+        )
+        image_rows: Iterable[RowDigest] = image.rows(buckets, chosen, show_keys=show_keys)
+        if not image.keeps_deleted:
+            image_rows = sorted(image_rows, key=lambda row: _bucket_of(row, buckets))
+        target_rows_by_bucket = _RowsByBucket(image_rows, buckets)
         for bucket in chosen:
-            seen.compare(mine.take(bucket), theirs.take(bucket), keeps_deleted=keeps)
-        mine.check_taken()
-        theirs.check_taken()
+            counts.compare(
+                source_rows.take(bucket), target_rows_by_bucket.take(bucket), keeps_deleted=image.keeps_deleted
+            )
+        source_rows.check_exhausted()
+        target_rows_by_bucket.check_exhausted()
     complete = len(chosen) == len(differing)
-    equal = not differing or (keeps and complete and not (seen.missing or seen.different or seen.duplicates))
-    examples = seen.examples + [Difference("duplicate", row.shown or row.key) for row in seen.duplicates.values()]
+    has_differences = counts.missing or counts.different or counts.duplicates
+    equal = not differing or (image.keeps_deleted and complete and not has_differences)
+    examples = counts.examples + [Difference("duplicate", row.shown or row.key) for row in counts.duplicates.values()]
     return Verification(
-        pipeline=pipeline.name,
-        table=pipeline.feed.table,
+        pipeline=replica.name,
+        table=replica.feed.table,
         version=version,
         source_rows=sum(digest.rows for digest in source.values()),
         target_rows=target_rows,
         equal=equal,
-        missing=seen.missing,
-        extra=seen.extra,
-        different=seen.different,
-        duplicate=len(seen.duplicates),
-        set_aside=0 if partial is None else len(partial.set_aside),
-        kept=seen.kept,
+        missing=counts.missing,
+        extra=counts.extra,
+        different=counts.different,
+        duplicate=len(counts.duplicates),
+        set_aside=len(image.set_aside),
+        kept=counts.kept,
         complete=complete,
         buckets=buckets,
         differing_buckets=len(differing),
-        examples=tuple(sorted(examples, key=lambda one: (one.kind, one.key))[:most]),
+        examples=tuple(sorted(examples, key=lambda example: (example.kind, example.key))[:most]),
         seconds=round(time.monotonic() - began, 3),
     )
 
 
 @dataclass(slots=True)
-class _Seen:
-    """What the comparison of rows has found so far."""
+class _Differences:
+    """The differences found so far, bucket by bucket."""
 
     missing: int = 0
     extra: int = 0
@@ -188,38 +215,38 @@ class _Seen:
     examples: list[Difference] = field(default_factory=list)
 
     def compare(self, source: Iterable[RowDigest], target: Iterable[RowDigest], *, keeps_deleted: bool) -> None:
-        """Hold the source's rows of a bucket against the target's."""
-        here: dict[str, RowDigest] = {}
+        """Compare the source's rows of one bucket with the target's."""
+        unmatched: dict[str, RowDigest] = {}
         for row in source:
-            if row.key in here:
+            if row.key in unmatched:
                 self.duplicates[row.key] = row
-            here[row.key] = row
-        for there in target:
-            mine = here.pop(there.key, None)
-            if mine is None and keeps_deleted:
+            unmatched[row.key] = row
+        for target_row in target:
+            source_row = unmatched.pop(target_row.key, None)
+            if source_row is None and keeps_deleted:
                 self.kept += 1
-            elif mine is None:
+            elif source_row is None:
                 self.extra += 1
-                self._example(Difference("extra", there.shown or there.key))
-            elif mine.row != there.row and there.key not in self.duplicates:
+                self._add_example(Difference("extra", target_row.shown or target_row.key))
+            elif source_row.row != target_row.row and target_row.key not in self.duplicates:
                 self.different += 1
-                self._example(Difference("different", mine.shown or mine.key))
-        self.missing += len(here)
-        for row in here.values():
-            self._example(Difference("missing", row.shown or row.key))
+                self._add_example(Difference("different", source_row.shown or source_row.key))
+        self.missing += len(unmatched)
+        for row in unmatched.values():
+            self._add_example(Difference("missing", row.shown or row.key))
 
-    def _example(self, difference: Difference) -> None:
+    def _add_example(self, difference: Difference) -> None:
         if len(self.examples) < MOST_EXAMPLES_KEPT:
             self.examples.append(difference)
 
 
 def _bucket_of(row: RowDigest, buckets: int) -> int:
-    """As ``cdf.changes.canonical.digests`` has it."""
+    """The bucket of a row, computed as in ``cdf.changes.canonical.digests``."""
     return int(row.key[:8], 16) % buckets
 
 
-class _ByBucket:
-    """Rows in the order of their buckets, bucket by bucket: one pass, with the rows of one bucket in memory."""
+class _RowsByBucket:
+    """Reads rows that are ordered by bucket, in one pass, with the rows of one bucket in memory."""
 
     def __init__(self, rows: Iterable[RowDigest], buckets: int) -> None:
         self._groups = groupby(rows, key=lambda row: _bucket_of(row, buckets))
@@ -232,18 +259,18 @@ class _ByBucket:
         self._next = next(self._groups, None)
         return rows
 
-    def check_taken(self) -> None:
+    def check_exhausted(self) -> None:
         if self._next is not None:
             raise VerificationError(
-                "the rows of the target did not come in the order of their buckets: not all of them were compared",
+                "the target's rows were not ordered by bucket: not all of them were compared",
                 hint="this is an error in the sink: report it",
             )
 
 
-def _first_part(
+def _choose_buckets(
     differing: list[int], source: Mapping[int, BucketDigest], target: Mapping[int, BucketDigest]
 ) -> list[int]:
-    """So many of the differing buckets as are worth being compared row by row, at least one."""
+    """The first differing buckets, with up to ``MOST_ROWS_COMPARED`` rows together; at least one bucket."""
     nothing = BucketDigest(0, 0)
     chosen: list[int] = []
     rows = 0

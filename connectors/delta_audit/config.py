@@ -12,7 +12,7 @@ from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
     from audit.trail.trail import NamedAnchor
-    from cdf.sink.contract import Sink
+    from cdf.sink import Sink
     from connectors.registry import Surroundings
 
 __all__ = ["DELTA_AUDIT", "DeltaAuditConnection", "DeltaAuditKind", "DeltaAuditOptions", "FileAnchorOptions"]

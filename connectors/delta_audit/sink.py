@@ -50,7 +50,7 @@ from cdf.errors import (
     WindowOutOfOrder,
     condition_of,
 )
-from cdf.sink.contract import Applied, Bounds, Capabilities, Inspection, Position, Source
+from cdf.sink import Applied, Bounds, Capabilities, Inspection, Position, Sink, Source
 from cdf.source.single_writer import require_writer
 from cdf.timing import timed
 from connectors.delta_audit.access_log import note_readings
@@ -98,7 +98,7 @@ class _Job:
     commits: Sequence[Commit]
 
 
-class DeltaAuditSink:
+class DeltaAuditSink(Sink):
     """The sink. ``path``: the folder of this trail; its tables stand below it."""
 
     def __init__(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from audit.trail.trail import Trail
-    from cdf.sink.contract import Position, Source
+    from cdf.sink import Position, Source
 
 __all__ = ["TrailImage"]
 
@@ -24,12 +23,8 @@ log = logging.getLogger("deltarelay.audit")
 
 
 class TrailImage(FrameImage):
-    """Implements ``cdf.sink.contract.PartialImage``: columns that are encrypted in some row are not compared, because
-    verification has no keys. ``deltarelay audit reconcile`` compares them too."""
-
-    by_element: tuple[str, ...] = ()
-    keeps_deleted = False
-    set_aside: Collection[str] = ()
+    """The last event of each record. Columns that are encrypted in some row are not compared, because verification has
+    no keys. ``deltarelay audit reconcile`` compares them too."""
 
     def __init__(self, trail: Trail, position: Position, source: Source) -> None:
         super().__init__(position, source)
@@ -46,10 +41,6 @@ class TrailImage(FrameImage):
         beside = [UNREADABLE] if UNREADABLE in rows.columns else []
         return rows.select(*(f"`{name.replace('`', '``')}`" for name in self._source.schema.names), *beside)
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(self.schema().names)
-
     def schema(self) -> StructType:
         if self._encrypted is None:
             self._encrypted = self._find_encrypted()
@@ -63,7 +54,7 @@ class TrailImage(FrameImage):
     def _find_encrypted(self) -> frozenset[str]:
         from pyspark.sql import functions as F
 
-        rows = self._kept()
+        rows = self._persisted()
         if UNREADABLE not in rows.columns:
             return frozenset()
         # A value that is unreadable for another reason, tampering above all, has to be reported as a difference

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, mo
 from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cdf.sink.contract import Sink
+    from cdf.sink import Sink
 
 __all__ = ["KAFKA", "KafkaConnection", "KafkaKind", "KafkaOptions", "KafkaSecurity", "TopicOptions"]
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from cdf.errors import CdfError, Fenced, LeaseHeld
 from cdf.os_user import os_user
-from cdf.sink.contract import Bounds, Position, PositionRecord, Standing
+from cdf.sink import Bounds, Position, PositionRecord, Standing
 from connectors.kafka.client import ANSWER_SECONDS, Cluster, Reader, Transactional, faults, silent
 from connectors.kafka.errors import KafkaFault, is_fenced
 

@@ -33,7 +33,7 @@ from cdf.errors import (
     VerificationError,
     WindowOutOfOrder,
 )
-from cdf.sink.contract import Applied, Capabilities, Conflicts, Inspection, Position, Source, Standing, at_version
+from cdf.sink import Applied, Capabilities, Conflicts, Inspection, Position, Sink, Source, Standing, at_version
 from cdf.timing import timed
 from connectors.kafka import topics
 from connectors.kafka.client import Cluster
@@ -90,7 +90,7 @@ class _Job:
             self.rows.confirm()
 
 
-class KafkaSink:
+class KafkaSink(Sink):
     """The sink. ``changes="all"``: every change is an event. ``"net"``: the last records per key are the table's rows, for a
     compacted topic.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
     from pyspark.sql import DataFrame
 
-    from cdf.sink.contract import Position, Source
+    from cdf.sink import Position, Source
     from connectors.kafka.write.envelope import EventFormat
 
 __all__ = ["KafkaImage", "newest_version"]
@@ -74,7 +74,7 @@ class KafkaImage(FrameImage):
     def _records(self) -> DataFrame:
         return _records(self._cluster, self._topic, self._ends)
 
-    def done(self, job: Callable[[], T]) -> T:
+    def run_job(self, job: Callable[[], T]) -> T:
         try:
             return job()
         except Exception as error:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from cdf import errors
 from cdf.changes.columns import CHANGE_TYPE, CONFLICTS, DELETE
 from cdf.changes.keys import check_key
-from cdf.sink import Applied, Capabilities, Conflicts, Inspection, Position, Source
+from cdf.sink import Applied, Capabilities, Conflicts, Inspection, Position, Sink, Source
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
@@ -60,8 +60,10 @@ class SqliteKind:
 SQLITE = SqliteKind()
 
 
-class SqliteSink:
+class SqliteSink(Sink):
     """Holds state. The table, and its position beside it in ``_deltarelay_position``, change in one transaction."""
+
+    capabilities = Capabilities("state", transactional=True, schema_changes=frozenset({"add_column"}))
 
     def __init__(self, path: str, table: str, *, lease_seconds: float = 30.0) -> None:
         self._path, self._name, self._table = path, table, _quoted(table)
@@ -69,10 +71,6 @@ class SqliteSink:
         self._owner, self._epoch = uuid.uuid4().hex, 0
         self._db: sqlite3.Connection | None = None
         self._closed = threading.Event()
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities("state", transactional=True, schema_changes=frozenset({"add_column"}))
 
     # ── looking, and taking over ─────────────────────────────────────────────────────────────────────────────────
 

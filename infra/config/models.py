@@ -28,7 +28,7 @@ from pydantic import (
 from cdf.changes.window import Limits
 from cdf.errors import ConfigError
 from cdf.result import plain
-from cdf.sink.contract import Sink
+from cdf.sink import Sink
 from connectors.registry import AsksAround, NamesTarget, sink_kind
 from infra.config.base_model import Model
 from infra.config.erasure_models import Erasure

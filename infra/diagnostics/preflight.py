@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cdf.errors import CdfError
 from cdf.result import Result
-from cdf.sink.contract import Inspection, Source
+from cdf.sink import Inspection, Source
 from infra.diagnostics.delta_table import SourceTable, open_source, spark_only
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cdf.errors import CdfError, FeedNotEnabled, SinkError, TableReplaced, VersionNotFound
 from cdf.lag import DEFAULT_RETENTION, RETENTION_PROPERTY, lag, parse_interval
 from cdf.result import Result
-from cdf.sink.contract import Reporting, Sink, Tracked
+from cdf.sink import Monitored, Sink, Tracked
 from infra.diagnostics.delta_table import open_source, unreadable
 from infra.s3.address import is_s3
 from infra.s3.model import SingleWriterCommits
@@ -78,7 +78,7 @@ def at_stake(project: Project, name: str) -> str | None:
 def _last_step(sink: Sink) -> Mapping[str, Any] | None:
     """Information only: whoever may read positions need not have the right to read it."""
     with suppress(SinkError):
-        return sink.reported() if isinstance(sink, Reporting) else None
+        return sink.reported() if isinstance(sink, Monitored) else None
     return None
 
 

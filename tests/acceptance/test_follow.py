@@ -11,7 +11,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql import SparkSession
 
-from cdf.pipeline.micro_batches import Offset
+from cdf.pipeline.stream_offset import Offset
 from infra.embedded.postgres import EmbeddedPostgres
 from tests.acceptance.commands import (
     KILLED,

@@ -25,7 +25,7 @@ from audit.verification.reconcile_results import Mismatch, NotCompared, Reconcil
 from cdf.errors import CdfError
 from cdf.pipeline.move_position import Move
 from cdf.results import Followed, FollowStatus, Plan, PlannedWindow, RunResult
-from cdf.sink.contract import Conflicts, DeadLetter, PositionRecord, RunRecord
+from cdf.sink import Conflicts, DeadLetter, PositionRecord, RunRecord
 from cdf.source.table import FeedEnabled, FeedStatus
 from cdf.verify.verify import Difference, Verification
 from infra.cli import output

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, CONFLICTS, DELETE, INSERT, UPDATE, UPDATE_POSTIMAGE
 from cdf.errors import SinkUnavailable, SourceError
-from cdf.sink.contract import Applied, Conflicts, Inspection, Position, Source
+from cdf.sink import Applied, Conflicts, Inspection, Position, Source
 from cdf.testing import MemorySink, MemoryStore
 from cdf.testing.memory import Contents
 

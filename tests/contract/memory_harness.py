@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cdf.sink.contract import Capabilities, Sink
+from cdf.sink import Capabilities, Sink
 from cdf.testing import MemorySink, MemoryStore
 
 

@@ -16,7 +16,7 @@ from audit.trail import lease
 from audit.trail.tables import EVENTS, PAYLOAD, TABLES, TrailTables
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION
 from cdf.changes.window import Snapshot
-from cdf.sink.contract import Applied, Capabilities, Position, Source
+from cdf.sink import Applied, Capabilities, Position, Source
 from cdf.testing import SinkConformance
 from cdf.testing.conformance.harness import orders, start
 from cdf.testing.conformance.history import HistoryPromises

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from cdf.errors import LeaseHeld, SinkUnavailable
-from cdf.sink.contract import Applied, Position, Sink
+from cdf.sink import Applied, Position, Sink
 from cdf.testing import Fault, FaultySink, Interruptible, MemorySink, MemoryStore, SampleTable, insert
 
 SCHEMA = StructType().add("id", "long")
@@ -125,7 +125,7 @@ def test_optional_powers_shine_through(store: MemoryStore) -> None:
         def image(self, source: object) -> str:  # noqa: ARG002
             return "image"
 
-    from cdf.sink.contract import Comparable
+    from cdf.sink import Comparable
 
     assert not isinstance(FaultySink(MemorySink(store)), Comparable)
     assert isinstance(FaultySink(Powerful(store)), Comparable)

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION
-from cdf.sink.contract import Capabilities
+from cdf.sink import Capabilities
 from cdf.testing import SinkConformance
 from cdf.testing.conformance.history import HistoryPromises
 from cdf.testing.conformance.position import PositionPromises

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from cdf.errors import LeaseHeld
-from cdf.sink.contract import Source
+from cdf.sink import Source
 from cdf.testing import MemorySink, MemoryStore, SinkConformance
 from cdf.testing.conformance.load import LoadPromises
 from cdf.testing.conformance.state import StatePromises

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from psycopg.rows import dict_row
 
-from cdf.sink.contract import Capabilities
+from cdf.sink import Capabilities
 from cdf.testing import SinkConformance
 from cdf.testing.conformance.load import LoadPromises
 from cdf.testing.conformance.position import PositionPromises

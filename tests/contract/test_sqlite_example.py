@@ -17,7 +17,7 @@ from pyspark.sql import types as spark_types
 from pyspark.sql.types import StructType
 
 from cdf.errors import RowRejected, TargetNotReady, TypeNotSupported
-from cdf.sink.contract import Capabilities, Sink
+from cdf.sink import Capabilities, Sink
 from cdf.testing import SampleTable, SinkConformance, insert, update
 from cdf.testing.conformance.state import StatePromises
 from connectors.registry import ENTRY_POINT_GROUP, SinkKind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cdf.sink.contract import Conflicts
+from cdf.sink import Conflicts
 from cdf.testing import delete, insert, update
 from connectors.postgres import PostgresSink
 from tests.fixtures.fix_postgres import Pg

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from cdf.changes.window import Commit, Snapshot, Window
 from cdf.errors import CdfError
-from cdf.sink.contract import Source
+from cdf.sink import Source
 from cdf.testing import SampleTable
 from cdf.testing.changes import Row
 from connectors.postgres import PostgresSink

@@ -16,7 +16,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from typer.testing import CliRunner
 
-from cdf.sink.contract import Clocked
+from cdf.sink import Monitored
 from connectors.postgres.position import CREATE
 from connectors.postgres.sink import PostgresSink
 from infra.cli.main import app
@@ -214,7 +214,7 @@ def test_a_wrong_file_keeps_no_other_check_from_its_turn(setup: Setup, pg: Pg) -
 
 def test_the_targets_clock(pg: Pg) -> None:
     sink = PostgresSink(pg.dsn, table=f"{pg.schema}.customers")
-    assert isinstance(sink, Clocked)
+    assert isinstance(sink, Monitored)
     before, moment, after = dt.datetime.now(dt.UTC), sink.now(), dt.datetime.now(dt.UTC)
     five = dt.timedelta(seconds=5)
     assert before - five < moment < after + five

@@ -28,7 +28,7 @@ from audit.erasure.sink_contract import Erasing, Purged, Scanned
 from audit.erasure.table_graph import Graph
 from audit.signing.signer import Signer
 from cdf.errors import ConfigError, LeaseHeld, VerificationError
-from cdf.sink.contract import Position
+from cdf.sink import Position
 from cdf.source.table import ChangeFeed
 from cdf.testing.memory import MemorySink
 from tests.fixtures.fix_postgres import Pg

@@ -22,7 +22,7 @@ from cdf import ChangeFeed, Pipeline
 from cdf.changes.window import Commit, Window
 from cdf.errors import CdfError, SinkUnavailable
 from cdf.pipeline.replay import replay
-from cdf.sink.contract import Bounds, Position
+from cdf.sink import Bounds, Position
 from cdf.testing import MemorySink
 from connectors.postgres.options import Modes
 from tests.fixtures.fix_postgres import Pg
@@ -142,9 +142,9 @@ def test_pipelines_stop_until_it_is_mended_or_decided(watched: Watched) -> None:
     watched.stops()
 
     # The control: without the guard it goes through
-    pipeline.guard = None
+    pipeline.context.guard = None
     assert pipeline.run().position == 12
-    pipeline.guard = watched.watch
+    pipeline.context.guard = watched.watch
 
     # A recorded decision
     table.sql("insert into {t} values (700, 'new@example.org', 'n')")
@@ -208,7 +208,7 @@ class TestLeftOut:
             f"insert into {{t}} values (10, '{CANARY}', 'n')",  # who is still there
         )
         [window] = watched.pipeline.windows(Position(1), 9)
-        left = watched.pipeline.admitted(window)
+        left = watched.pipeline.context.apply_guard(window)
         rows = left.read().select("_commit_version", "_change_type", "customer_id", "email", "name").collect()
         assert sorted(map(tuple, rows)) == [
             (2, "delete", 1, "p1@example.org", "n"),
@@ -235,7 +235,7 @@ class TestLeftOut:
         watched.table.sql(f"update {{t}} set name = 'm', email = '{CANARY}' where customer_id = 1")
         pipeline.run()
         pg.query("alter table target drop constraint short")
-        replay(pipeline)
+        replay(pipeline.runner)
         assert pg.query("select customer_id, name from target order by 1") == [
             (0, "n"),
             (2, "long"),
@@ -249,7 +249,7 @@ class TestLeftOut:
         # Who was deleted again, where pipelines stop: nothing stops them, and no sink of history gets the row on the way
         watched.table.sql(f"insert into {{t}} values (9, '{CANARY}', 'n')", "delete from {t} where customer_id = 9")
         [window] = watched.pipeline.windows(Position(1), 3)
-        assert [tuple(row)[:4] for row in watched.pipeline.admitted(window).read().collect()] == [
+        assert [tuple(row)[:4] for row in watched.pipeline.context.apply_guard(window).read().collect()] == [
             (9, None, None, "delete")
         ]
         watched.table.sql(f"insert into {{t}} values (9, '{CANARY}', 'n')")
@@ -264,7 +264,7 @@ class TestLeftOut:
 
         first, second = watched.pipeline.windows(Position(3), 6)  # one ends where somebody was erased
         assert [told(first), told(second)] == [[(4, False), (5, True)], [(6, False)]]
-        [row] = watched.pipeline.admitted(first).read().collect()
+        [row] = watched.pipeline.context.apply_guard(first).read().collect()
         assert (row["_commit_version"], row["email"]) == (5, CANARY)
         [pending] = watched.pipeline.windows(Position(3, pending=Bounds(4, 6)), 6)  # begun by a runner that died
         assert told(pending) == [(4, False), (5, True), (6, False)]
@@ -280,7 +280,7 @@ def test_a_register_that_cannot_answer(watched: Watched, pg: Pg) -> None:
         return Watch(lambda: Register(dsn, schema=schema), keys.marker, watched.graph, **more)  # type: ignore[arg-type]
 
     def stops(guard: Watch, kind: type[CdfError]) -> None:
-        watched.pipeline.guard = guard
+        watched.pipeline.context.guard = guard
         with pytest.raises(kind) as found:
             watched.pipeline.run()
         assert type(found.value) is kind
@@ -300,9 +300,9 @@ def test_a_register_that_cannot_answer(watched: Watched, pg: Pg) -> None:
     with pytest.raises(RegisterIncomplete, match=r"no table mark$"):
         watched.register.prepare()  # it would be empty
     pg.query("alter table {schema}.hidden rename to mark")
-    watched.pipeline.guard = watch(identity=identity)
+    watched.pipeline.context.guard = watch(identity=identity)
     assert watched.pipeline.run().position == 1
-    watched.pipeline.guard = good
+    watched.pipeline.context.guard = good
     assert watched.pipeline.run().position == 1
 
 

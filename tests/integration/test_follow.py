@@ -314,7 +314,7 @@ def test_whatever_the_checkpoint_says_the_position_counts(
     with pipeline.foreach_batch() as apply:
         table.sql("insert into {t} values (9, 'z')")
         restore_target()
-        with pytest.raises(Exception, match="stands at"):
+        with pytest.raises(Exception, match="is at version"):
             ran(apply, pipeline.feed.stream(start_version=1), new)
     told = follow_now(new)
     assert (told[0].first, told[-1].last) == (3, 6)
@@ -496,7 +496,7 @@ def test_a_target_that_is_restored_under_it_is_brought_up_to_date(
 def test_a_table_that_was_made_again_with_fewer_versions_is_noticed(
     spark: SparkSession, pg: Pg, delta_path: str, follow: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cdf.pipeline.follow.LOOK_SECONDS", 1.0)
+    monkeypatch.setattr("cdf.pipeline.follow.CHECK_SECONDS", 1.0)
     inserted(spark, delta_path, 5)
     watched = follow()
     watched.following()

@@ -53,7 +53,7 @@ def erase(table: Table, key: int) -> int:
 
 def guarded(topic: Topic, guard: Guard | None = None) -> Pipeline:
     pipeline = topic.pipeline()
-    pipeline.guard = guard or Knows()
+    pipeline.context.guard = guard or Knows()
     return pipeline
 
 

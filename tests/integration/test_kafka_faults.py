@@ -34,7 +34,7 @@ from pyspark.sql import types as T
 
 from cdf import Limits
 from cdf.errors import CdfError, ConfigError, TargetNotReady
-from cdf.sink.contract import Source
+from cdf.sink import Source
 from connectors.kafka import Cluster, KafkaSink, topics
 from connectors.kafka.errors import KafkaFault, in_words
 from connectors.kafka.position import LaneDone

@@ -10,8 +10,7 @@ from pyspark.sql import SparkSession
 from cdf import Limits
 from cdf.errors import RowRejected, TargetNotReady, VerificationError
 from cdf.pipeline.move_position import Action, make_move, plan_move
-from cdf.sink.contract import Movable
-from cdf.verify.verify import verify
+from cdf.sink import Movable
 from connectors.kafka import Cluster, EventFormat
 from connectors.kafka.client import Transactional
 from connectors.kafka.errors import KafkaFault
@@ -24,7 +23,7 @@ ROW = EventFormat("row")
 
 def move(topic: Topic, action: Action, version: int | None = None, **options: Any) -> None:
     pipeline = topic.pipeline(**options)
-    make_move(pipeline, plan_move(pipeline, action, version), reason="a test")
+    make_move(pipeline.sink, plan_move(pipeline.context, action, version), reason="a test")
 
 
 @pytest.mark.parametrize("lanes", [5, 1])
@@ -51,7 +50,7 @@ def test_another_number_of_lanes_at_a_clean_border(
     left.close()
     assert topic.pipeline(lanes=lanes).run().position == 3
     topic.holds_the_table()
-    assert verify(topic.pipeline(lanes=lanes)).equal
+    assert topic.pipeline(lanes=lanes).verify().equal
     with pytest.raises(TargetNotReady, match="lanes"):
         topic.pipeline().run()
 
@@ -77,12 +76,12 @@ def test_what_is_applied_again_is_written_again_where_last_values_count(
     move(topic, "rewind", 3)
     assert topic.pipeline(limits=Limits(max_commits=1)).run().windows == 2
     assert len(topic.messages()) == before + 2
-    assert verify(topic.pipeline()).equal
+    assert topic.pipeline().verify().equal
     table.sql("delete from {t} where id = 30")
     move(topic, "rewind", 3)
     assert topic.pipeline().run().windows == 1  # in which 30 comes and goes, and the topic has a record of it
     assert 30 not in topic.folded()
-    assert verify(topic.pipeline()).equal
+    assert topic.pipeline().verify().equal
 
 
 def test_a_history_goes_forward_only(spark: SparkSession, kafka: Kafka, delta_path: str) -> None:
@@ -121,7 +120,7 @@ def test_a_topic_whose_position_was_lost_is_taken_over(spark: SparkSession, kafk
     empty = Topic(kafka, table, name=kafka.topic("empty"))
     pipeline = empty.pipeline()
     with pytest.raises(TargetNotReady, match="no events"):
-        make_move(pipeline, plan_move(pipeline, "adopt", 1, compare=False))
+        make_move(pipeline.sink, plan_move(pipeline.context, "adopt", 1, compare=False))
 
 
 def test_in_the_middle_of_a_window_nothing_moves(spark: SparkSession, kafka: Kafka, delta_path: str) -> None:

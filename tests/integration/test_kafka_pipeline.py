@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from cdf import ChangeFeed, Limits, Pipeline
 from cdf.errors import CdfError, ConfigError, RowRejected, SchemaDrift, SinkUnavailable, TargetNotReady
-from cdf.sink.contract import Bounds
+from cdf.sink import Bounds
 from connectors.kafka import Cluster, EventFormat, KafkaSink, topics
 from infra.embedded.kafka import EmbeddedKafka
 from tests.acceptance.commands import wait_for

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from cdf import ChangeFeed, Pipeline
 from cdf.changes.window import Window
 from cdf.errors import KeyViolation, TableReplaced
-from cdf.sink.contract import Applied, Position, Source
+from cdf.sink import Applied, Position, Source
 from cdf.testing import MemorySink
 from tests.integration.delta_table import Table
 

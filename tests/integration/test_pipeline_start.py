@@ -31,7 +31,7 @@ def test_a_source_that_is_behind_the_position_is_refused(spark: SparkSession, tm
     pipeline = Pipeline(ChangeFeed(spark, table.path), sink, key="id")
     with pytest.raises(VersionNotFound) as caught:
         pipeline.run()
-    assert "the target stands at version 3" in caught.value.message
+    assert "the target is at version 3" in caught.value.message
     assert f"{table.path} ends at 1" in caught.value.message
     assert sink.store.contents is before
-    assert any("the target stands at version 3" in problem for problem in pipeline.plan().problems)
+    assert any("the target is at version 3" in problem for problem in pipeline.plan().problems)

@@ -155,5 +155,5 @@ def test_without_a_register_to_ask_nothing_of_a_range_with_an_erasing_commit_is_
     with pytest.raises(ErasureNotConfigured), pipeline.foreach_batch():
         pass
 
-    pipeline.guard = Knows()
+    pipeline.context.guard = Knows()
     assert pipeline.run().position == 5

@@ -265,11 +265,11 @@ def test_a_filled_table_is_taken_over_and_made_anew_with_its_types(
     pipeline = pipeline_of(spark, pg, all_types)
     pg.query("update target set dec_free = dec_free + 0.001 where id = 0")
     with pytest.raises(VerificationError, match="1 different"):
-        plan_move(pipeline, "adopt", 2)
+        plan_move(pipeline.context, "adopt", 2)
     pg.query("update target set dec_free = dec_free - 0.001 where id = 0")
-    move = plan_move(pipeline, "adopt", 2)
+    move = plan_move(pipeline.context, "adopt", 2)
     assert move.compared_rows == MOST
-    make_move(pipeline, move)
+    make_move(pipeline.sink, move)
     pipeline.run()
     check(pg, [2, *range(2, MOST)], first=1)
     pg.query("update target set int_small = 7, text_char = 'no', dec_wide = 0 where id = 1")

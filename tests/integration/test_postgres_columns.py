@@ -101,7 +101,7 @@ def test_chosen_columns_on_every_way_to_the_target(source: Table, pg: Pg, choice
     pipeline.reload()
     check(3)
     pg.query("delete from deltarelay.position where target = %s", f"{pg.schema}.target")
-    make_move(pipeline, plan_move(pipeline, "adopt", 3))
+    make_move(pipeline.sink, plan_move(pipeline.context, "adopt", 3))
     source.sql("insert into {t} values (7, 'e', 'n', 'o', 70)")
     pipeline.run()
     check(4)

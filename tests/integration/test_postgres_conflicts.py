@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from cdf import ChangeFeed, Pipeline
 from cdf.changes.columns import CHANGE_TYPE, DELETE, INSERT, UPDATE_POSTIMAGE
 from cdf.errors import ConflictFound
-from cdf.sink.contract import Conflicts
+from cdf.sink import Conflicts
 from cdf.testing import delete, insert, update
 from connectors.postgres.options import OnConflict
 from tests.fixtures.fix_postgres import Pg

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from cdf.errors import ConflictFound, RowRejected
-from cdf.sink.contract import Conflicts, DeadLetter
+from cdf.sink import Conflicts, DeadLetter
 from cdf.testing import SampleTable, delete, insert, update
 from cdf.testing.changes import Row
 from connectors.postgres import PostgresSink

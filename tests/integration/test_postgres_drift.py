@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from cdf.errors import SchemaDrift
 from cdf.pipeline.follow import Following
 from cdf.results import Step
-from cdf.sink.contract import SetsAside
+from cdf.sink import DeadLetterStore
 from connectors.postgres.column_mapping import Columns
 from connectors.postgres.options import Modes
 from tests.fixtures.fix_postgres import Pg
@@ -355,7 +355,7 @@ def test_a_key_that_is_written_otherwise_waits_for_the_dead_letters(
     assert "deadletter replay" in (caught.value.hint or "")
     assert made.state() == before
     sink = made.pipeline.sink
-    assert isinstance(sink, SetsAside)
+    assert isinstance(sink, DeadLetterStore)
     assert sink.drop_dead_letters() == 1
     made.run()
     assert [row[:1] for row in made.rows("id::text")] == [("1.500",), ("2.500",), ("3.125",)]

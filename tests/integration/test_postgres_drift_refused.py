@@ -300,21 +300,21 @@ def test_a_position_is_not_moved_across_columns_that_changed(spark: SparkSession
     made.run(until=4)
     for action, version in (("set", 5), ("set", 6)):
         with pytest.raises(PositionError) as caught:
-            plan_move(made.pipeline, action, version)
+            plan_move(made.pipeline.context, action, version)
         assert "version 5" in caught.value.message
         assert "column 'a' was renamed to 'c'" in caught.value.message
         assert caught.value.hint is not None
         assert "run --reload" in caught.value.hint
     # Over an added column the way back is open: what it holds is written again
-    move = plan_move(made.pipeline, "rewind", 1)
+    move = plan_move(made.pipeline.context, "rewind", 1)
     sink = made.pipeline.sink
     sink.move(move._source, move._before, move._to, action="rewind")
     assert made.position == 1
     made.follows()
     for action in ("rewind", "set"):
         with pytest.raises(PositionError, match="version 5") as caught:
-            plan_move(made.pipeline, action, 4)
+            plan_move(made.pipeline.context, action, 4)
         assert caught.value.fields["changes"] == ["column 'a' was renamed to 'c'"]
-    assert plan_move(made.pipeline, "rewind", 5).to_version == 5
+    assert plan_move(made.pipeline.context, "rewind", 5).to_version == 5
     made.pipeline.reload()
     made.equals()

@@ -14,7 +14,7 @@ from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
 from cdf.errors import SinkUnavailable
-from cdf.sink.contract import Conflicts
+from cdf.sink import Conflicts
 from cdf.testing import delete, insert
 from connectors.postgres.write import staging
 from tests.acceptance.commands import wait_for

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import ConflictFound, KeyViolation, SchemaDrift, TargetNotReady
-from cdf.sink.contract import Conflicts, RowDigest
+from cdf.sink import Conflicts, RowDigest
 from cdf.testing import delete, insert, update
 from connectors.postgres.column_mapping import Columns
 from connectors.postgres.options import Modes
@@ -204,7 +204,7 @@ def test_a_key_that_changes_is_refused_where_it_may_not(
 def test_keys_that_a_merge_swaps(source: Table, pg: Pg, mode: Any, path: dict[str, int]) -> None:
     """Each key has an image before and one after: to the feed it is two rows that changed their values."""
     pipeline = pipeline_of(source, pg, modes=Modes(key_changes=mode), **path)
-    pipeline.start = 4
+    pipeline.context.start = 4
     pipeline.run()
     source.sql(
         "merge into {t} s using (select 1L as old, 2L as new union all select 2L, 1L) c on s.id = c.old "

@@ -18,7 +18,7 @@ from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
 from cdf.errors import CdfError, SinkUnavailable, TargetNotReady
-from cdf.sink.contract import Conflicts
+from cdf.sink import Conflicts
 from cdf.testing import SampleTable, delete, insert, update
 from connectors.postgres import PostgresSink
 from infra.embedded.postgres import EmbeddedPostgres

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import LeaseHeld, SinkUnavailable, TargetNotReady
-from cdf.sink.contract import Conflicts
+from cdf.sink import Conflicts
 from cdf.testing import SinkConformance, delete, insert, update
 from cdf.testing.conformance.position import PositionPromises
 from connectors.postgres import PostgresSink

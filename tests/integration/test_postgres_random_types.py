@@ -131,7 +131,7 @@ def unequal(pipeline: Pipeline, columns: list[Column]) -> list[str]:
     for number, (kind, values) in enumerate(columns):
         schema = StructType([rows.schema["id"], rows.schema[f"c{number}"]])
         here = {row[KEY_DIGEST]: row[ROW_DIGEST] for row in digests(rows, schema, ["id"], 1, show_keys=True).collect()}
-        with pipeline.sink.image(pipeline.source(schema)) as image:  # type: ignore[attr-defined]
+        with pipeline.sink.image(pipeline.context.describe_source(schema)) as image:  # type: ignore[attr-defined]
             there = {row.key: row.row for row in image.rows(1, [0], show_keys=True)}
         if here != there:
             found.append(f"c{number} {kind.ddl}: {values!r:.2000}")

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import RowRejected, SinkUnavailable, TableReplaced, TargetNotReady
-from cdf.sink.contract import Applied
+from cdf.sink import Applied
 from cdf.testing import SampleTable, insert
 from cdf.testing.changes import Row
 from connectors.postgres import PostgresSink

@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 from cdf import ChangeFeed, Limits, Pipeline
 from cdf.errors import WindowOutOfOrder
 from cdf.pipeline.replay import replay
-from cdf.sink.contract import Applied
-from cdf.verify.verify import verify
+from cdf.sink import Applied
 from connectors.postgres.options import Modes
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
@@ -41,7 +40,7 @@ class Case:
         return self.pipeline().run(until).rejected
 
     def replay(self) -> Applied:
-        return replay(self.pipeline())
+        return replay(self.pipeline().runner)
 
     def mend(self) -> None:
         self.pg.query("alter table target drop constraint short")
@@ -50,7 +49,7 @@ class Case:
         return sorted(one.key for one in sink_of(self.pg).dead_letters())
 
     def check_equal(self, set_aside: int = 0) -> None:
-        found = verify(self.pipeline())
+        found = self.pipeline().verify()
         assert (found.equal, found.set_aside) == (True, set_aside)
 
 
@@ -176,7 +175,7 @@ def test_a_difference_beside_the_letters_is_found(case: Case, pg: Pg) -> None:
     case.table.sql("update {t} set name = 'longer' where id = 1")
     case.run()
     pg.query("update target set name = 'other' where id = 2")
-    found = verify(case.pipeline())
+    found = case.pipeline().verify()
     assert (found.equal, found.different, found.set_aside) == (False, 1, 1)
 
 
@@ -196,7 +195,7 @@ def test_a_replay_goes_by_the_position_alone(case: Case, pg: Pg, monkeypatch: py
 
 @contextmanager
 def _opened(pipeline: Pipeline) -> Iterator[Any]:
-    with pipeline.opened(2):
+    with pipeline.runner.open(2):
         yield pipeline.snapshot(2)
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from cdf import ChangeFeed, Limits, Pipeline
 from cdf.errors import CdfError, ConflictFound, KeyViolation, RowRejected, TargetNotReady
-from cdf.sink.contract import Recorded, RunRecord
+from cdf.sink import Monitored, RunRecord
 from cdf.testing import insert, update
 from connectors.postgres import PostgresSink
 from connectors.postgres.state import run_history as runs
@@ -46,7 +46,7 @@ def test_every_step_leaves_its_figures(spark: SparkSession, pg: Pg, delta_path: 
     sink = sink_of(pg, **path)
     pipeline = Pipeline(ChangeFeed(spark, delta_path), sink, key="id", start=1, name="p", limits=Limits(max_commits=2))
     result = pipeline.run()
-    assert isinstance(sink, Recorded)
+    assert isinstance(sink, Monitored)
     found = history(pg)
     assert [(one.kind, one.first, one.last) for one in found] == [("load", 1, 1), ("window", 2, 3), ("window", 4, 5)]
     assert [(one.rows_in, one.inserts, one.updates, one.deletes, one.conflicts) for one in found] == [

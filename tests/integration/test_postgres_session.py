@@ -22,7 +22,7 @@ from audit.database import Database
 from audit.postgres_session import SETTINGS
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import RowRejected, TargetNotReady
-from cdf.sink.contract import Conflicts
+from cdf.sink import Conflicts
 from cdf.testing import SampleTable, delete
 from connectors.postgres.client import Session
 from connectors.postgres.erasure.scan import _copied

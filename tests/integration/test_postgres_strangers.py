@@ -14,7 +14,7 @@ from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
 from cdf.errors import CdfError, ConflictFound, Fenced, LeaseHeld, SinkUnavailable, WindowOutOfOrder
-from cdf.sink.contract import Conflicts
+from cdf.sink import Conflicts
 from cdf.testing import delete, insert, update
 from connectors.postgres import position as positions
 from connectors.postgres.write.window_writer import WindowWriter

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from cdf.errors import TargetNotReady
-from cdf.sink.contract import Position, Source
+from cdf.sink import Position, Source
 from cdf.testing import SampleTable, delete, insert, update
 from connectors.postgres import PostgresSink
 from tests.fixtures.fix_postgres import Pg

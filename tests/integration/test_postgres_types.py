@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession, types
 from pyspark.sql.types import DecimalType, StructType
 
 from cdf.errors import TargetNotReady, TypeNotSupported
-from cdf.sink.contract import Source
+from cdf.sink import Source
 from cdf.testing import SampleTable, insert
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.postgres_case import ON_BOTH_PATHS, QueryTable, loaded, opened, people, person, sink_of

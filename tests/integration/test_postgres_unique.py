@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from cdf.errors import RowRejected
-from cdf.sink.contract import Conflicts
+from cdf.sink import Conflicts
 from cdf.testing import SampleTable, delete, insert, update
 from cdf.testing.changes import Edit, Row
 from connectors.postgres import PostgresSink

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from cdf import ChangeFeed, Pipeline
 from cdf.changes.canonical import BUCKET, checksum, digests
 from cdf.errors import VerificationError
-from cdf.sink.contract import BucketDigest, Position, Source
+from cdf.sink import BucketDigest, Position, Source
 from cdf.testing import SampleTable, insert
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.postgres_case import loaded, people, person, sink_of

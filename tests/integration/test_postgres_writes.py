@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from cdf.errors import ConflictFound, RowRejected, TargetNotReady
-from cdf.sink.contract import Conflicts, Position
+from cdf.sink import Conflicts, Position
 from cdf.testing import SampleTable, delete, insert, update
 from connectors.postgres.options import Deletes, Modes
 from tests.fixtures.fix_postgres import Pg

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import ConfigError, SourceError
 from cdf.source.log import TableLog
-from cdf.source.single_writer import COMMITS_SETTING, alone, require_writer
+from cdf.source.single_writer import COMMITS_SETTING, commit_alone, require_writer
 from infra.config.load import load
 from infra.diagnostics.preflight import connect
 from infra.diagnostics.status import pipeline_status
@@ -149,7 +149,7 @@ def test_a_promise_that_somebody_else_breaks_is_told(spark: SparkSession, aws: A
         with setting(spark, "spark.databricks.delta.commitInfo.userMetadata", "somebody else"):
             change(spark, lake, "insert into {t} values (2, 'theirs')")
 
-    (warning,) = alone(spark, log, "test", beside)
+    (warning,) = commit_alone(spark, log, "test", beside)
     assert "version 3" in warning
 
     def overwritten() -> None:
@@ -161,4 +161,4 @@ def test_a_promise_that_somebody_else_breaks_is_told(spark: SparkSession, aws: A
         aws.s3.put_object(Bucket=aws.bucket, Key=name, Body=theirs.encode())
 
     with pytest.raises(SourceError, match="another writer has overwritten it"):
-        alone(spark, log, "test", overwritten)
+        commit_alone(spark, log, "test", overwritten)

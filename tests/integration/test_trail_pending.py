@@ -23,7 +23,7 @@ from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TABLES, TrailTables
 from audit.verification import Verified, verify_trail
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import SinkUnavailable
-from cdf.sink.contract import Bounds, Source
+from cdf.sink import Bounds, Source
 from cdf.testing.conformance.harness import NEXT, orders
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table

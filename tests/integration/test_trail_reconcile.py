@@ -128,7 +128,7 @@ class TestEqual:
         case = Case(spark, tmp_path)
         Table(spark, case.source.path)
         pipeline = case.pipeline
-        with pipeline.opened(0):
+        with pipeline.runner.open(0):
             pass
         found = case.reconciled()
         assert (found.equal, found.versions, found.last_version) == (None, 0, None)

@@ -11,7 +11,7 @@ from audit.trail.position import standing
 from audit.trail.tables import LEDGER
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import SinkUnavailable
-from cdf.sink.contract import Position
+from cdf.sink import Position
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table
 

@@ -27,7 +27,7 @@ from audit.trail.trail import NamedAnchor
 from audit.trail.trail import Trail as AuditTrail
 from audit.verification import CHECKPOINTS, Seen, Verified, verify_trail
 from cdf.errors import CdfError, ConfigError, VerificationError
-from cdf.sink.contract import Source
+from cdf.sink import Source
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table, setting
 from tests.integration.intruder import rewrite

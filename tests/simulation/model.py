@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from cdf.sink.contract import Position
+from cdf.sink import Position
 from tests.simulation.program import Options, Run
 from tests.simulation.source import Fact, Key, Source
 

@@ -98,7 +98,7 @@ class _World:
         return self._check(lambda: pipeline.run(until, progress=happening.progress), expected, happening)
 
     def _persistently(self, pipeline: Pipeline, until: int | None, happening: _Happening) -> Any:
-        last, target = pipeline.last_version(until), self.target
+        last, target = pipeline.context.resolve_last_version(until), self.target
         before = target.contents.position
 
         def work() -> Any:
@@ -129,7 +129,7 @@ class _World:
         self.target.mended = step.mended
         pipeline, happening = self._pipeline(Run(), expected)
         try:
-            return self._check(lambda: replay(pipeline), expected, happening)
+            return self._check(lambda: replay(pipeline.runner), expected, happening)
         finally:
             self.target.mended = False
             self.ledger.replayed(mended=step.mended and expected.refusal is None)

@@ -5,6 +5,7 @@ Everything durable is in ``Held``, replaced as one value by the owner of the lea
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from cdf.changes.columns import COMMIT_VERSION
 from cdf.changes.window import Snapshot, Window
 from cdf.errors import CdfError, WindowOutOfOrder
-from cdf.sink.contract import Applied, Bounds, Inspection, Position, RunRecord, Source
+from cdf.sink import Applied, Bounds, Inspection, Position, RunRecord, Source
 from cdf.testing import MemorySink, MemoryStore
 from cdf.testing.memory import Contents
 from tests.simulation.program import UNSTORABLE, Options
@@ -74,8 +75,6 @@ class ProgramSink(MemorySink):
         self._at = at
         self._announced: Window | None = None
         self._due: Window | None = None
-        if options.foresees:
-            self.announce = self._announce
 
     @property
     def held(self) -> Held:
@@ -103,6 +102,10 @@ class ProgramSink(MemorySink):
         due, self._due, self._announced = self._due, self._announced, None
         assert due in (None, window), "the window is not the one that was announced"
         return self._step("window", window.first, window.last, lambda: self._apply(window))
+
+    def announce(self, window: Window) -> None:
+        if self.options.foresees:
+            self._announced = window
 
     def close(self) -> None:
         if not self.dead:
@@ -198,12 +201,18 @@ class ProgramSink(MemorySink):
     def runs(self, limit: int, *, failed: bool = False) -> list[RunRecord]:
         raise NotImplementedError
 
+    def report(self, figures: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+    def reported(self) -> Mapping[str, Any] | None:
+        raise NotImplementedError
+
+    def now(self) -> dt.datetime:
+        raise NotImplementedError
+
     def record_failure(self, error: CdfError, **_: Any) -> None:
         if not self.dead:
             self.target.failures.append(error.code)
-
-    def _announce(self, window: Window) -> None:
-        self._announced = window
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
 

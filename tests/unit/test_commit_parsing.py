@@ -10,7 +10,8 @@ import pytest
 
 from cdf.changes.window import Commit
 from cdf.errors import SourceError
-from cdf.source.log import LogListing, missing_commits, parse_commit
+from cdf.source.commit import missing_commits, parse_commit
+from cdf.source.commit_files import LogListing
 
 MODIFIED = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
 SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'

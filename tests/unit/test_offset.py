@@ -7,8 +7,8 @@ import json
 import pytest
 
 from cdf.errors import ConfigError
-from cdf.pipeline.follow import check_trigger
-from cdf.pipeline.micro_batches import Offset
+from cdf.pipeline.stream_offset import Offset
+from cdf.pipeline.streaming_query import check_trigger
 
 
 def offset(version: int, index: int, *, snapshot: bool = False) -> Offset:

@@ -15,12 +15,13 @@ from pyspark.sql.types import (
 
 from cdf.changes.schema_diff import ChangeKind, SchemaChange, compare, same_columns, same_names_in_files
 from cdf.errors import SchemaDrift
-from cdf.sink.contract import Capabilities
+from cdf.sink import Sink
 from cdf.sink.schema_evolution import check_followed
+from cdf.testing import MemorySink
 
 BASE = StructType([StructField("id", LongType(), False), StructField("name", StringType())])
-FOLLOWS_ADDITIONS = Capabilities("state", True, schema_changes=frozenset({"add_column"}))
-FOLLOWS_NOTHING = Capabilities("state", True)
+FOLLOWS_ADDITIONS = MemorySink(schema_changes={"add_column"})
+FOLLOWS_NOTHING = MemorySink(schema_changes=())
 
 
 def mapped(name: str, physical: str) -> StructField:
@@ -130,9 +131,9 @@ def test_two_columns_that_swap_their_names_are_two_renames() -> None:
     ]
 
 
-def refused(changes: list[SchemaChange], capabilities: Capabilities) -> list[str]:
+def refused(changes: list[SchemaChange], sink: Sink) -> list[str]:
     try:
-        check_followed(changes, capabilities, table="people", version=4, key=("id",))
+        check_followed(changes, sink, table="people", version=4, key=("id",))
     except SchemaDrift as error:
         found: list[str] = error.fields["changes"]
         return found
@@ -176,7 +177,7 @@ def test_the_refusal_says_how_to_apply_everything_before_it() -> None:
 
 
 def test_a_change_of_a_key_column_is_refused_even_by_a_sink_that_follows_its_kind() -> None:
-    everything = Capabilities("state", True, schema_changes=frozenset(ChangeKind))
+    everything = MemorySink(schema_changes=ChangeKind)
     before = StructType([mapped("id", "col-1"), mapped("name", "col-2")])
     after = StructType([mapped("number", "col-1"), mapped("title", "col-2")])
     with pytest.raises(SchemaDrift) as caught:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from audit.erasure.model import Request
     from audit.erasure.register.store import Run
     from audit.erasure.table_graph import Graph
-    from cdf.sink.contract import Sink
+    from cdf.sink import Sink
 
 __all__ = [
     "Copy",
@@ -66,13 +66,13 @@ class Copy:
 
     def version(self) -> int | None:
         """Where the sink stands; None while it holds nothing, or does not tell."""
-        from cdf.sink.contract import Tracked
+        from cdf.sink import Tracked
 
         return self.sink.position().version if isinstance(self.sink, Tracked) else None
 
     def lacks_position(self) -> bool:
         """Whether the sink keeps its position and has none: nothing was erased in what the target may hold all the same."""
-        from cdf.sink.contract import Tracked
+        from cdf.sink import Tracked
 
         return isinstance(self.sink, Tracked) and self.sink.position().version is None
 

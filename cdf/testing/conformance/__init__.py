@@ -1,4 +1,4 @@
-"""The suite that every sink passes: each test is one promise of ``cdf.sink.contract``, checked in the target itself.
+"""The suite that every sink passes: each test is one promise of ``cdf.sink.Sink``, checked in the target itself.
 
     class TestMySink(SinkConformance):
         @pytest.fixture

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cdf.changes.window import Snapshot, Window
-    from cdf.sink.contract import Capabilities, Position, Sink
+    from cdf.sink import Capabilities, Position, Sink
 
 __all__ = ["SinkHarness"]
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from cdf.errors import CdfError, TableReplaced, VersionsExpired, WindowOutOfOrder
-from cdf.sink.contract import Bounds
+from cdf.sink import Bounds
 from cdf.testing.changes import delete, insert, update
 from cdf.testing.conformance.harness import (
     NEXT,

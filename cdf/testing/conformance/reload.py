@@ -1,4 +1,4 @@
-"""Promises of sinks that can be made anew from a snapshot (``cdf.sink.contract.Reloadable``)."""
+"""Promises of sinks that can be made anew from a snapshot (``cdf.sink.Reloadable``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from cdf.errors import CdfError, Fenced, KeyViolation, LeaseHeld, PositionError
-from cdf.sink.contract import Reloadable
+from cdf.sink import Reloadable
 from cdf.testing.changes import Row, SampleTable, update
 from cdf.testing.conformance.harness import (
     START,

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from cdf.changes.schema_diff import ChangeKind
 from cdf.errors import CdfError, Fenced, LeaseHeld, TargetNotReady
-from cdf.sink.contract import Position, Sink
+from cdf.sink import Position, Sink
 from cdf.testing.conformance.harness import (
     START,
     SinkHarness,

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from cdf.changes.schema_diff import ChangeKind
 from cdf.errors import KeyViolation, WindowOutOfOrder
-from cdf.sink.contract import Applied, Conflicts
+from cdf.sink import Applied, Conflicts
 from cdf.testing.changes import Edit, Row, SampleTable, delete, insert, update
 from cdf.testing.conformance.harness import (
     START,

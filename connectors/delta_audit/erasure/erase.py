@@ -25,7 +25,7 @@ from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TrailTables, about_of
 from cdf.changes.columns import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from cdf.errors import VerificationError, WindowOutOfOrder
 from cdf.result import plain
-from cdf.sink.contract import Source, at_version
+from cdf.sink import Source, at_version
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn

@@ -9,7 +9,7 @@ import typer
 
 from cdf.errors import ConfigError, TargetNotReady
 from cdf.result import Result
-from cdf.sink.contract import DeadLetter, SetsAside
+from cdf.sink import DeadLetter, DeadLetterStore
 from infra.cli.batch import each_target
 from infra.cli.confirm import confirm, require_terminal
 from infra.cli.output import DIFFERENCE, DONE, Output, overall
@@ -123,7 +123,7 @@ def replay(pipeline: Pipeline, config: Config = DEFAULT_CONFIG, as_json: Json = 
     project = load(config)
     _sink(project, pipeline)
     with spark_session(output, project) as spark, ctrl_c_counts():
-        applied = try_again(build_pipeline(project, pipeline, spark))
+        applied = try_again(build_pipeline(project, pipeline, spark).runner)
     result = Replayed(pipeline, max(applied.inserts - applied.rejected, 0), applied.deletes, applied.rejected)
     output.line(f"{pipeline}: {result.stored} stored, {result.deleted} deleted, {result.rejected} still do not fit")
     code = DIFFERENCE if result.rejected else DONE
@@ -155,9 +155,9 @@ def drop(
     output.result(Dropped(pipeline, dropped))
 
 
-def _sink(project: Project, name: str) -> SetsAside:
+def _sink(project: Project, name: str) -> DeadLetterStore:
     sink = project.build_sink(name)
-    if not isinstance(sink, SetsAside):
+    if not isinstance(sink, DeadLetterStore):
         raise TargetNotReady(f"the sink of {name} sets no rows aside", hint="leave it out with -p")
     return sink
 

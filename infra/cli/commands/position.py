@@ -11,7 +11,7 @@ import typer
 
 from cdf.errors import ConfigError, TargetNotReady, VerificationError
 from cdf.result import Result
-from cdf.sink.contract import Bounds, Movable, PositionRecord, Standing, Tracked
+from cdf.sink import Bounds, Movable, PositionRecord, Standing, Tracked
 from infra.cli.batch import each_target
 from infra.cli.confirm import confirm, require_terminal
 from infra.cli.output import DIFFERENCE, Output, overall
@@ -214,7 +214,7 @@ def _move(
     with spark_session(output, project) as spark, ctrl_c_counts():
         pipeline = build_pipeline(project, name, spark)
         try:
-            move = plan_move(pipeline, action, version, compare=compare)
+            move = plan_move(pipeline.context, action, version, compare=compare)
         except VerificationError as error:
             if "different" not in error.fields:  # no comparison could be made
                 raise
@@ -222,7 +222,7 @@ def _move(
         output.note(describe(move))
         if not yes:
             confirm()
-        make_move(pipeline, move, reason=reason)
+        make_move(pipeline.sink, move, reason=reason)
     output.line(f"{name}: the position is {move.to_version} now")
     output.result(move)
 

@@ -9,7 +9,7 @@ import typer
 
 from cdf.errors import TargetNotReady
 from cdf.result import Result
-from cdf.sink.contract import Recorded, RunRecord
+from cdf.sink import Monitored, RunRecord
 from infra.cli.batch import each_target
 from infra.cli.output import Output, overall
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines
@@ -75,7 +75,7 @@ def runs(
 
 def _runs_of(project: Project, name: str, limit: int, *, failed: bool) -> tuple[RunRecord, ...]:
     sink = project.build_sink(name)
-    if not isinstance(sink, Recorded):
+    if not isinstance(sink, Monitored):
         raise TargetNotReady(f"the sink of {name} keeps no history", hint="leave it out with -p")
     return tuple(sink.runs(limit, failed=failed))
 

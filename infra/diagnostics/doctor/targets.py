@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cdf.errors import SinkError, SinkUnavailable
-from cdf.sink.contract import Clocked, Tracked
+from cdf.sink import Monitored, Tracked
 from infra.diagnostics.delta_table import SourceTable
 from infra.diagnostics.doctor.finding import Finding, failed, ok, skipped, warning
 from infra.diagnostics.doctor.machine import Machine
@@ -50,7 +50,7 @@ def _reached(project: Project, name: str) -> Finding:
 def clock(machine: Machine, project: Project, name: str) -> Finding:
     """Lag in seconds is told from both clocks. Leases are not: they live on the target's alone."""
     sink = project.build_sink(name)
-    if not isinstance(sink, Clocked):
+    if not isinstance(sink, Monitored):
         return skipped("clock", "this sink does not tell the target's time", pipeline=name)
     before = machine.now()
     try:

@@ -1,0 +1,89 @@
+"""One commit file of a Delta log in our terms, and the errors for commits and versions that are gone."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from cdf.changes.window import Commit, Metadata
+from cdf.errors import SourceError, VersionsExpired
+
+__all__ = ["from_milliseconds", "missing_commits", "parse_commit", "parse_metadata", "version_gone"]
+
+
+def parse_commit(version: int, text: str, modified: dt.datetime) -> Commit:
+    """Parse a commit file. ``modified``, the file's time, is the commit's time unless it has an in-commit timestamp."""
+    info: dict[str, Any] = {}
+    metadata: Metadata | None = None
+    change_sizes: list[int] = []
+    file_sizes: list[int] = []
+    # Not splitlines(): file statistics hold column values, and those may contain U+2028, U+0085 and the like.
+    for line in text.split("\n"):
+        if not line.strip():
+            continue
+        try:
+            action = json.loads(line)
+        except ValueError as error:
+            raise SourceError(
+                f"the commit file of version {version} is damaged", hint="restore the file from a backup of the log"
+            ) from error
+        if "commitInfo" in action:
+            info = action["commitInfo"]
+        elif "metaData" in action:
+            metadata = parse_metadata(action["metaData"])
+        elif "cdc" in action:
+            change_sizes.append(int(action["cdc"].get("size") or 0))
+        elif (file := action.get("add") or action.get("remove")) and file.get("dataChange", True):
+            file_sizes.append(int(file.get("size") or 0))
+    # If a commit has change files, the feed reads only those; otherwise it reads the added and removed files.
+    read = change_sizes or file_sizes
+    in_commit = info.get("inCommitTimestamp")
+    return Commit(
+        version=version,
+        timestamp=modified if in_commit is None else from_milliseconds(int(in_commit)),
+        operation=info.get("operation"),
+        parameters=info.get("operationParameters") or {},
+        user=info.get("userName") or info.get("userId"),
+        user_metadata=info.get("userMetadata"),
+        change_files=len(read),
+        change_bytes=sum(read),
+        atomic=bool(change_sizes),
+        metadata=metadata,
+    )
+
+
+def parse_metadata(action: Mapping[str, Any]) -> Metadata:
+    """Parse the content of a ``metaData`` action."""
+    from pyspark.sql.types import StructType
+
+    return Metadata(
+        table_id=str(action["id"]),
+        schema=StructType.fromJson(json.loads(action["schemaString"])),
+        properties=dict(action.get("configuration") or {}),
+    )
+
+
+def from_milliseconds(milliseconds: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(milliseconds / 1000, tz=dt.UTC)
+
+
+def version_gone(table: str, version: int, condition: str | None = None) -> VersionsExpired:
+    return VersionsExpired(
+        f"version {version} of {table} can no longer be reconstructed from the log",
+        hint="rebuild the target from a snapshot, `deltarelay run --reload`; "
+        "raise delta.logRetentionDuration so that commits last longer",
+        condition=condition,
+        version=version,
+    )
+
+
+def missing_commits(table: str, versions: list[int]) -> VersionsExpired:
+    shown = ", ".join(map(str, versions[:5])) + (f" … {versions[-1]}" if len(versions) > 5 else "")
+    return VersionsExpired(
+        f"the commit files of version {shown} of {table} are gone: the changes in them cannot be read",
+        hint="rebuild the target from a snapshot, `deltarelay run --reload`; "
+        "raise delta.logRetentionDuration so that commits last longer",
+        versions=versions[:100],
+    )

@@ -1,0 +1,94 @@
+"""The states of one table as Delta's own library reads them from the log: metadata, size, transactions, clean-up."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cdf.changes.window import Metadata
+from cdf.errors import TableNotFound, VersionsExpired
+from cdf.source.commit import from_milliseconds, parse_metadata, version_gone
+from cdf.source.commit_files import translate_log_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["DeltaSnapshots", "LatestVersion"]
+
+
+@dataclass(frozen=True, slots=True)
+class LatestVersion:
+    """The table as Delta last read it."""
+
+    version: int
+    time: dt.datetime
+    """Modification time of that version's commit file."""
+    metadata: Metadata
+
+
+class DeltaSnapshots:
+    """Delta's ``DeltaLog`` of the table at ``location``."""
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        self._location = location
+        jvm: Any = spark._jvm
+        self._jvm = jvm
+        with translate_log_errors(location):
+            self._delta = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
+
+    def read_latest(self) -> LatestVersion:
+        """Let Delta read what is new. Lists the log: the cost grows with the table's history."""
+        snapshot = self._update()
+        time = from_milliseconds(int(snapshot.logSegment().lastCommitFileModificationTimestamp()))
+        return LatestVersion(int(snapshot.version()), time, _metadata_of(snapshot))
+
+    def read_metadata(self, version: int) -> Metadata:
+        return _metadata_of(self._at(version))
+
+    def read_size_bytes(self, version: int) -> int:
+        with translate_log_errors(self._location):
+            return int(self._at(version).sizeInBytes())
+
+    def read_transaction(self, application: str) -> int | None:
+        found = self._update().transactions().get(application)
+        return int(found.get()) if found.isDefined() else None
+
+    def write_checkpoint(self) -> None:
+        self._delta.checkpoint(self._update(), self._jvm.scala.Option.empty())
+
+    def clean_up(self, *, at_once: bool) -> None:
+        jvm = self._jvm
+        none, minute = jvm.scala.Option.empty(), jvm.org.apache.spark.sql.delta.TruncationGranularity.MINUTE()
+        # Negative: files of the last minute too. Delta wants a long, and Py4J makes a long only of what is no integer
+        retention = jvm.scala.Some(-(2**31) - 1) if at_once else none
+        self._delta.cleanUpExpiredLogs(self._update(), none, retention, minute)
+
+    def _update(self) -> Any:
+        with translate_log_errors(self._location):
+            snapshot = self._delta.update(
+                False, getattr(self._delta, "update$default$2")(), getattr(self._delta, "update$default$3")()
+            )
+            version = int(snapshot.version())
+        if version < 0:
+            raise TableNotFound(
+                f"there is no Delta table at {self._location}", hint="check the path or name of the table"
+            )
+        return snapshot
+
+    def _at(self, version: int) -> Any:
+        try:
+            with translate_log_errors(self._location):
+                return self._delta.getSnapshotAt(
+                    version,
+                    getattr(self._delta, "getSnapshotAt$default$2")(),
+                    getattr(self._delta, "getSnapshotAt$default$3")(),
+                    False,
+                )
+        except VersionsExpired as error:
+            raise version_gone(self._location, version, error.condition) from error
+
+
+def _metadata_of(snapshot: Any) -> Metadata:
+    return parse_metadata(json.loads(snapshot.metadata().json())["metaData"])
