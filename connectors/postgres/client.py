@@ -1,4 +1,4 @@
-"""What every step of the sink stands on: its connections, its names in our schema, and failures in our own words."""
+"""Connections of one runner to one target, the names of its own tables, and translated errors."""
 
 from __future__ import annotations
 
@@ -8,32 +8,18 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 from psycopg import pq, sql
 
 from audit.postgres_session import PinnedConnection, connect, session_dsn
-from cdf.errors import CdfError, PositionError, RowRejected
-from connectors.postgres.errors import (
-    UNFAITHFUL,
-    UNREACHED,
-    StagingFailed,
-    from_task,
-    of_refusal,
-    of_state,
-    raise_alone,
-    sqlstate_of,
-    translate,
-)
-from connectors.postgres.position import Lease, fenced, release_lease
-from connectors.postgres.state.run_history import History
-from connectors.postgres.write.rejected import unfaithful_values
-from connectors.postgres.write.staging import SCHEMA
-
-if TYPE_CHECKING:
-    from cdf.changes.window import Snapshot, Window
-    from connectors.postgres.target.ddl import TargetName
+from cdf.errors import CdfError, PositionError
+from connectors.postgres.errors import find_login_refusal, raise_alone, sqlstate_of, translate
+from connectors.postgres.sql_parts import SCHEMA, TargetName
+from connectors.postgres.sqlstates import COMMIT_UNKNOWN
+from connectors.postgres.state.lease import Lease, fenced, is_fenced, release_lease
+from connectors.postgres.state.run_history import RunHistory
 
 __all__ = ["Session"]
 
@@ -43,18 +29,18 @@ IDLE_SECONDS = 30.0
 
 
 class Session:
-    """One target of one runner. The main connection is made when needed, and anew after it broke."""
+    """One target of one runner. The main connection is opened on first use, and again after it broke."""
 
     def __init__(self, dsn: str, target: TargetName) -> None:
         self.dsn = _with_defaults(dsn)
         self.target = target
         self.lease: Lease | None = None
-        self.history: History | None = None
+        self.history: RunHistory | None = None
         self._tag = hashlib.md5(str(target).encode(), usedforsecurity=False).hexdigest()[:12]
         self._connection: Connection | None = None
-        self._made: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._copies: list[Callable[[], None]] = []
-        self._used = 0.0
+        self._last_used = 0.0
 
     # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -62,29 +48,30 @@ class Session:
         try:
             connection = connect(self.dsn, autocommit=True)
         except psycopg.OperationalError as error:
-            error.sqlstate = of_refusal(self.dsn, error)
+            error.sqlstate = find_login_refusal(self.dsn, error)
             raise
-        self._made.add(connection)
+        self._connections.add(connection)
         return connection
 
     def main(self) -> Connection:
-        if self._connection is not None and self._lost(self._connection):
+        if self._connection is not None and self._is_broken(self._connection):
             self._connection.close()
         if self._connection is None or self._connection.closed:
             self._connection = self.connect()
-        self._used = time.monotonic()
+        self._last_used = time.monotonic()
         return self._connection
 
-    def _lost(self, connection: Connection) -> bool:
-        """Whether the connection broke while it was idle: then nothing is lost with it, and a new one will do.
+    def _is_broken(self, connection: Connection) -> bool:
+        """Whether the connection broke while it was idle: nothing is lost with it, and a new one can replace it.
 
-        An end that the server sent shows without asking. A firewall's silence does not: after a while one asks.
+        A close by the server is visible on the socket. A firewall that dropped the connection is not, so after
+        ``IDLE_SECONDS`` a statement is sent.
         """
         if connection.closed or connection.info.transaction_status != pq.TransactionStatus.IDLE:
             return False
         sent = select.poll()
         sent.register(connection.fileno(), select.POLLIN)
-        if not sent.poll(0) and time.monotonic() - self._used < IDLE_SECONDS:
+        if not sent.poll(0) and time.monotonic() - self._last_used < IDLE_SECONDS:
             return False
         try:
             connection.execute("select")
@@ -93,28 +80,29 @@ class Session:
         return False
 
     def held(self) -> Lease:
+        """The lease. Raises PositionError if the sink is not open."""
         if self.lease is None:
             raise PositionError("the sink is not open", hint="call open first")
         return self.lease
 
     def record(self, connection: Connection, **counts: int) -> None:
-        """Inside the transaction that makes a step durable: its row in the history."""
+        """Write the step's row of the history, inside the transaction that makes the step durable."""
         if self.history is not None:
             self.history.write(connection, **counts)
 
     def cancel(self) -> None:
-        """Whatever statement this runner waits for ends with an error; from any thread."""
+        """Cancel every running statement of this runner. May be called from any thread."""
         for cancel in list(self._copies):
             with suppress(Exception):
                 cancel()
-        for connection in list(self._made):
+        for connection in list(self._connections):
             if not connection.closed and connection.info.transaction_status != pq.TransactionStatus.IDLE:
                 with suppress(psycopg.Error):
                     connection.cancel_safe(timeout=5)
 
     @contextmanager
     def cancellable(self, cancel: Callable[[], None]) -> Iterator[None]:
-        """While a COPY of ADBC runs, which is on a connection of its own."""
+        """Let ``cancel`` also cancel a COPY of ADBC, which has a separate connection."""
         self._copies.append(cancel)
         try:
             yield
@@ -122,7 +110,7 @@ class Session:
             self._copies.remove(cancel)
 
     def close(self) -> None:
-        """Give the lease back and drop what is ours, as far as the database can be reached."""
+        """Release the lease and drop this runner's tables, if the database can be reached."""
         if self.lease is not None:
             self._release(self.lease)
         self.lease = self.history = None
@@ -132,11 +120,11 @@ class Session:
                 connection.close()
 
     def _release(self, lease: Lease) -> None:
-        for _ in range(2):  # that a connection broke shows when it is used: then once more with a new one
+        for _ in range(2):  # a broken connection may be noticed only when it is used: then try a new one
             try:
                 connection = self.main()
             except psycopg.Error:
-                return  # the lease runs out by itself
+                return  # the lease expires by itself
             with suppress(psycopg.Error):
                 with connection.transaction():
                     connection.execute("set local lock_timeout = '2s'")
@@ -145,10 +133,10 @@ class Session:
                     self._drop_soon(connection, self.own_table(kind))
                 return
 
-    # ── our tables ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── this runner's own tables ─────────────────────────────────────────────────────────────────────────────────
 
     def own_name(self, kind: str) -> str:
-        """The name, in schema deltarelay, of this runner's own ``stage`` or ``load`` table."""
+        """The name, in schema deltarelay, of this runner's own table of a kind such as ``stage`` or ``load``."""
         return f"{kind}_{self._tag}_{self.held().epoch}"
 
     def own_table(self, kind: str) -> sql.Identifier:
@@ -159,14 +147,14 @@ class Session:
             self.main().execute(sql.SQL("drop table if exists {}").format(self.own_table(kind)))
 
     def sweep(self) -> None:
-        """Drop what earlier runners left: their tables belong to an epoch that can no longer commit."""
+        """Drop the tables of earlier runners: they belong to an epoch that can no longer commit."""
         connection, epoch = self.main(), self.held().epoch
         for name in self.staging_tables(connection):
             if int(name.rsplit("_", 1)[1]) < epoch:
                 self._drop_soon(connection, sql.Identifier(SCHEMA, name))
 
     def staging_tables(self, connection: Connection) -> list[str]:
-        """The names of what runners of this target have in our schema, dead ones and a live one."""
+        """The names of the tables that runners of this target, dead or alive, have in our schema."""
         rows = connection.execute(
             "select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
             " where n.nspname = %s and c.relkind = 'r' and c.relname ~ %s order by 1",
@@ -176,7 +164,7 @@ class Session:
 
     @staticmethod
     def _drop_soon(connection: Connection, table: sql.Identifier) -> None:
-        # A COPY of a dead runner's task may still hold it for a moment, or another role own it: a later run drops it
+        # A COPY of a dead runner's task may still lock it briefly, or another role may own it: a later run drops it
         left = (psycopg.errors.LockNotAvailable, psycopg.errors.InsufficientPrivilege)
         with suppress(*left), connection.transaction():
             connection.execute("set local lock_timeout = '500ms'")
@@ -186,9 +174,9 @@ class Session:
 
     @contextmanager
     def errors(self, doing: str, explain: Callable[[str | None], CdfError | None] | None = None) -> Iterator[None]:
-        """psycopg's exceptions quote rows and keys: out go ours, without them in the chain.
+        """Translate psycopg's errors, which quote rows and keys, and raise ours without them in the chain.
 
-        ``explain`` may know more about a SQLSTATE than the table in ``connectors.postgres.errors``.
+        ``explain`` may return a more specific error for a SQLSTATE than the table in ``connectors.postgres.sqlstates``.
         """
         try:
             yield
@@ -200,77 +188,37 @@ class Session:
 
     @contextmanager
     def committed(self, version: int) -> Iterator[None]:
-        """A connection that breaks during COMMIT leaves open whether it happened: the position tells."""
+        """Ignore an error during COMMIT if the position shows that the transaction was committed."""
         try:
             yield
         except psycopg.OperationalError as error:
-            if not (sqlstate_of(error) or "").startswith(("08", "57", "25P")) or not self._durable(version):
+            if not (sqlstate_of(error) or "").startswith(COMMIT_UNKNOWN) or not self._is_durable(version):
                 raise
 
-    def _durable(self, version: int) -> bool:
+    def _is_durable(self, version: int) -> bool:
         lease = self.held()
         with suppress(psycopg.Error):
             connection = self.main()
             with connection.transaction():
                 connection.execute("set local lock_timeout = '20s'")
-                # FOR UPDATE waits until the interrupted transaction has ended, one way or the other
+                # FOR UPDATE waits until the interrupted transaction has committed or rolled back
                 row = connection.execute(
                     "select version, epoch from deltarelay.position where target = %s for update", [lease.target]
                 ).fetchone()
             return row == (version, lease.epoch)
         return False
 
-    def copy_failure(self, error: Exception, rows: Window | Snapshot, *, by_driver: bool = False) -> CdfError:
-        """Why a COPY failed: fenced meanwhile, a value that cannot be stored, the database, or the rows' own reading."""
-        state = error.sqlstate if isinstance(error, StagingFailed) else from_task(error)
-        if state is None:
-            return rows.failure(error)
-        if (overtaken := self.fenced_meanwhile()) is not None:
-            return overtaken
-        if (rejected := self.rejected(state, rows)) is not None:
-            return rejected
-        if state == UNREACHED and (refused := self._refused()) is not None:
-            return of_state(refused, "copying rows")
-        where = "the database" if by_driver else "the database, as seen from the executors,"
-        return of_state(state, "copying rows", where=where)
-
-    def _refused(self) -> str | None:
-        """With which SQLSTATE a new connection of the driver is refused: that of a task cannot tell."""
-        try:
-            self.connect().close()
-        except psycopg.Error as error:
-            return sqlstate_of(error)
-        return None
-
-    def rejected(self, state: str | None, rows: Window | Snapshot) -> CdfError | None:
-        """Where PostgreSQL refused a value as unfaithful: which column, at which version."""
-        if state not in UNFAITHFUL:
-            return None
-        with suppress(Exception):
-            if found := unfaithful_values(rows):
-                return RowRejected(
-                    f"{rows.table}: {found}",
-                    hint="PostgreSQL cannot hold it: correct the value at the source, or leave the column out",
-                    condition=state,
-                    table=rows.table,
-                )
-        return None
-
-    def fenced_meanwhile(self) -> CdfError | None:
+    def find_fencing(self) -> CdfError | None:
+        """The error to raise if another runner has acquired the lease."""
         lease = self.held()
         with suppress(psycopg.Error):
-            row = (
-                self.main()
-                .execute("select epoch from deltarelay.position where target = %s", [lease.target])
-                .fetchone()
-            )
-            if row != (lease.epoch,):
+            if is_fenced(self.main(), lease):
                 return fenced(lease.target)
         return None
 
 
 def _with_defaults(dsn: str) -> str:
-    # A server that vanished is noticed within a minute, instead of after the two hours of the system's defaults
+    # A server that disappeared is noticed within a minute, instead of after the two hours of the system's defaults
     patience = {"connect_timeout": 10, "tcp_user_timeout": 60_000}
     patience |= {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
     return session_dsn(dsn, **patience)

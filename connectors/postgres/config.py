@@ -1,8 +1,7 @@
-"""What may be configured for the PostgreSQL sink. Imports no driver."""
+"""Configuration models of the PostgreSQL sink. Imports no driver."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
@@ -16,58 +15,19 @@ from connectors.postgres.options import (
     Rejects,
     SchemaChanges,
 )
+from connectors.postgres.table_name import MAX_NAME_BYTES, split_table
 
 if TYPE_CHECKING:
     from cdf.sink import Sink
 
-__all__ = ["POSTGRES", "PostgresConnection", "PostgresKind", "PostgresOptions", "split_table"]
-
-_DEFAULT_SCHEMA = "public"
-_LONGEST_NAME = 63  # bytes; PostgreSQL cuts longer names off without an error
-_PART = re.compile(r'"(?P<quoted>(?:[^"\0]|"")+)"|(?P<bare>[^\W\d][\w$]*)')
-
-
-def split_table(table: str) -> tuple[str, str]:
-    """Schema and table of ``table`` or ``schema.table``, read as SQL reads it.
-
-    Unquoted names are folded to lower case; in double quotes everything counts as written (``"a.b"`` is one name,
-    ``""`` inside stands for one quote). Raises ``ValueError`` for anything else.
-    """
-    parts: list[str] = []
-    at = 0
-    while True:
-        found = _PART.match(table, at)
-        if found is None:
-            raise ValueError(
-                "must be `table` or `schema.table`; put a name that is not plain letters, digits and _ in double quotes"
-            )
-        quoted = found["quoted"]
-        parts.append(quoted.replace('""', '"') if quoted is not None else _fold(found["bare"]))
-        at = found.end()
-        if at == len(table):
-            break
-        if table[at] != ".":
-            raise ValueError(
-                "must be `table` or `schema.table`; put a name that is not plain letters, digits and _ in double quotes"
-            )
-        at += 1
-    if len(parts) > 2:
-        raise ValueError("must have at most two parts, `schema.table`; the database is chosen by the connection's dsn")
-    if any(len(part.encode()) > _LONGEST_NAME for part in parts):
-        raise ValueError(f"has a name of more than {_LONGEST_NAME} bytes, which PostgreSQL would cut off")
-    return (parts[0], parts[1]) if len(parts) == 2 else (_DEFAULT_SCHEMA, parts[0])
-
-
-def _fold(name: str) -> str:
-    # PostgreSQL folds ASCII letters only when the database is UTF-8
-    return "".join(letter.lower() if letter.isascii() else letter for letter in name)
+__all__ = ["POSTGRES", "PostgresConnection", "PostgresKind", "PostgresOptions"]
 
 
 def _check_name(name: str) -> str:
     if not name or "\0" in name:
         raise ValueError("must be a name")
-    if len(name.encode()) > _LONGEST_NAME:
-        raise ValueError(f"is longer than {_LONGEST_NAME} bytes, which PostgreSQL would cut off")
+    if len(name.encode()) > MAX_NAME_BYTES:
+        raise ValueError(f"is longer than {MAX_NAME_BYTES} bytes, which PostgreSQL would cut off")
     return name
 
 
@@ -109,7 +69,7 @@ class PostgresConnection(_Model):
 
 
 class PostgresOptions(_Model):
-    """Where and how a pipeline writes into PostgreSQL."""
+    """The target table of a pipeline, and how it is written."""
 
     table: Annotated[str, AfterValidator(_check_table)] = Field(
         title="Target table",
@@ -125,32 +85,32 @@ class PostgresOptions(_Model):
         "counts everything; `refuse` stops at every contradiction.",
     )
     include: Annotated[tuple[str, ...], AfterValidator(_check_each_once)] = Field(
-        default=(), title="Columns", description="Only these columns of the source go to the target (default: all)."
+        default=(), title="Columns", description="Only these columns of the source are replicated (default: all)."
     )
     exclude: Annotated[tuple[str, ...], AfterValidator(_check_each_once)] = Field(
-        default=(), title="Columns left out", description="These columns of the source do not go to the target."
+        default=(), title="Excluded columns", description="These columns of the source are not replicated."
     )
     rename: Annotated[dict[str, Annotated[str, AfterValidator(_check_name)]], AfterValidator(_check_rename)] = Field(
-        default_factory=dict, title="Other names", description="A column of the source, and its name in the target."
+        default_factory=dict, title="Column names", description="A column of the source, and its name in the target."
     )
     metadata: Annotated[
         tuple[Literal["_commit_version", "_commit_timestamp", "_applied_at"], ...], AfterValidator(_check_each_once)
     ] = Field(
         default=(),
-        title="Columns of ours",
-        description="Further columns: the version and the time of the commit that a row's last change came with (for rows "
-        "of the first copy those of the copy), and when it was applied.",
+        title="Metadata columns",
+        description="Additional columns: the version and the time of the commit of a row's last change (for rows of the "
+        "initial copy those of the copy), and when it was applied.",
     )
     arrays: Literal["jsonb", "native"] = Field(
         default="jsonb",
         title="Arrays",
-        description="`native`: arrays of plain elements become PostgreSQL's own (`integer[]`); nested ones stay jsonb.",
+        description="`native`: arrays of plain elements become arrays of PostgreSQL (`integer[]`); nested ones stay jsonb.",
     )
     deletes: Deletes = Field(
         default="hard",
         title="Deletes",
-        description="`hard` deletes the row, `soft` sets its `_deleted_at` (a row that comes back loses it), "
-        "`ignore` leaves it as it is.",
+        description="`hard` deletes the row, `soft` sets its `_deleted_at` (cleared if the row is inserted again), "
+        "`ignore` leaves the row unchanged.",
     )
     key_changes: KeyChanges = Field(
         default="follow",
@@ -162,24 +122,24 @@ class PostgresOptions(_Model):
         default="follow",
         title="Schema changes",
         description="`follow` alters the target as the source was altered (columns added, widened, renamed, dropped), "
-        "`add_columns` goes along with new columns only, `refuse` with nothing.",
+        "`add_columns` follows new columns only, `refuse` follows no change.",
     )
     rejects: Rejects = Field(
         default="refuse",
         title="Rejected rows",
-        description="A row that cannot be stored: `refuse` stops before anything of its window is written, `dead_letter` "
-        "sets it aside in deltarelay.dead_letter and applies the others.",
+        description="A row that cannot be stored: `refuse` stops before any row of its window is written, `dead_letter` "
+        "stores it in deltarelay.dead_letter and applies the other rows.",
     )
     reject_limit: int = Field(
         default=REJECT_LIMIT,
         ge=1,
-        title="Most rejected rows",
-        description="With `rejects: dead_letter`: so many rows may be set aside at a time; one more stops the pipeline.",
+        title="Maximum number of rejected rows",
+        description="With `rejects: dead_letter`: maximum number of dead letters; one more stops the pipeline.",
     )
     reject_rows: bool = Field(
         default=False,
         title="Keep rejected rows",
-        description="With `rejects: dead_letter`: keep the row itself with its dead letter, not only its key.",
+        description="With `rejects: dead_letter`: store the row itself in its dead letter, not only its key.",
     )
 
     @model_validator(mode="after")
@@ -201,7 +161,7 @@ class PostgresKind:
     options = PostgresOptions
 
     def target(self, options: PostgresOptions) -> str:
-        """The table with its schema, in one spelling for all ways to write it."""
+        """The table with its schema, in the same spelling however the user wrote it."""
         return ".".join('"' + part.replace('"', '""') + '"' for part in split_table(options.table))
 
     def build(self, connection: PostgresConnection, options: PostgresOptions, *, pipeline: str) -> Sink:

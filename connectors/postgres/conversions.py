@@ -1,8 +1,8 @@
-"""A target that was there first may have other types than ours: what may be written into them, and how to be sure.
+"""Casts between our types and the types of an existing target.
 
-Rows arrive in staging with the types of ``connectors.postgres.types``. Into a column of another type a value is cast in SQL,
-and only where nothing of it is lost: ``faithful`` tells of every staged value whether it fits, and is asked before anything
-is written. ``back`` gives it back in our type, so that ``verify`` compares what the target really holds.
+Rows are staged with the types of ``connectors.postgres.types``. For a column of another type each value is cast in SQL, and
+only if the cast loses nothing: ``faithful`` is evaluated for every staged value before anything is written. ``back`` casts
+the target's value to our type, so that ``verify`` compares what the target really holds.
 """
 
 from __future__ import annotations
@@ -18,52 +18,52 @@ from connectors.postgres.types import target_type
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["Cast", "Found", "PLAIN", "cast", "casts_for", "chosen_by_somebody"]
+__all__ = ["PLAIN", "Cast", "ColumnType", "find_cast", "find_casts", "is_chosen_by_user"]
 
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Each a template of SQL; ``{}`` stands for the column."""
+    """Templates of SQL; ``{}`` is replaced by the column."""
 
     value: str = "{}"
-    """What is written, of the staged column."""
+    """The value to write, from the staged column."""
     faithful: str | None = None
-    """Whether a staged value fits; None where each does."""
+    """Whether a staged value fits; None if every value does."""
     back: str = "{}"
     """The target's column in our type."""
     returns: str | None = None
-    """Whether a value found in the target is the image of one of ours; None where each is. Of another one ``back`` would
+    """Whether a value of the target is the image of one of ours; None if every value is. For any other value ``back`` would
     hide the difference, or fail."""
     note: str | None = None
-    """What somebody should know who looks at the target."""
+    """How the stored value differs in meaning; for users who read the target."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The type of a target's column. ``base`` is what lies under a domain, otherwise ``type`` again."""
+class ColumnType:
+    """The type of a target's column. ``base`` is the base type of a domain, otherwise ``type`` again."""
 
     type: str
     base: str
     enum: bool = False
     folds: bool = False
-    """Texts that differ can be equal there: by a collation, or as citext."""
+    """Different texts can be equal: by a collation, or as citext."""
 
 
 PLAIN = Cast()
 
 
-def casts_for(target: str, schema: StructType, found: Mapping[str, Found]) -> dict[str, Cast]:
-    """How each column's staged values go into what was found. Raises TargetNotReady where a type has become unsuitable."""
+def find_casts(target: str, schema: StructType, types: Mapping[str, ColumnType]) -> dict[str, Cast]:
+    """The cast of each column into the target's ``types``. Raises TargetNotReady if a type has become unsuitable."""
     casts = {}
     for field in schema.fields:
         wanted = target_type(field.dataType)
-        way = None if wanted is None else cast(wanted, found[field.name])
-        if way is None:
+        cast = None if wanted is None else find_cast(wanted, types[field.name])
+        if cast is None:
             raise TargetNotReady(
-                f"{target}: column {field.name!r} is {found[field.name].type} now, the source needs {wanted}",
-                hint="alter it back, or make the target anew with `deltarelay run --reload`",
+                f"{target}: column {field.name!r} is {types[field.name].type} now, the source needs {wanted}",
+                hint="alter it back, or rebuild the target with `deltarelay run --reload`",
             )
-        casts[field.name] = way
+        casts[field.name] = cast
     return casts
 
 
@@ -75,37 +75,37 @@ _OUR_NUMERIC = re.compile(r"numeric\(\d+,\d+\)$")
 _UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
 
-def cast(ours: str, found: Found) -> Cast | None:
-    """How a value of our type goes into the type that was found; None where there is no way without loss."""
+def find_cast(ours: str, found: ColumnType) -> Cast | None:
+    """The cast from our type to the target's; None if every cast could lose something."""
     if found.type == ours:
         return PLAIN
     if found.enum:
         if ours != "text":
             return None
         return Cast(f"{{}}::{found.type}", f"{{}} = any (enum_range(null::{found.base})::text[])", "{}::text")
-    way = _cast(ours, found.base)
-    if way is None or found.base == found.type:
-        return way
+    cast = _find_base_cast(ours, found.base)
+    if cast is None or found.base == found.type:
+        return cast
     under = f"({{}}::{found.base})"
     return Cast(
-        f"({way.value})::{found.type}",
-        way.faithful,
-        way.back.replace("{}", under),
-        None if way.returns is None else way.returns.replace("{}", under),
-        way.note,
+        f"({cast.value})::{found.type}",
+        cast.faithful,
+        cast.back.replace("{}", under),
+        None if cast.returns is None else cast.returns.replace("{}", under),
+        cast.note,
     )
 
 
-def chosen_by_somebody(ours: str, found: Found, *, made_by_us: bool) -> bool:
-    """Whether the column has this type because somebody wanted it so. In a table that we made it may also be the type from
-    before the source's column was widened."""
-    way = cast(ours, found)
-    if way is None or way is PLAIN:
+def is_chosen_by_user(ours: str, found: ColumnType, *, made_by_us: bool) -> bool:
+    """Whether a user chose the column's type. In a table that we created it may also be the source's type from before it was
+    widened."""
+    cast = find_cast(ours, found)
+    if cast is None or cast is PLAIN:
         return False
-    return not made_by_us or way.faithful is None or not _widened_since(ours, found.type)
+    return not made_by_us or cast.faithful is None or not _was_widened(ours, found.type)
 
 
-def _widened_since(ours: str, found: str) -> bool:
+def _was_widened(ours: str, found: str) -> bool:
     """https://docs.delta.io/latest/delta-type-widening.html"""
     if found in _INTEGERS:
         return ours in _INTEGERS or ours.startswith("numeric")
@@ -114,7 +114,7 @@ def _widened_since(ours: str, found: str) -> bool:
     return found == "real" and ours == "double precision"
 
 
-def _cast(ours: str, base: str) -> Cast | None:
+def _find_base_cast(ours: str, base: str) -> Cast | None:
     if ours == base:
         return PLAIN
     if ours.endswith("[]"):
@@ -159,9 +159,9 @@ _EXACT_IN_DOUBLE = f"{{}} between {-(2**53)} and {2**53}"
 
 
 def _of_numeric(ours: str, base: str, back: str) -> Cast | None:
-    held = _NUMERIC.match(ours)
-    assert held is not None
-    whole, scale = int(held[1]) - int(held[2]), int(held[2])
+    our_type = _NUMERIC.match(ours)
+    assert our_type is not None
+    whole, scale = int(our_type[1]) - int(our_type[2]), int(our_type[2])
     if base in _INTEGERS:
         fits = f"{{}} = trunc({{}}) and {_between(_INTEGERS[base])}"
         return Cast(f"{{}}::{base}", fits, back, f"abs({{}}::numeric) < 1e{whole}::numeric")
@@ -173,19 +173,19 @@ def _in_digits(value: str, whole: int, scale: int) -> str:
 
 
 def _into_numeric(value: str, base: str, back: str, returns: str, *, digits: tuple[int, int]) -> Cast | None:
-    """``digits``: before and after the point, the most that a value of ours has."""
+    """``digits``: maximum number of digits of our type before and after the point."""
     found = _NUMERIC.match(base)
     if found is None:
         return None
     if found[1] is None:
         return Cast(value, None, back, returns)
     whole, scale = int(found[1]) - int(found[2]), int(found[2])
-    held = whole >= digits[0] and scale >= digits[1]
-    return Cast(f"{value}::{base}", None if held else _in_digits(value, whole, scale), back, returns)
+    fits = whole >= digits[0] and scale >= digits[1]
+    return Cast(f"{value}::{base}", None if fits else _in_digits(value, whole, scale), back, returns)
 
 
 def _of_float(base: str, back: str) -> Cast | None:
-    # Its limits are looked at first: a cast beyond them is an error, not a value that differs
+    # The limits are checked first: a cast of a value outside of them raises an error instead of returning another value
     fits = "case when abs({}) > 3.4028234663852886e38 and abs({}) < 'infinity' then false else {} end"
     exact = "({} = 'NaN' or {}::real::double precision = {})"
     in_real = fits.replace("else {}", f"else {_no_underflow(exact)}")
@@ -204,7 +204,7 @@ def _of_text(base: str) -> Cast | None:
         fits = None if found[2] is None else f"char_length({{}}) <= {found[2]}"
         return Cast(f"{{}}::{base}", fits, "{}::text")
     if found is not None and found[1] == "character":
-        # Trailing blanks mean nothing in char(n): a text that has some would not come back
+        # char(n) ignores trailing blanks: a text that ends with blanks would be read back without them
         return Cast(f"{{}}::{base}", f"char_length({{}}) <= {found[2] or 1} and {{}} = rtrim({{}}, ' ')", "{}::text")
     if base == "uuid":
         return Cast("{}::uuid", f"{{}} ~ '{_UUID}'", "{}::text")
@@ -212,13 +212,13 @@ def _of_text(base: str) -> Cast | None:
 
 
 def _of_timestamp(ours: str, base: str, back: str) -> Cast | None:
-    found, mine = _SIZED.match(base), _SIZED.match(ours)
-    if found is None or mine is None or found[1] != "timestamp":
+    found, our_type = _SIZED.match(base), _SIZED.match(ours)
+    if found is None or our_type is None or found[1] != "timestamp":
         return None
     fits = None if found[2] in (None, "6") else f"{{}} = {{}}::{base}"
-    if found[3] == mine[3]:
+    if found[3] == our_type[3]:
         return Cast(f"{{}}::{base}", fits, back)
-    if mine[3] == " with time zone":
+    if our_type[3] == " with time zone":
         in_utc = "({} at time zone 'UTC')"
         exact = None if fits is None else f"{in_utc} = {in_utc}::{base}"
         return Cast(f"{in_utc}::{base}", exact, "({} at time zone 'UTC')", note="holds instants as UTC, without a zone")

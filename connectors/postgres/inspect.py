@@ -1,110 +1,144 @@
-"""Everything that stands between a source and its target, and the DDL that would run. Reads only."""
+"""Every problem that prevents writing a source into its target, and the DDL that a run would execute. Reads only."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from psycopg.rows import class_row
 
 from cdf.changes.schema_diff import ChangeKind, SchemaChange, compare
 from cdf.errors import TargetNotReady
 from cdf.sink import Inspection, Position, Source
-from connectors.postgres import position as positions
-from connectors.postgres.column_mapping import METADATA_TYPES
-from connectors.postgres.conversions import Found, cast
-from connectors.postgres.target.ddl import (
-    TargetName,
-    add_column,
-    add_comment,
-    add_primary_key,
-    create_table,
-    holds_values,
-    problems_of,
-    reflect,
-)
-from connectors.postgres.target.drift import alters_type, dependents, evolution, why_not
+from connectors.postgres.column_mapping import Columns
+from connectors.postgres.conversions import ColumnType, find_cast
+from connectors.postgres.options import Modes
+from connectors.postgres.sql_parts import TargetName
+from connectors.postgres.state import migrations
+from connectors.postgres.state.position import find_lost_rows, read_position
+from connectors.postgres.target.ddl import add_missing_columns, create_target
+from connectors.postgres.target.drift import alters_type, drift_ddl, read_dependents, why_not_followed
+from connectors.postgres.target.problems import target_problems
+from connectors.postgres.target.reflection import TargetTable, has_values, reflect
 from connectors.postgres.types import target_type
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructField
 
-__all__ = ["inspected", "additions", "database_problems", "position_of", "foreign_rows", "lost"]
+__all__ = [
+    "database_problems",
+    "describe_foreign_rows",
+    "describe_lost_rows",
+    "inspect_target",
+    "read_visible_position",
+]
 
 Connection = psycopg.Connection[Any]
 
 
-def inspected(
+def inspect_target(
     connection: Connection,
     name: TargetName,
     source: Source,
-    own: Sequence[str] = (),
+    columns: Columns,
+    modes: Modes,
+    own: Sequence[str],
     *,
-    adds_columns: bool = True,
-    standing: Position | None = None,
+    position: Position | None = None,
 ) -> Inspection:
-    """``source`` has the target's names; ``own`` are the columns of ours that the target has. ``adds_columns``: whether what
-    is missing may be added. ``standing``: look at the target as if its position were this one."""
+    """``own``: metadata columns that the target has, or will get. ``position``: inspect the target as if this were its
+    position."""
+    found = _inspect_mapped(
+        connection,
+        name,
+        columns.source(source),
+        own,
+        adds_columns=modes.schema_changes != "refuse",
+        position=position or read_visible_position(connection, name),
+    )
+    # A column that the target was loaded without must not be included later by mistake: earlier rows would lack its values.
+    # Before the first load any column may be excluded, also one that the source will only get later in the run
+    former = source.schema.fieldNames() if found.position.version is None else None
+    problems = columns.problems(source.standing or source.schema, source.key, own, former=former)
+    ddl = migrations.missing_dead_letter_ddl(connection) if modes.writes_dead_letters else ()
+    return replace(found, problems=(*problems, *found.problems), ddl=(*found.ddl, *ddl))
+
+
+def _inspect_mapped(
+    connection: Connection,
+    name: TargetName,
+    source: Source,
+    own: Sequence[str],
+    *,
+    adds_columns: bool,
+    position: Position,
+) -> Inspection:
+    """``source`` has the target's column names."""
     problems = database_problems(connection, name)
-    position = standing or position_of(connection, name)
     target = reflect(connection, name)
-    problems += problems_of(source, name, target, own)
-    ddl = list(positions.missing(connection))
-    begins = source.standing or source.schema
-    # What cannot be followed at all is refused with the version that brought it, by whoever reads the log
-    drift = [change for change in compare(begins, source.schema) if why_not(change) is None]
+    problems += target_problems(source, name, target, own)
+    ddl = list(migrations.missing_ddl(connection))
+    schema = source.standing or source.schema
+    # A change that cannot be followed at all is refused, with its version, by the pipeline that reads the log
+    drift = [change for change in compare(schema, source.schema) if why_not_followed(change) is None]
     if target is None:
         if position.version is not None:
             problems.append(
-                f"{name} is gone, but its position ({position.version}) is still recorded: `run --reload` makes it anew"
+                f"{name} does not exist, but its position ({position.version}) is still recorded: "
+                "`run --reload` rebuilds it"
             )
-        made = {field.name: Found(kind, kind) for field in begins.fields if (kind := target_type(field.dataType))}
-        ddl += [
-            create_table(name.identifier, begins, own),
-            add_primary_key(name.identifier, source.key),
-            add_comment(name.identifier),
-        ]
-        ddl += evolution(name, drift, made)
+        types = {field.name: ColumnType(kind, kind) for field in schema.fields if (kind := target_type(field.dataType))}
+        ddl += [*create_target(name, schema, source.key, own), *drift_ddl(name, drift, types)]
     elif target.is_table:
-        if position.version is None and target.can_write and target.empty is False:
-            problems.append(foreign_rows(name))
-        problems += [*target.rules, *(f"{name}: {stray}" for stray in target.strays)]
-        if position.version is not None and target.can_write and target.empty and _lost_rows(connection, name):
-            problems.append(f"{lost(name)}: `run --reload` rebuilds it")
-        found = {column.name: column.found for column in target.columns}
-        gone = [column for column in begins.fieldNames() if column not in found]
-        if position.version is not None and gone:
+        problems += _row_problems(connection, name, target, position)
+        types = {column.name: column.type for column in target.columns}
+        missing = [column for column in schema.fieldNames() if column not in types]
+        if position.version is not None and missing:
             problems.append(
-                f"{name} has no column {', '.join(map(repr, gone))}: its rows would lack the values from before, "
-                "`run --reload` makes it anew"
+                f"{name} has no column {', '.join(map(repr, missing))}, and its rows would lack the earlier values: "
+                "`run --reload` rebuilds it"
             )
             added = []
         else:
-            added = additions(name, found, begins, own)
+            added = add_missing_columns(name, types, schema, own)
         if added and not adds_columns:
             problems.append(f"{name} lacks columns, and schema_changes: refuse keeps them from being added")
         try:
-            added += evolution(name, drift, found)
+            added += drift_ddl(name, drift, types)
         except TargetNotReady as error:
             problems.append(f"{error.message} ({error.hint})")
         if drift and target.can_write:
-            been_ahead = _been_ahead(connection, name, position)
-            problems += _obstacles(connection, name, drift, found, been_ahead=been_ahead)
+            was_ahead = _was_ahead(connection, name, position)
+            problems += _drift_problems(connection, name, drift, types, was_ahead=was_ahead)
         if added and not target.owned:
             problems.append(f"the role does not own {name}, so it cannot alter it: " + "; ".join(added))
         ddl += added
     return Inspection(position=position, problems=tuple(problems), ddl=tuple(ddl))
 
 
-def _obstacles(
+def _row_problems(connection: Connection, name: TargetName, target: TargetTable, position: Position) -> Iterator[str]:
+    if position.version is None and target.can_write and target.empty is False:
+        yield describe_foreign_rows(name)
+    yield from target.rules
+    yield from (f"{name}: {stray}" for stray in target.strays)
+    if position.version is not None and target.can_write and target.empty and _has_lost_rows(connection, name):
+        yield f"{describe_lost_rows(name)}: `run --reload` rebuilds it"
+
+
+# ── schema drift ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _drift_problems(
     connection: Connection,
     name: TargetName,
     drift: Sequence[SchemaChange],
-    found: Mapping[str, Found],
+    types: Mapping[str, ColumnType],
     *,
-    been_ahead: bool,
+    was_ahead: bool,
 ) -> Iterator[str]:
-    """What would keep the target from going along with the drift. ``been_ahead``: it has been at a later version."""
+    """What prevents the target from following the drift. ``was_ahead``: the target was once at a later version."""
     leaving = {
         change.before.name
         for change in drift
@@ -112,46 +146,49 @@ def _obstacles(
     }
     for change in drift:
         before, after = change.before, change.after
-        if before is not None and before.name not in found:
+        if before is not None and before.name not in types:
             continue
         if before is None:
-            if after is not None and after.name in found and after.name not in leaving:
-                yield from _taken(connection, name, after, found[after.name], been_ahead=been_ahead)
+            if after is not None and after.name in types and after.name not in leaving:
+                yield from _name_clash(connection, name, after, types[after.name], was_ahead=was_ahead)
         elif after is None:
-            for dependent in dependents(connection, name, before.name, altered="dropped"):
+            for dependent in read_dependents(connection, name, before.name, altered="dropped"):
                 yield f"{name}: column {before.name!r} was dropped at the source, and {dependent} depends on it: {_HELP}"
-        elif change.kind is ChangeKind.RENAME_COLUMN and after.name in found and after.name not in leaving:
-            yield f"{name} has a column {after.name!r} of its own, as {before.name!r} is called from now on: drop it there"
-        elif change.kind is ChangeKind.CHANGE_TYPE and alters_type(change, found[before.name]):
+        elif change.kind is ChangeKind.RENAME_COLUMN and after.name in types and after.name not in leaving:
+            yield (
+                f"{name} has another column {after.name!r}, and the source's column {before.name!r} was renamed to that "
+                "name: drop it there"
+            )
+        elif change.kind is ChangeKind.CHANGE_TYPE and alters_type(change, types[before.name]):
             kind = target_type(after.dataType)
-            for dependent in dependents(connection, name, before.name, altered="retyped"):
-                yield f"{name}: column {before.name!r} is to become {kind}, and {dependent} depends on it: {_HELP}"
+            for dependent in read_dependents(connection, name, before.name, altered="retyped"):
+                yield f"{name}: column {before.name!r} must become {kind}, and {dependent} depends on it: {_HELP}"
 
 
-_HELP = "drop that, run again, and create it anew"
+_HELP = "drop that object, run again, and recreate it"
 
 
-def _taken(
-    connection: Connection, name: TargetName, field: StructField, held: Found, *, been_ahead: bool
+def _name_clash(
+    connection: Connection, name: TargetName, field: StructField, present: ColumnType, *, was_ahead: bool
 ) -> Iterator[str]:
-    """The target has a column already that the source has added only now."""
+    """The target already has a column of the same name as one that the source has added only now."""
     wanted = target_type(field.dataType)
-    if wanted is not None and cast(wanted, held) is None:
-        yield f"{name}.{field.name} is {held.type}, the source needs {wanted} or a type that holds it"
-    elif not been_ahead and holds_values(connection, name, field.name):
+    if wanted is not None and find_cast(wanted, present) is None:
+        yield f"{name}.{field.name} is {present.type}, the source needs {wanted} or a type that holds it"
+    elif not was_ahead and has_values(connection, name, field.name):
         yield (
-            f"{name} has a column {field.name!r} of its own with values in it, and the source has added one of that name: "
+            f"{name} has another column {field.name!r} with values in it, and the source has added one of that name: "
             "drop or rename it there"
         )
 
 
-def _been_ahead(connection: Connection, name: TargetName, position: Position) -> bool:
-    """Whether the position was moved back: what the source has added since may be there, with its values."""
+def _was_ahead(connection: Connection, name: TargetName, position: Position) -> bool:
+    """Whether the position was moved back: the target may then have the columns that the source added since, with values."""
     try:
-        stands = positions.read_position(connection, str(name)).version
-        moved_back = stands is not None and position.version is not None and stands > position.version
-        ((logged,),) = connection.execute("select to_regclass('deltarelay.position_log') is not null").fetchall()
-        if moved_back or not logged:
+        version = read_position(connection, str(name)).version
+        moved_back = version is not None and position.version is not None and version > position.version
+        ((has_log,),) = connection.execute("select to_regclass('deltarelay.position_log') is not null").fetchall()
+        if moved_back or not has_log:
             return moved_back
         ((found,),) = connection.execute(
             "select exists (select from deltarelay.position_log"
@@ -163,52 +200,72 @@ def _been_ahead(connection: Connection, name: TargetName, position: Position) ->
     return bool(found)
 
 
-def position_of(connection: Connection, name: TargetName) -> Position:
+# ── position and rows ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read_visible_position(connection: Connection, name: TargetName) -> Position:
+    """The position; empty if the role may not read it."""
     try:
-        return positions.read_position(connection, str(name))
+        return read_position(connection, str(name))
     except psycopg.errors.InsufficientPrivilege:
         return Position()  # the missing right is among the problems
 
 
-def foreign_rows(name: TargetName) -> str:
+def describe_foreign_rows(name: TargetName) -> str:
     return (
         f"{name} holds rows that did not come from this source (it has no position): empty it, name another table, "
         "or take it over with `deltarelay position adopt`"
     )
 
 
-def lost(name: TargetName) -> str:
+def describe_lost_rows(name: TargetName) -> str:
     return (
         f"{name} is empty, and the last step left rows in it, or did not record whether it did: the table was truncated, "
         "dropped and created again, or emptied by a crash of the server"
     )
 
 
-def _lost_rows(connection: Connection, name: TargetName) -> bool:
+def _has_lost_rows(connection: Connection, name: TargetName) -> bool:
     try:
-        return not positions.notes_rows(connection) or positions.lost_rows(connection, name)
+        return not migrations.has_holds_rows(connection) or find_lost_rows(connection, name)
     except psycopg.errors.InsufficientPrivilege:
         return False  # the missing right is among the problems
 
 
-def additions(name: TargetName, there: Collection[str], schema: StructType, own: Sequence[str] = ()) -> list[str]:
-    """The statements that add the columns which ``schema``, or we, have and the target has not."""
-    wanted = [(field.name, str(target_type(field.dataType))) for field in schema.fields]
-    wanted += [(mine, METADATA_TYPES[mine]) for mine in own]
-    return [add_column(name.identifier, column, kind) for column, kind in wanted if column not in there]
+# ── the database ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class _DatabaseRow:
+    encoding: str
+    version: int
+    has_schema: bool
+    may_use_schema: bool
+    may_create_in_schema: bool
+    has_target: bool
+    has_own_schema: bool
+    may_use_own_schema: bool
+    may_create_schema: bool
+    has_position_table: bool
+    owns_position_table: bool
+    may_write_position: bool
 
 
 def database_problems(connection: Connection, name: TargetName) -> list[str]:
-    row = connection.execute(
+    cursor = connection.cursor(row_factory=class_row(_DatabaseRow))
+    found = cursor.execute(
         """
-        select current_setting('server_encoding'), current_setting('server_version_num')::int,
-               s.oid is not null, has_schema_privilege(s.oid, 'usage'), has_schema_privilege(s.oid, 'create'),
-               t.oid is not null,
-               o.oid is not null, has_schema_privilege(o.oid, 'usage') and has_schema_privilege(o.oid, 'create'),
-               has_database_privilege(current_database(), 'create'),
-               p.oid is not null, coalesce(pg_has_role(p.relowner, 'usage'), false),
+        select current_setting('server_encoding') as encoding, current_setting('server_version_num')::int as version,
+               s.oid is not null as has_schema, has_schema_privilege(s.oid, 'usage') as may_use_schema,
+               has_schema_privilege(s.oid, 'create') as may_create_in_schema,
+               t.oid is not null as has_target,
+               o.oid is not null as has_own_schema,
+               has_schema_privilege(o.oid, 'usage') and has_schema_privilege(o.oid, 'create') as may_use_own_schema,
+               has_database_privilege(current_database(), 'create') as may_create_schema,
+               p.oid is not null as has_position_table,
+               coalesce(pg_has_role(p.relowner, 'usage'), false) as owns_position_table,
                has_table_privilege(p.oid, 'select') and has_table_privilege(p.oid, 'insert')
-                   and has_table_privilege(p.oid, 'update')
+                   and has_table_privilege(p.oid, 'update') as may_write_position
           from (select 1) one
           left join pg_namespace s on s.nspname = %(schema)s
           left join pg_class t on t.relnamespace = s.oid and t.relname = %(table)s
@@ -217,13 +274,11 @@ def database_problems(connection: Connection, name: TargetName) -> list[str]:
         """,
         {"schema": name.schema, "table": name.table},
     ).fetchone()
-    assert row is not None
-    encoding, version, schema_there, may_use, may_create, target_there = row[:6]
-    ours_there, may_use_ours, may_create_schema, position_there, owns_position, may_write_position = row[6:]
+    assert found is not None
     problems = []
-    if encoding != "UTF8":
-        problems.append(f"the database is encoded in {encoding}: only UTF8 can hold every text")
-    if version < 140000:
+    if found.encoding != "UTF8":
+        problems.append(f"the database is encoded in {found.encoding}: only UTF8 can hold every text")
+    if found.version < 140000:
         problems.append("the server is older than PostgreSQL 14")
     # ADBC looks up types by printed names when it connects, before any setting can be pinned
     if connection.execute("select reset_val from pg_settings where name = 'quote_all_identifiers'").fetchone() == (
@@ -232,24 +287,24 @@ def database_problems(connection: Connection, name: TargetName) -> list[str]:
         problems.append(
             "the role has quote_all_identifiers = on, with which rows cannot be copied: turn it off for the role"
         )
-    if not schema_there:
-        problems.append(f"there is no schema {name.schema!r}: create it, or name another one in the table")
-    elif not may_use:
+    if not found.has_schema:
+        problems.append(f"schema {name.schema!r} does not exist: create it, or name another one in the table")
+    elif not found.may_use_schema:
         problems.append(f"the role may not use schema {name.schema!r}: grant usage on it")
-    elif not target_there and not may_create:
+    elif not found.has_target and not found.may_create_in_schema:
         problems.append(f"the role may not create tables in schema {name.schema!r}")
-    if not ours_there and not may_create_schema:
+    if not found.has_own_schema and not found.may_create_schema:
         problems.append(
             "the role may not create the schema deltarelay: grant create on the database, "
             "or let its owner run: create schema deltarelay authorization <role>"
         )
-    if ours_there and not may_use_ours:
+    if found.has_own_schema and not found.may_use_own_schema:
         problems.append("the role may not use and create in schema deltarelay: grant usage, create on it")
-    if position_there and not may_write_position:
+    if found.has_position_table and not found.may_write_position:
         problems.append("the role may not write deltarelay.position: grant select, insert, update on it")
-    if position_there and not owns_position and not positions.notes_rows(connection):
+    if found.has_position_table and not found.owns_position_table and not migrations.has_holds_rows(connection):
         problems.append(
             "deltarelay.position is of an earlier version, and the role does not own it: let its owner run: "
-            + positions.ADD_HOLDS_ROWS
+            + migrations.ADD_HOLDS_ROWS
         )
     return problems

@@ -1,4 +1,4 @@
-"""What a sink has been told to do where several things could be meant. Imports no driver."""
+"""The modes of a PostgreSQL sink: deletes, key changes, schema changes, rejected rows, conflicts. Imports no driver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KeyChanges = Literal["follow", "refuse"]
 SchemaChanges = Literal["follow", "add_columns", "refuse"]
 Rejects = Literal["refuse", "dead_letter"]
 OnConflict = Literal["refuse_duplicates", "report", "refuse"]
-"""``refuse_duplicates``: stop at a key that is put where its row is, and count the other contradictions."""
+"""``refuse_duplicates``: stop if a key is inserted whose row the target holds, and count the other conflicts."""
 
 REJECT_LIMIT = 1_000
 
@@ -22,23 +22,23 @@ REJECT_LIMIT = 1_000
 @dataclass(frozen=True, slots=True)
 class Modes:
     deletes: Deletes = "hard"
-    """``soft``: the row stays and is marked; ``ignore``: it stays as it is."""
+    """``soft``: the row is kept and marked; ``ignore``: it is kept unchanged."""
     key_changes: KeyChanges = "follow"
     schema_changes: SchemaChanges = "follow"
     rejects: Rejects = "refuse"
-    """``dead_letter``: a row that cannot be stored is set aside, and the others of its window are applied."""
+    """``dead_letter``: a row that cannot be stored becomes a dead letter, and the other rows of its window are applied."""
     reject_limit: int = REJECT_LIMIT
-    """So many rows of one target may be set aside at a time; one more stops the pipeline."""
+    """Maximum number of dead letters of one target; one more stops the pipeline."""
     reject_rows: bool = False
-    """Whether the row itself is kept with its dead letter; its key always is."""
+    """Whether a dead letter contains the row; it always contains the key."""
 
     @property
-    def allowed(self) -> frozenset[ChangeKind]:
-        """The schema changes that the target goes along with."""
+    def followed_changes(self) -> frozenset[ChangeKind]:
+        """The schema changes that the target follows."""
         if self.schema_changes == "refuse":
             return frozenset()
         return frozenset({ChangeKind.ADD_COLUMN}) if self.schema_changes == "add_columns" else frozenset(ChangeKind)
 
     @property
-    def sets_aside(self) -> bool:
+    def writes_dead_letters(self) -> bool:
         return self.rejects == "dead_letter"

@@ -1,7 +1,7 @@
-"""Which PostgreSQL type holds which Delta type, and how a column travels.
+"""The PostgreSQL type of each Delta type, and the form in which a column is copied.
 
     ==============================  ====================  =======================================
-    Delta                           PostgreSQL            travels as (Arrow)
+    Delta                           PostgreSQL            copied as (Arrow)
     ==============================  ====================  =======================================
     boolean                         boolean               bool
     byte, short                     smallint              int16
@@ -16,10 +16,15 @@
     array, map, struct, variant     jsonb                 string (JSON), cast to jsonb in SQL
     ==============================  ====================  =======================================
 
-Everything else is refused by name; `docs/reference/postgres-types.md` tells it to users. COPY BINARY carries no types:
-PostgreSQL stores a value of another type with the same width as garbage, without an error. So rows are only ever copied
-into tables whose types come from this module. Nor does it check the range of dates and times in full: what lies outside
-PostgreSQL's calendar would arrive as ``infinity``, or as a lost connection, and is refused in Spark (``in_range``).
+Every other type is refused by name; `docs/reference/postgres-types.md` is the users' version of this table. COPY BINARY
+carries no types: PostgreSQL stores a value of another type with the same width as garbage, without an error. So rows are
+copied only into tables whose types come from this module. COPY does not check the range of dates and times in full either:
+one outside PostgreSQL's calendar would arrive as ``infinity``, or break the connection, and is refused in Spark
+(``in_range``).
+
+Arrays may be native instead of jsonb, if the user chooses so: one level only (``array<int>`` becomes ``integer[]``). Arrays
+of arrays, structs, maps or variants stay jsonb, because PostgreSQL's inner arrays must all have the same length. A native
+array is copied as an Arrow list.
 """
 
 from __future__ import annotations
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NativeArray",
+    "native_type",
     "target_type",
     "staging_type",
     "wire",
@@ -48,7 +54,8 @@ __all__ = [
     "has_text",
     "valid_text",
     "in_range",
-    "refused_unless",
+    "refuse_unless",
+    "wire_list",
 ]
 
 _SIMPLE: dict[type[T.DataType], str] = {
@@ -68,17 +75,17 @@ _SIMPLE: dict[type[T.DataType], str] = {
     T.TimestampNTZType: "timestamp without time zone",
 }
 
-# The last microsecond of all is left out: PostgreSQL stores it, but its extract(epoch ...) rounds it, and verify asks that.
+# The last microsecond is excluded: PostgreSQL stores it, but rounds its extract(epoch ...), which verify reads.
 _CALENDAR: dict[type[T.DataType], tuple[str, str]] = {
     T.DateType: ("-4713-11-24", "+5874897-12-31"),
     T.TimestampType: ("-4713-11-24 00:00:00Z", "+294247-01-10 04:00:54.775806Z"),
     T.TimestampNTZType: ("-4713-11-24 00:00:00", "+294247-01-10 04:00:54.775806"),
 }
-"""The first and last day or time that PostgreSQL has (year 0 is 1 BC), as Spark reads them."""
+"""First and last day or time of PostgreSQL's calendar (year 0 is 1 BC), in Spark's notation."""
 
 
 class NativeArray(T.ArrayType):
-    """Stands in a schema for an array that is one in the target too, and not JSON (``connectors.postgres.arrays``)."""
+    """In a schema: an array that the target stores as an array, not as JSON."""
 
     @classmethod
     def typeName(cls) -> str:  # noqa: N802 - Spark's name, by which it knows an array
@@ -96,8 +103,16 @@ def target_type(kind: T.DataType) -> str | None:
     return _SIMPLE.get(type(kind))
 
 
+def native_type(kind: T.DataType) -> str | None:
+    """The array type, spelled as ``format_type`` prints it; None for a type that ``target_type`` decides."""
+    if not isinstance(kind, T.ArrayType) or is_nested(kind.elementType):
+        return None
+    element = target_type(kind.elementType)
+    return None if element is None else f"{element}[]"
+
+
 def staging_type(kind: T.DataType) -> str | None:
-    """The type in our own staging tables: as the target's, but JSON arrives as text."""
+    """The type in our staging tables: as in the target, but JSON is copied as text."""
     return "text" if is_nested(kind) and not isinstance(kind, NativeArray) else target_type(kind)
 
 
@@ -107,22 +122,37 @@ def wire(name: str, kind: T.DataType) -> Column:
 
     column = quoted(name)
     if isinstance(kind, NativeArray):
-        from connectors.postgres.arrays import wire_list
-
         return wire_list(name, kind)
     if is_nested(kind):
         json = F.to_json(column, TO_JSON)
-        # Spark would put U+FFFD into the JSON for what is not UTF-8, without a word
-        return refused_unless(valid_text(column, kind), json, T.StringType(), "22021")
+        # Spark would silently put U+FFFD into the JSON for bytes that are not UTF-8
+        return refuse_unless(valid_text(column, kind), json, T.StringType(), "22021")
     if isinstance(kind, T.ByteType):
         return column.cast("smallint")
     if isinstance(kind, T.StringType) and not kind.isUTF8BinaryCollation():
         return column.cast("string")  # Arrow has no collations
-    return refused_unless(in_range(column, kind), column, kind, "22008")
+    return refuse_unless(in_range(column, kind), column, kind, "22008")
 
 
-def refused_unless(holds: Column | None, value: Column, kind: T.DataType, sqlstate: str) -> Column:
-    """The value; where the condition is false, the failure that PostgreSQL would report with this SQLSTATE."""
+def wire_list(name: str, kind: T.ArrayType) -> Column:
+    """The column as a list that ADBC encodes. A date or time outside PostgreSQL's calendar is refused, as outside arrays;
+    the server refuses text with a NUL or with bytes that are not UTF-8."""
+    from pyspark.sql import functions as F
+
+    column, element = quoted(name), kind.elementType
+    if isinstance(element, T.ByteType):
+        return column.cast("array<smallint>")
+
+    def fits(item: Column) -> Column:
+        inside = in_range(item, element)
+        return F.lit(True) if inside is None else F.coalesce(inside, F.lit(True))
+
+    holds = None if in_range(column, element) is None else F.forall(column, fits)
+    return refuse_unless(holds, column, kind, "22008")
+
+
+def refuse_unless(holds: Column | None, value: Column, kind: T.DataType, sqlstate: str) -> Column:
+    """The value; where the condition is false, a failure with the SQLSTATE that PostgreSQL would report."""
     from pyspark.sql import functions as F
 
     if holds is None:
@@ -132,7 +162,7 @@ def refused_unless(holds: Column | None, value: Column, kind: T.DataType, sqlsta
 
 
 def in_range(column: Column, kind: T.DataType) -> Column | None:
-    """Whether PostgreSQL's calendar has a date or time (null counts as unknown); None for types that hold no such value."""
+    """Whether a date or time is in PostgreSQL's calendar (null for null); None for types that contain no such value."""
     from pyspark.sql import functions as F
 
     if type(kind) not in _CALENDAR:
@@ -150,13 +180,13 @@ def unsupported(schema: T.StructType) -> list[str]:
 
 
 def check_types(schema: T.StructType) -> None:
-    """``open`` has looked at the latest schema; a version's own may differ."""
+    """Raises TypeNotSupported. ``open`` has checked the latest schema; the schema of a version may differ."""
     if problems := unsupported(schema):
         raise TypeNotSupported("; ".join(problems), hint="leave the columns out, or cast them at the source")
 
 
 def valid_text(column: Column, kind: T.DataType) -> Column | None:
-    """Whether all text in a value is valid UTF-8 (null counts as unknown); None for types that hold no such text."""
+    """Whether all text in a value is valid UTF-8 (null for null); None for types that contain no text."""
     from pyspark.sql import functions as F
 
     def valid(item: Column, item_kind: T.DataType) -> Column:
@@ -186,7 +216,7 @@ def _holds_text(kind: T.DataType) -> bool:
 
 
 def has_text(kind: T.DataType) -> bool:
-    """Whether a value can hold what PostgreSQL's text cannot: a NUL, or bytes that are not UTF-8."""
+    """Whether a value can contain text that PostgreSQL cannot store: a NUL, or bytes that are not UTF-8."""
     return isinstance(kind, T.StringType) or is_nested(kind)
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from connectors.postgres.write.staging import REJECT_KEY, REJECT_ROW
+from connectors.postgres.staging.columns import REJECT_KEY, REJECT_ROW
 
 if TYPE_CHECKING:
     from audit.erasure.scan.search_terms import Needles
     from connectors.postgres.column_mapping import Columns
-    from connectors.postgres.conversions import Found
+    from connectors.postgres.conversions import ColumnType
 
 __all__ = ["Cells", "Short"]
 
@@ -32,11 +32,11 @@ class Cells:
     needles: Needles
     columns: Columns
 
-    def of_table(self, found: Mapping[str, Found]) -> Short:
+    def of_table(self, found: Mapping[str, ColumnType]) -> Short:
         """``found``: the columns of the lines, with the target's names."""
         return self._short([(at, [self._source(name)], kind) for at, (name, kind) in enumerate(found.items())])
 
-    def of_letters(self, found: Mapping[str, Found]) -> Short:
+    def of_letters(self, found: Mapping[str, ColumnType]) -> Short:
         """Key and row are JSON there, with the target's names. Staging has such columns too."""
         at = {place for place, name in enumerate(found) if name in _LETTERS}
 
@@ -46,7 +46,7 @@ class Cells:
 
         return short
 
-    def of_numbered(self, found: Mapping[str, Found]) -> Short:
+    def of_numbered(self, found: Mapping[str, ColumnType]) -> Short:
         """Columns of staging, whose names nobody knows: any short identifier may be meant."""
         names = sorted(self.needles.short_columns)
         return self._short(
@@ -61,7 +61,7 @@ class Cells:
         """A value of the dead letters' own column: one that is called ``id`` numbers the letters."""
         return self._in_members(value) if column in _LETTERS else set()
 
-    def _short(self, asked: Iterable[tuple[int, list[str], Found]]) -> Short:
+    def _short(self, asked: Iterable[tuple[int, list[str], ColumnType]]) -> Short:
         nested = ("json", "jsonb")
         asked = [
             (at, names, kind)
@@ -109,7 +109,7 @@ def _parsed(value: Any) -> Any:
     return value
 
 
-def _values(cell: str | None, kind: Found) -> list[str | None]:
+def _values(cell: str | None, kind: ColumnType) -> list[str | None]:
     if cell is not None and kind.base.endswith("[]"):
         return [one.strip('"') for one in cell.strip("{}").split(",")]
     return [cell]

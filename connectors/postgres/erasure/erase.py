@@ -35,18 +35,21 @@ from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, DELETE, quoted
 from cdf.errors import RowRejected, SinkUnavailable, WindowOutOfOrder
 from cdf.sink import Position
 from cdf.source.table import ChangeFeed
-from connectors.postgres import position as positions
 from connectors.postgres.column_mapping import DELETED_AT
-from connectors.postgres.conversions import casts_for
+from connectors.postgres.conversions import find_casts
 from connectors.postgres.erasure.retained_rows import kept_rows
 from connectors.postgres.erasure.rewritten_tables import forget_written
-from connectors.postgres.errors import StagingFailed, of_state, raise_alone
-from connectors.postgres.state import dead_letters
-from connectors.postgres.target.ddl import TargetName, column_types, create_staging
+from connectors.postgres.errors import StagingFailed, error_of_state, raise_alone
+from connectors.postgres.sql_parts import SCHEMA, Name, TargetName, equal
+from connectors.postgres.staging import adbc_copy, storability
+from connectors.postgres.staging.columns import COPY_ROWS
+from connectors.postgres.state import dead_letters, migrations
+from connectors.postgres.state import lease as leases
+from connectors.postgres.state import position as positions
+from connectors.postgres.target.ddl import create_staging
+from connectors.postgres.target.reflection import read_column_types
 from connectors.postgres.types import staging_type, wire
-from connectors.postgres.write import staging
-from connectors.postgres.write import storability as marking
-from connectors.postgres.write.statements import Layout, Name, equal, faithful_of, staged_value
+from connectors.postgres.write.statements import Layout, faithful_conditions, staged_value
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,7 +58,7 @@ if TYPE_CHECKING:
     from audit.erasure.sink_contract import Erasing
     from connectors.postgres.client import Session
     from connectors.postgres.column_mapping import Columns
-    from connectors.postgres.conversions import Found
+    from connectors.postgres.conversions import ColumnType
     from connectors.postgres.options import Deletes
 
 __all__ = ["forget", "kept"]
@@ -86,7 +89,7 @@ def forget(session: Session, columns: Columns, deletes: Deletes, erasing: Erasin
     with _alone(session, *feeder) as (position, swept):
         _check_passed(session, position, erasing)
         with session.errors("looking at the target"):
-            found = column_types(session.main(), session.target)
+            found = read_column_types(session.main(), session.target)
             forget_written(session.main(), erasing.requests)
         if found and position.version is not None:
             keys, staged = _staged_keys(session, columns, deletes, erasing, found, position.version)
@@ -117,7 +120,7 @@ def _check_passed(session: Session, position: Position, erasing: Erasing) -> Non
 
 def _feeder(connection: Connection, target: TargetName) -> tuple[str, str] | None:
     """Pipeline and source, as whoever filled the target has written them down."""
-    if not column_types(connection, TargetName(staging.SCHEMA, "position")):
+    if not read_column_types(connection, TargetName(SCHEMA, "position")):
         return None
     row = connection.execute(
         "select pipeline, source from deltarelay.position where target = %s", [str(target)]
@@ -128,14 +131,14 @@ def _feeder(connection: Connection, target: TargetName) -> tuple[str, str] | Non
 @contextmanager
 def _alone(session: Session, pipeline: str, source: str) -> Iterator[tuple[Position, int]]:
     """Under the target's lease. → the position, the tables that dead runners had left"""
-    renewal: positions.Renewal | None = None
+    renewal: leases.Renewal | None = None
     try:
         with session.errors("opening the target"):
             connection = session.main()
-            session.lease, position = positions.take_lease(
+            session.lease, position = leases.acquire_lease(
                 connection, str(session.target), pipeline=pipeline, source=source
             )
-            renewal = positions.Renewal(session.connect, session.lease)
+            renewal = leases.Renewal(session.connect, session.lease)
             left = session.staging_tables(connection)
             session.sweep()
             still = session.staging_tables(connection)
@@ -160,7 +163,7 @@ def _staged_keys(
     columns: Columns,
     deletes: Deletes,
     erasing: Erasing,
-    found: Mapping[str, Found],
+    found: Mapping[str, ColumnType],
     version: int,
 ) -> tuple[StructType, int]:
     """The keys in a table of ours, with the types in which a key is staged. → their schema, with the target's names, and how
@@ -178,25 +181,26 @@ def _staged_keys(
             create_staging(session.own_table("stage"), [*kinds, (_DIGEST, "text"), (_GONE, "boolean")])
         )
     table = _wired(keys, schema).toArrow()
-    batches = table.combine_chunks().to_batches(staging.COPY_ROWS)
+    batches = table.combine_chunks().to_batches(COPY_ROWS)
     if not batches:
         return schema, 0
-    tally = staging.Tally([(column, False) for column in table.column_names])
+    tally = adbc_copy.Tally([(column, False) for column in table.column_names])
     failure = None
     try:
-        with staging.bulk_connection(session.dsn) as bulk:
-            staging.interruptible(
-                lambda: staging.copy_batches(bulk, name, batches[0], iter(batches[1:]), tally), cancel=bulk.adbc_cancel
+        with adbc_copy.bulk_connection(session.dsn) as bulk:
+            adbc_copy.run_interruptibly(
+                lambda: adbc_copy.copy_batches(bulk, name, batches[0], iter(batches[1:]), tally),
+                cancel=bulk.adbc_cancel,
             )
     except StagingFailed as error:
-        failure = of_state(error.sqlstate, "copying keys")
+        failure = error_of_state(error.sqlstate, "copying keys")
     if failure is not None:
         raise_alone(failure)
     return schema, table.num_rows
 
 
 def _with_gone(
-    keys: DataFrame, columns: Columns, erasing: Erasing, found: Mapping[str, Found], version: int
+    keys: DataFrame, columns: Columns, erasing: Erasing, found: Mapping[str, ColumnType], version: int
 ) -> DataFrame:
     """The keys with the target's names, and whether the source has lost them, or all that is personal in their rows."""
     from pyspark.sql import functions as F
@@ -207,7 +211,7 @@ def _with_gone(
         there = there.where(reduce(operator.or_, (quoted(name).isNotNull() for name in personal)))
     there = there.select(*map(quoted, erasing.key), F.lit(True).alias(_MARK))
     return keys.join(there, list(erasing.key), "left").select(
-        *(quoted(name).alias(columns.name(name)) for name in erasing.key), F.col(_MARK).isNull().alias(_MARK)
+        *(quoted(name).alias(columns.target_name(name)) for name in erasing.key), F.col(_MARK).isNull().alias(_MARK)
     )
 
 
@@ -218,7 +222,7 @@ def _wired(keys: DataFrame, schema: StructType) -> DataFrame:
     names = tuple(schema.fieldNames())
     with plain_decimals(keys.sparkSession):
         marked = keys.withColumn(CHANGE_TYPE, F.lit(DELETE))
-        storable = marking.reason(schema, names).isNull()
+        storable = storability.unstorable_reason(schema, names).isNull()
         return marked.select(
             *(F.when(storable, wire(f.name, f.dataType)).alias(f"c{n}") for n, f in enumerate(schema.fields)),
             key_digest(schema, names).alias(_DIGEST),
@@ -227,7 +231,7 @@ def _wired(keys: DataFrame, schema: StructType) -> DataFrame:
 
 
 def _caught(
-    session: Session, columns: Columns, deletes: Deletes, erasing: Erasing, found: Mapping[str, Found]
+    session: Session, columns: Columns, deletes: Deletes, erasing: Erasing, found: Mapping[str, ColumnType]
 ) -> list[DataFrame]:
     """The keys of kept rows that are the subjects' by what they hold: the source may have lost them long ago."""
     with session.errors("looking for rows that are kept"):
@@ -257,25 +261,25 @@ def kept(
     schema = StructType([field for field in source.snapshot().schema if field.name in wanted])
     with session.errors("reading the rows that are kept"), session.connect() as connection, connection.transaction():
         connection.execute("set local row_security = off")
-        found = column_types(connection, session.target)
+        found = read_column_types(connection, session.target)
         where = _may_be_left(connection, session.target, deletes, found) if found else None
         if where is not None:
             yield from kept_rows(connection, session.target, columns, found, schema, source.spark, where=where)
 
 
 def _may_be_left(
-    connection: Connection, target: TargetName, deletes: Deletes, found: Mapping[str, Found]
+    connection: Connection, target: TargetName, deletes: Deletes, found: Mapping[str, ColumnType]
 ) -> sql.Composable | None:
     """The rows (``t``) among which those are that the source has lost; None: there is none. Where the target has refused
     something any row may be one."""
-    which = sql.SQL("true") if dead_letters.digests_of(connection, str(target)) else _may_go(deletes, found)
+    which = sql.SQL("true") if dead_letters.read_key_digests(connection, str(target)) else _may_go(deletes, found)
     if which is None:
         return None
     query = sql.SQL("select exists (select from {} t where {})").format(target.identifier, which)
     return which if connection.execute(query).fetchone() == (True,) else None
 
 
-def _may_go(deletes: Deletes, found: Mapping[str, Found]) -> sql.Composable | None:
+def _may_go(deletes: Deletes, found: Mapping[str, ColumnType]) -> sql.Composable | None:
     """The rows (``t``) that the target keeps on purpose, the source's lost ones among them; None: it keeps none."""
     if deletes == "soft" and DELETED_AT in found:
         return sql.SQL("t.{} is not null").format(sql.Identifier(DELETED_AT))
@@ -300,7 +304,7 @@ def _forgotten(
     columns: Columns,
     deletes: Deletes,
     erasing: Erasing,
-    found: Mapping[str, Found],
+    found: Mapping[str, ColumnType],
     keys: StructType,
     staged_keys: int,
     position: Position,
@@ -319,11 +323,14 @@ def _forgotten(
                 hint="nothing was changed: erase again",
             )
         connection.execute(sql.SQL("analyze {}").format(staged))
-        has_letters = bool(dead_letters.digests_of(connection, str(session.target)))
+        has_letters = bool(dead_letters.read_key_digests(connection, str(session.target)))
         emptied = _personal(columns, erasing, found) if erasing.on_erase == "nullify" else None
         if emptied != []:
             told = _Rows(
-                session.target, staged, _matches(session.target, keys, found), [*map(columns.name, emptied or ())]
+                session.target,
+                staged,
+                _matches(session.target, keys, found),
+                [*map(columns.target_name, emptied or ())],
             )
             rows = _removed(
                 connection, told, _may_go(deletes, found) if deletes == "soft" else None, has_letters, names
@@ -331,7 +338,7 @@ def _forgotten(
         if has_letters:
             of_letters = _DELETE_LETTERS if emptied is None else _NULLIFY_LETTERS
             letters = connection.execute(of_letters.format(staged), names).rowcount
-        if positions.notes_rows(connection):
+        if migrations.has_holds_rows(connection):
             positions.record_rows(connection, session.target)
     return rows, letters
 
@@ -375,12 +382,12 @@ class _Rows:
         return sql.SQL("{} and num_nonnulls({}) > 0").format(found, values)
 
 
-def _personal(columns: Columns, erasing: Erasing, found: Mapping[str, Found]) -> list[str]:
+def _personal(columns: Columns, erasing: Erasing, found: Mapping[str, ColumnType]) -> list[str]:
     """Those that the target has, by the source's names."""
     return [
         name
         for name in erasing.personal
-        if name not in erasing.key and columns.takes(name) and columns.name(name) in found
+        if name not in erasing.key and columns.includes(name) and columns.target_name(name) in found
     ]
 
 
@@ -409,11 +416,11 @@ def _number(connection: Connection, statement: sql.Composed, names: Mapping[str,
     return int(row[0])
 
 
-def _matches(target: TargetName, keys: StructType, found: Mapping[str, Found]) -> sql.Composed:
+def _matches(target: TargetName, keys: StructType, found: Mapping[str, ColumnType]) -> sql.Composed:
     """A staged key (``s``) is that of a target's row (``t``). One that does not fit the target's type is that of none."""
     names = tuple(keys.fieldNames())
-    layout = Layout(keys, names, (), casts_for(str(target), keys, found), "hard", partitioned=False)
-    fits = faithful_of(layout)
+    layout = Layout(keys, names, (), find_casts(str(target), keys, found), "hard", partitioned=False)
+    fits = faithful_conditions(layout)
     same = []
     for number, name in enumerate(names):
         value = staged_value(layout, name, Name(f"c{number}"))

@@ -24,14 +24,14 @@ from audit.postgres_session import PinnedConnection
 from connectors.postgres.erasure.page_reader import pages_of, relations_of
 from connectors.postgres.erasure.rewritten_tables import note_written, written_of
 from connectors.postgres.erasure.scan import LETTERS, STATISTICS, found_in_pages, living
-from connectors.postgres.target.ddl import column_types
+from connectors.postgres.target.reflection import read_column_types
 
 if TYPE_CHECKING:
     from audit.erasure.scan.search_terms import Needles
     from connectors.postgres.client import Session
     from connectors.postgres.column_mapping import Columns
     from connectors.postgres.options import Deletes
-    from connectors.postgres.target.ddl import TargetName
+    from connectors.postgres.sql_parts import TargetName
 
 __all__ = ["purge", "OUT_OF_REACH"]
 
@@ -62,7 +62,7 @@ def purge(session: Session, columns: Columns, deletes: Deletes, needles: Needles
     written: list[TargetName] = []
     vacuumed = anew = 0
     with session.errors("purging the target"), session.connect() as connection:
-        tables = [table for table in (session.target, LETTERS) if column_types(connection, table)]
+        tables = [table for table in (session.target, LETTERS) if read_column_types(connection, table)]
         _await_older(connection, waits)
         # A row that goes while the table is written anew may be in it still
         left = living(connection, session.target, columns, deletes, needles) if needles.short_requests else set()

@@ -9,9 +9,9 @@ import psycopg
 from psycopg import sql
 
 from cdf.errors import RowRejected
-from connectors.postgres.conversions import PLAIN, cast
+from connectors.postgres.conversions import PLAIN, find_cast
+from connectors.postgres.sql_parts import filled
 from connectors.postgres.types import target_type
-from connectors.postgres.write.statements import filled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
     from connectors.postgres.column_mapping import Columns
-    from connectors.postgres.conversions import Found
-    from connectors.postgres.target.ddl import TargetName
+    from connectors.postgres.conversions import ColumnType
+    from connectors.postgres.sql_parts import TargetName
 
 __all__ = ["kept_rows"]
 
@@ -35,7 +35,7 @@ def kept_rows(
     connection: Connection,
     target: TargetName,
     columns: Columns,
-    found: Mapping[str, Found],
+    found: Mapping[str, ColumnType],
     source: StructType,
     spark: SparkSession,
     *,
@@ -50,10 +50,10 @@ def kept_rows(
     from pyspark.sql import types as T
 
     taken = {
-        field.name: columns.name(field.name)
+        field.name: columns.target_name(field.name)
         for field in source.fields
-        if columns.takes(field.name)
-        and columns.name(field.name) in found
+        if columns.includes(field.name)
+        and columns.target_name(field.name) in found
         and isinstance(field.dataType, T.AtomicType)
         and not isinstance(field.dataType, T.BinaryType)
     }
@@ -83,10 +83,10 @@ def kept_rows(
             yield read.select(*typed)
 
 
-def _text(kind: DataType, name: str, found: Found) -> sql.Composed:
+def _text(kind: DataType, name: str, found: ColumnType) -> sql.Composed:
     """The column in our type (a count may be numeric there, whose text is no integer's), as text."""
     column = sql.Identifier("t", name)
-    way = cast(target_type(kind) or "", found) or PLAIN
+    way = find_cast(target_type(kind) or "", found) or PLAIN
     text = sql.SQL("({})::text").format(filled(way.back, column, parameters=False))
     if way.returns is None:
         return text

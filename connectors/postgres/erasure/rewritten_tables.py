@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 if TYPE_CHECKING:
-    from connectors.postgres.target.ddl import TargetName
+    from connectors.postgres.sql_parts import TargetName
 
 __all__ = ["forget_written", "note_written", "written_of"]
 

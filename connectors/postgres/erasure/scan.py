@@ -16,9 +16,9 @@ from connectors.postgres.column_mapping import DELETED_AT
 from connectors.postgres.erasure.cell_matcher import Cells
 from connectors.postgres.erasure.page_reader import pages_of, relations_of
 from connectors.postgres.erasure.rewritten_tables import written_of
+from connectors.postgres.sql_parts import SCHEMA, TargetName
 from connectors.postgres.state import dead_letters
-from connectors.postgres.target.ddl import TargetName, column_types
-from connectors.postgres.write.staging import SCHEMA
+from connectors.postgres.target.reflection import read_column_types
 
 if TYPE_CHECKING:
     from audit.erasure.scan.search_terms import Needles
@@ -101,7 +101,7 @@ def living(
 
 
 def _scan_rows(connection: Connection, made: _Scan, target: TargetName, deletes: Deletes, cells: Cells) -> set[str]:
-    found = column_types(connection, target)
+    found = read_column_types(connection, target)
     if not found:
         return set()
     short = cells.of_table(found)
@@ -116,9 +116,9 @@ def _scan_rows(connection: Connection, made: _Scan, target: TargetName, deletes:
 
 def _scan_letters(connection: Connection, made: _Scan, target: TargetName, cells: Cells) -> tuple[set[str], set[str]]:
     """→ the requests that this target's letters have something of, and those that the letters of others have."""
-    if not dead_letters.readable(connection):
+    if not dead_letters.may_read_dead_letters(connection):
         return set(), set()
-    found = column_types(connection, LETTERS)
+    found = read_column_types(connection, LETTERS)
     short = cells.of_letters(found)
     name = sql.Literal(str(target))
     mine, others = sql.SQL("where target = {}").format(name), sql.SQL("where target <> {}").format(name)
@@ -128,7 +128,7 @@ def _scan_letters(connection: Connection, made: _Scan, target: TargetName, cells
 
 
 def _scan_staging(connection: Connection, made: _Scan, table: TargetName, cells: Cells) -> None:
-    found = column_types(connection, table)
+    found = read_column_types(connection, table)
     whole, letters, numbered = cells.of_table(found), cells.of_letters(found), cells.of_numbered(found)
     lines = _copied(connection, table, found)
     made.rows(lines, str(table), "staging", lambda line: whole(line) | letters(line))

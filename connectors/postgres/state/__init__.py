@@ -1,1 +1,1 @@
-"""Our own tables in the schema ``deltarelay``: run history, dead letters, moved positions."""
+"""Our own tables in the schema ``deltarelay``: position, lease, progress, run history, dead letters."""

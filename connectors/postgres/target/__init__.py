@@ -1,1 +1,1 @@
-"""The target table: its columns and constraints, their definition in SQL, and schema drift."""
+"""The target table: its columns and constraints, its definition in SQL, and schema drift."""

@@ -1,4 +1,4 @@
-"""What the catalog says of one table besides its rows, and what depends on it. ``definition`` reads the answers."""
+"""Queries of ``pg_catalog`` for the definition of one table and its dependents; ``definition`` reads their rows."""
 
 __all__ = ["TABLE", "COLUMNS", "INDEXES", "CONSTRAINTS", "GRANTS", "DEPENDENTS"]
 
@@ -90,7 +90,7 @@ select a.attname::text, r.rolname::text, x.privilege_type, x.is_grantable
  where a.attrelid = %(oid)s and a.attnum > 0 and not a.attisdropped
 """
 
-# Its indexes, checks, defaults and row type are made again; everything else in pg_depend would be lost or would break.
+# A reload recreates indexes, checks, defaults and row type; everything else in pg_depend would be lost or would break.
 DEPENDENTS = """
 with it as (
     select c.*, t.typarray from pg_class c left join pg_type t on t.oid = c.reltype where c.oid = %(oid)s

@@ -1,4 +1,4 @@
-"""What a table is besides its rows, as far as another table can be given the same; and what hangs on it, which cannot."""
+"""The definition of a table, as far as it can be copied to another one, and its dependents, which cannot."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from connectors.postgres.target.ddl import TargetName
+    from connectors.postgres.sql_parts import TargetName
 
-__all__ = ["Shape", "Column", "Index", "Constraint", "Grant", "read_shape", "granted", "create_shaped"]
+__all__ = ["Column", "Constraint", "Grant", "Index", "TableDefinition", "create_like", "read_definition", "read_grants"]
 
 Connection = psycopg.Connection[Any]
 
@@ -48,16 +48,16 @@ class Index:
     name: str
     unique: bool
     definition: str
-    """From USING on."""
+    """The part of CREATE INDEX from USING on."""
     columns: frozenset[str]
-    """Everything that it looks at."""
+    """All columns that it uses."""
     key: frozenset[str] | None
-    """The columns that it alone identifies a row by; None for one that does not."""
+    """The columns by which it identifies a row; None if it does not."""
     constraint: str | None
     constraint_kind: str | None
     constraint_definition: str | None
     attached: bool
-    """Its constraint can be made from the index; otherwise the constraint makes the index."""
+    """Its constraint can be added with USING INDEX; otherwise adding the constraint creates the index."""
     deferrable: str
     tablespace: str | None
     clustered: bool
@@ -68,7 +68,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A check, or (from PostgreSQL 18 on) a NOT NULL with a name."""
+    """A check, or (from PostgreSQL 18 on) a named NOT NULL."""
 
     name: str
     not_null: bool
@@ -87,7 +87,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TableDefinition:
     oid: int
     owner: str
     owned_by_us: bool
@@ -102,19 +102,19 @@ class Shape:
     constraints: tuple[Constraint, ...]
     grants: frozenset[Grant]
     dependents: tuple[str, ...]
-    """What another table in its place would lose or break, in PostgreSQL's words."""
+    """Objects that would be lost or broken if another table took its place, as PostgreSQL describes them."""
 
     @property
     def made_by_us(self) -> bool:
         return self.comment == MADE_BY_US
 
-    def kept(self, schema: StructType) -> tuple[Column, ...]:
-        """The columns that a table for this schema keeps: the source's own, and generated ones."""
+    def kept_columns(self, schema: StructType) -> tuple[Column, ...]:
+        """The columns that a table for this schema keeps: those of the source, and generated ones."""
         names = set(schema.fieldNames())
         return tuple(column for column in self.columns if column.name in names or column.generated is not None)
 
-    def own(self, schema: StructType) -> tuple[Column, ...]:
-        """Columns that hold something which the source cannot give again: a default or an identity tells them."""
+    def user_columns(self, schema: StructType) -> tuple[Column, ...]:
+        """Columns of the users, whose values the source cannot supply: those with a default or an identity."""
         names = set(schema.fieldNames())
         return tuple(
             column
@@ -122,19 +122,19 @@ class Shape:
             if column.name not in names and column.generated is None and (column.identity or column.default is not None)
         )
 
-    def left_over(self, schema: StructType) -> tuple[Column, ...]:
-        """Columns that the source must have had once."""
-        there = {column.name for column in (*self.kept(schema), *self.own(schema))}
-        return tuple(column for column in self.columns if column.name not in there)
+    def former_columns(self, schema: StructType) -> tuple[Column, ...]:
+        """All other columns: the source must have had them once."""
+        others = {column.name for column in (*self.kept_columns(schema), *self.user_columns(schema))}
+        return tuple(column for column in self.columns if column.name not in others)
 
 
-def read_shape(connection: Connection, name: TargetName) -> Shape | None:
-    """The table as the running transaction sees it, or None where there is none of that name."""
+def read_definition(connection: Connection, name: TargetName) -> TableDefinition | None:
+    """The table as the running transaction sees it, or None if no table has this name."""
     row = connection.execute(catalog.TABLE, {"schema": name.schema, "table": name.table}).fetchone()
     if row is None:
         return None
     oid = {"oid": row[0]}
-    return Shape(
+    return TableDefinition(
         oid=row[0],
         owner=row[1],
         owned_by_us=row[2],
@@ -144,24 +144,24 @@ def read_shape(connection: Connection, name: TargetName) -> Shape | None:
         tablespace=row[6],
         replica_identity=row[7],
         comment=row[8],
-        columns=tuple(_column(found) for found in connection.execute(catalog.COLUMNS, oid)),
-        indexes=tuple(_index(found) for found in connection.execute(catalog.INDEXES, oid)),
+        columns=tuple(_column_of_row(found) for found in connection.execute(catalog.COLUMNS, oid)),
+        indexes=tuple(_index_of_row(found) for found in connection.execute(catalog.INDEXES, oid)),
         constraints=tuple(
             Constraint(found[0], found[1], found[2], frozenset(found[3]), found[4])
             for found in connection.execute(catalog.CONSTRAINTS, oid)
         ),
-        grants=granted(connection, row[0]),
+        grants=read_grants(connection, row[0]),
         dependents=tuple(
             found.removeprefix("rule _RETURN on ") for (found,) in connection.execute(catalog.DEPENDENTS, oid)
         ),
     )
 
 
-def granted(connection: Connection, oid: int) -> frozenset[Grant]:
+def read_grants(connection: Connection, oid: int) -> frozenset[Grant]:
     return frozenset(Grant(*row) for row in connection.execute(catalog.GRANTS, {"oid": oid}))
 
 
-def _column(row: tuple[Any, ...]) -> Column:
+def _column_of_row(row: tuple[Any, ...]) -> Column:
     name, kind, not_null, generated, identity, expression, used, collation, storage, compression = row[:10]
     return Column(
         name=name,
@@ -181,42 +181,42 @@ def _column(row: tuple[Any, ...]) -> Column:
     )
 
 
-def _index(row: tuple[Any, ...]) -> Index:
+def _index_of_row(row: tuple[Any, ...]) -> Index:
     name, unique, definition, prefix, columns, key = row[:6]
     rest = definition[len(prefix) :] if definition.startswith(prefix) else definition.partition(" USING ")[2]
     rest = rest if rest.startswith("USING ") else f"USING {rest}"
     return Index(name, unique, rest, frozenset(columns), None if key is None else frozenset(key), *row[6:])
 
 
-# ── what it takes to make a table of that shape ──────────────────────────────────────────────────────────────────────
+# ── CREATE TABLE with the same definition ────────────────────────────────────────────────────────────────────────────
 
 
-def create_shaped(name: sql.Identifier, shape: Shape, schema: StructType) -> str:
-    """CREATE TABLE with the old columns in their order, then those that are new, with the types of this package."""
+def create_like(name: sql.Identifier, definition: TableDefinition, schema: StructType) -> str:
+    """CREATE TABLE with the old columns in their order, then the new ones, with the types of this package."""
     types = {field.name: str(target_type(field.dataType)) for field in schema.fields}
-    old = shape.kept(schema)
+    old = definition.kept_columns(schema)
     known = {column.name for column in old}
-    columns = [_declared(column, types.get(column.name, column.type)) for column in old]
+    columns = [_declare_column(column, types.get(column.name, column.type)) for column in old]
     columns += [
         sql.SQL("{} ").format(sql.Identifier(new)) + sql.SQL(kind) for new, kind in types.items() if new not in known
     ]
     parts = [
-        # Also in the place of an UNLOGGED one, which a crash of the server would empty
+        # LOGGED even if the old table was UNLOGGED, which a crash of the server would empty
         sql.SQL("create table {} ({}) using {}").format(
             name,
             sql.SQL(", ").join(columns),
-            sql.Identifier(shape.access_method),
+            sql.Identifier(definition.access_method),
         )
     ]
-    if shape.options:
-        parts.append(sql.SQL("with ({})").format(options_of(shape.options)))
-    if shape.tablespace is not None:
-        parts.append(sql.SQL("tablespace {}").format(sql.Identifier(shape.tablespace)))
+    if definition.options:
+        parts.append(sql.SQL("with ({})").format(format_options(definition.options)))
+    if definition.tablespace is not None:
+        parts.append(sql.SQL("tablespace {}").format(sql.Identifier(definition.tablespace)))
     return sql.SQL(" ").join(parts).as_string()
 
 
-def options_of(options: Iterable[str]) -> sql.Composed:
-    """``name=value`` as the catalog keeps it, in the form of a statement."""
+def format_options(options: Iterable[str]) -> sql.Composed:
+    """``name=value`` pairs of the catalog in the form of a statement."""
     pairs = (option.partition("=") for option in options)
     return sql.SQL(", ").join(
         sql.SQL("{} = {}").format(sql.SQL(".").join(map(sql.Identifier, name.split("."))), sql.Literal(value))
@@ -224,7 +224,7 @@ def options_of(options: Iterable[str]) -> sql.Composed:
     )
 
 
-def _declared(column: Column, kind: str) -> sql.Composed:
+def _declare_column(column: Column, kind: str) -> sql.Composed:
     parts: list[sql.Composable] = [sql.SQL("{} ").format(sql.Identifier(column.name)) + sql.SQL(kind)]
     if column.collation is not None and column.type == kind:
         parts.append(sql.SQL("collate " + column.collation))

@@ -1,23 +1,27 @@
-"""The form of ``cdf.changes.canonical``, rendered by PostgreSQL: one text for one value."""
+"""The form of ``cdf.changes.canonical``, rendered by PostgreSQL: one text for each value.
+
+The elements of a native array are concatenated, each framed as a column is in a row's text, so that a null element, an
+empty text and an empty array differ. Floats are compared by their bits: jsonb would lose the sign of -0.0, and hold NaN as
+text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from connectors.postgres.arrays import image_text
 from connectors.postgres.types import NativeArray, target_type
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["canonical_text", "framed", "key_digest"]
+__all__ = ["array_text", "canonical_text", "framed", "key_digest"]
 
 
 def key_digest(schema: StructType, key: Sequence[str], columns: Mapping[str, sql.Composable]) -> sql.Composed:
-    """The digest of a key that is held by these columns, which have our types."""
+    """The digest of a key. ``columns`` are its expressions, which have our types."""
     return sql.SQL("md5({})").format(framed([canonical_text(columns[name], schema[name].dataType) for name in key]))
 
 
@@ -29,7 +33,7 @@ def framed(texts: Iterable[sql.Composable]) -> sql.Composed:
 
 def canonical_text(column: sql.Composable, kind: DataType) -> sql.Composed:
     if isinstance(kind, NativeArray):
-        return image_text(column, lambda element: canonical_text(element, kind.elementType))
+        return array_text(column, lambda element: canonical_text(element, kind.elementType))
     name = target_type(kind) or ""
     template = {
         "boolean": "case when {0} then 't' when not {0} then 'f' end",
@@ -42,6 +46,20 @@ def canonical_text(column: sql.Composable, kind: DataType) -> sql.Composed:
         "timestamp without time zone": "rtrim(rtrim(to_char({0}, 'YYYY-MM-DD HH24:MI:SS.US'), '0'), '.')",
     }.get(name, "{0}::text")
     return sql.SQL(template).format(column)
+
+
+def array_text(column: sql.Composable, element_text: Callable[[sql.Identifier], sql.Composable]) -> sql.Composed:
+    """The array's text in the form of ``cdf.changes.canonical``, null for a null array. ``element_text`` renders an element.
+
+    An array that no Delta table can hold (two dimensions, or a lower bound other than 1) gets a text that equals no other.
+    """
+    return sql.SQL(
+        "case when {column} is null then null"
+        " when coalesce(array_ndims({column}), 1) <> 1 or coalesce(array_lower({column}, 1), 1) <> 1 then {column}::text"
+        " else coalesce((select string_agg(coalesce(char_length(text)::text || ':' || text, '~'), '' order by number)"
+        " from (select {text} as text, number from unnest({column}) with ordinality as element(value, number)"
+        " offset 0) as texts), '') end"
+    ).format(column=column, text=element_text(sql.Identifier("value")))
 
 
 _FLOAT = (

@@ -1,4 +1,4 @@
-"""The target in ``cdf.changes.canonical``'s form, rendered by PostgreSQL itself, in one snapshot of the database."""
+"""The target in the form of ``cdf.changes.canonical``, rendered by PostgreSQL, in one snapshot of the database."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from psycopg import sql
 from cdf.errors import CdfError, TargetNotReady
 from cdf.sink import BucketDigest, Position, RowDigest, Source
 from connectors.postgres.column_mapping import DELETED_AT
-from connectors.postgres.conversions import PLAIN, Cast, casts_for
+from connectors.postgres.conversions import PLAIN, Cast, find_casts
 from connectors.postgres.errors import raise_alone, translate
-from connectors.postgres.position import read_position
-from connectors.postgres.state.dead_letters import digests_of
-from connectors.postgres.target.ddl import column_types
+from connectors.postgres.sql_parts import TargetName, filled
+from connectors.postgres.state.dead_letters import read_key_digests
+from connectors.postgres.state.position import read_position
+from connectors.postgres.target.reflection import read_column_types
 from connectors.postgres.types import NativeArray, target_type
 from connectors.postgres.verify.canonical_sql import canonical_text, framed
-from connectors.postgres.write.statements import filled
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
     from connectors.postgres.options import Deletes
-    from connectors.postgres.target.ddl import TargetName
 
 __all__ = ["PostgresImage"]
 
@@ -34,33 +33,32 @@ Connection = psycopg.Connection[Any]
 
 
 class PostgresImage:
-    """Lives inside one REPEATABLE READ transaction: position and rows are of the same moment."""
+    """Exists inside one REPEATABLE READ transaction, so position and rows are of the same moment."""
 
     def __init__(
         self, connection: Connection, target: TargetName, source: Source, columns: tuple[str, ...], deletes: Deletes
     ) -> None:
-        """``source`` has the target's names; ``columns`` are those of the source that it came from."""
+        """``source`` has the target's column names; ``columns`` are the source's names of the same columns."""
         self._connection = connection
-        # Where policies hold for this role they would hide rows from it: better an error than a false answer
+        # If policies apply to this role, raise an error instead of missing the rows that they hide
         connection.execute("set local row_security = off")
         self._target = target
         self._source = source
         self._deletes = deletes
         self.columns = columns
         self._position = read_position(connection, str(target))
-        self.set_aside = digests_of(connection, str(target))
-        # A target that lacks a column says so when it is asked for rows
-        found = column_types(connection, target)
-        # One that is taken over has no such column yet, and so no row that is marked
-        self._marks = deletes == "soft" and DELETED_AT in found
-        self._found = found
+        self.set_aside = read_key_digests(connection, str(target))
+        # A missing column is reported when rows are read
+        self._types = read_column_types(connection, target)
+        # An adopted target may not have this column yet, and then no row is marked
+        self._has_marks = deletes == "soft" and DELETED_AT in self._types
 
     @cached_property
     def _casts(self) -> dict[str, Cast]:
-        """Not before rows are asked for: a position can be told whatever the types are."""
+        """Computed when rows are read: the position can be read whatever the types are."""
         fields = self._source.schema.fields
-        there = all(field.name in self._found and target_type(field.dataType) for field in fields)
-        return casts_for(str(self._target), self._source.schema, self._found) if there else {}
+        are_known = all(field.name in self._types and target_type(field.dataType) for field in fields)
+        return find_casts(str(self._target), self._source.schema, self._types) if are_known else {}
 
     @property
     def by_element(self) -> tuple[str, ...]:
@@ -99,7 +97,7 @@ class PostgresImage:
 
     @property
     def _alive(self) -> sql.Composable:
-        if not self._marks:
+        if not self._has_marks:
             return sql.SQL("")
         return sql.SQL("where t.{} is null").format(sql.Identifier(DELETED_AT))
 
@@ -110,21 +108,21 @@ class PostgresImage:
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """In our words at once: between here and the caller nobody can tell the target's failures from the source's."""
+        """Translate errors here: the caller cannot distinguish the target's errors from the source's."""
         try:
             yield
             return
         except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
             failure: CdfError = TargetNotReady(
-                f"{self._target} or one of its columns is gone",
-                hint="restore it, or make the target anew with `deltarelay run --reload`",
+                f"{self._target} or one of its columns does not exist",
+                hint="restore it, or rebuild the target with `deltarelay run --reload`",
             )
         except psycopg.Error as error:
             failure = translate(error, "reading the target")
         raise_alone(failure)
 
     def _digests(self, buckets: int, *, show_keys: bool) -> sql.Composed:
-        """→ (bucket, key_digest, row_digest, key_text), one row for each of the target's."""
+        """→ (bucket, key_digest, row_digest, key_text), one row for each row of the target."""
         fields = self._source.schema.fields
         names = [field.name for field in fields]
         texts = sql.SQL(", ").join(
@@ -165,7 +163,7 @@ class PostgresImage:
         text = canonical_text(value, field.dataType)
         if cast.returns is None:
             return text
-        # In no text of such a type is there a question mark
+        # The text of such a type never contains a question mark
         return sql.SQL("case when ({}) is false then '?' || {}::text else {} end").format(
             filled(cast.returns, column, parameters=False), column, text
         )

@@ -1,1 +1,1 @@
-"""How rows reach the target: staging, the applying statements, initial load and reload."""
+"""Applying a staged window: its SQL statements, the strategies to execute them, and dead letters."""

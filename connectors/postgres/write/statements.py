@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,37 +11,33 @@ from psycopg import sql
 from cdf.changes.columns import DELETE, INSERT, TRANSIENT, UPDATE
 from connectors.postgres.column_mapping import APPLIED_AT, COMMIT_TIMESTAMP_COLUMN, COMMIT_VERSION_COLUMN, DELETED_AT
 from connectors.postgres.conversions import Cast
+from connectors.postgres.sql_parts import SCHEMA, Name, TargetName, equal, filled
+from connectors.postgres.staging.columns import ATTEMPT, CODES, OPERATION, TIMESTAMP, UNEXPECTED, VERSION
 from connectors.postgres.types import staging_type, target_type
-from connectors.postgres.write.staging import ATTEMPT, CODES, OPERATION, SCHEMA, TIMESTAMP, UNEXPECTED, VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from connectors.postgres.options import Deletes
-    from connectors.postgres.target.ddl import TargetName
 
 __all__ = [
-    "Layout",
-    "Name",
-    "Text",
-    "filled",
-    "equal",
     "ApplyStatements",
-    "Replacing",
+    "Layout",
+    "ReplaceStatements",
     "apply_statements",
-    "replacing",
-    "misfits_of_table",
-    "insert_all",
+    "count_misfits",
+    "faithful_conditions",
+    "join_names",
+    "replace_statements",
     "staged_value",
-    "faithful_of",
 ]
 
-_STAGED_OWN = {COMMIT_VERSION_COLUMN: VERSION, COMMIT_TIMESTAMP_COLUMN: TIMESTAMP}
+_STAGED_METADATA = {COMMIT_VERSION_COLUMN: VERSION, COMMIT_TIMESTAMP_COLUMN: TIMESTAMP}
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What the statements depend on: the source's columns under the target's names, and what was found there."""
+    """What the statements depend on: the source's columns under the target's names, and properties of the target."""
 
     schema: StructType
     key: tuple[str, ...]
@@ -50,70 +46,43 @@ class Layout:
     deletes: Deletes
     partitioned: bool
     others: tuple[str, ...] = ()
-    """The target's further columns that hold values of their own."""
+    """The target's columns that come neither from the source nor from us."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyStatements:
-    """Each but the last takes one parameter, ``attempts``: the list of attempt ids that count."""
+    """Each statement except ``truncate`` takes one parameter, ``attempts``: the list of attempt ids that count."""
 
     recount: sql.Composed
     """→ (operation, rows)"""
     misfits: sql.Composed | None
-    """→ for each of ``lossy`` how many rows do not fit into the target's column; None where every value fits"""
+    """→ for each of ``lossy`` the number of rows that do not fit into the target's column; None if every value fits"""
     lossy: tuple[str, ...]
     forget_unfit: sql.Composed | None
-    """Transient keys that do not fit into the target's column leave staging: no target holds them. None as above"""
+    """Deletes transient keys that do not fit into the target's column: no target can hold them. None as above"""
     meet: sql.Composed
-    """Transient keys whose rows the target holds become unexpected ones; touches as many rows."""
+    """Makes transient keys whose rows the target holds unexpected ones; touches as many rows."""
     delete: sql.Composed | None
     """None: deletes are ignored."""
     kept: sql.Composed
-    """→ (rows to delete that are still there); asked after ``delete``"""
+    """→ (rows to delete that still exist); executed after ``delete``"""
     update: sql.Composed
     """→ (rows that had to be inserted, all rows)"""
     insert: sql.Composed
     """→ (rows inserted, all rows); an insert onto an existing row overwrites it"""
     come_back: sql.Composed | None
-    """→ (rows to insert that are there, marked as deleted); None where no row is ever marked"""
+    """→ (rows to insert that exist, marked as deleted); None unless deletes are soft"""
     marked: sql.Composed | None
-    """→ (rows to update that are there, marked as deleted); None as above"""
+    """→ (rows to update that exist, marked as deleted); None as above"""
     clear_some: sql.Composed
     clear_put: sql.Composed
     """Inserts and updates only."""
     truncate: sql.Composed
 
 
-class Name(sql.Identifier):
-    """An identifier in a statement with parameters: psycopg looks for its placeholders inside of names too."""
-
-    def as_bytes(self, context: Any = None) -> bytes:
-        return bytes(super().as_bytes(context)).replace(b"%", b"%%")
-
-
-class _Text(sql.SQL):
-    """The same for text that is not ours, such as the name of a type."""
-
-    def as_bytes(self, context: Any = None) -> bytes:
-        return bytes(super().as_bytes(context)).replace(b"%", b"%%")
-
-
-class Text(sql.Literal):
-    """The same for a text."""
-
-    def as_bytes(self, context: Any = None) -> bytes:
-        return bytes(super().as_bytes(context)).replace(b"%", b"%%")
-
-
-def equal(column: sql.Composable, value: sql.Composable) -> sql.Composed:
-    """By the server's own operator. pg_catalog has no ``=`` for two varchars and compares them as text; an operator for
-    varchars in the role's search_path would be preferred."""
-    return sql.SQL("{} operator(pg_catalog.=) {}").format(column, value)
-
-
-class _Statements:
-    """What the statements share. ``part``: they look at those staged rows alone that lie between two places, which are two
-    more parameters (``low``, ``high``)."""
+class _Composer:
+    """Parts that the statements share. With ``part`` they read only the staged rows between two row addresses (ctid), which
+    are two more parameters (``low``, ``high``)."""
 
     def __init__(self, target: TargetName, staging: str, layout: Layout, *, part: bool = False) -> None:
         self.layout = layout
@@ -126,52 +95,52 @@ class _Statements:
         self.matches = sql.SQL(" and ").join(equal(Name("t", name), self.values[name]) for name in layout.key)
 
     def only(self, *kinds: str) -> sql.Composed:
-        """``delete``: of unexpected rows too."""
-        found = [CODES[kind] for kind in kinds] + [UNEXPECTED] * (DELETE in kinds)
-        codes = sql.SQL(", ").join(map(sql.Literal, found))
+        """Condition for staged rows of these kinds. ``delete`` includes unexpected rows."""
+        numbers = [CODES[kind] for kind in kinds] + [UNEXPECTED] * (DELETE in kinds)
+        codes = sql.SQL(", ").join(map(sql.Literal, numbers))
         return sql.SQL("{} and s.{} in ({})").format(self.counting, Name(OPERATION), codes)
 
-    def own_values(self) -> dict[str, sql.Composable]:
-        found: dict[str, sql.Composable] = {}
+    def metadata_values(self) -> dict[str, sql.Composable]:
+        values: dict[str, sql.Composable] = {}
         for name in self.layout.own:
-            if name in _STAGED_OWN:
-                found[name] = sql.SQL("s.{}").format(Name(_STAGED_OWN[name]))
+            if name in _STAGED_METADATA:
+                values[name] = sql.SQL("s.{}").format(Name(_STAGED_METADATA[name]))
             else:
-                found[name] = sql.SQL("now()") if name == APPLIED_AT else sql.SQL("null::timestamptz")
-        return found
+                values[name] = sql.SQL("now()") if name == APPLIED_AT else sql.SQL("null::timestamptz")
+        return values
 
     @property
     def order(self) -> sql.Composed:
-        # The index pages are touched one after the other (a third faster on random keys)
+        # In key order each index page is visited once (a third faster with random keys)
         return sql.SQL(", ").join(sql.SQL("s.{}").format(self.numbered[name]) for name in self.layout.key)
 
     def upsert(self, kind: str) -> sql.Composed:
-        written = {**self.values, **self.own_values()}
+        written = {**self.values, **self.metadata_values()}
         others = [name for name in written if name not in self.layout.key]
-        # A table of nothing but its key: writing the key onto itself keeps the count of rows met
+        # A table with key columns only: assigning a key column to itself keeps the count of rows met
         assigned = [sql.SQL("{0} = excluded.{0}").format(Name(name)) for name in (others or self.layout.key[:1])]
         return sql.SQL(
             "insert into {into} ({columns}) overriding system value "
             "select {values} from {stage} s where {rows} order by {order} on conflict ({key}) do update set {assigned}"
         ).format(
             into=self.into,
-            columns=_listed(written),
+            columns=join_names(written),
             values=sql.SQL(", ").join(written.values()),
             stage=self.stage,
             rows=self.only(kind),
             order=self.order,
-            key=_listed(self.layout.key),
+            key=join_names(self.layout.key),
             assigned=sql.SQL(", ").join(assigned),
         )
 
     def counted_upsert(self, kind: str) -> sql.Composed:
         if not self.layout.partitioned:
-            # xmax is 0 for a row that this statement inserted, and not for one it updated
+            # xmax is 0 in a row that this statement inserted, and not 0 in one that it updated
             return sql.SQL(
                 "with applied as ({} returning (xmax = 0) as fresh) "
                 "select count(*) filter (where fresh), count(*) from applied"
             ).format(self.upsert(kind))
-        # A partitioned table has no xmax. All parts of a statement see the rows from before it.
+        # A partitioned table has no xmax. All parts of a statement see the rows from before the statement
         return sql.SQL(
             "with met as (select count(*) as rows from {} t join {} s on {} where {}), "
             "applied as ({} returning 1), total as (select count(*) as rows from applied) "
@@ -212,10 +181,10 @@ class _Statements:
             return sql.SQL("delete from {} t using {} s where {} and {}").format(
                 self.into, self.stage, self.matches, self.only(DELETE)
             )
-        own = {**self.own_values(), DELETED_AT: sql.SQL("now()")}
+        assigned = {**self.metadata_values(), DELETED_AT: sql.SQL("now()")}
         return sql.SQL("update {} t set {} from {} s where {} and {} and t.{} is null").format(
             self.into,
-            sql.SQL(", ").join(sql.SQL("{} = {}").format(Name(name), value) for name, value in own.items()),
+            sql.SQL(", ").join(sql.SQL("{} = {}").format(Name(name), value) for name, value in assigned.items()),
             self.stage,
             self.matches,
             self.only(DELETE),
@@ -231,79 +200,71 @@ class _Statements:
 
 
 def _staged(kind: Any, numbered: sql.Identifier) -> sql.Composed:
-    jsonb = staging_type(kind) != target_type(kind)
-    return sql.SQL("s.{}::jsonb" if jsonb else "s.{}").format(numbered)
-
-
-def filled(template: str, column: sql.Composable, *, parameters: bool = True) -> sql.Composable:
-    """``{}`` replaced; other braces stay, which ``sql.SQL.format`` would stumble over."""
-    text = _Text if parameters else sql.SQL
-    parts = template.split("{}")
-    pieces: list[sql.Composable] = [text(parts[0])]
-    for part in parts[1:]:
-        pieces += [column, text(part)]
-    return sql.Composed(pieces)
+    is_jsonb = staging_type(kind) != target_type(kind)
+    return sql.SQL("s.{}::jsonb" if is_jsonb else "s.{}").format(numbered)
 
 
 def staged_value(layout: Layout, name: str, numbered: sql.Identifier) -> sql.Composable:
-    """What is written into the target's column, of the staged one."""
+    """The value for the target's column, from the staged column."""
     cast = layout.casts.get(name)
     return filled("{}" if cast is None else cast.value, _staged(layout.schema[name].dataType, numbered))
 
 
-def faithful_of(layout: Layout) -> dict[str, sql.Composable]:
-    """For the columns into which not every value fits: whether a staged one (``s``) does. Null for null."""
-    found: dict[str, sql.Composable] = {}
+def faithful_conditions(layout: Layout) -> dict[str, sql.Composable]:
+    """For each column into which not every value fits: whether a staged value (``s``) does. Null for null."""
+    conditions: dict[str, sql.Composable] = {}
     for number, field in enumerate(layout.schema.fields):
         cast = layout.casts.get(field.name)
         if cast is not None and cast.faithful is not None:
-            found[field.name] = filled(cast.faithful, _staged(field.dataType, Name(f"c{number}")))
-    return found
+            conditions[field.name] = filled(cast.faithful, _staged(field.dataType, Name(f"c{number}")))
+    return conditions
 
 
-def _listed(names: Iterable[str]) -> sql.Composed:
+def join_names(names: Iterable[str]) -> sql.Composed:
     return sql.SQL(", ").join(map(Name, names))
 
 
-def _unfit(faithful: Iterable[sql.Composable]) -> sql.Composed:
-    """How many rows do not fit, for each of the conditions."""
+def count_misfits(faithful: Iterable[sql.Composable]) -> sql.Composed:
+    """The number of rows that do not fit, for each of the conditions."""
     return sql.SQL(", ").join(sql.SQL("count(*) filter (where ({}) is false)").format(fits) for fits in faithful)
 
 
 def apply_statements(target: TargetName, staging: str, layout: Layout, *, part: bool = False) -> ApplyStatements:
-    made = _Statements(target, staging, layout, part=part)
-    faithful = faithful_of(layout)
+    composer = _Composer(target, staging, layout, part=part)
+    faithful = faithful_conditions(layout)
     misfits = None
     if faithful:
-        misfits = sql.SQL("select {} from {} s where {}").format(_unfit(faithful.values()), made.stage, made.counting)
+        counts = count_misfits(faithful.values())
+        misfits = sql.SQL("select {} from {} s where {}").format(counts, composer.stage, composer.counting)
     return ApplyStatements(
         recount=sql.SQL("select s.{0}, count(*) from {1} s where {2} group by s.{0}").format(
-            Name(OPERATION), made.stage, made.counting
+            Name(OPERATION), composer.stage, composer.counting
         ),
         misfits=misfits,
         lossy=tuple(faithful),
-        forget_unfit=made.forget_unfit(faithful),
-        meet=made.meet(),
-        # First of all: a key that leaves makes room for whatever comes after it
-        delete=made.delete(),
-        kept=made.kept(),
-        update=made.counted_upsert(UPDATE),
-        insert=made.counted_upsert(INSERT),
-        come_back=made.marked(INSERT),
-        marked=made.marked(UPDATE),
-        clear_some=sql.SQL("delete from {} s where {}").format(made.stage, made.counting),
-        clear_put=sql.SQL("delete from {} s where {}").format(made.stage, made.only(INSERT, UPDATE)),
+        forget_unfit=composer.forget_unfit(faithful),
+        meet=composer.meet(),
+        # Executed first: a deleted row frees its unique values for the rows that follow
+        delete=composer.delete(),
+        kept=composer.kept(),
+        update=composer.counted_upsert(UPDATE),
+        insert=composer.counted_upsert(INSERT),
+        come_back=composer.marked(INSERT),
+        marked=composer.marked(UPDATE),
+        clear_some=sql.SQL("delete from {} s where {}").format(composer.stage, composer.counting),
+        clear_put=sql.SQL("delete from {} s where {}").format(composer.stage, composer.only(INSERT, UPDATE)),
         truncate=sql.SQL("truncate {}").format(sql.Identifier(SCHEMA, staging)),
     )
 
 
-# ── another way to put rows: away with all of them first ─────────────────────────────────────────────────────────────
+# ── replace: delete the old rows of all keys first ───────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
-class Replacing:
-    """For values that change places under a second unique index: the old rows of all keys leave before the first new one
-    comes. Columns of the target that are not the source's are kept aside meanwhile. Parameters as for ApplyStatements."""
+class ReplaceStatements:
+    """For rows that swap values under a secondary unique index: the old rows of all keys are deleted before the first new
+    row is inserted. A temporary table keeps the old rows for the target's columns that are not the source's. Parameters as
+    for ApplyStatements."""
 
     make: sql.Composed
     take: sql.Composed
@@ -314,23 +275,25 @@ class Replacing:
     drop: sql.Composed
 
 
-def replacing(target: TargetName, staging: str, layout: Layout, aside: str, *, part: bool = False) -> Replacing:
-    """``aside``: the name of a table of ours that exists as long as the statements run."""
-    made = _Statements(target, staging, layout, part=part)
-    kept = Name(SCHEMA, aside)
-    rows = made.only(INSERT, UPDATE)
-    written = {**made.values, **made.own_values()}
-    same = sql.SQL(" and ").join(equal(Name("g", name), made.values[name]) for name in layout.key)
+def replace_statements(
+    target: TargetName, staging: str, layout: Layout, aside: str, *, part: bool = False
+) -> ReplaceStatements:
+    """``aside``: the name of a table of ours that exists while the statements run."""
+    composer = _Composer(target, staging, layout, part=part)
+    old = Name(SCHEMA, aside)
+    rows = composer.only(INSERT, UPDATE)
+    written = {**composer.values, **composer.metadata_values()}
+    same_key = sql.SQL(" and ").join(equal(Name("g", name), composer.values[name]) for name in layout.key)
     insert = sql.SQL("insert into {} ({}) overriding system value select {} from {} s ")
     values = sql.SQL(", ").join(written.values())
     alive = sql.SQL("and g.{} is null").format(Name(DELETED_AT)) if layout.deletes == "soft" else sql.SQL("")
-    return Replacing(
+    return ReplaceStatements(
         make=sql.SQL("create unlogged table {} as select * from {} with no data").format(
             sql.Identifier(SCHEMA, aside), sql.Identifier(target.schema, target.table)
         ),
         take=sql.SQL(
             "with gone as (delete from {} t using {} s where {} and {} returning t.*) insert into {} select * from gone"
-        ).format(made.into, made.stage, made.matches, rows, kept),
+        ).format(composer.into, composer.stage, composer.matches, rows, old),
         met=sql.SQL(
             "select count(*) filter (where s.{op} = {insert} {alive}), "
             "count(*) filter (where s.{op} = {update} {alive}) "
@@ -340,50 +303,25 @@ def replacing(target: TargetName, staging: str, layout: Layout, aside: str, *, p
             insert=sql.Literal(CODES[INSERT]),
             update=sql.Literal(CODES[UPDATE]),
             alive=alive,
-            stage=made.stage,
-            kept=kept,
-            same=same,
+            stage=composer.stage,
+            kept=old,
+            same=same_key,
             rows=rows,
         ),
         put_back=(
             insert.format(
-                made.into,
-                _listed([*written, *layout.others]),
+                composer.into,
+                join_names([*written, *layout.others]),
                 sql.SQL(", ").join([values, *(sql.SQL("g.{}").format(Name(name)) for name in layout.others)]),
-                made.stage,
+                composer.stage,
             )
-            + sql.SQL("join {} g on {} where {} order by {}").format(kept, same, rows, made.order)
+            + sql.SQL("join {} g on {} where {} order by {}").format(old, same_key, rows, composer.order)
         ),
         put_new=(
-            insert.format(made.into, _listed(written), values, made.stage)
+            insert.format(composer.into, join_names(written), values, composer.stage)
             + sql.SQL("where {} and not exists (select from {} g where {}) order by {}").format(
-                rows, kept, same, made.order
+                rows, old, same_key, composer.order
             )
         ),
         drop=sql.SQL("drop table {}").format(sql.Identifier(SCHEMA, aside)),
-    )
-
-
-def misfits_of_table(
-    loaded: sql.Identifier, schema: StructType, casts: Mapping[str, Cast]
-) -> tuple[sql.Composed | None, list[str]]:
-    """→ how many rows of a table with our types do not fit, for each of the columns; None where all do. No parameters."""
-    lossy = {name: cast.faithful for name, cast in casts.items() if cast.faithful is not None and name in schema.names}
-    if not lossy:
-        return None, []
-    faithful = [filled(fits, sql.Identifier(name), parameters=False) for name, fits in lossy.items()]
-    return sql.SQL("select {} from {}").format(_unfit(faithful), loaded), list(lossy)
-
-
-def insert_all(
-    target: sql.Identifier, loaded: sql.Identifier, schema: StructType, casts: Mapping[str, Cast], own: Sequence[str]
-) -> sql.Composed:
-    """Rows of a table with our types into the target. No parameters."""
-    names = schema.fieldNames()
-    values = [filled(casts[name].value, sql.Identifier(name), parameters=False) for name in names]
-    return sql.SQL("insert into {} ({}) overriding system value select {} from {}").format(
-        target,
-        sql.SQL(", ").join(map(sql.Identifier, [*names, *own])),
-        sql.SQL(", ").join([*values, *map(sql.Identifier, own)]),
-        loaded,
     )

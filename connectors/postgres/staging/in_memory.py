@@ -1,7 +1,7 @@
-"""What Spark does to rows on their way to PostgreSQL, done to an Arrow table: for windows and snapshots in memory.
+"""The conversions of ``wire`` and ``storability`` on Arrow tables, for windows and snapshots in memory.
 
-Held to the Spark expressions in ``types``, ``marking``, ``rejected`` and ``staging`` by ``test_postgres_in_memory``. Nested
-values, whose JSON Spark writes, are refused here by name.
+``test_postgres_in_memory`` compares each function with the Spark expressions. Nested values are refused, because only Spark
+writes their JSON.
 """
 
 from __future__ import annotations
@@ -16,41 +16,51 @@ from cdf.changes.canonical import is_nested
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, CONFLICTS, INSERT, TRANSIENT, UPDATE
 from cdf.changes.in_memory import key_digests
 from cdf.errors import ConfigError
+from connectors.postgres.staging.columns import (
+    OPERATION,
+    REJECT,
+    REJECT_DIGEST,
+    REJECT_KEY,
+    REJECT_ROW,
+    TIMESTAMP,
+    VERSION,
+    StagingOptions,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["marks", "unfaithful_values", "wire_net", "wire_rows"]
+__all__ = ["describe_unstorable", "unstorable_reasons", "wire_net", "wire_rows"]
 
 _NO_TEXT = "text with a NUL character or bytes that are not UTF-8"
-"""In memory text is UTF-8 always: what remains is NUL. Dates and times of Python are all in PostgreSQL's calendar."""
+"""In memory text is always UTF-8, so only NUL is checked. All dates and times of Python are in PostgreSQL's calendar."""
 
 
-def marks(table: pa.Table, schema: StructType, key: Sequence[str]) -> list[str | None]:
-    """As ``marking.reason``: ``<what>:<column>`` of the first column whose value cannot be stored."""
+def unstorable_reasons(table: pa.Table, schema: StructType, key: Sequence[str]) -> list[str | None]:
+    """As ``storability.unstorable_reason``: ``<description>:<column>`` of the first column whose value cannot be stored."""
     found: list[str | None] = [None] * table.num_rows
     puts = [kind in (INSERT, UPDATE) for kind in table[CHANGE_TYPE].to_pylist()]
-    for name, bad in _unfaithful(table, schema):
-        for number in bad:
+    for name, numbers in _unstorable_rows(table, schema):
+        for number in numbers:
             if found[number] is None and (puts[number] or name in key):
                 found[number] = f"{_NO_TEXT}:{name}"
     return found
 
 
-def unfaithful_values(table: pa.Table, schema: StructType) -> str | None:
-    """As ``rejected.unfaithful_values``."""
+def describe_unstorable(table: pa.Table, schema: StructType) -> str | None:
+    """As ``storability.describe_unstorable``."""
     versions = table[COMMIT_VERSION].to_pylist() if COMMIT_VERSION in table.column_names else None
     parts = []
-    for name, bad in _unfaithful(table, schema):
-        if bad:
-            at = "" if versions is None else f" at version {min(versions[number] for number in bad)}"
-            parts.append(f"column {name!r}{at} holds {_NO_TEXT} ({len(bad)} rows)")
+    for name, numbers in _unstorable_rows(table, schema):
+        if numbers:
+            at = "" if versions is None else f" at version {min(versions[number] for number in numbers)}"
+            parts.append(f"column {name!r}{at} holds {_NO_TEXT} ({len(numbers)} rows)")
     return "; ".join(parts) or None
 
 
-def _unfaithful(table: pa.Table, schema: StructType) -> Iterator[tuple[str, list[int]]]:
-    """Column, numbers of the rows whose value in it cannot be stored."""
+def _unstorable_rows(table: pa.Table, schema: StructType) -> Iterator[tuple[str, list[int]]]:
+    """Column, and numbers of the rows whose value in it cannot be stored."""
     import pyarrow as pa
 
     for field in schema.fields:
@@ -59,13 +69,15 @@ def _unfaithful(table: pa.Table, schema: StructType) -> Iterator[tuple[str, list
             yield field.name, [number for number, value in enumerate(values) if value is not None and "\0" in value]
 
 
-def wire_net(net: pa.Table, schema: StructType, key: Sequence[str], wanted: Any, codes: Mapping[str, int]) -> pa.Table:
-    """As ``staging.wire_net``. ``wanted``: ``staging.Wanted``."""
+def wire_net(
+    net: pa.Table, schema: StructType, key: Sequence[str], options: StagingOptions, codes: Mapping[str, int]
+) -> pa.Table:
+    """As ``wire.wire_net``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    reasons = marks(net, schema, key)
-    if wanted.transients and not wanted.rejects:
+    reasons = unstorable_reasons(net, schema, key)
+    if options.transients and not options.rejects:
         kept = [
             kind != TRANSIENT or reason is None
             for kind, reason in zip(net[CHANGE_TYPE].to_pylist(), reasons, strict=True)
@@ -73,42 +85,42 @@ def wire_net(net: pa.Table, schema: StructType, key: Sequence[str], wanted: Any,
         net = net.filter(pa.array(kept, pa.bool_()))
     kinds = net[CHANGE_TYPE].to_pylist()
     put = pa.array([kind in (INSERT, UPDATE) for kind in kinds], pa.bool_())
-    arrays: dict[str, Any] = {"_operation": pa.array([codes[kind] for kind in kinds], pa.int16())}
-    if wanted.commit:
-        arrays |= {"_version": net[COMMIT_VERSION], "_timestamp": net[COMMIT_TIMESTAMP]}
-    fits = pa.array([not wanted.rejects or reason is None for reason in reasons[: net.num_rows]], pa.bool_())
-    if wanted.rejects:
+    arrays: dict[str, Any] = {OPERATION: pa.array([codes[kind] for kind in kinds], pa.int16())}
+    if options.commit:
+        arrays |= {VERSION: net[COMMIT_VERSION], TIMESTAMP: net[COMMIT_TIMESTAMP]}
+    fits = pa.array([not options.rejects or reason is None for reason in reasons[: net.num_rows]], pa.bool_())
+    if options.rejects:
         names = schema.fieldNames()
         digests, keys = key_digests(net, schema, key), _json(net, schema, key)
-        rows = _json(net, schema, names) if wanted.reject_rows else [None] * net.num_rows
-        told: dict[str, Sequence[str | None]] = {
-            "_reject": reasons,
-            "_reject_key": keys,
-            "_reject_digest": digests,
-            "_reject_row": rows,
+        rows = _json(net, schema, names) if options.reject_rows else [None] * net.num_rows
+        marks: dict[str, Sequence[str | None]] = {
+            REJECT: reasons,
+            REJECT_KEY: keys,
+            REJECT_DIGEST: digests,
+            REJECT_ROW: rows,
         }
-        for name, texts in told.items():
-            marked = [None if reason is None else text for reason, text in zip(reasons, texts, strict=True)]
-            arrays[name] = pa.array(marked, pa.string())
+        for name, texts in marks.items():
+            texts_of_marked = [None if reason is None else text for reason, text in zip(reasons, texts, strict=True)]
+            arrays[name] = pa.array(texts_of_marked, pa.string())
     for number, field in enumerate(schema.fields):
-        value = _wired(net[field.name], field.name, field.dataType)
-        held = fits if field.name in key else pc.and_(fits, put)
-        arrays[f"c{number}"] = pc.if_else(held, value, pa.scalar(None, value.type))
+        value = _to_wire(net[field.name], field.name, field.dataType)
+        is_kept = fits if field.name in key else pc.and_(fits, put)
+        arrays[f"c{number}"] = pc.if_else(is_kept, value, pa.scalar(None, value.type))
     arrays[CONFLICTS] = net[CONFLICTS]
     return pa.Table.from_pydict(arrays)
 
 
 def wire_rows(table: pa.Table, schema: StructType) -> pa.Table:
-    """As ``staging.wire_rows``."""
+    """As ``wire.wire_rows``."""
     import pyarrow as pa
 
     return pa.Table.from_arrays(
-        [_wired(table[field.name], field.name, field.dataType) for field in schema.fields],
+        [_to_wire(table[field.name], field.name, field.dataType) for field in schema.fields],
         names=[f"c{number}" for number in range(len(schema.fields))],
     )
 
 
-def _wired(values: Any, name: str, kind: DataType) -> Any:
+def _to_wire(values: Any, name: str, kind: DataType) -> Any:
     import pyarrow as pa
     from pyspark.sql import types as T
 
@@ -133,7 +145,7 @@ def _json(table: pa.Table, schema: StructType, names: Sequence[str]) -> list[str
         columns.append(
             [json.dumps(name, ensure_ascii=False) + ":" + _json_value(value) for value in table[name].to_pylist()]
         )
-    return ["{" + ",".join(of_row) + "}" for of_row in zip(*columns, strict=True)]
+    return ["{" + ",".join(texts) + "}" for texts in zip(*columns, strict=True)]
 
 
 def _json_value(value: Any) -> str:

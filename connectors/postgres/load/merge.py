@@ -1,4 +1,4 @@
-"""Make the target equal a copy that lies beside it by writing only what differs: its views, keys and policies stay."""
+"""Make the target equal to a loaded copy by writing only the rows that differ. Views, foreign keys and policies are kept."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from psycopg import sql
 
 from cdf.errors import SinkUnavailable, TargetNotReady
 from cdf.sink import Position
-from connectors.postgres import position as positions
 from connectors.postgres.column_mapping import DELETED_AT
-from connectors.postgres.conversions import Cast, casts_for
-from connectors.postgres.errors import raise_alone, refuse_swallowed
-from connectors.postgres.inspect import additions
-from connectors.postgres.state.dead_letters import CLASHES, clash, forget_all
-from connectors.postgres.target.ddl import (
-    add_primary_key,
-    column_types,
-    further_columns,
-    reached_by_deletes,
+from connectors.postgres.conversions import Cast, find_casts
+from connectors.postgres.errors import clash, raise_alone, refuse_swallowed
+from connectors.postgres.load.initial_load import add_metadata_columns, explain_key_violation, refuse_rows
+from connectors.postgres.sql_parts import equal, filled
+from connectors.postgres.sqlstates import CLASHES
+from connectors.postgres.state import position as positions
+from connectors.postgres.state.dead_letters import delete_all_dead_letters
+from connectors.postgres.target.ddl import add_missing_columns, add_primary_key
+from connectors.postgres.target.reflection import (
+    find_delete_action,
+    read_column_types,
+    read_further_columns,
     suppresses_writes,
 )
-from connectors.postgres.write.initial_load import add_own, key_violation, refuse_misfits_of, refuse_rows
-from connectors.postgres.write.statements import equal, filled
+from connectors.postgres.write.misfits import refuse_misfits_of_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from connectors.postgres.client import Session
     from connectors.postgres.options import Deletes
 
-__all__ = ["add_key", "merge"]
+__all__ = ["add_key", "merge_rows"]
 
 log = logging.getLogger("deltarelay.postgres")
 
@@ -43,21 +44,21 @@ Connection = psycopg.Connection[Any]
 
 
 def add_key(session: Session, snapshot: Snapshot) -> None:
-    """Make sure that the copy has each key once; the merge looks rows up by it."""
-    loaded, keyed = session.own_table("load"), True
+    """Check that the copy has each key once; the merge looks rows up by it."""
+    loaded, is_keyed = session.own_table("load"), True
     with session.errors("building the key of the copy"):
         try:
             session.main().execute(add_primary_key(loaded, snapshot.key))
         except (psycopg.errors.UniqueViolation, psycopg.errors.NotNullViolation):
-            keyed = False
+            is_keyed = False
         else:
             session.main().execute(sql.SQL("analyze {}").format(loaded))
-    if not keyed:
+    if not is_keyed:
         session.drop("load")
-        raise_alone(key_violation(snapshot))
+        raise_alone(explain_key_violation(snapshot))
 
 
-def merge(
+def merge_rows(
     session: Session,
     snapshot: Snapshot,
     rows: int,
@@ -68,20 +69,22 @@ def merge(
     action: str | None,
     counts: Mapping[str, int] | None = None,
 ) -> tuple[str, ...]:
-    """Rows, columns and position in one transaction. → the DDL that was run"""
+    """Write rows, columns and position in one transaction. → the DDL that was executed"""
     try:
-        return _merged(
-            session, snapshot, rows, own, deletes, before=before, action=action, counts=counts, leaving=False
+        return _merge_once(
+            session, snapshot, rows, own, deletes, before=before, action=action, counts=counts, deletes_first=False
         )
     except CLASHES as error:
-        # Values may change places under a second unique index, of which an UPDATE sees one row after the other
-        reached = reached_by_deletes(session.main(), session.target)
+        # Rows may swap values under a secondary unique index, which an UPDATE checks row by row
+        reached = find_delete_action(session.main(), session.target)
         if reached is not None:
             raise_alone(clash(session.target, error, reached))
-    return _merged(session, snapshot, rows, own, deletes, before=before, action=action, counts=counts, leaving=True)
+    return _merge_once(
+        session, snapshot, rows, own, deletes, before=before, action=action, counts=counts, deletes_first=True
+    )
 
 
-def _merged(
+def _merge_once(
     session: Session,
     snapshot: Snapshot,
     rows: int,
@@ -91,23 +94,23 @@ def _merged(
     before: Position,
     action: str | None,
     counts: Mapping[str, int] | None,
-    leaving: bool,
+    deletes_first: bool,
 ) -> tuple[str, ...]:
-    """``leaving``: the rows that differ leave before the first of them comes back."""
+    """``deletes_first``: delete all differing rows before the first of them is inserted again."""
     lease, target, loaded = session.held(), session.target, session.own_table("load")
     connection = session.main()
     with connection.transaction():
         positions.lock_position(connection, lease, expected=before.version, first=None)
-        # Where policies hold for this role they would hide rows from it: better an error than half a target
+        # If policies apply to this role, raise an error instead of missing the rows that they hide
         connection.execute("set local row_security = off")
-        ddl = tuple(additions(target, column_types(connection, target), snapshot.schema, own))
-        # New columns need the table for themselves; otherwise readers go on as if nothing happened
+        ddl = tuple(add_missing_columns(target, read_column_types(connection, target), snapshot.schema, own))
+        # New columns need an exclusive lock; otherwise readers are not blocked
         mode = sql.SQL("access exclusive" if ddl else "share row exclusive")
         patience = connection.execute("select current_setting('lock_timeout')").fetchone()
         assert patience is not None
         connection.execute(sql.SQL("set local lock_timeout = {}").format(sql.Literal(LOCK_TIMEOUT)))
         connection.execute(sql.SQL("lock table {} in {} mode").format(target.identifier, mode))
-        connection.execute("select set_config('lock_timeout', %s, true)", patience)  # of rows, which others may hold
+        connection.execute("select set_config('lock_timeout', %s, true)", patience)  # for row locks of other sessions
         if before.version is None:
             refuse_rows(connection, session)
         for statement in ddl:
@@ -117,33 +120,35 @@ def _merged(
                 "the copy lost its rows: the server was restarted meanwhile",
                 hint="nothing was changed: run again",
             )
-        casts = casts_for(str(target), snapshot.schema, column_types(connection, target))
-        refuse_misfits_of(connection, str(target), loaded, snapshot.schema, casts)
-        add_own(connection, loaded, own, snapshot)
+        casts = find_casts(str(target), snapshot.schema, read_column_types(connection, target))
+        refuse_misfits_of_table(connection, str(target), loaded, snapshot.schema, casts)
+        add_metadata_columns(connection, loaded, own, snapshot)
         connection.execute("set constraints all deferred")
-        aside = session.own_table("aside") if leaving else None
-        further = further_columns(connection, target, {*snapshot.schema.fieldNames(), *own}) if leaving else ()
+        aside = session.own_table("aside") if deletes_first else None
+        further = (
+            read_further_columns(connection, target, {*snapshot.schema.fieldNames(), *own}) if deletes_first else ()
+        )
         statements = _statements(target.identifier, loaded, snapshot, casts, own, deletes, aside, further)
-        checked = suppresses_writes(connection, target)
+        is_checked = suppresses_writes(connection, target)
         written: dict[str, int] = {}
-        for kind, (write, demanded) in statements.items():
-            wanted = _scalar(connection, demanded) if checked and demanded is not None else None
+        for kind, (write, count) in statements.items():
+            wanted = _fetch_count(connection, count) if is_checked and count is not None else None
             written[kind] = connection.execute(write).rowcount
             wanted = written["take"] if kind == "updates" and "take" in written else wanted
             if wanted is not None:
                 refuse_swallowed(target, kind.removesuffix("s"), wanted=wanted, touched=written[kind])
         written = {kind: written[kind] for kind in ("deletes", "updates", "inserts") if kind in written}
-        held = _count(connection, target.identifier, alive=deletes == "soft")
-        if (held < rows) if deletes == "ignore" else held != rows:
+        present = _count(connection, target.identifier, alive=deletes == "soft")
+        if (present < rows) if deletes == "ignore" else present != rows:
             raise TargetNotReady(
                 f"{target} does not hold the rows that were written to it: a trigger or a rule changes them",
-                hint="take it off the table, and reload again",
+                hint="drop it from the table, and reload again",
             )
         connection.execute(sql.SQL("drop table {}").format(loaded))
         after = Position(version=snapshot.version, table_id=snapshot.table_id)
-        forget_all(connection, str(target))  # each row of the source is stored now
+        delete_all_dead_letters(connection, str(target))  # every row of the source is stored now
         positions.record_rows(connection, target)
-        positions.move_recorded(connection, lease, before=before, to=after, action=action)
+        positions.move_and_record(connection, lease, before=before, to=after, action=action)
         session.record(connection, **(written if counts is None else counts))
     log.info("merged", extra={"target": str(target), **written})
     return ddl
@@ -159,9 +164,9 @@ def _statements(
     aside: sql.Identifier | None,
     further: Sequence[str],
 ) -> dict[str, tuple[sql.Composed, sql.Composed | None]]:
-    """``aside``: a table of ours to be, for the rows that leave before they come back. ``further``: the target's columns
-    that are none of the source's, for which there is nothing but the row that leaves. → each with the query that counts the
-    rows which it has to touch, asked before it"""
+    """``aside``: name of a table of ours, for the deleted rows that are inserted again. ``further``: the target's
+    columns that are not the source's; only the deleted row has their values. → each statement, with the query that counts
+    the rows which it must touch; the query is executed first"""
     names, key = snapshot.schema.fieldNames(), snapshot.key
     values = {name: filled(casts[name].value, sql.Identifier("s", name), parameters=False) for name in names}
     values |= {name: sql.Identifier("s", name) for name in own}
@@ -182,7 +187,7 @@ def _statements(
             sql.SQL("update {} t set {} = now() ").format(target, sql.Identifier(DELETED_AT)) + gone,
             count.format(target) + sql.SQL("t ") + gone,
         )
-    # Compared by their bytes: `is distinct from` takes -0.0 for 0.0, 1.50 in jsonb for 1.5, and what a collation says
+    # Compared by their bytes: `is distinct from` treats -0.0 as 0.0 and 1.50 in jsonb as 1.5, and compares text by collation
     differs = [
         sql.SQL("row({})::record *<> row({})::record").format(
             sql.SQL(", ").join(sql.Identifier("t", name) for name in others),
@@ -191,7 +196,7 @@ def _statements(
     ] * bool(others)
     if deletes == "soft":
         differs.append(sql.SQL("{} is not null").format(mark))
-    # A column of ours may have come later than the row
+    # A metadata column may have been added later than the row
     later = sql.SQL("{} is null and {} is not null")
     differs += [later.format(sql.Identifier("t", name), values[name]) for name in own if name != DELETED_AT]
     written = [*others, *own]
@@ -238,10 +243,9 @@ def _statements(
 
 def _count(connection: Connection, table: sql.Identifier, *, alive: bool = False) -> int:
     marked = sql.SQL(" where {} is null").format(sql.Identifier(DELETED_AT)) if alive else sql.SQL("")
-    return _scalar(connection, sql.SQL("select count(*) from {}{}").format(table, marked))
+    return _fetch_count(connection, sql.SQL("select count(*) from {}{}").format(table, marked))
 
 
-def _scalar(connection: Connection, statement: sql.Composed) -> int:
-    row = connection.execute(statement).fetchone()
-    assert row is not None
-    return int(row[0])
+def _fetch_count(connection: Connection, statement: sql.Composed) -> int:
+    ((count,),) = connection.execute(statement).fetchall()
+    return int(count)

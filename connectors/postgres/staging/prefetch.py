@@ -1,13 +1,12 @@
-"""The COPY of a window while the one before it is being applied: Spark works on the one, PostgreSQL on the other.
+"""Staging of the next window while PostgreSQL applies the present one.
 
-Nothing of it can be seen: the rows go into a staging table of their own, under attempt ids that only the window's own
-transaction asks for. Its failure is nobody's either: the window is then staged again in its turn, and told there.
+The rows go into a separate staging table, under attempt ids that only the next window's own transaction reads. A failed
+prefetch is ignored; the window is staged normally, and raises its error then.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -16,18 +15,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cdf.changes.window import Window
-    from connectors.postgres.write.staging import Staged
+    from connectors.postgres.staging.columns import Staged
 
-__all__ = ["Ahead"]
+__all__ = ["Prefetch"]
 
 log = logging.getLogger("deltarelay.postgres")
 
 PATIENCE_SECONDS = 10.0
-"""How long a COPY that is given up may take to end; its table is dropped by a later run then."""
+"""How long to wait for a cancelled COPY to end; after that its table is left for a later run to drop."""
 
 
-class Ahead:
-    """``job`` in a thread of its own. ``kind`` is the staging table that it fills."""
+class Prefetch:
+    """Runs ``job`` in its own thread. ``kind`` is the staging table that it fills."""
 
     def __init__(self, window: Window, kind: str, job: Callable[[], Staged]) -> None:
         from pyspark import InheritableThread, SparkContext
@@ -35,7 +34,6 @@ class Ahead:
         self.window, self.kind = window, kind
         self._context = SparkContext.getOrCreate()
         self._tag = f"deltarelay-ahead-{uuid.uuid4().hex}"
-        self._given_up = threading.Event()
         self._done: Future[Staged] = Future()
         self._thread = InheritableThread(target=self._run, args=(job,), name="ahead", daemon=True)
         self._thread.start()
@@ -49,18 +47,18 @@ class Ahead:
             self._done.set_exception(error)
 
     def result(self) -> Staged | None:
-        """Waits for the end. None: it failed."""
+        """Wait for the end. None: the job failed."""
         try:
             return self._done.result()
         except Exception as error:
             log.info("staging ahead failed", extra={"first": self.window.first, "error": type(error).__name__})
             return None
 
-    def give_up(self) -> None:
-        """Also for one that has ended."""
+    def cancel(self) -> None:
+        """Cancel the job if it is still running, and wait for its end."""
         waited = 0.0
         while self._thread.is_alive() and waited < PATIENCE_SECONDS:
-            with suppress(Exception):  # again and again: the job may not have been submitted yet
+            with suppress(Exception):  # repeated, because the job may not have been submitted yet
                 self._context.cancelJobsWithTag(self._tag)
             self._thread.join(0.1)
             waited += 0.1

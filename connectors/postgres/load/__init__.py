@@ -1,0 +1,1 @@
+"""Whole-table loads: initial copy and reload."""

@@ -1,0 +1,227 @@
+"""The initial copy: COPY from the tasks into a fresh table of ours, add the key, move the table to the target's name.
+
+    deltarelay.load_<target>_<epoch>   ─▶   <schema>.<table>, with the position, in one transaction
+
+An existing (empty) target is not replaced: the rows are inserted into it, so that it keeps its grants, indexes and
+additional columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+
+from cdf.errors import CdfError, SinkUnavailable, TargetNotReady
+from connectors.postgres.column_mapping import (
+    APPLIED_AT,
+    COMMIT_TIMESTAMP_COLUMN,
+    COMMIT_VERSION_COLUMN,
+    DELETED_AT,
+    METADATA_TYPES,
+)
+from connectors.postgres.conversions import Cast, find_casts
+from connectors.postgres.errors import raise_alone, refuse_swallowed
+from connectors.postgres.load.loaded_table import move_to_target, rename_constraints
+from connectors.postgres.sql_parts import filled
+from connectors.postgres.staging import tasks
+from connectors.postgres.staging.columns import Staged
+from connectors.postgres.staging.failures import explain_copy_failure
+from connectors.postgres.state import position as positions
+from connectors.postgres.state.dead_letters import delete_all_dead_letters
+from connectors.postgres.target.ddl import (
+    add_comment,
+    add_missing_columns,
+    add_primary_key,
+    create_table,
+    create_target,
+)
+from connectors.postgres.target.reflection import read_column_types, reflect
+from connectors.postgres.types import check_types
+from connectors.postgres.write.misfits import refuse_misfits_of_table
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from cdf.changes.window import Snapshot
+    from connectors.postgres.client import Session
+
+__all__ = [
+    "add_metadata_columns",
+    "analyze",
+    "copy_snapshot",
+    "explain_key_violation",
+    "place_loaded_rows",
+    "prepare_empty_target",
+    "refuse_rows",
+]
+
+LOAD_TRIES = 3
+
+Connection = psycopg.Connection[Any]
+
+
+def copy_snapshot(session: Session, snapshot: Snapshot, *, create: str | None = None) -> Staged:
+    """COPY the snapshot into a fresh table of ours. If the count shows that a task ran twice, the copy is repeated.
+
+    ``create``: the statement that creates the table, if it has more than the snapshot's columns; those have our types.
+    """
+    check_types(snapshot.schema)
+    loaded = session.own_table("load")
+    for _ in range(LOAD_TRIES):
+        with session.errors("creating the table to load"):
+            session.drop("load")
+            session.main().execute(create or create_table(loaded, snapshot.schema))
+        try:
+            staged = tasks.copy_snapshot_rows(snapshot, session.dsn, session.own_name("load"))
+        except Exception as error:
+            session.drop("load")
+            raise_alone(explain_copy_failure(session, error, snapshot))
+        if recount(session, staged):
+            if session.history is not None:
+                session.history.record_copy(staged.rows)
+            return staged
+    session.drop("load")
+    raise SinkUnavailable(
+        f"the copy of {snapshot.table} holds another number of rows than were sent, {LOAD_TRIES} times",
+        hint="tasks are run twice: turn spark.speculation off, and look for executors that are lost",
+    )
+
+
+def recount(session: Session, staged: Staged) -> bool:
+    with session.errors("counting the loaded rows"):
+        found = session.main().execute(sql.SQL("select count(*) from {}").format(session.own_table("load"))).fetchone()
+    return found == (staged.rows,)
+
+
+def place_loaded_rows(session: Session, snapshot: Snapshot, rows: int, own: Sequence[str]) -> tuple[str, ...]:
+    """Make the copied rows the target's, and record the position, in one transaction. → the DDL that was executed
+
+    ``own``: the target's metadata columns; they get version and time of the snapshot.
+    """
+    lease, name, loaded = session.held(), session.target, session.own_table("load")
+    ddl: tuple[str, ...] = ()
+    is_keyed = True
+    with session.errors("loading the target"):
+        connection = session.main()
+        exists = reflect(connection, name) is not None
+        with session.committed(snapshot.version), connection.transaction() as transaction:
+            positions.lock_position(connection, lease, expected=None, first=None)
+            # Rows of other writers that policies hide from this role must be found as well
+            connection.execute("set local row_security = off")
+            try:
+                connection.execute(add_primary_key(loaded, snapshot.key))
+            except (psycopg.errors.UniqueViolation, psycopg.errors.NotNullViolation):
+                is_keyed = False
+                raise psycopg.Rollback(transaction) from None
+            add_metadata_columns(connection, loaded, own, snapshot)
+            if exists:
+                ddl = _insert_into_existing(connection, session, snapshot, rows, own)
+            else:
+                delete_all_dead_letters(connection, str(name))
+                move_to_target(session, connection.execute)
+                rename_constraints(session, connection.execute)
+                connection.execute(add_comment(name.identifier))
+                ddl = create_target(name, snapshot.schema, snapshot.key, own)
+            positions.record_rows(connection, name)
+            positions.move_position(
+                connection, lease, expected=None, version=snapshot.version, table_id=snapshot.table_id
+            )
+            session.record(connection)
+    if not is_keyed:
+        session.drop("load")
+        raise_alone(explain_key_violation(snapshot))  # after the transaction, because this reads the source again
+    return ddl
+
+
+def analyze(session: Session) -> None:
+    """Statistics help the first queries; a failure is ignored."""
+    with suppress(psycopg.Error):
+        session.main().execute(sql.SQL("analyze {}").format(session.target.identifier))
+
+
+def prepare_empty_target(
+    connection: Connection, session: Session, snapshot: Snapshot, own: Sequence[str]
+) -> tuple[str, ...]:
+    """Inside the loading transaction: create the target, or lock the existing one and check that it is empty. → the DDL"""
+    delete_all_dead_letters(connection, str(session.target))  # of an earlier table of this name
+    if not read_column_types(connection, session.target):
+        statements = create_target(session.target, snapshot.schema, snapshot.key, own)
+        for statement in statements:
+            connection.execute(statement)
+        return statements
+    connection.execute(sql.SQL("lock table {} in share row exclusive mode").format(session.target.identifier))
+    refuse_rows(connection, session)
+    return ()
+
+
+def add_metadata_columns(
+    connection: Connection, loaded: sql.Identifier, own: Sequence[str], snapshot: Snapshot
+) -> None:
+    """Each column has the same value in all rows, which PostgreSQL adds without rewriting them."""
+    values: dict[str, sql.Composable] = {
+        COMMIT_VERSION_COLUMN: sql.Literal(snapshot.version),
+        COMMIT_TIMESTAMP_COLUMN: sql.Literal(snapshot.timestamp),
+        APPLIED_AT: sql.SQL("now()"),
+        DELETED_AT: sql.SQL("null"),
+    }
+    for name in own:
+        column, kind = sql.Identifier(name), sql.SQL(METADATA_TYPES[name])
+        statement = sql.SQL("alter table {} add column {} {} default {}")
+        connection.execute(statement.format(loaded, column, kind, values[name]))
+        connection.execute(sql.SQL("alter table {} alter column {} drop default").format(loaded, column))
+
+
+def _insert_into_existing(
+    connection: Connection, session: Session, snapshot: Snapshot, rows: int, own: Sequence[str]
+) -> tuple[str, ...]:
+    name, target, loaded = session.target, session.target.identifier, session.own_table("load")
+    prepare_empty_target(connection, session, snapshot, own)
+    ddl = tuple(add_missing_columns(name, read_column_types(connection, name), snapshot.schema, own))
+    for statement in ddl:
+        connection.execute(statement)
+    casts = find_casts(str(name), snapshot.schema, read_column_types(connection, name))
+    refuse_misfits_of_table(connection, str(name), loaded, snapshot.schema, casts)
+    inserted = connection.execute(_insert_all(target, loaded, snapshot.schema, casts, own)).rowcount
+    refuse_swallowed(name, "insert", wanted=rows, touched=inserted)
+    connection.execute(sql.SQL("drop table {}").format(loaded))
+    return ddl
+
+
+def _insert_all(
+    target: sql.Identifier, loaded: sql.Identifier, schema: StructType, casts: Mapping[str, Cast], own: Sequence[str]
+) -> sql.Composed:
+    """Insert the rows of a table with our types into the target."""
+    names = schema.fieldNames()
+    values = [filled(casts[name].value, sql.Identifier(name), parameters=False) for name in names]
+    return sql.SQL("insert into {} ({}) overriding system value select {} from {}").format(
+        target,
+        sql.SQL(", ").join(map(sql.Identifier, [*names, *own])),
+        sql.SQL(", ").join([*values, *map(sql.Identifier, own)]),
+        loaded,
+    )
+
+
+def refuse_rows(connection: Connection, session: Session) -> None:
+    """Under a lock that keeps other writers out: check that a target without a position is still empty."""
+    target = session.target
+    found = connection.execute(sql.SQL("select exists (select 1 from {})").format(target.identifier)).fetchone()
+    if found == (True,):
+        raise TargetNotReady(
+            f"another session filled {target} while it was being loaded",
+            hint="empty it, or name another table",
+        )
+
+
+def explain_key_violation(snapshot: Snapshot) -> CdfError:
+    try:
+        violation = snapshot.key_violation()
+    except Exception as error:
+        return snapshot.failure(error)
+    return violation or SinkUnavailable(
+        f"the copy of {snapshot.table} holds rows twice that the source holds once: a task was run twice",
+        hint="nothing was loaded: run again, with spark.speculation off",
+    )

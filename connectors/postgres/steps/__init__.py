@@ -1,0 +1,1 @@
+"""The durable steps of an open sink."""
