@@ -100,7 +100,7 @@ def test_everything_of_theirs_and_nothing_of_others(bank: Bank, pg: Pg) -> None:
     # Whoever is not known gets an empty report
     report = report_of(bank, asked=replace(ASKED, id="r9", identifiers={"email": "nobody@example.org"}))
     assert report.counts() == {"tables": 2, "rows": 0, "kept": 0, "events": 0}
-    assert "Nothing is held on this person" in access_page(report)
+    assert "No data is stored on this person" in access_page(report)
 
     # A request that may be about two people is looked at first
     sink = PostgresSink(pg.dsn, table=f"{pg.schema}.customers", modes=Modes(deletes="soft"))

@@ -16,7 +16,7 @@ from audit.anchors.file import FileAnchor
 from audit.errors import AnchorUnavailable
 from audit.queries.questions import deletes, events_of, history
 from audit.report import as_html, make_report
-from audit.report.sections import document
+from audit.report.sections import build_document
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
 from audit.trail.trail import NamedAnchor
 from audit.trail.trail import Trail as AuditTrail
@@ -134,7 +134,7 @@ def test_a_report_passes_nothing_that_a_verification_refuses(typed: Trail, verif
         made = make_report(trail, pipeline="p", source="s", keys=[str(KEY.verifier)], **asked)
         assert "another one" not in as_html(made) or not made.verification.intact
         found = made.verification
-        return document(made).verdict.tone, [one.kind for one in found.findings], list(found.unreachable)
+        return build_document(made).verdict.tone, [one.kind for one in found.findings], list(found.unreachable)
 
     there, gone = (NamedAnchor(name, FileAnchor(tmp_path / name)) for name in ("there", "gone"))
     (tmp_path / "there").mkdir()

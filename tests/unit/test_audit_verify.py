@@ -18,7 +18,7 @@ from audit.errors import AnchorUnavailable
 from audit.hashing.merkle import CompactRange, root_of
 from audit.hashing.row_encoding import encode_rows, row_hash
 from audit.proof import Checkpoint, leaf_hash
-from audit.report.collect import _Walk
+from audit.report.ledger_summary import LedgerSummary
 from audit.signing.signer import Signer
 from audit.trail.column_history import Column, from_json, kept, row_type, to_json
 from audit.trail.record_kinds import are_hashes, micros_of, parse_columns, parse_record
@@ -458,9 +458,9 @@ def test_any_field_of_any_record_is_a_finding_or_intact(seed: int) -> None:
             made = work(walk.distrusted, [pa.RecordBatch.from_pylist(own, schema=OF_KIND)])
             assert sum(one.num_rows for one in made) <= 6
         assert len(walk.removals) <= len(rows)
-        report = _Walk(set())
+        report = LedgerSummary(set())
         for row in rows:
-            report.take(row["record"])
+            report.add(row["record"])
         assert report.scope().records == len(rows)
         assert all(_fitting(one, held) in (one, None) for one in walk.columns.values())
     assert changed > 0.9 * FORGED
