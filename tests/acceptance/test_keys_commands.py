@@ -141,7 +141,7 @@ def test_from_the_first_key_to_the_next_epoch(safe: Safe) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda text: text[: len(text) // 2], "is cut off"),
+        (lambda text: text[: len(text) // 2], "is truncated"),
         (lambda text: text.replace(b"\\\\x", b"\\\\x0", 1), "not as it was written"),
         (lambda _: b"select 1;\n", "is no backup"),
         (lambda text: text.replace(b"commit;\n", b"\\! touch here\ncommit;\n"), "not as it was written"),
@@ -212,7 +212,7 @@ def test_what_is_asked_wrongly(safe: Safe, tmp_path: Path) -> None:
     for words, said in (
         (("rotate", "--to", "root.key"), "a root key of its own"),
         (("rotate", "--to", "nowhere.key"), "cannot be read"),
-        (("rotate", "--to", "erasure.key"), "is no root key"),
+        (("rotate", "--to", "erasure.key"), "is not a valid root key"),
         (("rotate", "--to", "root.key", "--retire-after", "7"), "is destroyed by whoever keeps it"),
         (("root-gone", "file:00000000", "2026-12-01"), "no epoch that is over"),
         (("root-gone", "file:00000000", "soon"), "is no date"),

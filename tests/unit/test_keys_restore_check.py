@@ -109,7 +109,7 @@ def test_nothing_else_is(tmp_path: Path, body: bytes) -> None:
         lambda text: text + _signed(BODY)[len(BODY) :],
     ]
     for sign in by_anyone:
-        with pytest.raises(VerificationError, match=r"not as it was written|is cut off|lacks rows"):
+        with pytest.raises(VerificationError, match=r"not as it was written|is truncated|lacks rows"):
             check(tmp_path / "b.sql", sign(body))
     # Not even if its MAC is right
     with pytest.raises(CdfError, match=r"does other things|are not those that were made|lacks rows"):
@@ -118,8 +118,8 @@ def test_nothing_else_is(tmp_path: Path, body: bytes) -> None:
 
 def test_others_are_named(tmp_path: Path) -> None:
     for data, said in (
-        (_signed(BODY)[: len(BODY) // 2], "is cut off"),
-        (_signed(BODY)[:-1], "is cut off"),
+        (_signed(BODY)[: len(BODY) // 2], "is truncated"),
+        (_signed(BODY)[:-1], "is truncated"),
         (b"", "is no backup"),
         (b"select 1;\n", "is no backup"),
         (BODY.replace(b"backup v2", b"backup v1") + END + b"0" * 64 + b"\n", "another release"),
