@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from audit.anchors import raise_alone
+from audit.errors import raise_alone
 from cdf.errors import CdfError, ConfigError, SinkUnavailable
 
 if TYPE_CHECKING:

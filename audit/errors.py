@@ -8,10 +8,11 @@ CdfError
 from __future__ import annotations
 
 import re
+from typing import NoReturn
 
 from cdf.errors import CdfError, VerificationError, condition_of
 
-__all__ = ["AnchorUnavailable", "ForkedTrail", "named_file", "unreadable"]
+__all__ = ["AnchorUnavailable", "ForkedTrail", "named_file", "raise_alone", "unreadable"]
 
 
 _TOO_OLD = "audit.encryption.decrypt.KeysTooOld"
@@ -52,3 +53,11 @@ def unreadable(path: str, error: Exception, what: str = "") -> VerificationError
         hint="`deltarelay audit verify` tells what is altered or gone",
         condition=condition,
     )
+
+
+def raise_alone(failure: Exception) -> NoReturn:
+    """Without the driver's exception in the chain, which quotes addresses, users and accounts."""
+    try:
+        raise failure from None
+    finally:
+        failure.__context__ = None

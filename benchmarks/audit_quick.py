@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from audit.trail.trail import Trail
+from audit.audit_trail import Trail
 from audit.verification import Verified
 from benchmarks import audit_state as state
 from benchmarks.answer import Answer

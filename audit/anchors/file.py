@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from audit.anchors import LARGEST_NOTE, check_kept, checkpoint_of, file_name, folder_name, overtaken, within
+from audit.anchors.base import LARGEST_NOTE, check_kept, checkpoint_of, file_name, folder_name, overtaken, within
 from audit.errors import AnchorUnavailable
 from audit.files import durable, reason, write_new
 from audit.proof import Checkpoint

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from audit.anchors import LARGEST_NOTE, check_kept, checkpoint_of, overtaken, raise_alone
-from audit.errors import AnchorUnavailable
+from audit.anchors.base import LARGEST_NOTE, check_kept, checkpoint_of, overtaken
+from audit.errors import AnchorUnavailable, raise_alone
 from cdf.errors import CdfError, ConfigError
 
 if TYPE_CHECKING:

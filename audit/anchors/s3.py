@@ -11,17 +11,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from audit.anchors import (
-    LARGEST_NOTE,
-    check_kept,
-    checkpoint_of,
-    file_name,
-    folder_name,
-    overtaken,
-    raise_alone,
-    within,
-)
-from audit.errors import AnchorUnavailable
+from audit.anchors.base import LARGEST_NOTE, check_kept, checkpoint_of, file_name, folder_name, overtaken, within
+from audit.errors import AnchorUnavailable, raise_alone
 from cdf.errors import CdfError, ConfigError
 
 __all__ = ["S3Anchor"]

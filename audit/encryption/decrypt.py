@@ -225,7 +225,7 @@ def _with_values(
     import pyarrow as pa
 
     from audit.hashing.row_decoding import decode_rows
-    from audit.verification.payload import hashes
+    from audit.trail.row_hashes import hashes
 
     live = {column.name: column for column in columns if column.live}
     row = rows.column("row")

@@ -29,14 +29,16 @@ from pyspark.sql.types import ArrayType, BinaryType, BooleanType, LongType, Stru
 from audit.encryption.column_groups import SealedPerson, held_in, keys_of, seal_rows
 from audit.encryption.decrypt import has_groups
 from audit.encryption.encrypt import Sealing, not_text, with_keys
+from audit.encryption.stored_groups import whole
 from audit.hashing.merkle import root_of
 from audit.queries.view import eras, eras_by_name
 from audit.trail.column_history import GROUPS, SEALED, Column, row_type
 from audit.trail.ledger import State, append_removal, by_records
 from audit.trail.record_kinds import is_folder_name
 from audit.trail.redaction import text_of
+from audit.trail.row_hashes import hashes
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TrailTables
-from audit.verification.payload import cleared_by, hashes, resealed_by, whole
+from audit.verification.payload_records import cleared_by, resealed_by
 from cdf.errors import VerificationError
 from cdf.result import Result
 
@@ -46,8 +48,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
+    from audit.audit_trail import Trail
     from audit.signing.signer import Signer
-    from audit.trail.trail import Trail
 
 __all__ = ["Resealing", "Unsealed", "finish_sealing", "tidy", "unsealed"]
 
@@ -85,7 +87,7 @@ class Resealing:
     tables: TrailTables
     sealing: Sealing
     reasons: Mapping[str, str]
-    """Some of ``audit.trail.removal.REASONS``."""
+    """Some of ``audit.writing.removal.REASONS``."""
     signer: Signer | None = None
 
     def run(self, state: State, progress: Callable[[int], None] = lambda _: None) -> State:

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from audit.anchors import raise_alone
 from audit.encryption.aead import KEY_BYTES, NotOpened, Sealer, open_sealed
+from audit.errors import raise_alone
 from audit.files import write_key
 from cdf.errors import CdfError, ConfigError, SinkUnavailable
 

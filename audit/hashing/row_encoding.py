@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
 
-from cdf.errors import RowRejected, SchemaDrift, TypeNotSupported
+from cdf.errors import CdfError, RowRejected, SchemaDrift, TypeNotSupported
 
-__all__ = ["encode", "encode_rows", "encode_columns", "unsupported", "row_hash"]
+__all__ = ["encode", "encode_rows", "encode_columns", "encoded", "unsupported", "row_hash"]
 
 _TAGS: dict[type[T.DataType], bytes] = {
     T.BooleanType: b"\x01",
@@ -182,6 +182,16 @@ def encode_rows(rows: pa.RecordBatch | pa.Table, schema: T.StructType) -> list[b
     key twice. They name the column. To find the row, encode slices of one row each.
     """
     return [row for batch in _batches(rows, schema) for row in _split(_encoded(batch, schema, ""))]
+
+
+def encoded(batch: pa.RecordBatch, schema: T.StructType) -> Sequence[bytes | None]:
+    """Of each row; None for one that can never have been written so. What is found then is that row, and no failure."""
+    try:
+        return encode_rows(batch, schema)
+    except CdfError:
+        if batch.num_rows == 1:
+            return [None]
+    return [row for at in range(batch.num_rows) for row in encoded(batch.slice(at, 1), schema)]
 
 
 def encode_columns(rows: pa.RecordBatch | pa.Table, schema: T.StructType) -> list[list[bytes]]:

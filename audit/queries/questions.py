@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-    from audit.trail.trail import Trail
+    from audit.audit_trail import Trail
 
 __all__ = [
     "QUERIES",

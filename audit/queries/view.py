@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
-    from audit.trail.trail import Trail
+    from audit.audit_trail import Trail
 
 __all__ = [
     "TOLD",
@@ -286,7 +286,7 @@ def _with_hashes(trail: Trail, events: DataFrame, recorded: int | None) -> DataF
     that is being done, also the one before."""
     from pyspark.sql import functions as F
 
-    from audit.verification.payload import resealed_by
+    from audit.verification.payload_records import resealed_by
 
     events = events.select("id", *_WHAT, F.col("row_hash").alias("deltarelay_hash"))
     later = resealed_by(trail.there().now(LEDGER), recorded)

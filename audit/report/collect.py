@@ -37,9 +37,9 @@ from audit.trail.tables import LEDGER
 from cdf.changes.columns import DELETE, INSERT, UPDATE_POSTIMAGE
 
 if TYPE_CHECKING:
+    from audit.audit_trail import Trail
     from audit.proof import Checkpoint
     from audit.trail.tables import TrailTables
-    from audit.trail.trail import Trail
     from audit.verification import Seen, Verified
 
 __all__ = ["make_report"]

@@ -16,10 +16,10 @@ import pyarrow as pa
 from audit.hashing.merkle import root_of_chunks
 from audit.proof import Checkpoint, ProofError, VerifierKey, leaf_hash, read_checkpoint, verify_note
 from audit.trail.column_history import Column, from_json, to_json
+from audit.trail.events import CommitRoots
 from audit.trail.position import LOOK_BACK, NO_RECORDS
 from audit.trail.record_kinds import parse_record
 from audit.trail.redaction import canonical_json, cleaned_parameters, text_of, told_in
-from audit.trail.rows import CommitRoots
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, RECORD, TrailTables, about_of
 from cdf.errors import VerificationError
 from cdf.sink.contract import Bounds

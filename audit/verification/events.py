@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from audit.hashing.row_encoding import encoded
 from audit.proof import leaf_hash
-from audit.trail.rows import CHUNK, chunked
+from audit.trail.events import CHUNK, chunked
 from audit.trail.tables import EVENT, EVENTS
 from audit.verification.ledger import Commit, Walk
 from audit.verification.results import Findings, Kind
-from cdf.errors import CdfError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
-__all__ = ["WORDS", "encoded", "verify_events"]
+__all__ = ["WORDS", "verify_events"]
 
 WORDS = {
     "altered": "not what was written",
@@ -109,18 +108,6 @@ def _with_own_leaves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
                 "at": batch.column("committed_at").cast(pa.int64()),
             }
         )
-
-
-def encoded(batch: pa.RecordBatch, schema: StructType) -> Sequence[bytes | None]:
-    """Of each row; None for one that can never have been written so. What is found then is that row, and no failure."""
-    from audit.hashing.row_encoding import encode_rows
-
-    try:
-        return encode_rows(batch, schema)
-    except CdfError:
-        if batch.num_rows == 1:
-            return [None]
-    return [row for at in range(batch.num_rows) for row in encoded(batch.slice(at, 1), schema)]
 
 
 def _folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

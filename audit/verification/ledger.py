@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from audit.hashing.merkle import CompactRange, root_of_chunks
 from audit.proof import leaf_hash
 from audit.trail.column_history import Column, from_json
+from audit.trail.events import CHUNK
 from audit.trail.record_kinds import (
     NOTED,
     PLACES,
@@ -20,7 +21,6 @@ from audit.trail.record_kinds import (
     named_runs,
     parse_record,
 )
-from audit.trail.rows import CHUNK
 from audit.trail.tables import LEDGER
 from audit.verification.results import CHECKPOINTS, Findings, Kind, Seen, Verified
 

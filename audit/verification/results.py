@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
-from audit.anchors import Missed
+from audit.anchors.base import Missed
 from audit.hashing.merkle import CompactRange
 from audit.proof import Checkpoint
 from audit.trail.column_history import Column, from_json

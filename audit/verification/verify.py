@@ -22,7 +22,8 @@ from audit.trail.ledger import REMOVING, by_records, left_by
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TrailTables
 from audit.verification.events import verify_events
 from audit.verification.ledger import Walk, believed, records_from, verify_ledger
-from audit.verification.payload import cleared_by, removed_by, resealed_by, verify_values
+from audit.verification.payload import verify_values
+from audit.verification.payload_records import cleared_by, removed_by, resealed_by
 from audit.verification.results import (
     NOT_ANCHORED,
     NOT_COVERED,
@@ -39,7 +40,7 @@ from cdf.errors import CdfError, VerificationError, condition_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from audit.anchors import Missed
+    from audit.anchors.base import Missed
     from audit.proof import VerifierKey
 
 __all__ = ["verify_trail"]

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructField, StructType
 
-from audit.anchors import checkpoint_of
+from audit.anchors.base import checkpoint_of
+from audit.audit_trail import Trail
 from audit.encryption.decrypt import has_groups
 from audit.encryption.reencrypt import Resealing, Unsealed, tidy, unsealed
 from audit.erasure.commit_marker import erasing_versions
@@ -27,15 +28,15 @@ from audit.errors import ForkedTrail, named_file
 from audit.hashing.row_encoding import unsupported
 from audit.proof import ProofError
 from audit.trail.column_history import GROUPS, SEALED, kept, row_type, unwritable
+from audit.trail.events import CommitRoots, commit_roots, event_rows, events_of, roots_of
 from audit.trail.lease import Lease
 from audit.trail.ledger import State, append_notes, append_records, described, read_state, record_of
 from audit.trail.ledger import clear as clear_rest
 from audit.trail.position import columns_of, standing
-from audit.trail.recovery import as_written, is_sealed
-from audit.trail.removal import clear, finish, remove
-from audit.trail.rows import CommitRoots, Payload, commit_roots, event_rows, events_of, roots_of
 from audit.trail.tables import EVENTS, PAYLOAD, STORED_EVENT, TrailTables, payload_of
-from audit.trail.trail import Trail
+from audit.writing.payload import Payload
+from audit.writing.recovery import as_written, is_sealed
+from audit.writing.removal import clear, finish, remove
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, INSERT
 from cdf.changes.schema_diff import ChangeKind
 from cdf.changes.window import Commit
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
+    from audit.audit_trail import NamedAnchor
     from audit.encryption.encrypt import Sealing
     from audit.encryption.key_registry import KeyState, Registry, States
     from audit.erasure.scan.files import Files
@@ -70,7 +72,6 @@ if TYPE_CHECKING:
     from audit.proof import VerifierKey
     from audit.signing.signer import Signer
     from audit.trail.column_history import Column
-    from audit.trail.trail import NamedAnchor
     from cdf.changes.schema_diff import SchemaChange
     from cdf.changes.window import Snapshot, Window
     from cdf.source.table import ChangeFeed
@@ -478,7 +479,7 @@ class DeltaAuditSink:
         """Take values out of the trail, on the open sink; their events stay, and a record tells what went and why.
 
         ``places``: the events, by ``version`` and ``index`` (long). ``reasons``: some of
-        ``audit.trail.removal.REASONS``. May be called again after a failure. Raises WindowOutOfOrder while a window is
+        ``audit.writing.removal.REASONS``. May be called again after a failure. Raises WindowOutOfOrder while a window is
         to be finished first."""
         state = self._stands()
         if state.pending is not None:

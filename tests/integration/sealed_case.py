@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from audit.audit_trail import Trail
 from audit.encryption.column_groups import SealedPerson
 from audit.encryption.decrypt import opened
 from audit.encryption.encrypt import Sealing
@@ -19,9 +20,8 @@ from audit.encryption.key_registry import Registry
 from audit.encryption.key_registry_schema import DEFINITIONS
 from audit.encryption.root_keys import FileRoot
 from audit.trail.column_history import SEALED, Column
-from audit.trail.rows import events_of
-from audit.trail.trail import Trail
-from audit.verification.payload import hashes
+from audit.trail.events import events_of
+from audit.trail.row_hashes import hashes
 from cdf import ChangeFeed, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.fixtures.fix_postgres import Pg

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from audit.proof import leaf_hash
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TABLES, TrailTables
 from audit.verification import CHECKPOINTS, MOST_FINDINGS, Finding, Seen, verify_trail
-from audit.verification.payload import resealed_by
+from audit.verification.payload_records import resealed_by
 from cdf.errors import TableReplaced, VerificationError
 from cdf.testing import SampleTable, insert
 from connectors.delta_audit.sink import DeltaAuditSink

@@ -15,13 +15,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from audit.anchors import checkpoint_of
+from audit.anchors.base import checkpoint_of
 from audit.anchors.file import FileAnchor
+from audit.audit_trail import NamedAnchor
 from audit.errors import ForkedTrail
 from audit.hashing.merkle import EMPTY_ROOT
 from audit.signing.signer import Signer
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TrailTables
-from audit.trail.trail import NamedAnchor
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import TableReplaced, TargetNotReady, VerificationError, WindowOutOfOrder
 from cdf.testing import SampleTable, insert

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from audit.audit_trail import Trail
 from audit.queries.questions import history
 from audit.trail.compaction import lay_out
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
-from audit.trail.trail import Trail
 from audit.verification import verify_trail
 from cdf import ChangeFeed, Limits, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink

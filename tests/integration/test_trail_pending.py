@@ -15,8 +15,8 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from audit.checkpoints.sign_ledger import sealed
 from audit.errors import ForkedTrail
-from audit.signing.sign_ledger import sealed
 from audit.signing.signer import Signer
 from audit.trail.ledger import by_records
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TABLES, TrailTables

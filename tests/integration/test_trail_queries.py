@@ -19,6 +19,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import DataFrame, SparkSession
 
+from audit.audit_trail import Trail
 from audit.queries.questions import (
     actor_activity,
     actors,
@@ -37,9 +38,8 @@ from audit.queries.questions import (
 from audit.queries.sql_export import view_sql
 from audit.queries.view import view
 from audit.trail.ledger import read_state
-from audit.trail.removal import remove
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TABLES, TrailTables
-from audit.trail.trail import Trail
+from audit.writing.removal import remove
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import ConfigError
 from connectors.delta_audit.sink import DeltaAuditSink

@@ -17,6 +17,7 @@ from psycopg import sql
 from pyspark.sql import DataFrame
 
 from audit.anchors.file import FileAnchor
+from audit.audit_trail import NamedAnchor, Trail
 from audit.encryption.encrypt import Sealing
 from audit.encryption.key_registry import KeyState
 from audit.errors import unreadable
@@ -25,10 +26,9 @@ from audit.queries import view as views
 from audit.queries.questions import as_of, column_changes, deletes, diff, history, keys_untold, readings, record_as_of
 from audit.queries.sql_export import view_sql
 from audit.queries.view import view
+from audit.reconciliation.reconcile import reconcile
 from audit.signing.signer import Signer
 from audit.trail.tables import TABLES
-from audit.trail.trail import NamedAnchor, Trail
-from audit.verification.reconcile import reconcile
 from cdf.errors import ConfigError
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.fix_sealed_states import SealedStates

@@ -11,15 +11,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from audit.anchors import Missed
+from audit.anchors.base import Missed
 from audit.anchors.file import FileAnchor
+from audit.audit_trail import NamedAnchor
+from audit.audit_trail import Trail as AuditTrail
 from audit.errors import AnchorUnavailable
 from audit.queries.questions import deletes, events_of, history
 from audit.report import as_html, make_report
 from audit.report.sections import document
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
-from audit.trail.trail import NamedAnchor
-from audit.trail.trail import Trail as AuditTrail
 from audit.verification import Verified, verify_trail
 from cdf.errors import VerificationError
 from infra.cli.commands.audit.common import reading

@@ -16,16 +16,17 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
 
 from audit.anchors.file import FileAnchor
+from audit.audit_trail import NamedAnchor
 from audit.errors import ForkedTrail
 from audit.proof import Checkpoint, read_checkpoint, read_note
 from audit.signing.signer import Signer
 from audit.trail.column_history import kept, row_type
+from audit.trail.events import events_of
 from audit.trail.ledger import read_state
-from audit.trail.recovery import as_written
-from audit.trail.rows import Payload, events_of
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, STORED_EVENT, TrailTables, payload_of
-from audit.trail.trail import NamedAnchor
 from audit.verification import verify_trail
+from audit.writing.payload import Payload
+from audit.writing.recovery import as_written
 from cdf import ChangeFeed, Pipeline
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION
 from cdf.errors import Fenced, TargetNotReady, VersionNotFound

@@ -14,8 +14,10 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from audit.anchors import Missed
+from audit.anchors.base import Missed
 from audit.anchors.file import FileAnchor
+from audit.audit_trail import NamedAnchor
+from audit.audit_trail import Trail as AuditTrail
 from audit.errors import AnchorUnavailable, ForkedTrail
 from audit.hashing.merkle import root_of
 from audit.hashing.row_encoding import encode_rows
@@ -23,8 +25,6 @@ from audit.proof import Checkpoint, check, read_proof
 from audit.signing.signer import Signer
 from audit.trail.redaction import canonical_json
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
-from audit.trail.trail import NamedAnchor
-from audit.trail.trail import Trail as AuditTrail
 from audit.verification import CHECKPOINTS, Seen, Verified, verify_trail
 from cdf.errors import CdfError, ConfigError, VerificationError
 from cdf.sink.contract import Source

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from audit.checkpoints.sign_ledger import sealed as signed
 from audit.hashing.row_encoding import encode_rows
 from audit.proof import Checkpoint, leaf_hash, read_checkpoint, verify_note
-from audit.signing.sign_ledger import sealed as signed
 from audit.signing.signer import Signer
 from audit.trail.ledger import by_records
 from audit.trail.redaction import canonical_json

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from audit.anchors import LARGEST_NOTE
+from audit.anchors.base import LARGEST_NOTE
 from audit.anchors.file import FileAnchor
 from audit.anchors.s3 import S3Anchor
+from audit.audit_trail import Trail
 from audit.errors import AnchorUnavailable, ForkedTrail
 from audit.files import is_open_to_others, special_file
 from audit.proof import (
@@ -30,7 +31,6 @@ from audit.proof import (
     verify_note,
 )
 from audit.signing.signer import Signer
-from audit.trail.trail import Trail
 from cdf.errors import ConfigError, VerificationError
 
 # The key and the note of the documentation of Go's golang.org/x/mod/sumdb/note
@@ -398,7 +398,7 @@ def test_a_pipe_in_a_trail_is_refused_before_anything_waits_for_it(tmp_path: Pat
 
 def test_a_folder_that_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one on a network file system does whose server is gone."""
-    monkeypatch.setattr("audit.anchors.ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr("audit.anchors.base.ANSWER_SECONDS", 0.1)
     monkeypatch.setattr(Path, "is_dir", lambda _: time.sleep(3))
     with pytest.raises(AnchorUnavailable, match="no answer within"):
         FileAnchor(tmp_path).latest(ORIGIN)
@@ -416,7 +416,7 @@ def test_a_bucket_that_answers_byte_by_byte(monkeypatch: pytest.MonkeyPatch) -> 
                 connection.sendall(b" ")
                 time.sleep(0.05)
 
-    monkeypatch.setattr("audit.anchors.ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("audit.anchors.base.ANSWER_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=drip, args=(server,), daemon=True).start()
         made = boto3.client(

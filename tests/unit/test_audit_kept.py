@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType
 
-from audit.anchors import Missed
+from audit.anchors.base import Missed
+from audit.audit_trail import Trail
 from audit.errors import AnchorUnavailable
 from audit.trail.column_history import Column
 from audit.trail.position import standing
-from audit.trail.trail import Trail
 from audit.verification import NOT_COVERED, TrailVerification, Verified
 from cdf.errors import ConfigError, SinkUnavailable, VerificationError
 from infra.cli.commands.audit.common import Kept, reading, verdict, visible, worst

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from audit.anchors import Missed
+from audit.anchors.base import Missed
 from audit.errors import AnchorUnavailable
 from audit.report import Report, as_html, as_markdown
 from audit.report.model import (

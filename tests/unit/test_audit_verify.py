@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
-from audit.anchors import Missed
+from audit.anchors.base import Missed
 from audit.encryption.reencrypt import _twice, finish_sealing
 from audit.errors import AnchorUnavailable
 from audit.hashing.merkle import CompactRange, root_of
@@ -21,15 +21,16 @@ from audit.proof import Checkpoint, leaf_hash
 from audit.report.collect import _Walk
 from audit.signing.signer import Signer
 from audit.trail.column_history import Column, from_json, kept, row_type, to_json
+from audit.trail.events import CHUNK
 from audit.trail.record_kinds import are_hashes, micros_of, parse_columns, parse_record
 from audit.trail.redaction import canonical_json
-from audit.trail.rows import CHUNK
 from audit.trail.tables import EVENTS, LEDGER, STORED_EVENT, TrailTables, payload_of
 from audit.verification import CHECKPOINTS, MOST_FINDINGS, Seen, Verified
 from audit.verification.events import _folded, _verify_commit
 from audit.verification.ledger import Commit as EventsOf
 from audit.verification.ledger import Walk, believed, verify_ledger
-from audit.verification.payload import _fitting, _hasher, _removed, _resealed
+from audit.verification.payload import _fitting, _hasher
+from audit.verification.payload_records import _removed, _resealed
 from audit.verification.results import Findings
 from audit.verification.schema import faults
 from audit.verification.verify import _Asked, _expect_seal

@@ -1,8 +1,8 @@
 """A person taken out of a trail: values removed under a record, then their files; what is left looked for.
 
-The events stay with their hashes, so the trail verifies before and after. Of the commit that erased, the payload has the key
-alone (``audit.trail.rows.Payload.withheld``), which goes here together with the rows of former versions. Where encrypted
-rows of that key stay, without what their keys opened, the row of the delete stays too.
+The events stay with their hashes, so the trail verifies before and after. Of the commit that erased, the payload has
+the key alone (``audit.writing.payload.Payload.withheld``), which goes here together with the rows of former
+versions. Where encrypted rows of that key stay, without what their keys opened, the row of the delete stays too.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from audit.encryption.decrypt import has_groups, opened
 from audit.erasure.sink_contract import Purged, Reached, Scanned, not_seen
 from audit.queries.view import completed, eras, eras_by_name
 from audit.trail.column_history import GROUPS, SEALED
-from audit.trail.removal import sealed_under
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TrailTables, about_of
+from audit.writing.removal import sealed_under
 from cdf.changes.columns import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from cdf.errors import VerificationError, WindowOutOfOrder
 from cdf.result import plain
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
+    from audit.audit_trail import Trail
     from audit.encryption.key_registry import Registry
     from audit.erasure.scan.files import Files
     from audit.erasure.scan.search_terms import Needles
     from audit.erasure.sink_contract import Erasing, SealedFor
     from audit.trail.column_history import Column
-    from audit.trail.trail import Trail
     from connectors.delta_audit.sink import DeltaAuditSink
 
 __all__ = ["forget", "held_open", "kept_values", "note", "present_values", "purge", "scan", "tokens_in"]

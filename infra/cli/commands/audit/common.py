@@ -19,7 +19,7 @@ from infra.cli.session import chosen, spark_session
 from infra.signals import ctrl_c_counts
 
 if TYPE_CHECKING:
-    from audit.trail.trail import Trail
+    from audit.audit_trail import Trail
     from audit.verification import TrailVerification, Verified
     from connectors.delta_audit.sink import DeltaAuditSink
     from infra.config.models import Project

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from audit.anchors import Missed
+from audit.anchors.base import Missed
 from audit.files import write_new
 from cdf.errors import ConfigError
 from cdf.result import Result
@@ -40,7 +40,7 @@ from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, sp
 from infra.signals import ctrl_c_counts
 
 if TYPE_CHECKING:
-    from audit.trail.trail import Trail
+    from audit.audit_trail import Trail
     from audit.verification import Seen, TrailVerification, Verified
 
 __all__ = ["Anchored", "AnchoredCheckpoint", "KeyMade", "app"]

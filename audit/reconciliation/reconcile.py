@@ -21,10 +21,10 @@ from audit.erasure.commit_marker import erasing_versions
 from audit.errors import unreadable
 from audit.hashing.multiset_digest import Sums, digests, sums_of
 from audit.queries.view import completed
+from audit.reconciliation.results import Fault, Mismatch, NotCompared, Reason, Reconciled
 from audit.trail.column_history import SEALED, Column, kept, row_type
 from audit.trail.record_kinds import named_runs, parse_columns, parse_record
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
-from audit.verification.reconcile_results import Fault, Mismatch, NotCompared, Reason, Reconciled
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, DELETE, INSERT, METADATA_COLUMNS, UPDATE_PREIMAGE, quoted
 from cdf.changes.window import Window
 from cdf.errors import (
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from audit.audit_trail import Trail
     from audit.trail.tables import TrailTables
-    from audit.trail.trail import Trail
     from cdf.changes.window import Metadata, Snapshot
     from cdf.pipeline.pipeline import Pipeline
 

@@ -12,19 +12,19 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from audit.anchors import Missed
+from audit.anchors.base import Missed
+from audit.checkpoints.sign_ledger import forked, sealed
 from audit.errors import ForkedTrail
 from audit.files import special_file
 from audit.hashing.merkle import inclusion_path, make_proof
 from audit.hashing.row_encoding import encode_rows
 from audit.proof import Proof, ProofError, VerifierKey, check, leaf_hash, read_checkpoint, read_note, verify_note
-from audit.signing.sign_ledger import forked, sealed
 from audit.trail.column_history import Column, from_json, row_type
 from audit.trail.compaction import LaidOut, lay_out
+from audit.trail.events import CHUNK
 from audit.trail.lease import Lease
 from audit.trail.ledger import State, by_records, left_by, read_state, record_at, record_of
 from audit.trail.record_kinds import parse_record
-from audit.trail.rows import CHUNK
 from audit.trail.tables import EVENT, EVENTS, LEDGER, PAYLOAD, TrailTables
 from audit.verification import Seen, TrailVerification, Verified, verify_trail
 from cdf.errors import CdfError, ConfigError, VerificationError
@@ -34,7 +34,7 @@ from cdf.source.single_writer import COMMITS_SETTING, require_writer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from audit.anchors import Anchor
+    from audit.anchors.base import Anchor
     from audit.encryption.encrypt import Sealing
     from audit.encryption.key_registry import States
     from audit.signing.signer import Signer

@@ -15,10 +15,11 @@ from pyspark.sql.types import StructField, StructType
 
 from audit.encryption.column_groups import ERASED
 from audit.encryption.decrypt import has_groups, opened
+from audit.encryption.stored_groups import whole
 from audit.hashing.multiset_digest import Sums, digests, keyed, sums_of
 from audit.trail.column_history import SEALED, Column
-from audit.trail.rows import event_rows
-from audit.verification.payload import hashes, whole
+from audit.trail.events import event_rows
+from audit.trail.row_hashes import hashes
 
 if TYPE_CHECKING:
     import pyarrow as pa
