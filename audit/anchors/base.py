@@ -24,13 +24,13 @@ from cdf.result import Result
 __all__ = [
     "LARGEST_NOTE",
     "Anchor",
-    "Missed",
-    "check_kept",
-    "checkpoint_of",
+    "AnchorFailure",
+    "check_stored",
+    "parse_note",
     "file_name",
     "folder_name",
-    "overtaken",
-    "within",
+    "larger_checkpoint_exists",
+    "call_with_timeout",
 ]
 
 Answer = TypeVar("Answer")
@@ -43,7 +43,7 @@ LARGEST_NOTE = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Missed(Result):
+class AnchorFailure(Result):
     """An anchor that did not do what it was asked for, and why."""
 
     anchor: str
@@ -76,7 +76,7 @@ class Anchor(Protocol):
         """All notes of at least that size, by size."""
 
 
-def checkpoint_of(origin: str, note: str) -> Checkpoint:
+def parse_note(origin: str, note: str) -> Checkpoint:
     """What ``note`` seals. ValueError where that is another origin, ProofError where it is no checkpoint."""
     checkpoint = read_checkpoint(read_note(note)[0])
     if checkpoint.origin != origin:
@@ -93,7 +93,7 @@ def file_name(size: int) -> str:
     return f"{size:020}.txt"
 
 
-def check_kept(anchor: str, checkpoint: Checkpoint, kept: str) -> None:
+def check_stored(anchor: str, checkpoint: Checkpoint, kept: str) -> None:
     """ForkedTrail where the note that ``anchor`` has for this size is not one of the same checkpoint."""
     try:
         same = read_checkpoint(read_note(kept)[0]) == checkpoint
@@ -103,7 +103,7 @@ def check_kept(anchor: str, checkpoint: Checkpoint, kept: str) -> None:
         raise _forked(anchor, checkpoint, "holds another checkpoint of the same size")
 
 
-def overtaken(anchor: str, checkpoint: Checkpoint) -> ForkedTrail:
+def larger_checkpoint_exists(anchor: str, checkpoint: Checkpoint) -> ForkedTrail:
     return _forked(anchor, checkpoint, "holds a larger checkpoint already, and none of this size")
 
 
@@ -117,7 +117,7 @@ def _forked(anchor: str, checkpoint: Checkpoint, what: str) -> ForkedTrail:
     )
 
 
-def within(ask: Callable[[], Answer]) -> Answer:
+def call_with_timeout(ask: Callable[[], Answer]) -> Answer:
     """TimeoutError, an OSError, where there is no answer in time. The thread is left behind: nothing can end its wait."""
     answers: SimpleQueue[tuple[bool, object]] = SimpleQueue()
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from audit.encryption.key_registry import about_mac, another_root, empty_registry, not_upgraded, without_macs
-from audit.files import durable, reason
+from audit.files import describe_failure, sync_directory
 from cdf.errors import ConfigError
 from cdf.result import Result
 
@@ -173,7 +173,7 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
     try:
         file = os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
     except OSError as error:
-        raise ConfigError(f"the backup cannot be written to {path}: {reason(error)}") from error
+        raise ConfigError(f"the backup cannot be written to {path}: {describe_failure(error)}") from error
     try:
         with file:
             yield file
@@ -183,10 +183,10 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
     except FileExistsError as error:
         raise _there_already(path) from error
     except OSError as error:
-        raise ConfigError(f"the backup cannot be written to {path}: {reason(error)}") from error
+        raise ConfigError(f"the backup cannot be written to {path}: {describe_failure(error)}") from error
     finally:
         aside.unlink(missing_ok=True)
-    durable(path.parent)
+    sync_directory(path.parent)
 
 
 def _there_already(path: Path) -> ConfigError:

@@ -18,7 +18,7 @@ from audit.encryption.aead import NotOpened, commitment, open_sealed
 from audit.encryption.backup import COLUMNS, END, FIRST_LINE, backup_mac, head, ignored, script
 from audit.encryption.key_registry import SHARDS, about_key, about_lookup, about_mac, about_shard, mac_of, shard_of
 from audit.encryption.root_keys import RootRefused
-from audit.files import reason
+from audit.files import describe_failure
 from cdf.errors import ConfigError, VerificationError
 from cdf.result import Result
 
@@ -77,7 +77,7 @@ def check_backup(
                 with today.snapshot() as work:
                     living, found = _compared(backup, work, progress)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {reason(error)}") from error
+        raise ConfigError(f"{path} cannot be read: {describe_failure(error)}") from error
     except (ValueError, KeyError):  # what a hand has written; it is not repeated
         raise _altered(path) from None
     brings_back, loses, unknown = found or (None, None, None)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from audit.encryption.aead import KEY_BYTES, NotOpened, Sealer, open_sealed
-from audit.errors import raise_alone
+from audit.errors import raise_without_context
 from audit.files import write_key
 from cdf.errors import CdfError, ConfigError, SinkUnavailable
 
@@ -198,7 +198,7 @@ class KmsRoot:
                 if kind in _PASSES
                 else ConfigError(f"AWS KMS cannot be asked ({kind})", hint="check credentials and region")
             )
-        raise_alone(failure)
+        raise_without_context(failure)
 
     def _of(self, response: Any) -> CdfError:
         code = str(response.get("Error", {}).get("Code", ""))

@@ -11,10 +11,10 @@ from audit.trail.column_history import SEALED
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["whole"]
+__all__ = ["match_groups"]
 
 
-def whole(rows: pa.RecordBatch, gone: Collection[bytes] = ()) -> list[bool]:
+def match_groups(rows: pa.RecordBatch, gone: Collection[bytes] = ()) -> list[bool]:
     """Of each payload row: whether the sealed bytes beside it are those that it tells of (``is_whole``)."""
     import pyarrow.compute as pc
 

@@ -42,7 +42,7 @@ from audit.queries.view import (
     view,
     why,
 )
-from audit.trail.ledger import REMOVING
+from audit.trail.ledger import PAYLOAD_CHANGES
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
 from cdf.changes.columns import DELETE, INSERT, UPDATE_POSTIMAGE
 from cdf.errors import ConfigError
@@ -393,7 +393,7 @@ def removals(trail: Trail) -> DataFrame:
     return (
         trail.there()
         .read(LEDGER)
-        .where(F.col("kind").isin(*REMOVING))
+        .where(F.col("kind").isin(*PAYLOAD_CHANGES))
         .select(
             "sequence",
             F.col("committed_at").alias("removed_at"),

@@ -30,9 +30,9 @@ from audit.report.model import (
     SchemaChange,
     Scope,
 )
-from audit.trail.column_history import from_json
-from audit.trail.ledger import REMOVING
-from audit.trail.redaction import object_in
+from audit.trail.column_history import columns_from_json
+from audit.trail.ledger import PAYLOAD_CHANGES
+from audit.trail.redaction import parse_object
 from audit.trail.tables import LEDGER
 from cdf.changes.columns import DELETE, INSERT, UPDATE_POSTIMAGE
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from audit.audit_trail import Trail
     from audit.proof import Checkpoint
     from audit.trail.tables import TrailTables
-    from audit.verification import Seen, Verified
+    from audit.verification import FoundCheckpoint, VerifiedState
 
 __all__ = ["make_report"]
 
@@ -55,7 +55,7 @@ def make_report(
     pipeline: str,
     source: str,
     keys: Sequence[str],
-    before: Verified | None = None,
+    before: VerifiedState | None = None,
     extra: Sequence[tuple[str, str]] = (),
     origin: str | None = None,
     progress: Callable[[str], None] | None = None,
@@ -169,8 +169,8 @@ class _Walk:
 
     def take(self, text: str | None) -> None:
         self.records += 1
-        record = object_in(text)
-        if record.get("kind") in REMOVING:
+        record = parse_object(text)
+        if record.get("kind") in PAYLOAD_CHANGES:
             self._removal(record)
         elif record.get("kind") == "erasure":
             self._erasure(record)
@@ -218,7 +218,7 @@ class _Walk:
 
     def _schema(self, said: Any, version: int, at: dt.datetime | None, *, begins: bool) -> None:
         try:
-            columns = from_json(said)
+            columns = columns_from_json(said)
         except (ValueError, TypeError, KeyError, AttributeError):
             return
         before, self.schema = self.schema, {one.name: one.type.simpleString() for one in columns if one.live}
@@ -313,7 +313,7 @@ def _most_first(tallies: Mapping[str | None, _Tally]) -> Iterable[tuple[str | No
 # ── checkpoints ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _anchored(name: str, seen: Sequence[Seen], walk: _Walk, *, reached: bool) -> Anchored:
+def _anchored(name: str, seen: Sequence[FoundCheckpoint], walk: _Walk, *, reached: bool) -> Anchored:
     here = [one for one in seen if one.where == name]
     newest = _newest(here)
     if newest is None:
@@ -323,13 +323,13 @@ def _anchored(name: str, seen: Sequence[Seen], walk: _Walk, *, reached: bool) ->
     return Anchored(name, reached, len(here), not_signed, newest.size, base64_text(newest.root), version, at)
 
 
-def _newest(seen: Sequence[Seen]) -> Checkpoint | None:
+def _newest(seen: Sequence[FoundCheckpoint]) -> Checkpoint | None:
     """The largest that is signed by a key that is trusted."""
     signed = [one.checkpoint for one in seen if one.signed and one.checkpoint is not None]
     return max(signed, key=lambda one: one.size) if signed else None
 
 
-def _newest_note(trail: Trail, seen: Sequence[Seen]) -> str | None:
+def _newest_note(trail: Trail, seen: Sequence[FoundCheckpoint]) -> str | None:
     """Its text, from whichever anchor has it as its latest."""
     newest = _newest(seen)
     anchors = {named.name: named.anchor for named in trail.anchors}

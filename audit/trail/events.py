@@ -14,9 +14,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["CHUNK", "CommitRoots", "chunked", "commit_roots", "event_rows", "events_of", "roots_of"]
+__all__ = [
+    "CHUNK_EVENTS",
+    "CommitRoots",
+    "group_by_chunk",
+    "compute_commit_roots",
+    "build_event_rows",
+    "build_events",
+    "compute_roots",
+]
 
-CHUNK = 4096
+CHUNK_EVENTS = 4096
 """So many leaves have a root of their own in the ledger: a fault is found within them, and not only within the commit."""
 _CHUNK_BITS = 12
 _ROWS_PER_BUCKET = 200_000
@@ -25,7 +33,7 @@ _ROWS_PER_BUCKET = 200_000
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def events_of(payload: pa.Table, table_id: str) -> pa.Table:
+def build_events(payload: pa.Table, table_id: str) -> pa.Table:
     """The same by the driver, for few rows."""
     import numpy as np
     import pyarrow as pa
@@ -42,9 +50,9 @@ def events_of(payload: pa.Table, table_id: str) -> pa.Table:
     return pa.Table.from_batches(_with_leaves(events.to_batches()))
 
 
-def roots_of(events: pa.Table) -> Mapping[int, CommitRoots]:
+def compute_roots(events: pa.Table) -> Mapping[int, CommitRoots]:
     """``commit_roots`` by the driver, of what ``events_of`` gave."""
-    from audit.hashing.merkle import root_of
+    from audit.hashing.merkle import merkle_root
 
     found: dict[int, tuple[Counter[str], list[bytes]]] = {}
     columns = (events.column(name).to_pylist() for name in ("version", "change_type", "leaf"))
@@ -53,12 +61,14 @@ def roots_of(events: pa.Table) -> Mapping[int, CommitRoots]:
         counts[kind] += 1
         leaves.append(leaf)
     return {
-        version: CommitRoots(counts, tuple(root_of(leaves[at : at + CHUNK]) for at in range(0, len(leaves), CHUNK)))
+        version: CommitRoots(
+            counts, tuple(merkle_root(leaves[at : at + CHUNK_EVENTS]) for at in range(0, len(leaves), CHUNK_EVENTS))
+        )
         for version, (counts, leaves) in found.items()
     }
 
 
-def event_rows(payload: DataFrame, table_id: str) -> DataFrame:
+def build_event_rows(payload: DataFrame, table_id: str) -> DataFrame:
     """``payload``: the rows of whole commits. Their place in the commit is that of their random id among the others."""
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
@@ -112,19 +122,19 @@ class CommitRoots:
         return sum(self.counts.values())
 
 
-def commit_roots(events: DataFrame) -> Mapping[int, CommitRoots]:
+def compute_commit_roots(events: DataFrame) -> Mapping[int, CommitRoots]:
     """By version, of the commits that have events. Raises ValueError where places are missing or taken twice."""
     from pyspark.sql import functions as F
 
     counts = (F.count_if(F.col("change_type") == kind).alias(kind) for kind in _KINDS)
-    chunks = chunked(events, counts=counts)
+    chunks = group_by_chunk(events, counts=counts)
     found: dict[int, list[Any]] = {}
     for row in chunks.mapInArrow(_folded, _FOLDED).collect():
         found.setdefault(row["version"], []).append(row)
     return {version: _commit(version, sorted(rows, key=lambda row: row["chunk"])) for version, rows in found.items()}
 
 
-def chunked(events: DataFrame, *more: str, counts: Iterable[Any] = ()) -> DataFrame:
+def group_by_chunk(events: DataFrame, *more: str, counts: Iterable[Any] = ()) -> DataFrame:
     """The leaves of each chunk in order of their places: ``version``, ``chunk``, ``leaves``, and what is counted."""
     from pyspark.sql import functions as F
 
@@ -140,15 +150,17 @@ _FOLDED = "version long, chunk long, size long, root binary, " + ", ".join(f"{ki
 def _folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    from audit.hashing.merkle import root_of
+    from audit.hashing.merkle import merkle_root
 
     for batch in batches:
         sizes, roots = [], []
         for chunk, leaves in zip(batch.column("chunk").to_pylist(), batch.column("leaves").to_pylist(), strict=True):
-            if [leaf["index"] for leaf in leaves] != list(range(chunk * CHUNK, chunk * CHUNK + len(leaves))):
+            if [leaf["index"] for leaf in leaves] != list(
+                range(chunk * CHUNK_EVENTS, chunk * CHUNK_EVENTS + len(leaves))
+            ):
                 raise ValueError("the places of events are not without gaps and doubles")
             sizes.append(len(leaves))
-            roots.append(root_of([leaf["leaf"] for leaf in leaves]))
+            roots.append(merkle_root([leaf["leaf"] for leaf in leaves]))
         counts = {kind: batch.column(kind) for kind in _KINDS}
         yield pa.RecordBatch.from_pydict(
             {
@@ -162,7 +174,7 @@ def _folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _commit(version: int, chunks: Sequence[Any]) -> CommitRoots:
-    whole = all(row["size"] == CHUNK for row in chunks[:-1])
+    whole = all(row["size"] == CHUNK_EVENTS for row in chunks[:-1])
     if [row["chunk"] for row in chunks] != list(range(len(chunks))) or not whole:
         raise ValueError(f"events of version {version} are missing")
     counts = {kind: sum(row[kind] for row in chunks) for kind in _KINDS}

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from audit.trail.column_history import LATER, SEALED, Column, row_type
+from audit.trail.column_history import GROUPS_COLUMN, SEALED, Column, row_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["hashes"]
+__all__ = ["hash_rows"]
 
 
-def hashes(rows: pa.RecordBatch, columns: Sequence[Column]) -> Sequence[bytes | None]:
+def hash_rows(rows: pa.RecordBatch, columns: Sequence[Column]) -> Sequence[bytes | None]:
     """Of payload rows that were written with these columns, and may have been sealed since; None for what cannot have
     been."""
     import pyarrow as pa
@@ -25,7 +25,7 @@ def hashes(rows: pa.RecordBatch, columns: Sequence[Column]) -> Sequence[bytes | 
         return _hashes(rows, live)
     since = pc.is_valid(pc.struct_field(row, SEALED)).to_pylist()
     found: list[bytes | None] = [None] * rows.num_rows
-    for sealed, its in ((False, live), (True, [*live, LATER])):
+    for sealed, its in ((False, live), (True, [*live, GROUPS_COLUMN])):
         places = [at for at, one in enumerate(since) if one is sealed]
         if places:
             taken = rows if len(places) == rows.num_rows else rows.take(pa.array(places))
@@ -37,7 +37,7 @@ def hashes(rows: pa.RecordBatch, columns: Sequence[Column]) -> Sequence[bytes | 
 def _hashes(rows: pa.RecordBatch, live: Sequence[Column]) -> Sequence[bytes | None]:
     import pyarrow as pa
 
-    from audit.hashing.row_encoding import encoded, row_hash
+    from audit.hashing.row_encoding import encode_or_none, row_hash
 
     schema, stored = row_type(live, stored=False), {column.stored for column in live}
     row = rows.column("row")
@@ -45,7 +45,7 @@ def _hashes(rows: pa.RecordBatch, live: Sequence[Column]) -> Sequence[bytes | No
     if stored - places.keys():  # a column was taken out of the table: none of these rows is what it was
         return [None] * rows.num_rows
     own = [places[column.stored] for column in live]
-    written = encoded(pa.RecordBatch.from_arrays(own, names=schema.names), schema)
+    written = encode_or_none(pa.RecordBatch.from_arrays(own, names=schema.names), schema)
     foreign = _any_valid([values for name, values in places.items() if name not in stored], rows.num_rows)
     return [
         None if one is None or salt is None or len(salt) != 16 or planted else row_hash(salt, one)

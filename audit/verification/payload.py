@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from audit.encryption.stored_groups import whole
+from audit.encryption.stored_groups import match_groups
 from audit.trail.column_history import Column as StoredColumn
 from audit.trail.column_history import is_readable_as, plain_type
-from audit.trail.row_hashes import hashes
+from audit.trail.row_hashes import hash_rows
 from audit.trail.tables import EVENTS, PAYLOAD
-from audit.verification.events import WORDS
-from audit.verification.ledger import Walk
+from audit.verification.events import FAULT_TEXTS
+from audit.verification.ledger import LedgerScan
 from audit.verification.results import MOST_FINDINGS, Findings
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ __all__ = ["Values", "verify_values"]
 _COPIES = ("committed_at", "change_type", "baseline", "changed_columns")
 """What a payload row repeats of its event, besides its hash."""
 _WORDS = {
-    **WORDS,
+    **FAULT_TEXTS,
     "missing": "gone, and no record tells of it",
     "returned": "there, although a record tells that they were removed",
 }
@@ -51,7 +51,7 @@ def verify_values(
     removed: DataFrame,
     resealed: DataFrame | None,
     cleared: frozenset[bytes],
-    walk: Walk,
+    walk: LedgerScan,
     findings: Findings,
 ) -> Values:
     """Both sides by id, in one shuffle each. Only ids, hashes and places travel. ``removed``: of ``removed_by``, …"""
@@ -142,7 +142,7 @@ def _sealed(payload: DataFrame) -> list[str]:
     return ["sealed"] if "sealed" in payload.columns else []
 
 
-def _hashed(payload: DataFrame, walk: Walk, gone: frozenset[bytes]) -> DataFrame:
+def _hashed(payload: DataFrame, walk: LedgerScan, gone: frozenset[bytes]) -> DataFrame:
     """``id``, ``version``, ``hash`` of the values as they are now, ``copies``, ``kept_hash``. A row of no commit has no
     hash."""
     copies = payload.schema["copies"].dataType.simpleString()
@@ -183,8 +183,8 @@ def _hasher(
                     continue
                 places = np.flatnonzero(era == one)
                 rows = batch if len(places) == batch.num_rows else batch.take(pa.array(places))
-                right = whole(rows, gone)
-                found[places] = [hash if right[at] else None for at, hash in enumerate(hashes(rows, its))]
+                right = match_groups(rows, gone)
+                found[places] = [hash if right[at] else None for at, hash in enumerate(hash_rows(rows, its))]
             kept = [batch.column(name) for name in ("id", "version", "copies", "kept_hash")]
             yield pa.RecordBatch.from_arrays(
                 [*kept[:2], pa.array(found, pa.binary()), *kept[2:]],

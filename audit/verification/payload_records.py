@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["cleared_by", "removed_by", "resealed_by"]
+__all__ = ["read_cleared_keys", "read_removed_places", "read_reencrypted_hashes"]
 
 
-def removed_by(ledger: DataFrame, size: int, distrusted: Collection[bytes] = ()) -> DataFrame:
+def read_removed_places(ledger: DataFrame, size: int, distrusted: Collection[bytes] = ()) -> DataFrame:
     """``version`` and ``removed``: places from ``first`` to ``last`` whose values records name.
 
     ``late``: by a record after the first ``size``, by which somebody removes at this moment: its values may still be there.
@@ -31,7 +31,9 @@ def removed_by(ledger: DataFrame, size: int, distrusted: Collection[bytes] = ())
     return runs.groupBy("version").agg(F.collect_set(place).alias("removed"))
 
 
-def resealed_by(ledger: DataFrame, size: int | None = None, distrusted: Collection[bytes] = ()) -> DataFrame | None:
+def read_reencrypted_hashes(
+    ledger: DataFrame, size: int | None = None, distrusted: Collection[bytes] = ()
+) -> DataFrame | None:
     """``event_version``, ``index``, and ``sealed_hash``: the hash that a record tells of a row sealed later; None where none
     does. ``late`` and ``distrusted``: as ``removed_by`` has it, and ``hash_before``: what it was until then, where a record
     tells."""
@@ -51,7 +53,7 @@ def resealed_by(ledger: DataFrame, size: int | None = None, distrusted: Collecti
     )
 
 
-def cleared_by(ledger: DataFrame, distrusted: Collection[bytes] = ()) -> frozenset[bytes]:
+def read_cleared_keys(ledger: DataFrame, distrusted: Collection[bytes] = ()) -> frozenset[bytes]:
     """The ids of the keys whose sealed bytes records name as removed."""
     rows = _of_kind(ledger, SHREDDING).collect()
     told = (record for row in rows if (record := _believed(row["record"], SHREDDING, distrusted)) is not None)

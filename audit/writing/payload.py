@@ -12,7 +12,7 @@ from pyspark.sql.types import CharType, StringType, StructField, StructType, Var
 
 from audit.encryption.column_groups import SealedPerson, held_in, keys_of, seal_rows
 from audit.trail.column_history import GROUPS, SEALED, Column, row_type
-from audit.trail.tables import payload_of
+from audit.trail.tables import payload_schema
 from cdf.changes.columns import (
     CHANGE_TYPE,
     COMMIT_VERSION,
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["Payload"]
+__all__ = ["PayloadRows"]
 
 _ID_BYTES = _SALT_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Payload:
+class PayloadRows:
     """What becomes the payload of a window. ``times``: of each commit, as its record has it. ``paired``: there may be both
     images of updates."""
 
@@ -52,7 +52,7 @@ class Payload:
     def rows(self, partitions: int) -> DataFrame:
         """By the tasks."""
         work = self._work()
-        return self._placed(partitions).mapInArrow(work.run, payload_of(row_type(self.columns, stored=True)))
+        return self._placed(partitions).mapInArrow(work.run, payload_schema(row_type(self.columns, stored=True)))
 
     def table(self) -> pa.Table | None:
         """By the driver; None if the rows are not few."""
@@ -216,7 +216,7 @@ class _PayloadWork:
                 pa.StructArray.from_arrays(arrays, fields=fields),
                 *([texts] if any(column.name == SEALED for column in self.columns) else []),
             ],
-            names=payload_of(row_type(self.columns, stored=True)).names,
+            names=payload_schema(row_type(self.columns, stored=True)).names,
         )
 
     def _withheld(self, batch: pa.RecordBatch) -> list[int]:

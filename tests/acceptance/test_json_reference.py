@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from audit.anchors.base import Missed
-from audit.audit_trail import Sealed
+from audit.anchors.base import AnchorFailure
+from audit.audit_trail import SignedCheckpoint
 from audit.encryption.backup import BackupMade
 from audit.encryption.key_registry import Epoch, RegistryStatus
 from audit.encryption.restore_check import BackupChecked
@@ -19,7 +19,7 @@ from audit.erasure.find.plan import PlannedSink, PlannedTable
 from audit.erasure.register.store import Standing
 from audit.erasure.sink_contract import Checked, Find, Scanned, Unseen
 from audit.reconciliation.results import Mismatch, NotCompared, Reconciled
-from audit.trail.compaction import LaidOut
+from audit.trail.compaction import Compaction
 from audit.verification import Finding as TrailFinding
 from audit.verification import TrailVerification
 from cdf.errors import CdfError
@@ -73,10 +73,10 @@ SECTIONS = {
     "## `storage lock forget`": (Forgotten,),
     "## `audit keygen`": (KeyMade,),
     "## `audit verify`": (TrailVerification, TrailFinding),
-    "## `audit checkpoint`": (Sealed, Missed),
-    "## `audit optimize`": (LaidOut,),
+    "## `audit checkpoint`": (SignedCheckpoint, AnchorFailure),
+    "## `audit optimize`": (Compaction,),
     "## `audit seal`": (SealedEarlier,),
-    "## `audit anchors`": (Anchored, AnchoredCheckpoint, Missed),
+    "## `audit anchors`": (Anchored, AnchoredCheckpoint, AnchorFailure),
     "## `audit reconcile`": (Reconciled, Mismatch, NotCompared),
     "## `audit sinks`": (Reached, SinkReached),
     "## `erase keygen`": (ErasureKeyMade,),

@@ -39,7 +39,7 @@ from audit.queries.sql_export import view_sql
 from audit.queries.view import view
 from audit.trail.ledger import read_state
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TABLES, TrailTables
-from audit.writing.removal import remove
+from audit.writing.removal import remove_values
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import ConfigError
 from connectors.delta_audit.sink import DeltaAuditSink
@@ -407,7 +407,7 @@ def test_values_that_were_removed(spark: SparkSession, asked: Asked, copy: Asked
     tables, did = TrailTables(spark, str(copy.path)), asked.versions
     tables.take_over(tables.read(PAYLOAD).schema["row"].dataType, KEY)  # type: ignore[arg-type]
     bob = history(copy.trail, {"id": BOB}).select("version", "index")
-    remove(tables, read_state(tables), bob, {"ticket": "GDPR-7", "user": ACTOR})
+    remove_values(tables, read_state(tables), bob, {"ticket": "GDPR-7", "user": ACTOR})
 
     assert values_removed(copy.trail) == 5
     assert [

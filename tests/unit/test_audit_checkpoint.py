@@ -18,7 +18,7 @@ from audit.anchors.file import FileAnchor
 from audit.anchors.s3 import S3Anchor
 from audit.audit_trail import Trail
 from audit.errors import AnchorUnavailable, ForkedTrail
-from audit.files import is_open_to_others, special_file
+from audit.files import find_special_file, is_accessible_to_others
 from audit.proof import (
     Checkpoint,
     ProofError,
@@ -198,7 +198,7 @@ def test_a_mounted_secret_is_taken(tmp_path: Path, mode: int) -> None:
     MINE.write(file)
     file.chmod(mode)
     own = os.stat_result((stat.S_IFREG | mode, 0, 0, 1, 4711, 4711, 0, 0, 0, 0))
-    assert is_open_to_others(own) == (mode == 0o440)
+    assert is_accessible_to_others(own) == (mode == 0o440)
     if mode != 0o440 or not file.stat().st_uid:
         assert Signer.read(file) == MINE
 
@@ -383,15 +383,15 @@ def test_a_pipe_in_a_trail_is_refused_before_anything_waits_for_it(tmp_path: Pat
     (tmp_path / "events").mkdir()
     (tmp_path / "events" / "part-0.parquet").touch()
     (tmp_path / "nowhere").symlink_to(tmp_path / "nothing")
-    assert special_file(tmp_path) is None
+    assert find_special_file(tmp_path) is None
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "events" / "part-1.parquet").symlink_to(tmp_path / "pipe")
-    assert special_file(tmp_path / "events") == tmp_path / "events" / "part-1.parquet"
+    assert find_special_file(tmp_path / "events") == tmp_path / "events" / "part-1.parquet"
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / "circle").symlink_to(tmp_path / "linked")
-    assert special_file(tmp_path / "linked") is None
+    assert find_special_file(tmp_path / "linked") is None
     (tmp_path / "linked" / "log").symlink_to(tmp_path / "events")
-    assert special_file(tmp_path / "linked") == tmp_path / "linked" / "log" / "part-1.parquet"
+    assert find_special_file(tmp_path / "linked") == tmp_path / "linked" / "log" / "part-1.parquet"
     with pytest.raises(VerificationError, match="is no regular file"):
         Trail(None, str(tmp_path)).verify()  # type: ignore[arg-type]
 

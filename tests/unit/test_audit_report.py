@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from audit.anchors.base import Missed
+from audit.anchors.base import AnchorFailure
 from audit.errors import AnchorUnavailable
 from audit.report import Report, as_html, as_markdown
 from audit.report.model import (
@@ -192,7 +192,7 @@ def test_the_verdict_comes_first() -> None:
         ({}, "good", "Intact and sealed"),
         ({"sealed_version": 400}, "open", "Intact, and sealed through version 400"),
         (
-            {"unreachable": (Missed("s3://anchors/trail", AnchorUnavailable("not there")),)},
+            {"unreachable": (AnchorFailure("s3://anchors/trail", AnchorUnavailable("not there")),)},
             "open",
             "Intact, and sealed through version 412",
         ),
