@@ -26,7 +26,7 @@ from audit.encryption.key_registry.errors import (
     translate_missing_macs,
 )
 from audit.encryption.key_registry.tables import DEFINITIONS
-from audit.files import durable, reason
+from audit.files import describe_failure, sync_directory
 from cdf.errors import ConfigError
 from cdf.result import Result
 
@@ -180,7 +180,7 @@ def _create_file(path: Path) -> Iterator[IO[bytes]]:
     try:
         file = os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
     except OSError as error:
-        raise ConfigError(f"the backup cannot be written to {path}: {reason(error)}") from error
+        raise ConfigError(f"the backup cannot be written to {path}: {describe_failure(error)}") from error
     try:
         with file:
             yield file
@@ -190,10 +190,10 @@ def _create_file(path: Path) -> Iterator[IO[bytes]]:
     except FileExistsError as error:
         raise _exists_error(path) from error
     except OSError as error:
-        raise ConfigError(f"the backup cannot be written to {path}: {reason(error)}") from error
+        raise ConfigError(f"the backup cannot be written to {path}: {describe_failure(error)}") from error
     finally:
         temporary.unlink(missing_ok=True)
-    durable(path.parent)
+    sync_directory(path.parent)
 
 
 def _exists_error(path: Path) -> ConfigError:

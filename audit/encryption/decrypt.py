@@ -225,14 +225,14 @@ def _with_values(
     import pyarrow as pa
 
     from audit.hashing.row_decoding import decode_rows
-    from audit.verification.payload import hashes
+    from audit.trail.row_hashes import hash_rows
 
     live = {column.name: column for column in columns if column.live}
     row = rows.column("row")
     parts = dict(zip((field.name for field in row.type), row.flatten(), strict=True))
     intact = [
         one is not None and one == kept
-        for one, kept in zip(hashes(rows, columns), rows.column("row_hash").to_pylist(), strict=True)
+        for one, kept in zip(hash_rows(rows, columns), rows.column("row_hash").to_pylist(), strict=True)
     ]
     read_by: dict[tuple[str, ...], list[tuple[int, bytes]]] = {}
     unreadable: list[dict[str, str]] = [{} for _ in intact]

@@ -27,7 +27,7 @@ from audit.encryption.key_registry.bindings import (
     shard_of,
 )
 from audit.encryption.root_keys import RootRefused
-from audit.files import reason
+from audit.files import describe_failure
 from cdf.errors import ConfigError, VerificationError
 from cdf.result import Result
 
@@ -86,7 +86,7 @@ def check_backup(
                 with today.snapshot() as work:
                     active, changes = _compare(backup, work, progress)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {reason(error)}") from error
+        raise ConfigError(f"{path} cannot be read: {describe_failure(error)}") from error
     except (ValueError, KeyError):  # from text that was edited by hand, which must not be quoted
         raise _incomplete_error(path) from None
     brings_back, loses, unknown = changes or (None, None, None)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from audit.anchors import raise_alone
+from audit.errors import raise_without_context
 from audit.encryption.aead import KEY_BYTES, DecryptionFailed, Encryptor, decrypt
 from audit.files import write_key
 from cdf.errors import CdfError, ConfigError, SinkUnavailable
@@ -199,7 +199,7 @@ class KmsRoot:
                 if kind in _TRANSIENT
                 else ConfigError(f"the request to AWS KMS failed ({kind})", hint="check credentials and region")
             )
-        raise_alone(failure)
+        raise_without_context(failure)
 
     def _describe_error(self, response: Any) -> CdfError:
         code = str(response.get("Error", {}).get("Code", ""))

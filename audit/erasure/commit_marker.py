@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from audit.trail.redaction import object_in
+from audit.trail.redaction import parse_object
 from cdf.sink.guard import ERASURE
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ _MOST_IDS = 20
 
 
 def erasing_metadata(run: str, requests: Sequence[str], person: int = 0, proof: str | None = None) -> str:
-    """For the erasing commit. ``ticket`` is among what a trail keeps (``audit.trail.redaction.told_in``). ``person``:
-    for whom, of
-    the ``people`` of a table. ``proof``: of ``make_proof``."""
+    """For the erasing commit. ``ticket`` is among what a trail keeps
+    (``audit.trail.redaction.extract_reasons``). ``person``: for whom, of the ``people`` of a table.
+    ``proof``: of ``make_proof``."""
     shown = ", ".join(requests[:_MOST_IDS]) + (
         f" and {len(requests) - _MOST_IDS} more" if len(requests) > _MOST_IDS else ""
     )
@@ -50,7 +50,7 @@ def make_proof(marker: Marking, run: str, table: str, person: int) -> str:
 def proven(marker: Marking, user_metadata: str | None, table: str) -> str | None:
     """The proof that a commit of this table was made by the run that it names, for the person that it names; None where it
     has none. A commit that comes after another one with the same proof is a copy."""
-    proof = object_in(user_metadata).get(_PROOF)
+    proof = parse_object(user_metadata).get(_PROOF)
     if not isinstance(proof, str) or not proof.isascii():
         return None
     nonce, mac = proof[:_NONCE], proof[_NONCE:]
@@ -61,13 +61,13 @@ def proven(marker: Marking, user_metadata: str | None, table: str) -> str | None
 
 def erasing_run(user_metadata: str | None) -> str | None:
     """The run that a commit says to be of, in order to erase; None for any other commit."""
-    run = object_in(user_metadata).get(ERASURE)
+    run = parse_object(user_metadata).get(ERASURE)
     return run if isinstance(run, str) and run else None
 
 
 def erased_person(user_metadata: str | None) -> int:
     """For whom of the ``people`` of its table a commit of a run erased."""
-    person = object_in(user_metadata).get(_PERSON, 0)
+    person = parse_object(user_metadata).get(_PERSON, 0)
     return person if isinstance(person, int) else 0
 
 

@@ -44,7 +44,7 @@ from cdf.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from audit.trail.trail import Trail
+    from audit.audit_trail import Trail
 
 __all__ = ["Wanted", "as_data", "payload_with", "value_of"]
 

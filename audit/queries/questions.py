@@ -42,7 +42,7 @@ from audit.queries.view import (
     view,
     why,
 )
-from audit.trail.ledger import REMOVING
+from audit.trail.ledger import PAYLOAD_CHANGES
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
 from cdf.changes.columns import DELETE, INSERT, UPDATE_POSTIMAGE
 from cdf.errors import ConfigError
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-    from audit.trail.trail import Trail
+    from audit.audit_trail import Trail
 
 __all__ = [
     "QUERIES",
@@ -393,7 +393,7 @@ def removals(trail: Trail) -> DataFrame:
     return (
         trail.there()
         .read(LEDGER)
-        .where(F.col("kind").isin(*REMOVING))
+        .where(F.col("kind").isin(*PAYLOAD_CHANGES))
         .select(
             "sequence",
             F.col("committed_at").alias("removed_at"),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
-    from audit.trail.trail import Trail
+    from audit.audit_trail import Trail
 
 __all__ = [
     "TOLD",
@@ -286,10 +286,10 @@ def _with_hashes(trail: Trail, events: DataFrame, recorded: int | None) -> DataF
     that is being done, also the one before."""
     from pyspark.sql import functions as F
 
-    from audit.verification.payload import resealed_by
+    from audit.verification.payload_records import read_reencrypted_hashes
 
     events = events.select("id", *_WHAT, F.col("row_hash").alias("deltarelay_hash"))
-    later = resealed_by(trail.there().now(LEDGER), recorded)
+    later = read_reencrypted_hashes(trail.there().now(LEDGER), recorded)
     told: list[SparkColumn] = [F.col("deltarelay_hash")]
     if later is not None:
         events = events.join(later.withColumnRenamed("event_version", "version"), ["version", "index"], "left")

@@ -15,8 +15,8 @@ from audit.trail.tables import LEDGER
 if TYPE_CHECKING:
     from audit.proof import Checkpoint
     from audit.trail.tables import TrailTables
-    from audit.trail.trail import Trail
-    from audit.verification import Seen, Verified
+    from audit.audit_trail import Trail
+    from audit.verification import FoundCheckpoint, VerifiedState
 
 __all__ = ["make_report"]
 
@@ -29,7 +29,7 @@ def make_report(
     pipeline: str,
     source: str,
     keys: Sequence[str],
-    before: Verified | None = None,
+    before: VerifiedState | None = None,
     extra: Sequence[tuple[str, str]] = (),
     origin: str | None = None,
     progress: Callable[[str], None] | None = None,
@@ -86,7 +86,7 @@ def _summarize_ledger(tables: TrailTables, checkpoint_sizes: set[int]) -> Ledger
     return summary
 
 
-def _describe_anchor(name: str, seen: Sequence[Seen], summary: LedgerSummary, *, reached: bool) -> Anchored:
+def _describe_anchor(name: str, seen: Sequence[FoundCheckpoint], summary: LedgerSummary, *, reached: bool) -> Anchored:
     copies = [copy for copy in seen if copy.where == name]
     newest = _find_newest(copies)
     if newest is None:
@@ -96,13 +96,13 @@ def _describe_anchor(name: str, seen: Sequence[Seen], summary: LedgerSummary, *,
     return Anchored(name, reached, len(copies), not_signed, newest.size, base64_text(newest.root), version, at)
 
 
-def _find_newest(seen: Sequence[Seen]) -> Checkpoint | None:
+def _find_newest(seen: Sequence[FoundCheckpoint]) -> Checkpoint | None:
     """The largest checkpoint that a trusted key has signed."""
     signed = [copy.checkpoint for copy in seen if copy.signed and copy.checkpoint is not None]
     return max(signed, key=lambda checkpoint: checkpoint.size) if signed else None
 
 
-def _read_newest_note(trail: Trail, seen: Sequence[Seen]) -> str | None:
+def _read_newest_note(trail: Trail, seen: Sequence[FoundCheckpoint]) -> str | None:
     """The text of the newest checkpoint, from any anchor whose latest checkpoint it is."""
     newest = _find_newest(seen)
     anchors = {named.name: named.anchor for named in trail.anchors}

@@ -26,9 +26,9 @@ from audit.report.model import (
     SchemaChange,
     Scope,
 )
-from audit.trail.column_history import from_json
-from audit.trail.ledger import REMOVING
-from audit.trail.redaction import object_in
+from audit.trail.column_history import columns_from_json
+from audit.trail.ledger import PAYLOAD_CHANGES
+from audit.trail.redaction import parse_object
 from cdf.changes.columns import DELETE, INSERT, UPDATE_POSTIMAGE
 
 __all__ = ["LedgerSummary"]
@@ -135,8 +135,8 @@ class LedgerSummary:
     def add(self, text: str | None) -> None:
         """Add the next record of the ledger; ``text`` is its JSON."""
         self.records += 1
-        record = object_in(text)
-        if record.get("kind") in REMOVING:
+        record = parse_object(text)
+        if record.get("kind") in PAYLOAD_CHANGES:
             self._add_removal(record)
         elif record.get("kind") == "erasure":
             self._add_erasure(record)
@@ -184,7 +184,7 @@ class LedgerSummary:
 
     def _add_schema(self, value: Any, version: int, at: dt.datetime | None, *, is_first: bool) -> None:
         try:
-            columns = from_json(value)
+            columns = columns_from_json(value)
         except (ValueError, TypeError, KeyError, AttributeError):
             return
         before = self.schema

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from audit.trail.ledger import append_notes, instant
-from audit.trail.redaction import text_of
+from audit.trail.ledger import append_notes, format_instant
+from audit.trail.redaction import shorten_text
 from audit.trail.tables import LEDGER
 
 if TYPE_CHECKING:
@@ -30,15 +30,15 @@ def note_readings(tables: TrailTables, state: State, registry: Registry, trail: 
     new = [
         {
             "reading": one.id,
-            "read_at": instant(one.at),
-            "reader": text_of(one.reader),
-            "role": text_of(one.role),
-            "purpose": text_of(one.purpose),
-            "question": text_of(one.question),
+            "read_at": format_instant(one.at),
+            "reader": shorten_text(one.reader),
+            "role": shorten_text(one.role),
+            "purpose": shorten_text(one.purpose),
+            "question": shorten_text(one.question),
             "keys": one.keys,
         }
         for one in readings
-        if (str(one.id), instant(one.at)) not in known
+        if (str(one.id), format_instant(one.at)) not in known
     ]
     if new:
         state = append_notes(tables, state, new, kind="reading", signer=signer)

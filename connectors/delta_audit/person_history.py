@@ -15,9 +15,9 @@ from connectors.delta_audit.erasure.erase import present_values, tokens_in
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from audit.audit_trail import Trail
     from audit.encryption.key_registry import States
     from audit.erasure.sink_contract import SealedFor
-    from audit.trail.trail import Trail
 
 __all__ = ["past"]
 

@@ -18,24 +18,25 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructField, StructType
 
-from audit.anchors import checkpoint_of
+from audit.anchors.base import parse_note
+from audit.audit_trail import Trail
 from audit.encryption.decrypt import has_groups
 from audit.encryption.reencrypt import Resealing, Unsealed, tidy, unsealed
 from audit.erasure.commit_marker import erasing_versions
 from audit.erasure.scan.files import LocalFiles
-from audit.errors import ForkedTrail, named_file
-from audit.hashing.row_encoding import unsupported
+from audit.errors import ForkedTrail, find_named_file
+from audit.hashing.row_encoding import find_unsupported_fields
 from audit.proof import ProofError
-from audit.trail.column_history import GROUPS, SEALED, kept, row_type, unwritable
+from audit.trail.column_history import GROUPS, SEALED, extend_columns, find_unwritable_fields, row_type
+from audit.trail.events import CommitRoots, build_event_rows, build_events, compute_commit_roots, compute_roots
 from audit.trail.lease import Lease
-from audit.trail.ledger import State, append_notes, append_records, described, read_state, record_of
-from audit.trail.ledger import clear as clear_rest
-from audit.trail.position import columns_of, standing
-from audit.trail.recovery import as_written, is_sealed
-from audit.trail.removal import clear, finish, remove
-from audit.trail.rows import CommitRoots, Payload, commit_roots, event_rows, events_of, roots_of
-from audit.trail.tables import EVENTS, PAYLOAD, STORED_EVENT, TrailTables, payload_of
-from audit.trail.trail import Trail
+from audit.trail.ledger import State, append_notes, append_records, describe_commits, read_record_of_version, read_state
+from audit.trail.ledger import delete_unrecorded_payload as clear_rest
+from audit.trail.position import read_columns, read_position
+from audit.trail.tables import EVENTS, PAYLOAD, STORED_EVENT, TrailTables, payload_schema
+from audit.writing.payload import PayloadRows
+from audit.writing.recovery import has_encrypted_rows, matches_source
+from audit.writing.removal import finish_removal, remove_encrypted, remove_values
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, INSERT
 from cdf.changes.schema_diff import ChangeKind
 from cdf.changes.window import Commit
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
+    from audit.audit_trail import NamedAnchor
     from audit.encryption.encrypt import Sealing
     from audit.encryption.key_registry import KeyState, Registry, States
     from audit.erasure.scan.files import Files
@@ -70,7 +72,6 @@ if TYPE_CHECKING:
     from audit.proof import VerifierKey
     from audit.signing.signer import Signer
     from audit.trail.column_history import Column
-    from audit.trail.trail import NamedAnchor
     from cdf.changes.schema_diff import SchemaChange
     from cdf.changes.window import Snapshot, Window
     from cdf.source.table import ChangeFeed
@@ -179,9 +180,9 @@ class DeltaAuditSink:
         from pyspark.sql.types import StructType
 
         after = change.after
-        if after is not None and unsupported(StructType([after])):
+        if after is not None and find_unsupported_fields(StructType([after])):
             return "its type has no canonical form that could be hashed"
-        if after is not None and unwritable(StructType([after])):
+        if after is not None and find_unwritable_fields(StructType([after])):
             return "a field in it has a name that files cannot have without column mapping, which a trail has not"
         if (
             change.before is not None
@@ -193,11 +194,11 @@ class DeltaAuditSink:
 
     def position(self) -> Position:
         """By delta-rs: no JVM. What is pending is not told."""
-        return standing(self.path, self._storage_options())
+        return read_position(self.path, self._storage_options())
 
     def columns(self) -> tuple[StructType, tuple[Column, ...]]:
         """The payload's schema, and where it keeps each column; no JVM."""
-        return columns_of(self.path, self._storage_options())
+        return read_columns(self.path, self._storage_options())
 
     @contextlib.contextmanager
     def image(self, source: Source) -> Iterator[TrailImage]:
@@ -233,12 +234,12 @@ class DeltaAuditSink:
                 problems.append(f"{error.message}: {error.hint}")
         problems += [
             f"column {path} has no canonical form that could be hashed: leave it out of the source"
-            for path in unsupported(source.schema)
+            for path in find_unsupported_fields(source.schema)
         ]
         problems += self._sealing.problems(source.schema) if self._sealing is not None else []
         problems += [
             f"the field {path} has a name that files cannot have without column mapping, which a trail has not"
-            for path in unwritable(source.schema)
+            for path in find_unwritable_fields(source.schema)
         ]
         return problems
 
@@ -271,7 +272,7 @@ class DeltaAuditSink:
             with self._errors("opening the trail"):
                 self._lease = Lease(self._spark, f"{self.path}/_lease", target=self.path)
                 tables = self._tables = TrailTables(self._spark, self.path)
-                columns = kept((), self._with_ours(source.schema))
+                columns = extend_columns((), self._with_ours(source.schema))
                 key = [column.stored for column in columns if column.name in source.key]
                 tables.take_over(row_type(columns, stored=True), key)
                 self._state = self._pin = None
@@ -315,7 +316,7 @@ class DeltaAuditSink:
                 if proves:
                     self._confirm(state)
                 clear_rest(tables, state)
-                finish(tables, state)
+                finish_removal(tables, state)
                 tidy(tables)
                 row = tables.read(PAYLOAD).schema["row"].dataType
                 assert isinstance(row, StructType)
@@ -373,7 +374,7 @@ class DeltaAuditSink:
         """A source that was put back and has grown past the position since has other commits up to there."""
         if self._pin is None or self._pin[0] != version:
             with self._errors("reading the ledger"):
-                self._pin = version, record_of(self._held(), version).get("log_sha256")
+                self._pin = version, read_record_of_version(self._held(), version).get("log_sha256")
         _, pin = self._pin
         if pin is None:  # a baseline has none
             return
@@ -393,7 +394,7 @@ class DeltaAuditSink:
         pending = state.pending
         if pending is not None and (job.bounds.last > pending.last or job.baseline != state.pending_baseline):
             raise self._unfinished(pending, state)
-        columns = kept(state.columns, self._with_ours(job.rows.schema), self._row)
+        columns = extend_columns(state.columns, self._with_ours(job.rows.schema), self._row)
         self._state = None  # until it is known to be durable: what a failure leaves, the tables tell
         commits = self._timed(job.commits, state)
         seconds: dict[str, float] = {}
@@ -404,7 +405,7 @@ class DeltaAuditSink:
         self._admit(columns)
         with self._errors("reading the source's log"):
             untimed = [commit.version for commit in commits if commit.timestamp is _UNKNOWN]
-            told = described(commits, self._pins(job), columns, untimed=untimed)
+            told = describe_commits(commits, self._pins(job), columns, untimed=untimed)
         if pending is None and _has_rows(job):
             write = self._by_driver if self._is_small(job) else self._by_tasks
             roots = write(job, columns, seconds)
@@ -438,7 +439,7 @@ class DeltaAuditSink:
         before = None
         if state.version is not None:
             with self._errors("reading the ledger"):
-                said = record_of(self._held(), state.version).get("committed_at")
+                said = read_record_of_version(self._held(), state.version).get("committed_at")
             before = None if said is None else dt.datetime.fromisoformat(said)
         found = []
         for commit in commits:
@@ -478,14 +479,14 @@ class DeltaAuditSink:
         """Take values out of the trail, on the open sink; their events stay, and a record tells what went and why.
 
         ``places``: the events, by ``version`` and ``index`` (long). ``reasons``: some of
-        ``audit.trail.removal.REASONS``. May be called again after a failure. Raises WindowOutOfOrder while a window is
+        ``audit.writing.removal.REASONS``. May be called again after a failure. Raises WindowOutOfOrder while a window is
         to be finished first."""
         state = self._stands()
         if state.pending is not None:
             raise self._unfinished(state.pending, state)
         self._state = None
         with self._errors("removing values"):
-            self._state = remove(self._held(), state, places, reasons, signer=self._signer)
+            self._state = remove_values(self._held(), state, places, reasons, signer=self._signer)
         self._unsealed = True
         self._seal(0)
 
@@ -496,7 +497,7 @@ class DeltaAuditSink:
             raise self._unfinished(state.pending, state)
         self._state = None
         with self._errors("removing what was sealed"):
-            self._state = clear(self._held(), state, keys, reasons, signer=self._signer)
+            self._state = remove_encrypted(self._held(), state, keys, reasons, signer=self._signer)
         self._unsealed = True
         self._seal(0)
 
@@ -593,7 +594,7 @@ class DeltaAuditSink:
         origin = self._held().origin()
         try:
             notes = [named.anchor.latest(origin) for named in self._anchors] if self._signer is not None else []
-            return all(state.sequence == (0 if note is None else checkpoint_of(origin, note).size) for note in notes)
+            return all(state.sequence == (0 if note is None else parse_note(origin, note).size) for note in notes)
         except (CdfError, ProofError, ValueError):  # whoever seals sees it again
             return False
 
@@ -636,13 +637,13 @@ class DeltaAuditSink:
             return self._by_tasks(job, columns, seconds)
         if not payload.num_rows:
             return {}
-        events = events_of(payload, job.table_id)
+        events = build_events(payload, job.table_id)
         with self._errors("writing the payload"), timed(seconds, "payload"):
-            schema = payload_of(row_type(columns, stored=True))
+            schema = payload_schema(row_type(columns, stored=True))
             tables.append(PAYLOAD, tables.rows_of(payload, schema), about=_about(job))
         with self._errors("writing the events"), timed(seconds, "events"):
             tables.append(EVENTS, tables.rows_of(events, STORED_EVENT), about=_about(job))
-        return roots_of(events)
+        return compute_roots(events)
 
     def _by_tasks(self, job: _Job, columns: tuple[Column, ...], seconds: dict[str, float]) -> Mapping[int, CommitRoots]:
         """Each step reads what the one before has made durable, as of that very commit."""
@@ -657,11 +658,11 @@ class DeltaAuditSink:
                 raise job.rows.failure(error) from error
         with self._errors("writing the events"):
             with timed(seconds, "events"):
-                events = event_rows(tables.read(PAYLOAD, version=written).where(_within(job)), job.table_id)
+                events = build_event_rows(tables.read(PAYLOAD, version=written).where(_within(job)), job.table_id)
                 written = tables.append(EVENTS, events, about=_about(job))
                 self._alone(EVENTS, job, written)
             with timed(seconds, "roots"):
-                return commit_roots(tables.read(EVENTS, version=written).where(_within(job)))
+                return compute_commit_roots(tables.read(EVENTS, version=written).where(_within(job)))
 
     def _alone(self, name: str, job: _Job, written: int) -> None:
         """That commit has brought all that the table has of the window: the next step reads rows of no other commit."""
@@ -689,7 +690,7 @@ class DeltaAuditSink:
 
         def right(columns: tuple[Column, ...]) -> bool:
             anew = self._payload(job, columns, sealed=False).rows(_partitions(job))
-            return as_written(events, payload, anew, columns, job.table_id, states)
+            return matches_source(events, payload, anew, columns, job.table_id, states)
 
         with timed(seconds, "events"):
             try:
@@ -701,14 +702,14 @@ class DeltaAuditSink:
         if columns is None:
             raise self._not_ours(job.bounds)
         with self._errors("reading the events"), timed(seconds, "roots"):
-            return columns, commit_roots(events)
+            return columns, compute_commit_roots(events)
 
     def _ways(self, job: _Job, state: State, payload: DataFrame) -> list[tuple[Column, ...]]:
         """The columns that a window may have been written with, whatever is configured by now: with the one of ours, which
         tells what is sealed, or without."""
         plain = job.rows.schema
         ours = plain if SEALED in plain.names else StructType([*plain.fields, StructField(SEALED, GROUPS)])
-        sealed = is_sealed(payload)
+        sealed = has_encrypted_rows(payload)
         if sealed and self._registry is None:
             raise TargetNotReady(
                 f"the trail at {self.path} has rows of version {job.bounds.first} to {job.bounds.last} that were written "
@@ -716,9 +717,9 @@ class DeltaAuditSink:
                 hint="put `erasure.keys` back into the configuration, and run again",
             )
         schemas = [ours] if sealed else [plain, ours] if self._sealing is None else [ours, plain]
-        return [kept(state.columns, schema, self._row) for schema in schemas]
+        return [extend_columns(state.columns, schema, self._row) for schema in schemas]
 
-    def _payload(self, job: _Job, columns: tuple[Column, ...], *, sealed: bool = True) -> Payload:
+    def _payload(self, job: _Job, columns: tuple[Column, ...], *, sealed: bool = True) -> PayloadRows:
         from cdf.changes.window import Window
 
         rows = job.rows
@@ -731,7 +732,7 @@ class DeltaAuditSink:
         sealing = self._sealing if any(one.live and one.name == SEALED for one in columns) else None
         if sealing is not None:
             feed = sealing.keyed(feed, withheld) if sealed else sealing.unkeyed(feed)
-        return Payload(
+        return PayloadRows(
             feed,
             columns,
             rows.key,
@@ -769,7 +770,7 @@ class DeltaAuditSink:
         except CdfError:
             raise
         except Exception as error:
-            condition, file = condition_of(error), named_file(error)
+            condition, file = condition_of(error), find_named_file(error)
             why = "; ".join(filter(None, (condition or type(error).__name__, file)))
             failure = SinkError(
                 f"{doing} at {self.path} failed ({why})",

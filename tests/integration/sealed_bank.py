@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from audit.audit_trail import Trail
 from audit.encryption.encrypt import Sealing
 from audit.encryption.key_registry import Registry
 from audit.encryption.root_keys import FileRoot
@@ -19,7 +20,6 @@ from audit.erasure.table_graph import Graph
 from audit.queries.view import view
 from audit.signing.signer import Signer
 from audit.trail.column_history import SEALED
-from audit.trail.trail import Trail
 from cdf import ChangeFeed, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.fixtures.fix_postgres import Pg

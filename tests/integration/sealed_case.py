@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from audit.audit_trail import Trail
 from audit.encryption.column_groups import SealedPerson
 from audit.encryption.decrypt import opened
 from audit.encryption.encrypt import Sealing
@@ -19,9 +20,8 @@ from audit.encryption.key_registry import Registry
 from audit.encryption.key_registry_schema import DEFINITIONS
 from audit.encryption.root_keys import FileRoot
 from audit.trail.column_history import SEALED, Column
-from audit.trail.rows import events_of
-from audit.trail.trail import Trail
-from audit.verification.payload import hashes
+from audit.trail.events import build_events
+from audit.trail.row_hashes import hash_rows
 from cdf import ChangeFeed, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.fixtures.fix_postgres import Pg
@@ -161,7 +161,7 @@ def rehashed(trailed: Trailed, columns: Sequence[Column], changed: Callable[[Row
     """The rows of the payload that are ``changed`` get the hash of what they are now."""
 
     def of(rows: pa.Table) -> pa.Table:
-        own = hashes(rows.combine_chunks().to_batches()[0], columns)
+        own = hash_rows(rows.combine_chunks().to_batches()[0], columns)
         told = [
             {**row, "row_hash": new if changed(row) else row["row_hash"]}
             for row, new in zip(rows.to_pylist(), own, strict=True)
@@ -176,7 +176,7 @@ def forged_events(trailed: Trailed, version: int | None = None) -> None:
     path = f"{trailed.sink.path}/payload"
     payload = trailed.spark.read.format("delta").load(path).toArrow()
     table_id = trailed.pipeline.feed.log.metadata().table_id
-    new = {(one["version"], one["id"]): one for one in events_of(payload, table_id).to_pylist()}
+    new = {(one["version"], one["id"]): one for one in build_events(payload, table_id).to_pylist()}
 
     def edit(row: Row) -> list[Row]:
         if version not in (None, row["version"]):

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from audit.audit_trail import Trail
 from audit.encryption.key_registry import Registry
 from audit.erasure.erase.purge import SinkBehind
 from audit.erasure.erase.runner import ErasureReport, ErasureRun
 from audit.erasure.find.plan import make_plan
 from audit.erasure.register.secrets import Keys
 from audit.erasure.register.store import Register
-from audit.trail.trail import Trail
-from audit.verification.reconcile import reconcile
+from audit.reconciliation.reconcile import reconcile
 from cdf.errors import ConfigError, VerificationError
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.sealed_bank import ASKED, CANARY, NOW, SIGNER, Bank

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from audit.audit_trail import Trail
 from audit.encryption.encrypt import Sealing
 from audit.encryption.key_registry import Registry
 from audit.encryption.root_keys import FileRoot
@@ -22,7 +23,6 @@ from audit.erasure.register.store import Register
 from audit.erasure.table_graph import Graph
 from audit.queries.view import view
 from audit.signing.signer import Signer
-from audit.trail.trail import Trail
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import ConfigError
 from connectors.delta_audit.sink import DeltaAuditSink

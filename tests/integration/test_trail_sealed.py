@@ -18,7 +18,7 @@ from audit.encryption.encrypt import Sealing
 from audit.encryption.key_registry import KeyState
 from audit.queries.questions import as_of, history
 from audit.queries.view import view
-from audit.trail.column_history import SEALED, kept
+from audit.trail.column_history import SEALED, extend_columns
 from cdf.errors import RowRejected, TargetNotReady, VerificationError
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.fix_sealed_states import SealedStates
@@ -299,7 +299,9 @@ def test_what_is_erased_hides_no_forgery_in_a_window_that_was_cut_off(
         return [row]
 
     edited(trailed, "payload", edit)
-    columns = kept((), Sealing((SENDER,), trailed.registry).schema(trailed.pipeline.feed.log.metadata().schema))
+    columns = extend_columns(
+        (), Sealing((SENDER,), trailed.registry).schema(trailed.pipeline.feed.log.metadata().schema)
+    )
     rehashed(trailed, columns, meant)
     forged_events(trailed)
     with pytest.raises(TargetNotReady, match="no runner has left"):

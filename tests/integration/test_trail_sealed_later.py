@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from audit.anchors.file import FileAnchor
+from audit.audit_trail import NamedAnchor, Trail
 from audit.encryption.column_groups import SealedPerson
 from audit.encryption.decrypt import opened
 from audit.encryption.reencrypt import Unsealed
 from audit.queries.view import eras, view
+from audit.reconciliation.reconcile import reconcile
 from audit.signing.signer import Signer
 from audit.trail.column_history import SEALED
-from audit.trail.removal import sealed_under
+from audit.trail.row_hashes import hash_rows
 from audit.trail.tables import LEDGER, PAYLOAD
-from audit.trail.trail import NamedAnchor, Trail
-from audit.verification.payload import hashes
-from audit.verification.reconcile import reconcile
+from audit.writing.removal import find_encrypted_groups
 from cdf.errors import ConfigError, RowRejected, VerificationError
 from connectors.delta_audit.erasure.erase import held_open
 from tests.fixtures.fix_postgres import Pg
@@ -105,14 +105,14 @@ def test_they_are_told_sealed_under_a_record_and_gone_with_their_keys(
     keys = trailed.registry().gone([token])
     # A shredding that is killed is finished by the next
     with monkeypatch.context() as patch:
-        patch.setattr("audit.trail.removal._finish_shredding", dies)
+        patch.setattr("audit.writing.removal._finish_shredding", dies)
         with held_open(trailed.sink, trailed.table.path, ("no",), "er-1"), pytest.raises(KeyboardInterrupt):
             trailed.sink.clear(keys, {"run": "er-1"})
     tables = trailed.sink.trail.tables
-    assert sealed_under(tables, keys).count() > 0  # the record is there, and they are
+    assert find_encrypted_groups(tables, keys).count() > 0  # the record is there, and they are
     assert trailed.intact()
     trailed.pipeline.run()
-    assert sealed_under(tables, keys).count() == 0
+    assert find_encrypted_groups(tables, keys).count() == 0
     assert trailed.intact()
 
 
@@ -328,7 +328,7 @@ def forge(trailed: Trailed, version: int) -> None:
 
 def hash_of(trailed: Trailed, version: int) -> bytes:
     rows = trailed.payload().where(f"version = {version}").toArrow().combine_chunks().to_batches()[0]
-    [hash] = hashes(rows, trailed.sink.trail.columns())
+    [hash] = hash_rows(rows, trailed.sink.trail.columns())
     assert hash is not None
     return hash
 

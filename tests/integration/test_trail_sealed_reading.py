@@ -17,18 +17,18 @@ from psycopg import sql
 from pyspark.sql import DataFrame
 
 from audit.anchors.file import FileAnchor
+from audit.audit_trail import NamedAnchor, Trail
 from audit.encryption.encrypt import Sealing
 from audit.encryption.key_registry import KeyState
-from audit.errors import unreadable
+from audit.errors import unreadable_trail
 from audit.proof import check
 from audit.queries import view as views
 from audit.queries.questions import as_of, column_changes, deletes, diff, history, keys_untold, readings, record_as_of
 from audit.queries.sql_export import view_sql
 from audit.queries.view import view
+from audit.reconciliation.reconcile import reconcile
 from audit.signing.signer import Signer
 from audit.trail.tables import TABLES
-from audit.trail.trail import NamedAnchor, Trail
-from audit.verification.reconcile import reconcile
 from cdf.errors import ConfigError
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.fix_sealed_states import SealedStates
@@ -244,7 +244,7 @@ def test_a_value_that_was_erased_is_told_where_states_are_compared(
     # The keys that the older notebook's view has open nothing any more
     with pytest.raises(Exception, match="KeysTooOld") as refused:
         minutes[5].collect()
-    assert "five minutes" in unreadable(trail.path, refused.value).message
+    assert "five minutes" in unreadable_trail(trail.path, refused.value).message
     assert "canary" not in str(refused.value)
     assert all(row["unreadable"]["email"].startswith("[erased ") for row in view(trail).where("row.no = 1").collect())
 

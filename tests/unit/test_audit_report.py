@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from audit.anchors import Missed
+from audit.anchors.base import AnchorFailure
 from audit.errors import AnchorUnavailable
 from audit.report import Report, as_html, as_markdown
 from audit.report.html import render
@@ -193,7 +193,7 @@ def test_the_verdict_comes_first() -> None:
         ({}, "good", "Intact and signed"),
         ({"sealed_version": 400}, "open", "Intact, and signed through version 400"),
         (
-            {"unreachable": (Missed("s3://anchors/trail", AnchorUnavailable("not there")),)},
+            {"unreachable": (AnchorFailure("s3://anchors/trail", AnchorUnavailable("not there")),)},
             "open",
             "Intact, and signed through version 412",
         ),

@@ -30,7 +30,7 @@ def sql(
     from pyspark.sql.types import StructType
 
     from audit.encryption.decrypt import groups_in
-    from audit.errors import unreadable
+    from audit.errors import unreadable_trail
     from audit.queries.sql_export import view_sql
 
     output = Output("audit sql", as_json, debug)
@@ -44,6 +44,6 @@ def sql(
     except CdfError:
         raise
     except Exception as error:
-        raise unreadable(sink.path, error) from error
+        raise unreadable_trail(sink.path, error) from error
     output.line(text)
     output.result({"for": engine, "path": sink.path, "sql": text})
