@@ -22,7 +22,6 @@ from audit.anchors.base import parse_note
 from audit.audit_trail import Trail
 from audit.encryption.decrypt import has_groups
 from audit.encryption.reencrypt import Resealing, Unsealed, tidy, unsealed
-from audit.erasure.commit_marker import erasing_versions
 from audit.erasure.scan.files import LocalFiles
 from audit.errors import ForkedTrail, find_named_file
 from audit.hashing.row_encoding import find_unsupported_fields
@@ -52,6 +51,7 @@ from cdf.errors import (
     condition_of,
 )
 from cdf.sink.contract import Applied, Bounds, Capabilities, Inspection, Position, Source
+from cdf.sink.guard import erasing_versions
 from cdf.source.single_writer import require_writer
 from cdf.timing import timed
 from connectors.delta_audit.access_log import note_readings
