@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from audit.errors import raise_without_context
 from audit.encryption.aead import KEY_BYTES, DecryptionFailed, Encryptor, decrypt
+from audit.errors import raise_without_context
 from audit.files import write_key
 from cdf.errors import CdfError, ConfigError, SinkUnavailable
 

@@ -13,9 +13,9 @@ from audit.report.model import Anchored, Report
 from audit.trail.tables import LEDGER
 
 if TYPE_CHECKING:
+    from audit.audit_trail import Trail
     from audit.proof import Checkpoint
     from audit.trail.tables import TrailTables
-    from audit.audit_trail import Trail
     from audit.verification import FoundCheckpoint, VerifiedState
 
 __all__ = ["make_report"]

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pytest
+from audit.encryption.key_registry_schema import DEFINITIONS
 from pyspark.sql import DataFrame, SparkSession
 
 from audit.audit_trail import Trail
@@ -17,7 +18,6 @@ from audit.encryption.column_groups import SealedPerson
 from audit.encryption.decrypt import opened
 from audit.encryption.encrypt import Sealing
 from audit.encryption.key_registry import Registry
-from audit.encryption.key_registry_schema import DEFINITIONS
 from audit.encryption.root_keys import FileRoot
 from audit.trail.column_history import SEALED, Column
 from audit.trail.events import build_events

@@ -12,7 +12,7 @@ from cdf.result import Result
 __all__ = ["DestroyedKeys", "Epoch", "KeyState", "Person", "PersonKey", "Reading", "RegistryStatus", "States"]
 
 Person: TypeAlias = Sequence[tuple[str, str]]
-"""(identifier, value as ``audit.identifiers.normalize`` returns it). The first one decides whose a row is."""
+"""(identifier, value as ``audit.identifiers.normalise`` returns it). The first one decides whose a row is."""
 
 
 @dataclass(frozen=True, slots=True)
