@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from audit.anchors.base import Anchor
-    from audit.encryption.encrypt import Sealing
+    from audit.encryption.encrypt import ColumnEncryption
     from audit.encryption.key_registry import States
     from audit.signing.signer import Signer
 
@@ -86,7 +86,7 @@ class Trail:
         keys: Sequence[VerifierKey] = (),
         anchors: Sequence[NamedAnchor] = (),
         states: States | None = None,
-        sealing: Sealing | None = None,
+        sealing: ColumnEncryption | None = None,
     ) -> None:
         """``states``: of the registry of keys (``Registry.states``): what is sealed is read. With None it stays sealed.
         ``sealing``: what is sealed here, by which somebody's rows are found without opening those of everybody."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from audit.encryption.encrypt import Sealing
+    from audit.encryption.encrypt import ColumnEncryption
     from audit.encryption.key_registry import Registry
     from cdf.sink.contract import Sink
 
@@ -98,7 +98,7 @@ class Surroundings(Protocol):
         """What delta-rs is to be told to read a table there; asks its bucket first."""
         ...
 
-    def sealing(self, pipeline: str) -> Sealing | None:
+    def sealing(self, pipeline: str) -> ColumnEncryption | None:
         """What is to be sealed in a history of the pipeline's table; None where nothing is."""
         ...
 

@@ -31,8 +31,8 @@ class DecryptionFailed(Exception):
 
 
 def commitment(key: bytes) -> bytes:
-    """A SHA-256 that identifies a key. A ciphertext of GCM can be made to decrypt under two keys; a ledger with the commitment
-    of the first key shows that the second one is wrong."""
+    """A SHA-256 that identifies a key. A ciphertext of GCM can be made to decrypt under two keys; a ledger with the
+    commitment of the first key shows that the second one is wrong."""
     return hashlib.sha256(_COMMITMENT + key).digest()
 
 

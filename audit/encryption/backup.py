@@ -34,7 +34,17 @@ if TYPE_CHECKING:
     from audit.database import Database, Transaction
     from audit.encryption.root_keys import Root
 
-__all__ = ["COLUMNS", "END", "FIRST_LINE", "BackupMade", "backup_mac", "head", "ignore_progress", "script", "write_backup"]
+__all__ = [
+    "COLUMNS",
+    "END",
+    "FIRST_LINE",
+    "BackupMade",
+    "backup_mac",
+    "head",
+    "ignore_progress",
+    "script",
+    "write_backup",
+]
 
 FIRST_LINE = b"-- deltarelay key registry backup v2\n"
 END = b"-- complete, hmac-sha256 "

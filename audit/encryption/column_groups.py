@@ -165,8 +165,8 @@ def _arrow_type() -> pa.DataType:
 def is_complete(
     groups: Sequence[dict[str, Any]] | None, ciphertexts: Sequence[bytes | None] | None, gone: Collection[bytes] = ()
 ) -> bool:
-    """Whether a row has exactly the ciphertexts that its groups record. ``gone``: ids of keys whose ciphertexts may have been
-    removed."""
+    """Whether a row has exactly the ciphertexts that its groups record. ``gone``: ids of keys whose ciphertexts may have
+    been removed."""
     groups, ciphertexts = groups or (), ciphertexts or ()
     try:
         return len(groups) == len(ciphertexts) and all(

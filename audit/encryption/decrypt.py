@@ -125,15 +125,15 @@ def decrypt_rows(
     until: float = math.inf,
     recorded: float = math.inf,
 ) -> DataFrame:
-    """The payload with decrypted values in ``row`` and without groups. ``unreadable`` maps columns to the reason why a value is
-    not shown; it is NULL where all values are.
+    """The payload with decrypted values in ``row`` and without groups. ``unreadable`` maps columns to the reason why a value
+    is not shown; it is NULL where all values are.
 
     ``states``: of ``Registry.read_states``. ``tokens``: people whose values are decrypted; the keys of others are not
-    requested. ``until``: Unix time from which the rows can no longer be read. ``recorded``: the last version whose columns are
-    known; values of later versions stay encrypted.
+    requested. ``until``: Unix time from which the rows can no longer be read. ``recorded``: the last version whose columns
+    are known; values of later versions stay encrypted.
 
-    All columns of a row whose hash does not match are ``[tampered]``, because it is unknown which of them were encrypted. The
-    keys are requested once, now, and travel as data: ``payload`` must be one version of its table.
+    All columns of a row whose hash does not match are ``[tampered]``, because it is unknown which of them were encrypted.
+    The keys are requested once, now, and travel as data: ``payload`` must be one version of its table.
     """
     from pyspark.sql import functions as F
 
@@ -153,7 +153,8 @@ def decrypt_rows(
     found = F.array(*(f"deltarelay_state_{place}" for place in places)).cast(ArrayType(_STATE))
     schema = StructType([*payload.schema.fields, StructField("unreadable", MapType(StringType(), StringType()))])
     return rows.select(*payload.columns, found.alias("deltarelay_states")).mapInArrow(
-        partial(_decrypt_batches, [(version, list(columns)) for version, columns in eras], tokens, until, recorded), schema
+        partial(_decrypt_batches, [(version, list(columns)) for version, columns in eras], tokens, until, recorded),
+        schema,
     )
 
 
@@ -272,8 +273,8 @@ def _decrypt_batch(
 def _fill_columns(
     parts: dict[str, pa.Array], columns: Sequence[Column], plaintexts: Sequence[tuple[int, bytes]], count: int
 ) -> list[int]:
-    """Put decrypted values into ``parts``, the columns of ``count`` rows. ``plaintexts``: index of a row, and the encoding of
-    ``columns``. Returns the rows whose encoding is not canonical."""
+    """Put decrypted values into ``parts``, the columns of ``count`` rows. ``plaintexts``: index of a row, and the encoding
+    of ``columns``. Returns the rows whose encoding is not canonical."""
     import pyarrow as pa
 
     from audit.hashing.row_decoding import decode_rows

@@ -69,7 +69,7 @@ class ColumnEncryption:
         return feed.select("*", *(F.lit(None).cast(_KEYS).alias(keys_column(at)) for at in range(len(self.people))))
 
     def add_keys(self, feed: DataFrame, withheld: Collection[int]) -> DataFrame:
-        """Add a ``keys_column`` for each person: NULL where the row does not name the person. Keys of new people are created.
+        """Add a ``keys_column`` for each person: NULL where the row does not name the person. New people get keys.
 
         ``withheld``: versions whose values before the change are not stored. A person named by these alone gets no keys: the
         registry has just destroyed them. Raises ConfigError where a column that names the person of a row is missing.
@@ -108,9 +108,7 @@ class ColumnEncryption:
         if new := {forms[0]: None for forms, token in zip(people, tokens, strict=True) if token is None}:
             created = self.registry().find_or_create_tokens(person.subject, [[form] for form in new])
             of_new = dict(zip(new, created, strict=True))
-            tokens = [
-                of_new[forms[0]] if token is None else token for forms, token in zip(people, tokens, strict=True)
-            ]
+            tokens = [of_new[forms[0]] if token is None else token for forms, token in zip(people, tokens, strict=True)]
         keys = self.get_keys_by_token(person, [token for token in tokens if token is not None], columns)
         return list(zip(values, keys, strict=True))
 
@@ -147,7 +145,7 @@ def invalid_utf8_error(rows: DataFrame, column: str, hint: str, *, version: str 
 def join_keys(rows: DataFrame, value: Column, keys: Sequence[tuple[str, PersonKeys]], name: str) -> DataFrame:
     """Add a column of this name with the keys of the person whom ``value`` names; NULL where it names no one."""
     schema = StructType([StructField("deltarelay_value", StringType()), StructField(name, _KEYS)])
-    columns = [[text for text, _ in keys], [_to_struct(person_keys) for _, person_keys in keys]]
+    columns: list[list[Any]] = [[text for text, _ in keys], [_to_struct(person_keys) for _, person_keys in keys]]
     by_value = create_rows(rows.sparkSession, columns, schema)
     return rows.join(by_value, value == by_value["deltarelay_value"], "left").drop("deltarelay_value")
 

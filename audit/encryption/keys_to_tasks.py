@@ -1,7 +1,7 @@
 """Sends keys to Spark's tasks as rows of data. They never occur in a plan, which prints its literals.
 
-PySpark hands data to the JVM in a file in the driver's ``spark.local.dir``. Spark removes the file, but not its blocks, unless
-``spark.io.encryption.enabled`` is on. The sessions of the commands turn it on where keys are configured.
+PySpark hands data to the JVM in a file in the driver's ``spark.local.dir``. Spark removes the file, but its blocks stay on
+disk, unless ``spark.io.encryption.enabled`` is on. The sessions of the commands turn it on where keys are configured.
 """
 
 from __future__ import annotations

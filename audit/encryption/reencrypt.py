@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import ArrayType, BinaryType, BooleanType, LongType, StructField, StructType
 
-from audit.encryption.column_groups import SealedPerson, held_in, keys_of, seal_rows
+from audit.encryption.column_groups import PersonColumns, encrypt_rows, keys_column, read_row_keys
 from audit.encryption.decrypt import has_groups
-from audit.encryption.encrypt import Sealing, not_text, with_keys
+from audit.encryption.encrypt import ColumnEncryption, invalid_utf8_error, join_keys
 from audit.encryption.stored_groups import match_groups
 from audit.hashing.merkle import merkle_root
 from audit.queries.view import eras, eras_by_name
@@ -69,7 +69,7 @@ class Unsealed(Result):
     """Rows by class; one may be of several."""
 
 
-def unsealed(trail: Trail, sealing: Sealing) -> Unsealed:
+def unsealed(trail: Trail, sealing: ColumnEncryption) -> Unsealed:
     """Reads of the payload the columns of the classes."""
     from pyspark.sql import functions as F
 
@@ -85,7 +85,7 @@ class Resealing:
 
     trail: Trail
     tables: TrailTables
-    sealing: Sealing
+    sealing: ColumnEncryption
     reasons: Mapping[str, str]
     """Some of ``audit.writing.removal.REASONS``."""
     signer: Signer | None = None
@@ -281,7 +281,7 @@ def _folder(tables: TrailTables, made_in: str) -> str:
 class _Era:
     since: int
     columns: tuple[Column, ...]
-    people: tuple[SealedPerson, ...]
+    people: tuple[PersonColumns, ...]
     """With the names that the columns had then, as far as they were there."""
 
     def place(self, name: str) -> SparkColumn:
@@ -290,7 +290,7 @@ class _Era:
         return F.col("row").getField(next(one.stored for one in self.columns if one.live and one.name == name))
 
 
-def _eras(trail: Trail, people: Sequence[SealedPerson], payload: DataFrame) -> list[_Era]:
+def _eras(trail: Trail, people: Sequence[PersonColumns], payload: DataFrame) -> list[_Era]:
     found = []
     written = set(_struct(payload, "row").names)
     for (since, columns), (_, by_name) in zip(eras(trail), eras_by_name(trail), strict=True):
@@ -305,7 +305,7 @@ def _eras(trail: Trail, people: Sequence[SealedPerson], payload: DataFrame) -> l
     return found
 
 
-def _then(person: SealedPerson, names: Mapping[str, str]) -> SealedPerson:
+def _then(person: PersonColumns, names: Mapping[str, str]) -> PersonColumns:
     column = names.get(person.column.casefold(), "")
     classes = (
         (name, tuple(names[one.casefold()] for one in columns if column and one.casefold() in names))
@@ -314,7 +314,7 @@ def _then(person: SealedPerson, names: Mapping[str, str]) -> SealedPerson:
     return replace(person, column=column, classes=tuple(classes))
 
 
-def _asked(trail: Trail, sealing: Sealing, *more: SparkColumn) -> tuple[DataFrame, dict[str, list[str]]]:
+def _asked(trail: Trail, sealing: ColumnEncryption, *more: SparkColumn) -> tuple[DataFrame, dict[str, list[str]]]:
     """The rows of the payload that are not sealed, and by class the columns that tell whether something of it is not.
 
     ``who_0`` and so on: of each person by what the row tells who it is; ``v`` and a value, or ``t`` and a token where the
@@ -381,7 +381,7 @@ def _with_events(tables: TrailTables, rows: DataFrame) -> DataFrame:
     return rows.join(events, ["id", "version"])
 
 
-def _keyed(rows: DataFrame, sealing: Sealing) -> DataFrame:
+def _keyed(rows: DataFrame, sealing: ColumnEncryption) -> DataFrame:
     from pyspark.sql import functions as F
 
     for at, person in enumerate(sealing.people):
@@ -394,12 +394,12 @@ def _keyed(rows: DataFrame, sealing: Sealing) -> DataFrame:
                 rows.where(~F.is_valid_utf8(who)),
                 "start a new trail after the last version that has such values",
             )
-            raise not_text(wrong, person.column, hint, version="version")
+            raise invalid_utf8_error(wrong, person.column, hint, version="version")
         values, tokens = ([one[1:] for one in told if one[0] == kind] for kind in "vt")
-        keys = [(f"v{value}", held) for value, held in sealing.keys_by_value(person, values)]
-        held = sealing.keys_by_token(person, [bytes.fromhex(one) for one in tokens])
+        keys = [(f"v{value}", held) for value, held in sealing.get_keys_by_value(person, values)]
+        held = sealing.get_keys_by_token(person, [bytes.fromhex(one) for one in tokens])
         keys += [(f"t{token}", one) for token, one in zip(tokens, held, strict=True)]
-        rows = with_keys(rows, rows[who], keys, keys_of(at))
+        rows = join_keys(rows, rows[who], keys, keys_column(at))
     return rows
 
 
@@ -443,8 +443,8 @@ def _sealed_of(rows: pa.RecordBatch, era: _Era, covered: frozenset[str], gone: f
         )
         for one in era.people
     ]
-    held = [held_in(rows.column(keys_of(at))) for at in range(len(people))]
-    kept, groups, texts = seal_rows(values, schema, people, held, rows.column("id").to_pylist())
+    held = [read_row_keys(rows.column(keys_column(at))) for at in range(len(people))]
+    kept, groups, texts = encrypt_rows(values, schema, people, held, rows.column("id").to_pylist())
     before = zip(hash_rows(rows, era.columns), match_groups(rows, gone), strict=True)
     told = zip(rows.column("row_hash").to_pylist(), rows.column("expected").to_pylist(), strict=True)
     intact = [

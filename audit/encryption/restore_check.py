@@ -118,8 +118,8 @@ def _read_head(file: IO[bytes], path: Path, root: Root) -> tuple[dt.datetime, in
         if _FORMER.fullmatch(first):
             raise ConfigError(
                 f"{path} is a backup of another release: nothing in it proves that it was not altered",
-                hint="make a new one with `deltarelay keys backup`; if the registry is lost: restore this one, review it, and "
-                "run `deltarelay keys upgrade`",
+                hint="make a new one with `deltarelay keys backup`; if the registry is lost: restore this one, review it, "
+                "and run `deltarelay keys upgrade`",
             )
         raise ConfigError(f"{path} is not a backup of a key registry", hint="`deltarelay keys backup` makes one")
     made = _MADE.fullmatch(file.readline())

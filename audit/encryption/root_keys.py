@@ -47,7 +47,7 @@ class Root(Protocol):
 
     @property
     def name(self) -> str:
-        """Name for messages, and for the registry, which records the root key of each epoch. Reveals nothing about the key."""
+        """Name for messages, and for the registry, which records the root key of each epoch. Reveals nothing of the key."""
         ...
 
     def wrap(self, key: bytes, *, context: str) -> bytes:
@@ -66,7 +66,7 @@ class Root(Protocol):
 
 
 def open_root(text: str, client: Callable[[str], Any]) -> Root:
-    """The root key that ``text`` contains or, with ``aws_kms:``, names. ``client`` creates a boto3 KMS client for a region."""
+    """The root key that ``text`` contains or, with ``aws_kms:``, names. ``client`` creates a boto3 client for KMS."""
     return KmsRoot(text, client) if text.startswith(KMS) else FileRoot.parse(text)
 
 
@@ -97,9 +97,7 @@ class FileRoot:
         except binascii.Error:
             root = None
         if root is None or root.secret() != text.strip():
-            raise ConfigError(
-                "this is not a valid root key", hint="`deltarelay keys new-root FILE` generates one"
-            )
+            raise ConfigError("this is not a valid root key", hint="`deltarelay keys new-root FILE` generates one")
         return root
 
     def write(self, path: Path) -> None:
@@ -137,7 +135,7 @@ def _refused_error(name: str) -> RootRefused:
 
 
 class KmsRoot:
-    """``text``: ``aws_kms:`` and the ARN of a symmetric key or of an alias. ``client`` creates a boto3 KMS client for a region.
+    """``text``: ``aws_kms:`` and the ARN of a symmetric key or of an alias. ``client`` creates a boto3 client for a region.
     The context is passed as KMS' encryption context, which AWS logs: it names shards, never a person."""
 
     def __init__(self, text: str, client: Callable[[str], Any]) -> None:
@@ -170,7 +168,7 @@ class KmsRoot:
         with self._translate_errors():
             # For an alias: the key that it points to, which is destroyed
             planned = self._client.describe_key(KeyId=self._arn)["KeyMetadata"]
-            # An earlier attempt may have scheduled it. A key with replicas in other regions has no date until these are deleted
+            # An earlier attempt may have scheduled it. A key with replicas has no date until the replicas are deleted
             if "DeletionDate" not in planned and not planned["KeyState"].startswith("Pending"):
                 planned = self._client.schedule_key_deletion(KeyId=planned["KeyId"], PendingWindowInDays=days)
         gone: dt.datetime | None = planned.get("DeletionDate")
@@ -209,7 +207,7 @@ class KmsRoot:
             return _refused_error(self.name)
         if code in UNUSABLE:
             return ConfigError(
-                f"the root key {self.name} cannot be used: it does not exist, is disabled, or is about to be deleted ({code})",
+                f"the root key {self.name} cannot be used: it does not exist, is disabled or about to be deleted ({code})",
                 hint="`aws kms describe-key` shows its state; until its deletion date `cancel-key-deletion` keeps it",
                 condition=code,
             )

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql.types import BooleanType, DataType, StringType, StructField, StructType
 
-from audit.encryption.decrypt import has_groups, sealed_names
+from audit.encryption.decrypt import find_encrypted_columns, has_groups
 from audit.queries.find_record import Wanted, as_data, payload_with
 from audit.queries.risky_operations import why_hiding
 from audit.queries.view import (
@@ -591,7 +591,7 @@ def _as_rows(standing: DataFrame) -> DataFrame:
 
 def _to_compare(trail: Trail, columns: Iterable[str] | None) -> None:
     """Raises ConfigError where values of these columns would have to be compared, of any with None, that are sealed."""
-    sealed = sealed_names(trail.there().read(PAYLOAD)) if trail.states is None else set()
+    sealed = find_encrypted_columns(trail.there().read(PAYLOAD)) if trail.states is None else set()
     if columns is not None:
         sealed &= {name.casefold() for name in columns}
     if sealed:

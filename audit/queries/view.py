@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 
 from audit.encryption import decrypt as opening
 from audit.encryption.column_groups import Unreadable
-from audit.encryption.decrypt import has_groups, opened, shut
+from audit.encryption.decrypt import decrypt_rows, has_groups, mask_rows
 from audit.trail.column_history import SEALED, Column
 from audit.trail.record_kinds import parse_columns
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
@@ -106,10 +106,10 @@ def shown(trail: Trail, payload: DataFrame, *more: str) -> DataFrame:
         # Beside a row without groups nothing is sealed: somebody has taken them away
         bare = F.col("row").getField(SEALED).isNull() & F.col("sealed").isNotNull()
         said = F.when(bare, _tampered(payload)).otherwise(said).alias(UNREADABLE)
-        return shut(payload).select("id", "version", "row", *more, said)
+        return mask_rows(payload).select("id", "version", "row", *more, said)
     last = records(trail).agg(F.max("version")).collect()[0][0]
-    until, recorded = time.time() + opening.KEPT_SECONDS, -1 if last is None else last
-    rows = opened(payload, past, trail.states, until=until, recorded=recorded)
+    until, recorded = time.time() + opening.KEY_SECONDS, -1 if last is None else last
+    rows = decrypt_rows(payload, past, trail.states, until=until, recorded=recorded)
     return rows.select("id", "version", "row", *more, said, F.col("row_hash").alias(_KEPT))
 
 

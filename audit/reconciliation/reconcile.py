@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from audit.encryption.decrypt import lost_names, opened, sealed_names
+from audit.encryption.decrypt import decrypt_rows, find_encrypted_columns, find_lost_columns
 from audit.errors import unreadable_trail
 from audit.hashing.multiset_digest import Sums, digest_rows, sum_digests
 from audit.queries.view import completed
@@ -168,9 +168,9 @@ class _Comparison:
             # After the ledger, which is written last; before the removals, which it has before the values go
             self.events, self.payload = self.tables.now(EVENTS), completed(self.trail, self.tables.now(PAYLOAD))
             self.removals = _removed(self.tables)
-            self.sealed = sealed_names(self.payload)
+            self.sealed = find_encrypted_columns(self.payload)
             states = self.trail.states
-            self.hidden = self.sealed if states is None or not self.sealed else lost_names(self.payload, states)
+            self.hidden = self.sealed if states is None or not self.sealed else find_lost_columns(self.payload, states)
         latest = self.pipeline.feed.log.latest()
         if self.ledger.versions:
             self._ledger_alone()
@@ -427,7 +427,7 @@ class _Comparison:
 
     def _opened(self, payload: DataFrame) -> DataFrame:
         states = self.trail.states
-        return payload if states is None or not self.sealed else opened(payload, self.ledger.columns, states)
+        return payload if states is None or not self.sealed else decrypt_rows(payload, self.ledger.columns, states)
 
     @contextmanager
     def _of_the_trail(self, what: str) -> Iterator[None]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import CharType, StringType, StructField, StructType, VarcharType
 
-from audit.encryption.column_groups import SealedPerson, held_in, keys_of, seal_rows
+from audit.encryption.column_groups import PersonColumns, encrypt_rows, keys_column, read_row_keys
 from audit.trail.column_history import GROUPS, SEALED, Column, row_type
 from audit.trail.tables import payload_schema
 from cdf.changes.columns import (
@@ -46,7 +46,7 @@ class PayloadRows:
     baseline: bool
     withheld: frozenset[int] = frozenset()
     """Versions that erased somebody: of their rows before the change only the key is kept, for the feed has them whole."""
-    people: tuple[SealedPerson, ...] = ()
+    people: tuple[PersonColumns, ...] = ()
     """Whose columns are sealed: the feed has a column with the keys of each besides (``audit.encryption.encrypt``)."""
 
     def rows(self, partitions: int) -> DataFrame:
@@ -81,7 +81,7 @@ class PayloadRows:
                 values[column.name] = (
                     F.when(F.is_valid_utf8(key) | key.isNull(), key).otherwise(refusal).alias(f"value_{at}")
                 )
-        keys = [keys_of(at) for at in range(len(self.people))]
+        keys = [keys_column(at) for at in range(len(self.people))]
         rows = self.feed.select(*values.values(), CHANGE_TYPE, COMMIT_VERSION, *keys)
         if not self.paired and partitions == 1:
             return rows
@@ -111,10 +111,10 @@ class _PayloadWork:
     paired: bool
     baseline: bool
     withheld: frozenset[int]
-    people: tuple[SealedPerson, ...]
+    people: tuple[PersonColumns, ...]
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keys = [keys_of(at) for at in range(len(self.people))]
+        keys = [keys_column(at) for at in range(len(self.people))]
         named = (batch.rename_columns([*self.schema.names, CHANGE_TYPE, COMMIT_VERSION, *keys]) for batch in batches)
         if self.paired:
             yield from self._in_groups(named)
@@ -187,9 +187,9 @@ class _PayloadWork:
         ids, salts = os.urandom(_ID_BYTES * count), os.urandom(_SALT_BYTES * count)
         rows, schema, texts = batch.select(range(width)), self.schema, pa.nulls(count, pa.list_(pa.binary()))
         if any(column.live and (column.name, column.type) == (SEALED, GROUPS) for column in self.columns):
-            held = [held_in(batch.column(width + 2 + at)) for at in range(len(self.people))]
+            held = [read_row_keys(batch.column(width + 2 + at)) for at in range(len(self.people))]
             each = [ids[at * _ID_BYTES : (at + 1) * _ID_BYTES] for at in range(count)]
-            rows, groups, texts = seal_rows(rows, schema, self.people, held, each, gone)
+            rows, groups, texts = encrypt_rows(rows, schema, self.people, held, each, gone)
             rows = rows.append_column(SEALED, groups)
             schema = StructType([*schema.fields, StructField(SEALED, GROUPS)])
         encoded = encode_rows(rows, schema)

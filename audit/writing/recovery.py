@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructField, StructType
 
 from audit.encryption.column_groups import ERASED
-from audit.encryption.decrypt import has_groups, opened
+from audit.encryption.decrypt import decrypt_rows, has_groups
 from audit.encryption.stored_groups import match_groups
 from audit.hashing.multiset_digest import Sums, digest_each_row, digest_rows, sum_digests
 from audit.trail.column_history import SEALED, Column
@@ -69,7 +69,7 @@ def _same(payload: DataFrame, anew: DataFrame, columns: Sequence[Column], states
     live = {column.name: column.stored for column in columns if column.live and column.name != SEALED}
     if states is None or not payload.where(_beside_what_is_sealed(live)).isEmpty():
         return False
-    payload = opened(payload, [(-1, columns)], states)
+    payload = decrypt_rows(payload, [(-1, columns)], states)
     without = _unreadable(payload)
     if without is None or not all(names <= live.keys() for names in without):
         return False

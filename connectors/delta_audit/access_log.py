@@ -21,7 +21,7 @@ def note_readings(tables: TrailTables, state: State, registry: Registry, trail: 
     """A record for each reading that the trail does not have yet; → where it stands then. After a crash none comes twice."""
     from pyspark.sql import functions as F
 
-    readings = registry.readings(trail)
+    readings = registry.list_new_readings(trail)
     if not readings:
         return state
     told = (F.get_json_object("record", f"$.{name}") for name in ("reading", "read_at"))
@@ -42,5 +42,5 @@ def note_readings(tables: TrailTables, state: State, registry: Registry, trail: 
     ]
     if new:
         state = append_notes(tables, state, new, kind="reading", signer=signer)
-    registry.noted([one.id for one in readings])
+    registry.mark_readings_recorded([one.id for one in readings])
     return state

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from audit.encryption.decrypt import has_groups, opened, shut
+from audit.encryption.decrypt import decrypt_rows, has_groups, mask_rows
 from audit.queries.view import UNREADABLE, completed, eras, eras_by_name, reasons, records
 from audit.trail.column_history import SEALED
 from audit.trail.tables import EVENTS, PAYLOAD
@@ -41,7 +41,7 @@ def past(
     rows = payload.join(ids.distinct(), payload["id"] == ids["__id"], "left_semi")
     if groups:
         rows = rows.select("id", "version", "salt", "row_hash", "row", "sealed")
-        rows = shut(rows) if states is None else opened(rows, eras(trail), states(trail.path), sealed.tokens)
+        rows = mask_rows(rows) if states is None else decrypt_rows(rows, eras(trail), states(trail.path), sealed.tokens)
     why = _why(trail, list(present)) if groups else F.lit(None).cast("map<string, string>")
     version = F.col("version").alias("_commit_version")  # names of its own: the source may have any others
     found = rows.select(F.col("id").alias("__id"), version, why.alias("_unreadable"), *values)

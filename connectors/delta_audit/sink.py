@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from audit.audit_trail import NamedAnchor
-    from audit.encryption.encrypt import Sealing
+    from audit.encryption.encrypt import ColumnEncryption
     from audit.encryption.key_registry import KeyState, Registry, States
     from audit.erasure.scan.files import Files
     from audit.erasure.scan.search_terms import Needles
@@ -113,7 +113,7 @@ class DeltaAuditSink:
         small_window_bytes: int = SMALL_WINDOW_BYTES,
         storage_options: Callable[[], Mapping[str, str] | None] = lambda: None,
         files: Callable[[str], Files] = LocalFiles,
-        sealing: Sealing | None = None,
+        sealing: ColumnEncryption | None = None,
         registry: Callable[[], Registry] | None = None,
     ) -> None:
         """``storage_options``: those of delta-rs for the ledger, which tells the position without Spark. ``files``: what is
@@ -236,7 +236,7 @@ class DeltaAuditSink:
             f"column {path} has no canonical form that could be hashed: leave it out of the source"
             for path in find_unsupported_fields(source.schema)
         ]
-        problems += self._sealing.problems(source.schema) if self._sealing is not None else []
+        problems += self._sealing.find_problems(source.schema) if self._sealing is not None else []
         problems += [
             f"the field {path} has a name that files cannot have without column mapping, which a trail has not"
             for path in find_unwritable_fields(source.schema)
@@ -244,7 +244,7 @@ class DeltaAuditSink:
         return problems
 
     def _with_ours(self, schema: StructType) -> StructType:
-        return schema if self._sealing is None else self._sealing.schema(schema)
+        return schema if self._sealing is None else self._sealing.extend_schema(schema)
 
     def _unproven(self) -> tuple[str, ...]:
         """Why this trail proves less than it could."""
@@ -686,7 +686,7 @@ class DeltaAuditSink:
         registry = self._registry
 
         def states(ids: Iterable[bytes]) -> Mapping[bytes, KeyState]:
-            return {} if registry is None else registry().states(ids)
+            return {} if registry is None else registry().read_states(ids)
 
         def right(columns: tuple[Column, ...]) -> bool:
             anew = self._payload(job, columns, sealed=False).rows(_partitions(job))
@@ -731,7 +731,7 @@ class DeltaAuditSink:
         withheld = erasing_versions(job.commits)
         sealing = self._sealing if any(one.live and one.name == SEALED for one in columns) else None
         if sealing is not None:
-            feed = sealing.keyed(feed, withheld) if sealed else sealing.unkeyed(feed)
+            feed = sealing.add_keys(feed, withheld) if sealed else sealing.add_empty_keys(feed)
         return PayloadRows(
             feed,
             columns,

@@ -12,8 +12,8 @@ import pytest
 
 from audit.anchors.file import FileAnchor
 from audit.audit_trail import NamedAnchor, Trail
-from audit.encryption.column_groups import SealedPerson
-from audit.encryption.decrypt import opened
+from audit.encryption.column_groups import PersonColumns
+from audit.encryption.decrypt import decrypt_rows
 from audit.encryption.reencrypt import Unsealed
 from audit.queries.view import eras, view
 from audit.reconciliation.reconcile import reconcile
@@ -38,7 +38,7 @@ def trailed(sealed_states: SealedStates, tmp_path: Path, pg: Pg) -> Trailed:
 
 
 def read(trailed: Trailed) -> list[dict[str, Any]]:
-    rows = opened(trailed.payload(), eras(trailed.sink.trail), trailed.registry().states)
+    rows = decrypt_rows(trailed.payload(), eras(trailed.sink.trail), trailed.registry().read_states)
     return [
         {"version": row["version"], "unreadable": row["unreadable"], **row["row"].asDict()}
         for row in rows.orderBy("version", "row.no", "change_type").collect()
@@ -102,7 +102,7 @@ def test_they_are_told_sealed_under_a_record_and_gone_with_their_keys(
     shown = read(trailed)
     assert set(shown[0]["unreadable"]) == {"email", "phones", "paid"}
     assert shown[0]["to_email"] == "canary8@x.org"
-    keys = trailed.registry().gone([token])
+    keys = trailed.registry().list_destroyed_keys([token])
     # A shredding that is killed is finished by the next
     with monkeypatch.context() as patch:
         patch.setattr("audit.writing.removal._finish_shredding", dies)
@@ -151,7 +151,7 @@ def test_columns_of_former_schemas_are_sealed_too(trailed: Trailed) -> None:
     trailed.pipeline.run()
     trailed.table.sql("alter table {t} add columns (fax string)")
     classes = (("contact", ("mail", "phones", "fax")), ("billing", ("paid",)))
-    trailed.name_classes(SealedPerson("customer", "id", "sender", "exact", classes), RECIPIENT)
+    trailed.name_classes(PersonColumns("customer", "id", "sender", "exact", classes), RECIPIENT)
     trailed.pipeline.run()
     assert reconcile(trailed.sink.trail, trailed.pipeline).equal is True
     assert trailed.sink.unsealed() == Unsealed(7, 1, 7, {"contact": 7, "billing": 3})
@@ -304,7 +304,7 @@ def test_a_signed_trail_is_continued_after_it(trailed: Trailed, tmp_path: Path) 
     token = trailed.token(7)
     trailed.shred(7)
     with held_open(trailed.sink, trailed.table.path, ("no",), "er-1"):
-        trailed.sink.clear(trailed.registry().gone([token]), {"run": "er-1"})
+        trailed.sink.clear(trailed.registry().list_destroyed_keys([token]), {"run": "er-1"})
     trailed.table.sql("insert into {t} (no) values (9)")
     trailed.pipeline.run()
     found = trailed.sink.trail.verify()[0]

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import hmac
 
-__all__ = ["SHARDS", "key_binding", "link_mac", "lookup_hash", "lookup_key_binding", "mac_key_binding", "shard_binding", "shard_of"]
+__all__ = [
+    "SHARDS",
+    "key_binding",
+    "link_mac",
+    "lookup_hash",
+    "lookup_key_binding",
+    "mac_key_binding",
+    "shard_binding",
+    "shard_of",
+]
 
 SHARDS = 256
 _LINK = b"deltarelay registry link v1"

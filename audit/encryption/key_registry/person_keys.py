@@ -62,7 +62,7 @@ def create_keys(
         [sorted({token for token, _ in missing})],
     )
     linked = set(verify_links(work, ring, links).values())
-    # Tokens without a link belong to people who were erased after the caller read the token: no erasure would reach a new key
+    # A token without a link belongs to a person who was erased after the caller read it: no erasure would reach a new key
     erased = dict(
         work.rows(
             "select t.token, (select max(k.shredded_by) from {key} k where k.token = t.token and k.wrapped is null)"

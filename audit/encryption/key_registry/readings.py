@@ -19,9 +19,7 @@ MAX_PURPOSE = 200
 """Characters."""
 
 
-def open_reading(
-    database: Database, ring: KeyRing, *, trail: str, reader: str, purpose: str, question: str
-) -> States:
+def open_reading(database: Database, ring: KeyRing, *, trail: str, reader: str, purpose: str, question: str) -> States:
     """A function that returns key states and records each call in the same transaction.
 
     Raises ConfigError where the purpose is empty or too long for a record."""

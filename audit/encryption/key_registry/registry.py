@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from audit.database import Database
 from audit.encryption.aead import KEY_BYTES
@@ -42,8 +42,8 @@ def registry_database(dsn: str, schema: str) -> Database:
 
 
 class Registry:
-    """``root``: the root key of the newest epoch. Any method raises SinkUnavailable where the database or the root key cannot
-    be reached now, and ConfigError where a right or a setting is missing."""
+    """``root``: the root key of the newest epoch. Any method raises SinkUnavailable where the database or the root key
+    cannot be reached now, and ConfigError where a right or a setting is missing."""
 
     def __init__(self, dsn: str, root: Root, *, schema: str) -> None:
         self._ring = KeyRing(root)
@@ -140,7 +140,9 @@ class Registry:
 
     def list_destroyed_keys(self, tokens: Iterable[bytes]) -> list[bytes]:
         """Ids of the destroyed keys of these tokens."""
-        statement = "select key_id from {key} where token = any(%b::bytea[]) and shredded_at is not null order by key_id"
+        statement = (
+            "select key_id from {key} where token = any(%b::bytea[]) and shredded_at is not null order by key_id"
+        )
         return [bytes(key_id) for key_id in self._select(statement, tokens)]
 
     def list_key_ids(self, tokens: Iterable[bytes]) -> frozenset[bytes]:
@@ -153,7 +155,7 @@ class Registry:
         statement = "select distinct class from {key} where token = any(%b::bytea[]) and shredded_at is null"
         return frozenset(str(name) for name in self._select(statement, tokens))
 
-    def _select(self, statement: str, tokens: Iterable[bytes]) -> list[object]:
+    def _select(self, statement: str, tokens: Iterable[bytes]) -> list[Any]:
         with self._database.transaction() as work:
             return [row[0] for batch in split(sorted(set(tokens))) for row in work.rows(statement, [batch])]
 

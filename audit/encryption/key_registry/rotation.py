@@ -1,4 +1,4 @@
-"""A rotation: a new epoch under another root key. Every active key is wrapped again, then the old shard keys are destroyed."""
+"""A rotation: a new epoch under another root key. All active keys are wrapped again, then the old shard keys destroyed."""
 
 from __future__ import annotations
 

@@ -244,13 +244,13 @@ def _tokens(
         return frozenset()
     spelling = graph.subjects[request.subject].identifiers
     people = [[(one.name, form)] for one in identifiers for form in stored_forms(one.value, spelling[one.name])]
-    return frozenset(token for token in registry.tokens(request.subject, people) if token is not None)
+    return frozenset(token for token in registry.find_tokens(request.subject, people) if token is not None)
 
 
 def _states(registry: Registry, request: Request, reader: str) -> Callable[[str], States]:
     def states(trail: str) -> States:
         purpose = f"access report, request {request.id}"[:200]
-        return registry.read_for(trail=trail, reader=reader, purpose=purpose, question="access report")
+        return registry.open_reading(trail=trail, reader=reader, purpose=purpose, question="access report")
 
     return states
 

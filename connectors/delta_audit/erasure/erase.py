@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, DataType, MapType, NumericType, StructType
 
-from audit.encryption.decrypt import has_groups, opened
+from audit.encryption.decrypt import decrypt_rows, has_groups
 from audit.erasure.sink_contract import Purged, Reached, Scanned, not_seen
 from audit.queries.view import completed, eras, eras_by_name
 from audit.trail.column_history import GROUPS, SEALED
@@ -111,7 +111,7 @@ def kept_values(
         }
         sealed = F.flatten(F.col("row").getField(SEALED)["columns"])
         asked = F.coalesce(F.exists(sealed, lambda name: F.lower(name).isin(*then)), F.lit(False))
-        yield opened(rows.where(asked), eras(sink.trail), registry().states).select(*values)
+        yield decrypt_rows(rows.where(asked), eras(sink.trail), registry().read_states).select(*values)
         rows = rows.where(~asked)
     yield rows.select(*values)
 

@@ -258,7 +258,7 @@ def _purpose(decrypt: bool, purpose: str | None) -> str | None:
 def _keys(project: Project, trail: str, question: str, purpose: str) -> States:
     if project.erasure is None or project.erasure.key_registry is None:
         raise ConfigError("nothing can be decrypted: no registry of keys is configured", hint="set erasure.keys")
-    return project.key_registry().read_for(trail=trail, reader=os_user(), purpose=purpose, question=question)
+    return project.key_registry().open_reading(trail=trail, reader=os_user(), purpose=purpose, question=question)
 
 
 def _parsed(parameter: str, said: Sequence[str] | None) -> Any:
