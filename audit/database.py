@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from audit.anchors import raise_alone
+from audit.errors import raise_without_context
 from cdf.errors import CdfError, ConfigError, SinkUnavailable
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Database:
                 return
         except psycopg.Error as error:
             failure = self._in_words(error)
-        raise_alone(failure)
+        raise_without_context(failure)
 
     def prepare(self) -> None:
         """Make what is missing. Asks for the right to create only where something is."""

@@ -9,7 +9,14 @@ from pathlib import Path
 
 from cdf.errors import ConfigError
 
-__all__ = ["durable", "is_open_to_others", "reason", "special_file", "write_key", "write_new"]
+__all__ = [
+    "sync_directory",
+    "is_accessible_to_others",
+    "describe_failure",
+    "find_special_file",
+    "write_key",
+    "write_new",
+]
 
 
 def write_new(path: Path, text: str, *, mode: int) -> None:
@@ -20,7 +27,7 @@ def write_new(path: Path, text: str, *, mode: int) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    durable(path.parent)
+    sync_directory(path.parent)
 
 
 def write_key(path: Path, secret: str, *, what: str) -> None:
@@ -32,16 +39,16 @@ def write_key(path: Path, secret: str, *, what: str) -> None:
             f"there is a file at {path} already", hint="choose another name: a lost key cannot be had back"
         ) from error
     except OSError as error:
-        raise ConfigError(f"the {what} cannot be written to {path}: {reason(error)}") from error
+        raise ConfigError(f"the {what} cannot be written to {path}: {describe_failure(error)}") from error
 
 
-def is_open_to_others(found: os.stat_result) -> bool:
+def is_accessible_to_others(found: os.stat_result) -> bool:
     """Whether other users than its owner can use a key file. Where root owns it its group may read: so secrets are
     mounted for a process that is not root."""
     return bool(found.st_mode & (0o037 if found.st_uid == 0 else 0o077))
 
 
-def special_file(folder: Path) -> Path | None:
+def find_special_file(folder: Path) -> Path | None:
     """A pipe, a socket or a device at any depth, or a link to one: a process that opens it may wait without end."""
     seen: set[tuple[int, int]] = set()
     for inside, below, names in os.walk(folder, followlinks=True):
@@ -58,7 +65,7 @@ def special_file(folder: Path) -> Path | None:
     return None
 
 
-def durable(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
     """What was made in it or removed from it outlives a crash."""
     handle = os.open(directory, os.O_RDONLY)
     try:
@@ -67,6 +74,6 @@ def durable(directory: Path) -> None:
         os.close(handle)
 
 
-def reason(error: Exception) -> str:
+def describe_failure(error: Exception) -> str:
     """Why a file cannot be read or written, in the system's words."""
     return getattr(error, "strerror", None) or "it is no text"

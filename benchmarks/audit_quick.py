@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from audit.trail.trail import Trail
-from audit.verification import Verified
+from audit.audit_trail import Trail
+from audit.verification import VerifiedState
 from benchmarks import audit_state as state
 from benchmarks.answer import Answer
 from benchmarks.lab import Lab, median
@@ -33,7 +33,7 @@ COMMIT_ROWS = 10
 class _Kept:
     pipeline: Pipeline
     trail: Trail
-    verified: Verified | None = None
+    verified: VerifiedState | None = None
 
     def verify(self, events: int) -> float:
         """What is new since the last time. → seconds"""

@@ -1,7 +1,7 @@
 """What does it cost that a trail can be forgotten?
 
 The half million inserts of ``audit_append``, five of whose twenty columns are sealed as one class: where a thousand people
-own them, and where each row is another person's. Held against it is the same window with nothing sealed. The people have
+own them, and where each row is another person's. Compared with it is the same window with nothing sealed. The people have
 their keys; those of new ones are a question of ``key_registry``. Then all of the trail is read, opened by its keys and as it
 stands. The two take turns in an order left to chance; ratios are those of rows per second.
 """
@@ -13,9 +13,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from audit.encryption.column_groups import SealedPerson
-from audit.encryption.decrypt import opened
-from audit.encryption.encrypt import Sealing
+from audit.encryption.column_groups import PersonColumns
+from audit.encryption.decrypt import decrypt_rows
+from audit.encryption.encrypt import ColumnEncryption
 from audit.trail.tables import PAYLOAD
 from benchmarks import audit_state as state
 from benchmarks.answer import Answer
@@ -33,8 +33,8 @@ PLAIN = "nothing sealed"
 
 
 def _sink(lab: Lab, folder: Path, owner: str | None) -> DeltaAuditSink:
-    person = None if owner is None else SealedPerson("customer", "id", owner, "exact", (CLASS,))
-    sealing = None if person is None else Sealing((person,), lambda: registry_at(lab))
+    person = None if owner is None else PersonColumns("customer", "id", owner, "exact", (CLASS,))
+    sealing = None if person is None else ColumnEncryption((person,), lambda: registry_at(lab))
     return DeltaAuditSink(str(folder), spark=lab.spark, sealing=sealing)
 
 
@@ -93,13 +93,13 @@ def _read(lab: Lab, sink: DeltaAuditSink, way: str) -> float:
     rows = lab.spark.read.format("delta").load(f"{sink.path}/{PAYLOAD}")
     began = time.monotonic()
     if way == "opened":
-        rows = opened(rows, [(0, sink.trail.columns())], registry_at(lab).states)
+        rows = decrypt_rows(rows, [(0, sink.trail.columns())], registry_at(lab).read_states)
         assert rows.where("unreadable is not null or row.mail is null").isEmpty()
         began = time.monotonic()
-        rows = opened(
+        rows = decrypt_rows(
             lab.spark.read.format("delta").load(f"{sink.path}/{PAYLOAD}"),
             [(0, sink.trail.columns())],
-            registry_at(lab).states,
+            registry_at(lab).read_states,
         )
     rows.write.format("noop").mode("overwrite").save()
     return time.monotonic() - began

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from audit.anchors.file import FileAnchor
+from audit.audit_trail import NamedAnchor
 from audit.signing.signer import Signer
 from audit.trail.tables import PAYLOAD
-from audit.trail.trail import NamedAnchor
 from benchmarks.lab import Lab
 from cdf import ChangeFeed, Limits, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from audit.trail.trail import Trail
+    from audit.audit_trail import Trail
 
 __all__ = [
     "Source",

@@ -36,14 +36,14 @@ def measure(lab: Lab) -> Iterator[Answer]:
         return time.monotonic() - began
 
     tokens: list[bytes] = []
-    made = timed(lambda: tokens.extend(filter(None, registry.tokens("customer", people, create=True))))
-    made += timed(lambda: registry.keys([(token, "contact") for token in tokens], create=True))
+    made = timed(lambda: tokens.extend(filter(None, registry.find_or_create_tokens("customer", people))))
+    made += timed(lambda: registry.find_or_create_keys([(token, "contact") for token in tokens]))
     batch = tokens[: count // 10]
-    asked = timed(lambda: registry.keys([(token, "contact") for token in batch]))
+    asked = timed(lambda: registry.find_keys([(token, "contact") for token in batch]))
     # What the machine gives: as many wraps and unwraps of keys without a database
     wraps = timed(lambda: _wraps(len(batch))) / len(batch)
     rewrapped = timed(lambda: registry.rotate(FileRoot.generate()))
-    shredded = timed(lambda: registry.shred(tokens[:gone], run="bench"))
+    shredded = timed(lambda: registry.destroy_keys(tokens[:gone], run="bench"))
     for what, aim, rate, words in (
         ("keys asked for", 0.3, len(batch) / asked, f"{len(batch) / asked:,.0f} keys/s of {count:,} people"),
         ("keys made", 0.05, count / made, f"{count / made:,.0f} people/s, with token and key"),
@@ -73,8 +73,8 @@ def measure(lab: Lab) -> Iterator[Answer]:
 
 
 def _wraps(count: int) -> None:
-    from audit.encryption.aead import Sealer, open_sealed
+    from audit.encryption.aead import Encryptor, decrypt
 
-    sealer, shard = Sealer(), os.urandom(32)
+    encryptor, shard = Encryptor(), os.urandom(32)
     for _ in range(count):
-        open_sealed(shard, sealer.seal(shard, os.urandom(32), about=b"bench"), about=b"bench")
+        decrypt(shard, encryptor.encrypt(shard, os.urandom(32), associated_data=b"bench"), associated_data=b"bench")

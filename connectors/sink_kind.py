@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from audit.encryption.encrypt import Sealing
+    from audit.encryption.encrypt import ColumnEncryption
     from audit.encryption.key_registry import Registry
     from cdf.sink import Sink
 
@@ -69,7 +69,7 @@ class ConfigurationContext(Protocol):
         """Return the options with which delta-rs reads a table at the address; connects to its bucket first."""
         ...
 
-    def build_encryption(self, pipeline: str) -> Sealing | None:
+    def build_encryption(self, pipeline: str) -> ColumnEncryption | None:
         """Return the columns that a history of the pipeline's table must encrypt; None for none."""
         ...
 

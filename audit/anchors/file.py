@@ -10,9 +10,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from audit.anchors import LARGEST_NOTE, check_kept, checkpoint_of, file_name, folder_name, overtaken, within
+from audit.anchors.base import (
+    LARGEST_NOTE,
+    call_with_timeout,
+    check_stored,
+    file_name,
+    folder_name,
+    larger_checkpoint_exists,
+    parse_note,
+)
 from audit.errors import AnchorUnavailable
-from audit.files import durable, reason, write_new
+from audit.files import describe_failure, sync_directory, write_new
 from audit.proof import Checkpoint
 
 __all__ = ["FileAnchor"]
@@ -29,20 +37,20 @@ class FileAnchor:
         self._directory = directory
 
     def publish(self, origin: str, note: str) -> None:
-        checkpoint = checkpoint_of(origin, note)
+        checkpoint = parse_note(origin, note)
         with self._reachable():
-            within(lambda: self._publish(origin, note, checkpoint))
+            call_with_timeout(lambda: self._publish(origin, note, checkpoint))
 
     def _publish(self, origin: str, note: str, checkpoint: Checkpoint) -> None:
         if not self._directory.is_dir():
             raise FileNotFoundError(0, "no such directory")
         folder = self._folder(origin)
         folder.mkdir(exist_ok=True)
-        durable(self._directory)
+        sync_directory(self._directory)
         file, temporary = folder / file_name(checkpoint.size), folder / f".{uuid.uuid4().hex}"
         if not file.exists():
             if (sizes := self._files(origin)) and sizes[-1].name > file.name:
-                raise overtaken(str(self._directory), checkpoint)
+                raise larger_checkpoint_exists(str(self._directory), checkpoint)
             try:
                 write_new(temporary, note, mode=0o444)
                 with suppress(FileExistsError):  # somebody else was quicker; whether with the same is asked below
@@ -51,17 +59,17 @@ class FileAnchor:
                 with suppress(OSError):  # storage that lets nothing be removed keeps it under its hidden name
                     temporary.unlink(missing_ok=True)
         # Also for one that was there: whoever wrote it may have died before it was durable
-        durable(folder)
-        check_kept(str(self._directory), checkpoint, _read(file))
+        sync_directory(folder)
+        check_stored(str(self._directory), checkpoint, _read(file))
 
     def latest(self, origin: str) -> str | None:
         with self._reachable():
-            files = within(lambda: self._files(origin))
+            files = call_with_timeout(lambda: self._files(origin))
             return _read(files[-1]) if files else None
 
     def notes(self, origin: str, *, least: int = 0) -> Iterator[str]:
         with self._reachable():
-            files = within(lambda: self._files(origin))
+            files = call_with_timeout(lambda: self._files(origin))
             yield from (_read(file) for file in files if file.name >= file_name(least))
 
     def _folder(self, origin: str) -> Path:
@@ -78,7 +86,7 @@ class FileAnchor:
             yield
         except OSError as error:
             raise AnchorUnavailable(
-                f"the anchor {self._directory} cannot be used: {reason(error)}",
+                f"the anchor {self._directory} cannot be used: {describe_failure(error)}",
                 hint="is it mounted, and may this user write to it?",
                 anchor=str(self._directory),
             ) from error
@@ -86,7 +94,7 @@ class FileAnchor:
 
 def _read(file: Path) -> str:
     """Something damaged is shown as it is: no signature will fit it. What is no regular file is shown as empty."""
-    return within(lambda: _content(file)).decode(errors="replace")
+    return call_with_timeout(lambda: _content(file)).decode(errors="replace")
 
 
 def _content(file: Path) -> bytes:

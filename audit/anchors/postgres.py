@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from audit.anchors import LARGEST_NOTE, check_kept, checkpoint_of, overtaken, raise_alone
-from audit.errors import AnchorUnavailable
+from audit.anchors.base import LARGEST_NOTE, check_stored, larger_checkpoint_exists, parse_note
+from audit.errors import AnchorUnavailable, raise_without_context
 from cdf.errors import CdfError, ConfigError
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class PostgresAnchor:
         self._name = f"{schema} in PostgreSQL"
 
     def publish(self, origin: str, note: str) -> None:
-        checkpoint = checkpoint_of(origin, note)
+        checkpoint = parse_note(origin, note)
         with self._connected() as (connection, _):
             if self._missing(connection):
                 self._create(connection)
@@ -122,10 +122,10 @@ class PostgresAnchor:
             except connection.Error as error:
                 if error.sqlstate != _SHRINKS:
                     raise
-                raise_alone(overtaken(self._name, checkpoint))
+                raise_without_context(larger_checkpoint_exists(self._name, checkpoint))
             query = "select {note} from {table} where origin = %s and size = %s"
             ((kept,),) = connection.execute(_sql(query, self._schema), [origin, checkpoint.size])
-            check_kept(self._name, checkpoint, kept)
+            check_stored(self._name, checkpoint, kept)
 
     def latest(self, origin: str) -> str | None:
         with self._connected() as (connection, _):
@@ -163,7 +163,7 @@ class PostgresAnchor:
                 return
         except psycopg.Error as error:
             failure = self._in_words(error)
-        raise_alone(failure)
+        raise_without_context(failure)
 
     def _conninfo(self) -> str:
         from audit.postgres_session import session_dsn

@@ -11,17 +11,16 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from audit.anchors import (
+from audit.anchors.base import (
     LARGEST_NOTE,
-    check_kept,
-    checkpoint_of,
+    call_with_timeout,
+    check_stored,
     file_name,
     folder_name,
-    overtaken,
-    raise_alone,
-    within,
+    larger_checkpoint_exists,
+    parse_note,
 )
-from audit.errors import AnchorUnavailable
+from audit.errors import AnchorUnavailable, raise_without_context
 from cdf.errors import CdfError, ConfigError
 
 __all__ = ["S3Anchor"]
@@ -63,12 +62,12 @@ class S3Anchor:
         self._days = object_lock_days
 
     def publish(self, origin: str, note: str) -> None:
-        checkpoint = checkpoint_of(origin, note)
+        checkpoint = parse_note(origin, note)
         folder, name = self._folder(origin), file_name(checkpoint.size)
         with self._in_words():
             if (found := self._oldest_of(folder, name)) is None:
                 if self._any_beyond(folder, name):
-                    raise overtaken(self._name, checkpoint)
+                    raise larger_checkpoint_exists(self._name, checkpoint)
                 self._put(folder + name, note)
                 found = self._oldest_of(folder, name)
         if found is None:
@@ -78,7 +77,7 @@ class S3Anchor:
                 anchor=self._name,
             )
         kept, lock = found
-        check_kept(self._name, checkpoint, kept)
+        check_stored(self._name, checkpoint, kept)
         if self._days is not None and lock != "COMPLIANCE":
             raise ConfigError(
                 f"the anchor {self._name} has the checkpoint, but does not show it to be locked in compliance mode",
@@ -118,7 +117,7 @@ class S3Anchor:
             until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=self._days)
             lock = {"ObjectLockMode": "COMPLIANCE", "ObjectLockRetainUntilDate": until}
         try:
-            within(
+            call_with_timeout(
                 lambda: self._client.put_object(
                     Bucket=self._bucket,
                     Key=key,
@@ -131,7 +130,7 @@ class S3Anchor:
             )
         except ClientError as error:
             if lock and _code(error) == "InvalidRequest":
-                raise_alone(
+                raise_without_context(
                     ConfigError(
                         f"the anchor {self._name} locks no objects: the bucket has no Object Lock",
                         hint="turn it on for the bucket, or leave out object_lock_days and know that objects can be removed",
@@ -172,7 +171,7 @@ class S3Anchor:
         self, call: str, field: str, folder: str, name: str, beyond: str, start: dict[str, str]
     ) -> Iterator[tuple[str, str | None]]:
         pages = iter(self._client.get_paginator(call).paginate(Bucket=self._bucket, Prefix=folder + name, **start))
-        while (page := within(lambda: next(pages, None))) is not None:
+        while (page := call_with_timeout(lambda: next(pages, None))) is not None:
             for one in page.get(field, ()):
                 found = one["Key"].removeprefix(folder)
                 if re.fullmatch(r"[0-9]{20}\.txt", found) and found > beyond:
@@ -187,7 +186,7 @@ class S3Anchor:
             with answer["Body"] as body:
                 return body.read(LARGEST_NOTE).decode(errors="replace"), answer.get("ObjectLockMode")
 
-        return within(read)
+        return call_with_timeout(read)
 
     # ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -228,7 +227,7 @@ class S3Anchor:
                 hint="see the credentials and the region in storage.s3, and the files in ~/.aws",
                 anchor=self._name,
             )
-        raise_alone(failure)
+        raise_without_context(failure)
 
     def _refusal(self, code: str) -> CdfError:
         what = f"the anchor {self._name}"

@@ -1,9 +1,9 @@
-"""The columns of one class in a row, sealed as one under a person's key: a group; and what a reader is shown of it.
+"""Groups: the columns of one class in a row, encrypted together under a person's key.
 
-What is sealed is the canonical encoding (``audit.hashing.row_encoding``) of the group's columns. It is bound to the
-row's random id and to the class, and opens nowhere else. The row says of each group which columns it has, whose key it
-is under, and the SHA-256 of what is sealed (``audit.trail.column_history.GROUPS``): that is what the row's hash covers,
-so that it stays what it was when the key is gone, and the sealed bytes too."""
+The plaintext of a group is the canonical encoding (``audit.hashing.row_encoding``) of its columns. The row's random id and
+the class are associated data, so a ciphertext cannot be decrypted in another place. The row records for each group its
+columns, the id of its key, and the SHA-256 of its ciphertext (``audit.trail.column_history.GROUPS``). The row's hash covers
+this record, so the hash stays valid when the key is destroyed and the ciphertext is removed."""
 
 from __future__ import annotations
 
@@ -15,40 +15,50 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pyspark.sql.types import StructType
 
-from audit.encryption.aead import NotOpened, Opener, Sealer, commitment
+from audit.encryption.aead import DecryptionFailed, Decryptor, Encryptor, commitment
 from audit.trail.column_history import GROUPS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from audit.encryption.key_registry import KeyState
-    from audit.erasure.model import Spelling
+    from audit.identifiers import Spelling
 
-__all__ = ["ERASED", "Held", "SealedPerson", "Unreadable", "held_in", "is_whole", "keys_of", "read_group", "seal_rows"]
+__all__ = [
+    "ERASED",
+    "PersonColumns",
+    "RowKeys",
+    "Unreadable",
+    "decrypt_group",
+    "encrypt_rows",
+    "is_complete",
+    "keys_column",
+    "read_row_keys",
+]
 
-Why: TypeAlias = Literal["sealed", "erased", "removed", "key missing", "wrong key", "tampered"]
+Reason: TypeAlias = Literal["sealed", "erased", "removed", "key missing", "wrong key", "tampered"]
 
 ERASED = "[erased "
-"""So begins what stands in the place of an erased value."""
-_ABOUT = b"deltarelay sealed group v1"
+"""Prefix of the text that replaces an erased value."""
+_CONTEXT = b"deltarelay sealed group v1"
 
 
 @dataclass(frozen=True, slots=True)
-class SealedPerson:
-    """A person whom the rows of a table name, and the columns that are sealed under that person's keys."""
+class PersonColumns:
+    """A person that each row of a table names, and the columns that are encrypted under the keys of that person."""
 
     subject: str
     identifier: str
-    """By which the registry knows the person; ``column`` has its values."""
+    """The identifier by which the registry knows the person. The column ``column`` has its values."""
     column: str
     spelling: Spelling
     classes: tuple[tuple[str, tuple[str, ...]], ...]
-    """Name and columns of each. A column is in one class of one person."""
+    """Name and columns of each class. A column belongs to one class of one person."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A person's keys in the order of their classes, while a row is sealed. They are shown nowhere."""
+class RowKeys:
+    """The keys of the person whom a row names, in the order of the classes. ``repr`` hides them."""
 
     token: bytes
     keys: tuple[tuple[bytes, bytes], ...] = field(repr=False)
@@ -57,9 +67,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Why a group shows no values; ``str`` is what stands in their place, never NULL."""
+    """Why the values of a group cannot be shown. ``str`` returns the text that replaces them, never NULL."""
 
-    why: Why
+    why: Reason
     erased_on: dt.date | None = None
     erased_by: str | None = None
 
@@ -69,72 +79,73 @@ class Unreadable:
         return f"[{self.why}]"
 
 
-# ── sealing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── encryption ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def keys_of(person: int) -> str:
-    """The column beside those of the source that has the keys for the person at this place."""
+def keys_column(person: int) -> str:
+    """Name of the additional column that has the keys of the person at this index."""
     return f"deltarelay_keys_{person}"
 
 
-def held_in(column: pa.Array) -> list[Held | None]:
-    """As rows have them."""
+def read_row_keys(column: pa.Array) -> list[RowKeys | None]:
+    """The keys in a ``keys_column``, row by row."""
     return [
-        None if one is None else Held(one["token"], tuple((key["key_id"], key["key"]) for key in one["keys"]))
-        for one in column.to_pylist()
+        None if row is None else RowKeys(row["token"], tuple((key["key_id"], key["key"]) for key in row["keys"]))
+        for row in column.to_pylist()
     ]
 
 
-def seal_rows(
+def encrypt_rows(
     rows: pa.RecordBatch,
     schema: StructType,
-    people: Sequence[SealedPerson],
-    held: Sequence[Sequence[Held | None]],
+    people: Sequence[PersonColumns],
+    row_keys: Sequence[Sequence[RowKeys | None]],
     ids: Sequence[bytes],
     withheld: Collection[int] = (),
 ) -> tuple[pa.RecordBatch, pa.Array, pa.Array]:
-    """→ the rows without what was sealed, their groups (``GROUPS``), and the sealed bytes of these, list by list.
+    """Returns the rows without the encrypted values, their groups (``GROUPS``), and the ciphertexts of the groups as lists.
 
-    ``held``: for each person and row the keys; None where the row names nobody there, and stays readable. ``ids``: 16 random
-    bytes for each row. ``withheld``: places of rows that keep their values nowhere; they lose what would be sealed.
+    ``row_keys``: for each person, the keys of each row; None where the row does not name the person and stays readable.
+    ``ids``: 16 random bytes for each row. ``withheld``: indexes of rows that lose the values of all classes without a
+    ciphertext.
     """
     import pyarrow as pa
 
     groups: list[list[dict[str, Any]]] = [[] for _ in ids]
-    texts: list[list[bytes]] = [[] for _ in ids]
-    columns, sealer = dict(zip(schema.names, rows.columns, strict=True)), Sealer()
-    for person, of_rows in zip(people, held, strict=True):
-        sealed = [at for at, keys in enumerate(of_rows) if keys is not None and at not in withheld]
-        gone = {*sealed, *withheld}
-        kept = pa.array([None if at in gone else at for at in range(len(ids))], pa.int64())
-        for place, (class_name, named) in enumerate(person.classes):
+    ciphertexts: list[list[bytes]] = [[] for _ in ids]
+    columns, encryptor = dict(zip(schema.names, rows.columns, strict=True)), Encryptor()
+    for person, of_rows in zip(people, row_keys, strict=True):
+        encrypted = [at for at, keys in enumerate(of_rows) if keys is not None and at not in withheld]
+        emptied = {*encrypted, *withheld}
+        remaining = pa.array([None if at in emptied else at for at in range(len(ids))], pa.int64())
+        for place, (class_name, class_columns) in enumerate(person.classes):
             own = StructType(
-                [one for one in schema.fields if one.name.casefold() in {name.casefold() for name in named}]
+                [one for one in schema.fields if one.name.casefold() in {name.casefold() for name in class_columns}]
             )
-            if not own.fields or not gone:
+            if not own.fields or not emptied:
                 continue
-            for at, text in zip(sealed, _encoded(rows, own, sealed), strict=True):
+            for at, plaintext in zip(encrypted, _encode(rows, own, encrypted), strict=True):
                 keys = of_rows[at]
                 assert keys is not None
                 key_id, key = keys.keys[place]
-                text = sealer.seal(key, text, about=_about(ids[at], class_name))
-                digest = hashlib.sha256(text).digest()
-                told = (class_name, own.names, keys.token, key_id, commitment(key), digest)
-                groups[at].append(dict(zip(_NAMES, told, strict=True)))
-                texts[at].append(text)
-            for name in own.names:  # taken from nowhere a value is null, whatever its type
-                columns[name] = columns[name].take(kept)
+                ciphertext = encryptor.encrypt(key, plaintext, associated_data=_associated_data(ids[at], class_name))
+                digest = hashlib.sha256(ciphertext).digest()
+                group = (class_name, own.names, keys.token, key_id, commitment(key), digest)
+                groups[at].append(dict(zip(_GROUP_FIELDS, group, strict=True)))
+                ciphertexts[at].append(ciphertext)
+            for name in own.names:  # a NULL index gives NULL, whatever the type
+                columns[name] = columns[name].take(remaining)
     return (
         pa.RecordBatch.from_arrays(list(columns.values()), names=schema.names),
-        pa.array([one or None for one in groups], _arrow()),
-        pa.array([one or None for one in texts], pa.list_(pa.binary())),
+        pa.array([of_row or None for of_row in groups], _arrow_type()),
+        pa.array([of_row or None for of_row in ciphertexts], pa.list_(pa.binary())),
     )
 
 
-_NAMES = GROUPS.elementType.names  # type: ignore[attr-defined]
+_GROUP_FIELDS = GROUPS.elementType.names  # type: ignore[attr-defined]
 
 
-def _encoded(rows: pa.RecordBatch, schema: StructType, places: Sequence[int]) -> list[bytes]:
+def _encode(rows: pa.RecordBatch, schema: StructType, places: Sequence[int]) -> list[bytes]:
     import pyarrow as pa
 
     from audit.hashing.row_encoding import encode_rows
@@ -142,56 +153,61 @@ def _encoded(rows: pa.RecordBatch, schema: StructType, places: Sequence[int]) ->
     return encode_rows(rows.select(schema.names).take(pa.array(places, pa.int64())), schema)
 
 
-def _arrow() -> pa.DataType:
+def _arrow_type() -> pa.DataType:
     from pyspark.sql.pandas.types import to_arrow_type
 
     return to_arrow_type(GROUPS, timezone="UTC")
 
 
-# ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── decryption ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def is_whole(
-    groups: Sequence[dict[str, Any]] | None, texts: Sequence[bytes | None] | None, gone: Collection[bytes] = ()
+def is_complete(
+    groups: Sequence[dict[str, Any]] | None, ciphertexts: Sequence[bytes | None] | None, gone: Collection[bytes] = ()
 ) -> bool:
-    """Whether the sealed bytes beside a row are those that its groups tell of, one for each. ``gone``: ids of keys whose
-    sealed bytes were removed, and may be there still."""
-    groups, texts = groups or (), texts or ()
+    """Whether a row has exactly the ciphertexts that its groups record. ``gone``: ids of keys whose ciphertexts may have
+    been removed."""
+    groups, ciphertexts = groups or (), ciphertexts or ()
     try:
-        return len(groups) == len(texts) and all(
+        return len(groups) == len(ciphertexts) and all(
             group["key_id"] in gone if text is None else hashlib.sha256(text).digest() == group["digest"]
-            for group, text in zip(groups, texts, strict=True)
+            for group, text in zip(groups, ciphertexts, strict=True)
         )
-    except (KeyError, TypeError):  # no groups of ours: anybody may have written them
+    except (KeyError, TypeError):  # groups that deltarelay has not written
         return False
 
 
-def read_group(
-    group: dict[str, Any], text: bytes | None, id: bytes, state: KeyState | None, opener: Opener, *, intact: bool
+def decrypt_group(
+    group: dict[str, Any],
+    ciphertext: bytes | None,
+    id: bytes,
+    state: KeyState | None,
+    decryptor: Decryptor,
+    *,
+    intact: bool,
 ) -> bytes | Unreadable:
-    """The canonical encoding of the group's columns, for ``audit.hashing.row_decoding``.
+    """Returns the canonical encoding of the group's columns, for ``audit.hashing.row_decoding``.
 
-    ``group``: as a row has it. ``text``: what is sealed. ``state``: what the registry knows of the key, None where it has
-    never had it. ``intact``: the row has the hash that stands beside it; readers hold that against its event's. A changed
-    byte is tampering, also where the key is gone; a key that is not the one that the row was sealed under is another key,
-    also where it opens what is sealed.
+    ``state``: of the key in the registry; None where the registry has never had it. ``intact``: the row has the hash that is
+    stored beside it, which readers compare with the hash in its event. A changed byte is tampering, also where the key is
+    destroyed. A key with another commitment is the wrong key, also where it decrypts the ciphertext.
     """
-    if not intact or (text is not None and hashlib.sha256(text).digest() != group["digest"]):
+    if not intact or (ciphertext is not None and hashlib.sha256(ciphertext).digest() != group["digest"]):
         return Unreadable("tampered")
     if state is None:
         return Unreadable("key missing")
     if state.key is None:
         assert state.shredded_at is not None
         return Unreadable("erased", state.shredded_at.date(), state.shredded_by)
-    if text is None:
+    if ciphertext is None:
         return Unreadable("removed")
-    if opener.commitment(state.key) != group["commitment"]:
+    if decryptor.commitment(state.key) != group["commitment"]:
         return Unreadable("wrong key")
     try:
-        return opener.open(state.key, text, about=_about(id, group["class"]))
-    except NotOpened:
+        return decryptor.decrypt(state.key, ciphertext, associated_data=_associated_data(id, group["class"]))
+    except DecryptionFailed:
         return Unreadable("tampered")
 
 
-def _about(id: bytes, class_name: str) -> bytes:
-    return _ABOUT + len(id).to_bytes(1, "big") + id + class_name.encode()
+def _associated_data(id: bytes, class_name: str) -> bytes:
+    return _CONTEXT + len(id).to_bytes(1, "big") + id + class_name.encode()

@@ -1,7 +1,7 @@
-"""Keys as rows of Spark's: as data that travels to the tasks, and never as part of a plan, which shows what stands in it.
+"""Sends keys to Spark's tasks as rows of data. They never occur in a plan, which prints its literals.
 
-Without ``spark.io.encryption.enabled`` PySpark hands data to the JVM by a file of the driver's ``spark.local.dir``, which is
-removed at once and whose blocks are not: sessions that the commands make have it on where keys are configured.
+PySpark hands data to the JVM in a file in the driver's ``spark.local.dir``. Spark removes the file, but its blocks stay on
+disk, unless ``spark.io.encryption.enabled`` is on. The sessions of the commands turn it on where keys are configured.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["as_data"]
+__all__ = ["create_rows"]
 
 _CHUNK = 50_000
 _BROADCAST = 100_000
-"""So many rows at most are sent to every task."""
+"""Maximum number of rows that are sent to every task."""
 
 
-def as_data(spark: SparkSession, columns: Sequence[Sequence[Any]], schema: StructType) -> DataFrame:
-    """``columns``: their values, one after the other. It is broadcast where it is joined, unless there is too much of it."""
+def create_rows(spark: SparkSession, columns: Sequence[Sequence[Any]], schema: StructType) -> DataFrame:
+    """``columns``: the values of each column. A small result is broadcast where it is joined."""
     import pyarrow as pa
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    form = to_arrow_schema(schema, timezone="UTC")
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")
     count = len(columns[0])
     chunks = [
-        _written(
+        _serialize(
             pa.RecordBatch.from_arrays(
                 [
                     pa.array(values[start : start + _CHUNK], field.type)
-                    for values, field in zip(columns, form, strict=True)
+                    for values, field in zip(columns, arrow_schema, strict=True)
                 ],
-                schema=form,
+                schema=arrow_schema,
             )
         )
         for start in range(0, max(count, 1), _CHUNK)
     ]
     data = spark.createDataFrame(spark.sparkContext.parallelize(chunks, len(chunks)), "chunk binary")
-    rows = data.mapInArrow(_read, schema)
+    rows = data.mapInArrow(_deserialize, schema)
     return F.broadcast(rows) if count <= _BROADCAST else rows
 
 
-def _written(batch: pa.RecordBatch) -> tuple[bytes]:
+def _serialize(batch: pa.RecordBatch) -> tuple[bytes]:
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
@@ -56,7 +56,7 @@ def _written(batch: pa.RecordBatch) -> tuple[bytes]:
     return (sink.getvalue().to_pybytes(),)
 
 
-def _read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _deserialize(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     for batch in batches:

@@ -26,17 +26,19 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import ArrayType, BinaryType, BooleanType, LongType, StructField, StructType
 
-from audit.encryption.column_groups import SealedPerson, held_in, keys_of, seal_rows
+from audit.encryption.column_groups import PersonColumns, encrypt_rows, keys_column, read_row_keys
 from audit.encryption.decrypt import has_groups
-from audit.encryption.encrypt import Sealing, not_text, with_keys
-from audit.hashing.merkle import root_of
+from audit.encryption.encrypt import ColumnEncryption, invalid_utf8_error, join_keys
+from audit.encryption.stored_groups import match_groups
+from audit.hashing.merkle import merkle_root
 from audit.queries.view import eras, eras_by_name
 from audit.trail.column_history import GROUPS, SEALED, Column, row_type
-from audit.trail.ledger import State, append_removal, by_records
+from audit.trail.ledger import State, append_removal, read_state_from_records
 from audit.trail.record_kinds import is_folder_name
-from audit.trail.redaction import text_of
+from audit.trail.redaction import shorten_text
+from audit.trail.row_hashes import hash_rows
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TrailTables
-from audit.verification.payload import cleared_by, hashes, resealed_by, whole
+from audit.verification.payload_records import read_cleared_keys, read_reencrypted_hashes
 from cdf.errors import VerificationError
 from cdf.result import Result
 
@@ -46,8 +48,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
+    from audit.audit_trail import Trail
     from audit.signing.signer import Signer
-    from audit.trail.trail import Trail
 
 __all__ = ["Resealing", "Unsealed", "finish_sealing", "tidy", "unsealed"]
 
@@ -67,7 +69,7 @@ class Unsealed(Result):
     """Rows by class; one may be of several."""
 
 
-def unsealed(trail: Trail, sealing: Sealing) -> Unsealed:
+def unsealed(trail: Trail, sealing: ColumnEncryption) -> Unsealed:
     """Reads of the payload the columns of the classes."""
     from pyspark.sql import functions as F
 
@@ -83,9 +85,9 @@ class Resealing:
 
     trail: Trail
     tables: TrailTables
-    sealing: Sealing
+    sealing: ColumnEncryption
     reasons: Mapping[str, str]
-    """Some of ``audit.trail.removal.REASONS``."""
+    """Some of ``audit.writing.removal.REASONS``."""
     signer: Signer | None = None
 
     def run(self, state: State, progress: Callable[[int], None] = lambda _: None) -> State:
@@ -134,7 +136,9 @@ class Resealing:
         keyed = _keyed(_with_events(held.tables, rows), self.sealing)
         own = {**_PLACE, "row": _struct(rows, "row"), "sealed": ArrayType(BinaryType())}
         schema = StructType([StructField(name, type) for name, type in own.items()])
-        work = partial(_sealed_anew, _eras(held, self.sealing.people, rows), cleared_by(held.tables.read(LEDGER)))
+        work = partial(
+            _sealed_anew, _eras(held, self.sealing.people, rows), read_cleared_keys(held.tables.read(LEDGER))
+        )
         keyed.mapInArrow(work, schema).write.parquet(_folder(tables, made_in))
         written = tables.spark.read.schema(schema).parquet(_folder(tables, made_in))
         self._check(written, made_in)
@@ -145,11 +149,11 @@ class Resealing:
             tidy(tables, made_in)
             return state
         leaves = places.column("row_hash").to_pylist()
-        told: dict[str, Any] = {name: text_of(said) for name, said in self.reasons.items()}
+        told: dict[str, Any] = {name: shorten_text(said) for name, said in self.reasons.items()}
         told |= {
             "sealed": _runs(places),
             "values": len(leaves),
-            "hashes_root": root_of(leaves).hex(),
+            "hashes_root": merkle_root(leaves).hex(),
             "classes": classes,
             "made_in": made_in,
         }
@@ -277,7 +281,7 @@ def _folder(tables: TrailTables, made_in: str) -> str:
 class _Era:
     since: int
     columns: tuple[Column, ...]
-    people: tuple[SealedPerson, ...]
+    people: tuple[PersonColumns, ...]
     """With the names that the columns had then, as far as they were there."""
 
     def place(self, name: str) -> SparkColumn:
@@ -286,7 +290,7 @@ class _Era:
         return F.col("row").getField(next(one.stored for one in self.columns if one.live and one.name == name))
 
 
-def _eras(trail: Trail, people: Sequence[SealedPerson], payload: DataFrame) -> list[_Era]:
+def _eras(trail: Trail, people: Sequence[PersonColumns], payload: DataFrame) -> list[_Era]:
     found = []
     written = set(_struct(payload, "row").names)
     for (since, columns), (_, by_name) in zip(eras(trail), eras_by_name(trail), strict=True):
@@ -301,7 +305,7 @@ def _eras(trail: Trail, people: Sequence[SealedPerson], payload: DataFrame) -> l
     return found
 
 
-def _then(person: SealedPerson, names: Mapping[str, str]) -> SealedPerson:
+def _then(person: PersonColumns, names: Mapping[str, str]) -> PersonColumns:
     column = names.get(person.column.casefold(), "")
     classes = (
         (name, tuple(names[one.casefold()] for one in columns if column and one.casefold() in names))
@@ -310,7 +314,7 @@ def _then(person: SealedPerson, names: Mapping[str, str]) -> SealedPerson:
     return replace(person, column=column, classes=tuple(classes))
 
 
-def _asked(trail: Trail, sealing: Sealing, *more: SparkColumn) -> tuple[DataFrame, dict[str, list[str]]]:
+def _asked(trail: Trail, sealing: ColumnEncryption, *more: SparkColumn) -> tuple[DataFrame, dict[str, list[str]]]:
     """The rows of the payload that are not sealed, and by class the columns that tell whether something of it is not.
 
     ``who_0`` and so on: of each person by what the row tells who it is; ``v`` and a value, or ``t`` and a token where the
@@ -319,7 +323,7 @@ def _asked(trail: Trail, sealing: Sealing, *more: SparkColumn) -> tuple[DataFram
 
     payload = trail.there().now(PAYLOAD)
     past = _eras(trail, sealing.people, payload)
-    last = by_records(trail.there()).version  # of what has no record yet nothing is known
+    last = read_state_from_records(trail.there()).version  # of what has no record yet nothing is known
     groups = F.col("row").getField(SEALED) if has_groups(payload) else None
     columns: dict[str, SparkColumn] = {}
     named: dict[str, list[str]] = {}
@@ -369,7 +373,7 @@ def _with_events(tables: TrailTables, rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     events = tables.read(EVENTS).select("id", "version", "index", F.col("row_hash").alias("expected"))
-    later = resealed_by(tables.read(LEDGER))
+    later = read_reencrypted_hashes(tables.read(LEDGER))
     if later is not None:
         later = later.select(F.col("event_version").alias("version"), "index", "sealed_hash")
         events = events.join(later, ["version", "index"], "left")
@@ -377,7 +381,7 @@ def _with_events(tables: TrailTables, rows: DataFrame) -> DataFrame:
     return rows.join(events, ["id", "version"])
 
 
-def _keyed(rows: DataFrame, sealing: Sealing) -> DataFrame:
+def _keyed(rows: DataFrame, sealing: ColumnEncryption) -> DataFrame:
     from pyspark.sql import functions as F
 
     for at, person in enumerate(sealing.people):
@@ -390,12 +394,12 @@ def _keyed(rows: DataFrame, sealing: Sealing) -> DataFrame:
                 rows.where(~F.is_valid_utf8(who)),
                 "start a new trail after the last version that has such values",
             )
-            raise not_text(wrong, person.column, hint, version="version")
+            raise invalid_utf8_error(wrong, person.column, hint, version="version")
         values, tokens = ([one[1:] for one in told if one[0] == kind] for kind in "vt")
-        keys = [(f"v{value}", held) for value, held in sealing.keys_by_value(person, values)]
-        held = sealing.keys_by_token(person, [bytes.fromhex(one) for one in tokens])
+        keys = [(f"v{value}", held) for value, held in sealing.get_keys_by_value(person, values)]
+        held = sealing.get_keys_by_token(person, [bytes.fromhex(one) for one in tokens])
         keys += [(f"t{token}", one) for token, one in zip(tokens, held, strict=True)]
-        rows = with_keys(rows, rows[who], keys, keys_of(at))
+        rows = join_keys(rows, rows[who], keys, keys_column(at))
     return rows
 
 
@@ -439,9 +443,9 @@ def _sealed_of(rows: pa.RecordBatch, era: _Era, covered: frozenset[str], gone: f
         )
         for one in era.people
     ]
-    held = [held_in(rows.column(keys_of(at))) for at in range(len(people))]
-    kept, groups, texts = seal_rows(values, schema, people, held, rows.column("id").to_pylist())
-    before = zip(hashes(rows, era.columns), whole(rows, gone), strict=True)
+    held = [read_row_keys(rows.column(keys_column(at))) for at in range(len(people))]
+    kept, groups, texts = encrypt_rows(values, schema, people, held, rows.column("id").to_pylist())
+    before = zip(hash_rows(rows, era.columns), match_groups(rows, gone), strict=True)
     told = zip(rows.column("row_hash").to_pylist(), rows.column("expected").to_pylist(), strict=True)
     intact = [
         right and hash is not None and hash == own == expected
@@ -457,7 +461,7 @@ def _sealed_of(rows: pa.RecordBatch, era: _Era, covered: frozenset[str], gone: f
             *(rows.column(name) for name in ("id", "version", "index")),
             pa.array(intact),
             sealed.column("salt"),
-            pa.array(hashes(sealed, era.columns), pa.binary()),
+            pa.array(hash_rows(sealed, era.columns), pa.binary()),
             new,
             _after(rows.column("sealed"), texts),
         ],

@@ -1,10 +1,10 @@
-"""The key above all others: it opens the shard keys of a registry, and stands nowhere near it.
+"""Root keys. A root key unwraps the shard keys of a registry, and is stored apart from it.
 
     FileRoot   32 bytes as text, from a file or a secret of the platform
-    KmsRoot    a key of AWS KMS, which never leaves it
+    KmsRoot    a key of AWS KMS, which never leaves KMS
 
-A registry's backup is worth nothing without the root key that it was made under. So a rotation goes to a **new** root key,
-and the date on which the old one is destroyed is the date from which every older backup is unreadable.
+A backup of the registry is useless without the root key that it was made under. Therefore a rotation changes to a **new**
+root key, and every older backup is unreadable from the date on which the old one is destroyed.
 """
 
 from __future__ import annotations
@@ -21,56 +21,57 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from audit.anchors import raise_alone
-from audit.encryption.aead import KEY_BYTES, NotOpened, Sealer, open_sealed
+from audit.encryption.aead import KEY_BYTES, DecryptionFailed, Encryptor, decrypt
+from audit.errors import raise_without_context
 from audit.files import write_key
 from cdf.errors import CdfError, ConfigError, SinkUnavailable
 
 __all__ = ["KMS", "UNUSABLE", "FileRoot", "KmsRoot", "Root", "RootRefused", "check_root", "open_root"]
 
 KMS = "aws_kms:"
-"""What the name of a root key in AWS KMS begins with."""
+"""Prefix of the name of a root key in AWS KMS."""
 _ARN = re.compile(r"arn:aws[a-z-]*:kms:(?P<region>[a-z0-9-]+):[0-9]{12}:(key|alias)/.+")
 UNUSABLE = ("KMSInvalidStateException", "DisabledException", "NotFoundException")
-"""The condition of the ConfigError for a key that is not there, disabled, or about to be deleted."""
-# botocore's words for what passes
-_PASSES = ("EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError")
+"""Conditions of the ConfigError for a key that does not exist, is disabled, or is about to be deleted."""
+# botocore's names of transient errors
+_TRANSIENT = ("EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError")
 _BUSY = ("ThrottlingException", "KMSInternalException", "DependencyTimeoutException", "KeyUnavailableException")
 
 
 class RootRefused(ConfigError):
-    """This root key does not open what another one has wrapped."""
+    """The wrapped key was wrapped by another root key, or was altered."""
 
 
 class Root(Protocol):
-    """Wraps the few keys right below it. A call may go over a network."""
+    """Wraps and unwraps the keys directly below it. A call may go over a network."""
 
     @property
     def name(self) -> str:
-        """Which key it is, for messages and for the registry, which notes whose wraps it holds. Tells nothing of the key."""
+        """Name for messages, and for the registry, which records the root key of each epoch. Reveals nothing of the key."""
         ...
 
-    def wrap(self, key: bytes, *, about: str) -> bytes:
-        """Encrypted, and bound to ``about``."""
+    def wrap(self, key: bytes, *, context: str) -> bytes:
+        """Encrypt a key and bind it to ``context``."""
         ...
 
-    def unwrap(self, wrapped: bytes, *, about: str) -> bytes:
-        """Raises RootRefused where another key has wrapped it, or it is altered or moved; SinkUnavailable where it cannot
-        be asked for now."""
+    def unwrap(self, wrapped: bytes, *, context: str) -> bytes:
+        """Raises RootRefused where another key has wrapped it, or it was altered or moved; SinkUnavailable where the root
+        key cannot be reached now."""
         ...
 
     def retire(self, days: int) -> dt.date | None:
-        """Destroy it after so many days; → the day. None: somebody has to destroy it where it is kept."""
+        """Schedule the destruction of the root key after this number of days. Returns the day; None where the operator must
+        destroy the key in its store."""
         ...
 
 
 def open_root(text: str, client: Callable[[str], Any]) -> Root:
-    """The root key that a text is or, with ``aws_kms:``, names. ``client`` makes a boto3 client for KMS in a region."""
+    """The root key that ``text`` contains or, with ``aws_kms:``, names. ``client`` creates a boto3 client for KMS."""
     return KmsRoot(text, client) if text.startswith(KMS) else FileRoot.parse(text)
 
 
 def check_root(text: str) -> None:
-    """Raises ConfigError, which shows nothing of ``text``. Asks nobody."""
+    """Raises ConfigError, which shows nothing of ``text``. Does not contact KMS."""
     open_root(text, lambda _: None)
 
 
@@ -79,7 +80,7 @@ def check_root(text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FileRoot:
-    """As text ``ROOT+KEY+id+base64(key)``; the id guards against slips of the pen."""
+    """As text: ``ROOT+KEY+id+base64(key)``. The id detects typing errors."""
 
     _key: bytes = field(repr=False)
 
@@ -96,13 +97,11 @@ class FileRoot:
         except binascii.Error:
             root = None
         if root is None or root.secret() != text.strip():
-            raise ConfigError(
-                "this is no root key, or one with a fault in it", hint="`deltarelay keys new-root FILE` makes one"
-            )
+            raise ConfigError("this is not a valid root key", hint="`deltarelay keys new-root FILE` generates one")
         return root
 
     def write(self, path: Path) -> None:
-        """Into a new file that only its owner can read. A key that is there is never overwritten."""
+        """Write to a new file that only its owner can read. An existing key is never overwritten."""
         write_key(path, self.secret(), what="root key")
 
     @property
@@ -112,22 +111,22 @@ class FileRoot:
     def secret(self) -> str:
         return f"ROOT+KEY+{self.name.removeprefix('file:')}+{base64.b64encode(self._key).decode()}"
 
-    def wrap(self, key: bytes, *, about: str) -> bytes:
-        return Sealer().seal(self._key, key, about=about.encode())
+    def wrap(self, key: bytes, *, context: str) -> bytes:
+        return Encryptor().encrypt(self._key, key, associated_data=context.encode())
 
-    def unwrap(self, wrapped: bytes, *, about: str) -> bytes:
+    def unwrap(self, wrapped: bytes, *, context: str) -> bytes:
         try:
-            return open_sealed(self._key, wrapped, about=about.encode())
-        except NotOpened:
-            raise _refused(self.name) from None
+            return decrypt(self._key, wrapped, associated_data=context.encode())
+        except DecryptionFailed:
+            raise _refused_error(self.name) from None
 
     def retire(self, days: int) -> dt.date | None:  # noqa: ARG002
         return None
 
 
-def _refused(name: str) -> RootRefused:
+def _refused_error(name: str) -> RootRefused:
     return RootRefused(
-        f"the root key {name} does not open the registry's keys: they were wrapped by another one, or were altered",
+        f"the root key {name} cannot unwrap the keys of the registry: another root key wrapped them, or they were altered",
         hint="`deltarelay keys status` names the root key of each epoch",
     )
 
@@ -136,8 +135,8 @@ def _refused(name: str) -> RootRefused:
 
 
 class KmsRoot:
-    """``aws_kms:`` and the ARN of a symmetric key, or of an alias of one. ``client`` makes a boto3 client for KMS in a
-    region. What is wrapped is bound by KMS' encryption context, which AWS logs: it names shards, never a person."""
+    """``text``: ``aws_kms:`` and the ARN of a symmetric key or of an alias. ``client`` creates a boto3 client for a region.
+    The context is passed as KMS' encryption context, which AWS logs: it names shards, never a person."""
 
     def __init__(self, text: str, client: Callable[[str], Any]) -> None:
         found = _ARN.fullmatch(text.removeprefix(KMS))
@@ -146,30 +145,30 @@ class KmsRoot:
                 "a root key in AWS KMS is named aws_kms:arn:aws:kms:REGION:ACCOUNT:key/ID, or by alias/NAME at its end"
             )
         self._arn, self._region = found[0], found["region"]
-        self._make, self._made = client, None
+        self._create_client, self._cached_client = client, None
 
     @property
     def name(self) -> str:
         return KMS + self._arn
 
-    def wrap(self, key: bytes, *, about: str) -> bytes:
-        with self._in_words():
-            wrapped = self._client.encrypt(KeyId=self._arn, Plaintext=key, EncryptionContext={"deltarelay": about})
+    def wrap(self, key: bytes, *, context: str) -> bytes:
+        with self._translate_errors():
+            wrapped = self._client.encrypt(KeyId=self._arn, Plaintext=key, EncryptionContext={"deltarelay": context})
         return bytes(wrapped["CiphertextBlob"])
 
-    def unwrap(self, wrapped: bytes, *, about: str) -> bytes:
-        # With the key named, KMS opens nothing that some other key of the account has wrapped
-        with self._in_words():
-            opened = self._client.decrypt(
-                KeyId=self._arn, CiphertextBlob=wrapped, EncryptionContext={"deltarelay": about}
+    def unwrap(self, wrapped: bytes, *, context: str) -> bytes:
+        # With the key named, KMS rejects ciphertexts of other keys of the account
+        with self._translate_errors():
+            response = self._client.decrypt(
+                KeyId=self._arn, CiphertextBlob=wrapped, EncryptionContext={"deltarelay": context}
             )
-        return bytes(opened["Plaintext"])
+        return bytes(response["Plaintext"])
 
     def retire(self, days: int) -> dt.date | None:
-        with self._in_words():
-            # Of an alias: the key behind it, which is what is destroyed
+        with self._translate_errors():
+            # For an alias: the key that it points to, which is destroyed
             planned = self._client.describe_key(KeyId=self._arn)["KeyMetadata"]
-            # Else by a try before this one; a key with replicas elsewhere waits for these, and has no date until then
+            # An earlier attempt may have scheduled it. A key with replicas has no date until the replicas are deleted
             if "DeletionDate" not in planned and not planned["KeyState"].startswith("Pending"):
                 planned = self._client.schedule_key_deletion(KeyId=planned["KeyId"], PendingWindowInDays=days)
         gone: dt.datetime | None = planned.get("DeletionDate")
@@ -177,12 +176,12 @@ class KmsRoot:
 
     @property
     def _client(self) -> Any:
-        if self._made is None:
-            self._made = self._make(self._region)
-        return self._made
+        if self._cached_client is None:
+            self._cached_client = self._create_client(self._region)
+        return self._cached_client
 
     @contextmanager
-    def _in_words(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         from botocore.exceptions import BotoCoreError, ClientError
 
         failure: CdfError
@@ -190,26 +189,26 @@ class KmsRoot:
             yield
             return
         except ClientError as error:
-            failure = self._of(error.response)
+            failure = self._describe_error(error.response)
         except BotoCoreError as error:
             kind = type(error).__name__
             failure = (
                 SinkUnavailable(f"AWS KMS cannot be reached now ({kind})", hint="run again when it can", condition=kind)
-                if kind in _PASSES
-                else ConfigError(f"AWS KMS cannot be asked ({kind})", hint="check credentials and region")
+                if kind in _TRANSIENT
+                else ConfigError(f"the request to AWS KMS failed ({kind})", hint="check credentials and region")
             )
-        raise_alone(failure)
+        raise_without_context(failure)
 
-    def _of(self, response: Any) -> CdfError:
+    def _describe_error(self, response: Any) -> CdfError:
         code = str(response.get("Error", {}).get("Code", ""))
         if code in _BUSY or response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
             return SinkUnavailable(f"AWS KMS is busy ({code})", hint="run again", condition=code)
         if code in ("InvalidCiphertextException", "IncorrectKeyException"):
-            return _refused(self.name)
+            return _refused_error(self.name)
         if code in UNUSABLE:
             return ConfigError(
-                f"the root key {self.name} cannot be used: it is not there, disabled, or about to be deleted ({code})",
-                hint="`aws kms describe-key` shows its state; until its deletion date `cancel-key-deletion` saves it",
+                f"the root key {self.name} cannot be used: it does not exist, is disabled or about to be deleted ({code})",
+                hint="`aws kms describe-key` shows its state; until its deletion date `cancel-key-deletion` keeps it",
                 condition=code,
             )
         return ConfigError(

@@ -10,17 +10,16 @@ from __future__ import annotations
 import hmac
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from audit.trail.redaction import object_in
+from audit.trail.redaction import parse_object
 from cdf.sink.guard import ERASURE
 
 if TYPE_CHECKING:
     from audit.erasure.register.store import Marking
-    from cdf.changes.window import Commit
 
-__all__ = ["erased_person", "erasing_metadata", "erasing_run", "erasing_versions", "make_proof", "proven"]
+__all__ = ["erased_person", "erasing_metadata", "erasing_run", "make_proof", "proven"]
 
 _PERSON = "deltarelay_person"
 _PROOF = "deltarelay_proof"
@@ -30,9 +29,9 @@ _MOST_IDS = 20
 
 
 def erasing_metadata(run: str, requests: Sequence[str], person: int = 0, proof: str | None = None) -> str:
-    """For the erasing commit. ``ticket`` is among what a trail keeps (``audit.trail.redaction.told_in``). ``person``:
-    for whom, of
-    the ``people`` of a table. ``proof``: of ``make_proof``."""
+    """For the erasing commit. ``ticket`` is among what a trail keeps
+    (``audit.trail.redaction.extract_reasons``). ``person``: for whom, of the ``people`` of a table.
+    ``proof``: of ``make_proof``."""
     shown = ", ".join(requests[:_MOST_IDS]) + (
         f" and {len(requests) - _MOST_IDS} more" if len(requests) > _MOST_IDS else ""
     )
@@ -50,7 +49,7 @@ def make_proof(marker: Marking, run: str, table: str, person: int) -> str:
 def proven(marker: Marking, user_metadata: str | None, table: str) -> str | None:
     """The proof that a commit of this table was made by the run that it names, for the person that it names; None where it
     has none. A commit that comes after another one with the same proof is a copy."""
-    proof = object_in(user_metadata).get(_PROOF)
+    proof = parse_object(user_metadata).get(_PROOF)
     if not isinstance(proof, str) or not proof.isascii():
         return None
     nonce, mac = proof[:_NONCE], proof[_NONCE:]
@@ -61,16 +60,11 @@ def proven(marker: Marking, user_metadata: str | None, table: str) -> str | None
 
 def erasing_run(user_metadata: str | None) -> str | None:
     """The run that a commit says to be of, in order to erase; None for any other commit."""
-    run = object_in(user_metadata).get(ERASURE)
+    run = parse_object(user_metadata).get(ERASURE)
     return run if isinstance(run, str) and run else None
 
 
 def erased_person(user_metadata: str | None) -> int:
     """For whom of the ``people`` of its table a commit of a run erased."""
-    person = object_in(user_metadata).get(_PERSON, 0)
+    person = parse_object(user_metadata).get(_PERSON, 0)
     return person if isinstance(person, int) else 0
-
-
-def erasing_versions(commits: Iterable[Commit]) -> frozenset[int]:
-    """Of these the ones that erased. What sinks of history write of them has no image from before the change."""
-    return frozenset(commit.version for commit in commits if commit.erasing)

@@ -13,7 +13,7 @@ from audit.erasure.model import IDENTITY, Hold, Link, PersonalTable, Subject
 from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
-    from audit.encryption.column_groups import SealedPerson
+    from audit.encryption.column_groups import PersonColumns
     from audit.erasure.sink_contract import SealedFor
 
 __all__ = ["Fault", "Graph", "parse_path"]
@@ -77,15 +77,15 @@ class Graph:
                     columns.setdefault((person.subject, name), set()).add(name if link is None else link.column)
         return columns
 
-    def sealed(self, table: str) -> tuple[SealedPerson, ...]:
+    def sealed(self, table: str) -> tuple[PersonColumns, ...]:
         """The people whom the rows of a table name and whose columns are sealed in its trail."""
-        from audit.encryption.column_groups import SealedPerson
+        from audit.encryption.column_groups import PersonColumns
 
         one, found = self.table(table), []
         for person in one.people if one is not None else ():
             if person.classes and (identifier := _identifier(person, self.subjects)) is not None:
                 spelling = self.subjects[person.subject].identifiers[identifier]
-                found.append(SealedPerson(person.subject, identifier, person.column, spelling, person.classes))
+                found.append(PersonColumns(person.subject, identifier, person.column, spelling, person.classes))
         return tuple(found)
 
     def held(self, table: str, today: dt.date) -> tuple[Hold, ...]:

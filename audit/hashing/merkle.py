@@ -16,25 +16,25 @@ __all__ = [
     "EMPTY_ROOT",
     "CompactRange",
     "inclusion_path",
-    "make_proof",
-    "root_of",
-    "root_of_chunks",
+    "format_proof",
+    "merkle_root",
+    "merkle_root_of_chunks",
 ]
 
 EMPTY_ROOT = sha256().digest()
 """The root of no leaves."""
 
 
-def root_of(leaves: Sequence[bytes]) -> bytes:
+def merkle_root(leaves: Sequence[bytes]) -> bytes:
     level = leaves
     while len(level) > 1:
         level = _level_above(level)
     return level[0] if level else EMPTY_ROOT
 
 
-def root_of_chunks(roots: Sequence[bytes]) -> bytes:
+def merkle_root_of_chunks(roots: Sequence[bytes]) -> bytes:
     """From the roots of pieces of 2^k leaves each, of which only the last may be shorter."""
-    return root_of(roots)
+    return merkle_root(roots)
 
 
 def inclusion_path(leaves: Sequence[bytes], index: int) -> list[bytes]:
@@ -96,7 +96,7 @@ class CompactRange:
         return root
 
 
-def make_proof(parts: Proof) -> str:
+def format_proof(parts: Proof) -> str:
     """The text of a proof file, which ``proof.check`` takes. Nothing is checked here."""
     lines = ["deltarelay-audit-proof v1", f"event {base64_text(parts.event)}"]
     if parts.salt is not None and parts.row is not None:

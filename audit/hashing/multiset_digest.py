@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["Sums", "digests", "keyed", "sums_of"]
+__all__ = ["Sums", "digest_rows", "digest_each_row", "sum_digests"]
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Sums:
 _DIGEST = "version long, change_type string, count long, high decimal(38, 0), low decimal(38, 0)"
 
 
-def digests(rows: DataFrame, schema: StructType, key: bytes) -> DataFrame:
+def digest_rows(rows: DataFrame, schema: StructType, key: bytes) -> DataFrame:
     """``rows``: the columns of ``schema`` in its order, under any names, then change type and version.
 
     → per task, version and change type how many there are, and the sums; ``side`` is ``rows``.
@@ -47,13 +47,13 @@ def digests(rows: DataFrame, schema: StructType, key: bytes) -> DataFrame:
     return rows.mapInArrow(_digester(key, schema), _DIGEST).select(F.lit("rows").alias("side"), "*")
 
 
-def keyed(rows: DataFrame, schema: StructType, key: bytes) -> DataFrame:
+def digest_each_row(rows: DataFrame, schema: StructType, key: bytes) -> DataFrame:
     """The digest of each of these rows by itself; after version they have a number, their ``place``. It tells nothing to
     whoever has not got the key."""
     return rows.mapInArrow(_keyed(key, schema), "place int, digest binary")
 
 
-def sums_of(digests: DataFrame) -> Mapping[str, Mapping[int, Sums]]:
+def sum_digests(digests: DataFrame) -> Mapping[str, Mapping[int, Sums]]:
     """By side and version. ``side`` is ``rows``, or ``events`` for what was only counted."""
     from pyspark.sql import functions as F
 

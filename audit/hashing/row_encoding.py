@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
 
-from cdf.errors import RowRejected, SchemaDrift, TypeNotSupported
+from cdf.errors import CdfError, RowRejected, SchemaDrift, TypeNotSupported
 
-__all__ = ["encode", "encode_rows", "encode_columns", "unsupported", "row_hash"]
+__all__ = ["encode", "encode_rows", "encode_columns", "encode_or_none", "find_unsupported_fields", "row_hash"]
 
 _TAGS: dict[type[T.DataType], bytes] = {
     T.BooleanType: b"\x01",
@@ -56,7 +56,7 @@ def row_hash(salt: bytes, encoded: bytes) -> bytes:
     return hashlib.sha256(b"CRE1" + salt + encoded).digest()
 
 
-def unsupported(schema: T.StructType) -> list[str]:
+def find_unsupported_fields(schema: T.StructType) -> list[str]:
     """The path and type of everything in the schema that has no canonical form, at any depth: ``a.element (variant)``."""
     return list(_unsupported(schema, ""))
 
@@ -184,6 +184,16 @@ def encode_rows(rows: pa.RecordBatch | pa.Table, schema: T.StructType) -> list[b
     return [row for batch in _batches(rows, schema) for row in _split(_encoded(batch, schema, ""))]
 
 
+def encode_or_none(batch: pa.RecordBatch, schema: T.StructType) -> Sequence[bytes | None]:
+    """Of each row; None for one that can never have been written so. What is found then is that row, and no failure."""
+    try:
+        return encode_rows(batch, schema)
+    except CdfError:
+        if batch.num_rows == 1:
+            return [None]
+    return [row for at in range(batch.num_rows) for row in encode_or_none(batch.slice(at, 1), schema)]
+
+
 def encode_columns(rows: pa.RecordBatch | pa.Table, schema: T.StructType) -> list[list[bytes]]:
     """The canonical bytes of every value, column by column in the order of ``schema``. Raises what ``encode_rows`` does."""
     columns: list[list[bytes]] = [[] for _ in schema.fields]
@@ -195,7 +205,7 @@ def encode_columns(rows: pa.RecordBatch | pa.Table, schema: T.StructType) -> lis
 
 
 def _batches(rows: pa.RecordBatch | pa.Table, schema: T.StructType) -> list[pa.StructArray]:
-    if found := unsupported(schema):
+    if found := find_unsupported_fields(schema):
         raise TypeNotSupported(f"no canonical form: {', '.join(found)}")
     return [batch.to_struct_array() for batch in (rows.to_batches() if isinstance(rows, pa.Table) else [rows])]
 

@@ -35,7 +35,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from audit.encryption.decrypt import has_groups, sealed_names
+from audit.encryption.decrypt import find_encrypted_columns, has_groups
 from audit.queries.view import UNREADABLE, Field, completed, row_of, shown
 from audit.trail.column_history import SEALED
 from audit.trail.tables import PAYLOAD, TrailTables
@@ -44,7 +44,7 @@ from cdf.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from audit.trail.trail import Trail
+    from audit.audit_trail import Trail
 
 __all__ = ["Wanted", "as_data", "payload_with", "value_of"]
 
@@ -87,7 +87,7 @@ def payload_with(trail: Trail, wanted: Wanted, fields: Sequence[Field]) -> tuple
     """The rows of the events that have the wanted values, by these ``fields`` (``row_of``); and their versions. Raises
     ConfigError where the values are sealed and the trail has no keys."""
     files = _Files(tables := trail.there())
-    sealed = sealed_names(tables.read(PAYLOAD)) & {name for field in wanted.fields for name in field.names}
+    sealed = find_encrypted_columns(tables.read(PAYLOAD)) & {name for field in wanted.fields for name in field.names}
     if sealed and trail.states is None:
         raise ConfigError(
             "a record is asked for by a column that is sealed",
@@ -145,7 +145,7 @@ def _candidates(trail: Trail, wanted: Wanted, rows: DataFrame) -> tuple[DataFram
 
 def _person(trail: Trail, wanted: Wanted) -> tuple[Field, bytes | None] | None:
     """By which column somebody is asked for; and their token in the registry, if they have one."""
-    from audit.erasure.model import stored_forms
+    from audit.identifiers import stored_forms
 
     people = () if trail.sealing is None else trail.sealing.people
     named = [
@@ -159,7 +159,7 @@ def _person(trail: Trail, wanted: Wanted) -> tuple[Field, bytes | None] | None:
     if value is None:
         return None
     forms = [(person.identifier, form) for form in stored_forms(value, person.spelling)]
-    [token] = trail.sealing.registry().tokens(person.subject, [forms])
+    [token] = trail.sealing.registry().find_tokens(person.subject, [forms])
     return wanted.fields[at], token
 
 

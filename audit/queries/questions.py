@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql.types import BooleanType, DataType, StringType, StructField, StructType
 
-from audit.encryption.decrypt import has_groups, sealed_names
+from audit.encryption.decrypt import find_encrypted_columns, has_groups
 from audit.queries.find_record import Wanted, as_data, payload_with
 from audit.queries.risky_operations import why_hiding
 from audit.queries.view import (
@@ -42,7 +42,7 @@ from audit.queries.view import (
     view,
     why,
 )
-from audit.trail.ledger import REMOVING
+from audit.trail.ledger import PAYLOAD_CHANGES
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
 from cdf.changes.columns import DELETE, INSERT, UPDATE_POSTIMAGE
 from cdf.errors import ConfigError
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-    from audit.trail.trail import Trail
+    from audit.audit_trail import Trail
 
 __all__ = [
     "QUERIES",
@@ -393,7 +393,7 @@ def removals(trail: Trail) -> DataFrame:
     return (
         trail.there()
         .read(LEDGER)
-        .where(F.col("kind").isin(*REMOVING))
+        .where(F.col("kind").isin(*PAYLOAD_CHANGES))
         .select(
             "sequence",
             F.col("committed_at").alias("removed_at"),
@@ -591,7 +591,7 @@ def _as_rows(standing: DataFrame) -> DataFrame:
 
 def _to_compare(trail: Trail, columns: Iterable[str] | None) -> None:
     """Raises ConfigError where values of these columns would have to be compared, of any with None, that are sealed."""
-    sealed = sealed_names(trail.there().read(PAYLOAD)) if trail.states is None else set()
+    sealed = find_encrypted_columns(trail.there().read(PAYLOAD)) if trail.states is None else set()
     if columns is not None:
         sealed &= {name.casefold() for name in columns}
     if sealed:

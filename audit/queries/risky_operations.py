@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from audit.trail.redaction import object_in
+from audit.trail.redaction import parse_object
 
 __all__ = ["HIDING", "OPEN", "why_hiding"]
 
@@ -50,4 +50,4 @@ def why_hiding(operation: str | None, parameters: str | None) -> str | None:
 
 
 def _properties(parameters: str | None) -> str:
-    return json.dumps(object_in(parameters).get("properties", ""))
+    return json.dumps(parse_object(parameters).get("properties", ""))

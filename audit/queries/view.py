@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 
 from audit.encryption import decrypt as opening
 from audit.encryption.column_groups import Unreadable
-from audit.encryption.decrypt import has_groups, opened, shut
+from audit.encryption.decrypt import decrypt_rows, has_groups, mask_rows
 from audit.trail.column_history import SEALED, Column
 from audit.trail.record_kinds import parse_columns
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
-    from audit.trail.trail import Trail
+    from audit.audit_trail import Trail
 
 __all__ = [
     "TOLD",
@@ -106,10 +106,10 @@ def shown(trail: Trail, payload: DataFrame, *more: str) -> DataFrame:
         # Beside a row without groups nothing is sealed: somebody has taken them away
         bare = F.col("row").getField(SEALED).isNull() & F.col("sealed").isNotNull()
         said = F.when(bare, _tampered(payload)).otherwise(said).alias(UNREADABLE)
-        return shut(payload).select("id", "version", "row", *more, said)
+        return mask_rows(payload).select("id", "version", "row", *more, said)
     last = records(trail).agg(F.max("version")).collect()[0][0]
-    until, recorded = time.time() + opening.KEPT_SECONDS, -1 if last is None else last
-    rows = opened(payload, past, trail.states, until=until, recorded=recorded)
+    until, recorded = time.time() + opening.KEY_SECONDS, -1 if last is None else last
+    rows = decrypt_rows(payload, past, trail.states, until=until, recorded=recorded)
     return rows.select("id", "version", "row", *more, said, F.col("row_hash").alias(_KEPT))
 
 
@@ -286,10 +286,10 @@ def _with_hashes(trail: Trail, events: DataFrame, recorded: int | None) -> DataF
     that is being done, also the one before."""
     from pyspark.sql import functions as F
 
-    from audit.verification.payload import resealed_by
+    from audit.verification.payload_records import read_reencrypted_hashes
 
     events = events.select("id", *_WHAT, F.col("row_hash").alias("deltarelay_hash"))
-    later = resealed_by(trail.there().now(LEDGER), recorded)
+    later = read_reencrypted_hashes(trail.there().now(LEDGER), recorded)
     told: list[SparkColumn] = [F.col("deltarelay_hash")]
     if later is not None:
         events = events.join(later.withColumnRenamed("event_version", "version"), ["version", "index"], "left")

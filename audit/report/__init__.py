@@ -1,4 +1,4 @@
-"""A report on a trail for an auditor: one structure of facts, as HTML, Markdown or JSON. None of them has a row's values."""
+"""The report on a trail for auditors: one structure of facts, as HTML, Markdown or JSON, without row values."""
 
 from audit.report.collect import make_report
 from audit.report.html import as_html

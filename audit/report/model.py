@@ -1,4 +1,4 @@
-"""What a report tells. Times are aware, versions those of the source; of the rows there is nothing but their number."""
+"""The contents of a report. Times have a time zone; versions are versions of the source; row values do not occur."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Changes(Result):
     commits: int = 0
     inserts: int = 0
     updates: int = 0
-    """Rows, each of which has two events: the image before and the one after."""
+    """Rows; each has two events: the image before and the image after the update."""
     deletes: int = 0
 
 
@@ -43,10 +43,10 @@ class Scope(Result):
     last_committed_at: dt.datetime | None
     records: int
     baseline_version: int | None
-    """The trail begins with the table as it was then."""
+    """The trail begins with a snapshot of the table at this version."""
     baseline_rows: int
     unreadable: int
-    """Records that are none: somebody has altered them."""
+    """Records that cannot be parsed, because they were altered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Operation(Result):
 @dataclass(frozen=True, slots=True)
 class Actor(Result):
     actor: str | None
-    """None: Delta did not know who."""
+    """None: Delta recorded no user."""
     first_at: dt.datetime | None
     last_at: dt.datetime | None
     changes: Changes
@@ -73,7 +73,7 @@ class Actor(Result):
 
 @dataclass(frozen=True, slots=True)
 class Commit(Result):
-    """``why``: what it can hide; None where that is not what it is listed for."""
+    """``why``: what the commit can hide; None in lists of commits that were chosen for another reason."""
 
     version: int
     committed_at: dt.datetime | None
@@ -87,7 +87,7 @@ class Commit(Result):
 
 @dataclass(frozen=True, slots=True)
 class Listed(Result):
-    """The first of ``total`` commits."""
+    """``commits``: the first of ``total`` commits."""
 
     total: int = 0
     commits: tuple[Commit, ...] = ()
@@ -106,46 +106,46 @@ class SchemaChange(Result):
 
 @dataclass(frozen=True, slots=True)
 class Removal(Result):
-    """Values that were taken out of the trail by a record of it, or sealed."""
+    """A record by which values were removed from the trail, or encrypted."""
 
     sequence: int
     removed_at: dt.datetime | None
     values: int
     versions: int
-    """Of so many commits; 0 where the record tells keys, and not places."""
+    """Number of commits whose values were removed; 0 where the record names keys instead of places."""
     told: Mapping[str, str]
-    """What the record says of it besides: who, why, by which ticket."""
+    """Further fields of the record: who removed the values, why, by which ticket."""
     kind: str = "removal"
-    """``removal``, ``shredding`` (of what keys that are gone have sealed), ``sealing`` (of what was readable until then)."""
+    """``removal``; ``shredding``: ciphertext of destroyed keys was removed; ``sealing``: readable values were encrypted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErasureStep(Result):
-    """What the erasure of people in this table had come to."""
+    """A state that an erasure of people in this table has reached."""
 
     sequence: int
-    """Of its record."""
+    """Number of the record in the ledger."""
     noted_at: dt.datetime | None
     run: str
     state: str
     requests: int
-    """Of so many people."""
+    """Number of requests; each is about one person."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingStep(Result):
-    """Sealed values that somebody has read."""
+    """An access to encrypted values."""
 
     sequence: int
-    """Of its record."""
+    """Number of the record in the ledger."""
     read_at: dt.datetime | None
     role: str
-    """Of the registry's database."""
+    """Role of the session in the database of the key registry."""
     reader: str
     purpose: str
     question: str
     keys: int
-    """That were handed out."""
+    """Number of keys that the registry returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +160,14 @@ class Gap(Result):
 class Anchored(Result):
     anchor: str
     reached: bool
-    """False: it could not be asked, so nothing is known of what stands there."""
+    """False: the anchor could not be read, so its checkpoints are unknown."""
     checkpoints: int
     not_signed: int
-    """Of these: by no key that is trusted."""
+    """Checkpoints that no trusted key has signed."""
     records: int | None
-    """Covered by the largest that is signed."""
+    """Records that the largest signed checkpoint covers."""
     root: str | None
-    """Of that one, base64 as in a checkpoint."""
+    """Root of that checkpoint, in base64 as in a checkpoint."""
     version: int | None
     committed_at: dt.datetime | None
 
@@ -175,7 +175,7 @@ class Anchored(Result):
 @dataclass(frozen=True, slots=True)
 class Report(Result):
     form: int
-    """Version of this form: fields are only ever added to it."""
+    """Version of the structure of this report. Later versions only add fields."""
     made_at: dt.datetime
     made_by: str
     pipeline: str
@@ -183,11 +183,11 @@ class Report(Result):
     table_id: str | None
     trail: str
     origin: str
-    """The trail's name in checkpoints."""
+    """Name of the trail in checkpoints."""
     keys: tuple[str, ...]
     """Verifier keys that were trusted."""
     shows_values: bool
-    """Of rows. Never; who made which change, and why, is told as far as the ledger knows it."""
+    """Whether the report contains row values: always False."""
     scope: Scope
     verification: TrailVerification
     changes: Changes
@@ -195,7 +195,7 @@ class Report(Result):
     operations: tuple[Operation, ...]
     actors: tuple[Actor, ...]
     hiding: Listed
-    """Operations that can take data out of sight."""
+    """Operations that can hide data."""
     deletes_without_ticket: Listed
     schema: Mapping[str, str]
     """Columns and types at the end of the trail."""
@@ -205,5 +205,5 @@ class Report(Result):
     gaps: tuple[Gap, ...]
     anchors: tuple[Anchored, ...]
     note: str | None
-    """The largest signed checkpoint, as it is published."""
+    """Text of the largest signed checkpoint, as it is published."""
     readings: tuple[ReadingStep, ...] = ()

@@ -1,1 +1,1 @@
-"""Checkpoints: signed notes over the ledger of a trail."""
+"""Signing keys."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from audit.files import is_open_to_others, reason, write_key
+from audit.files import describe_failure, is_accessible_to_others, write_key
 from audit.proof import Checkpoint, VerifierKey, base64_text, read_checkpoint
 from cdf.errors import ConfigError
 
@@ -51,7 +51,7 @@ class Signer:
         """From a file that no other user can use (``is_open_to_others``)."""
         try:
             with path.open() as file:
-                if is_open_to_others(os.fstat(file.fileno())):
+                if is_accessible_to_others(os.fstat(file.fileno())):
                     raise ConfigError(
                         f"others than its owner can use the signing key {path}",
                         hint=f"chmod 600 {path}",
@@ -59,7 +59,9 @@ class Signer:
                     )
                 text = file.read()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"the signing key {path} cannot be read: {reason(error)}", path=str(path)) from error
+            raise ConfigError(
+                f"the signing key {path} cannot be read: {describe_failure(error)}", path=str(path)
+            ) from error
         return cls.parse(text)
 
     def write(self, path: Path) -> None:

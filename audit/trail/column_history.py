@@ -15,16 +15,16 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringTy
 
 __all__ = [
     "GROUPS",
-    "LATER",
+    "GROUPS_COLUMN",
     "SEALED",
     "Column",
-    "from_json",
+    "columns_from_json",
     "is_readable_as",
-    "kept",
+    "extend_columns",
     "plain_type",
     "row_type",
-    "to_json",
-    "unwritable",
+    "columns_to_json",
+    "find_unwritable_fields",
 ]
 
 SEALED = "deltarelay_sealed"
@@ -57,11 +57,11 @@ class Column:
     """The source has it now."""
 
 
-LATER = Column(SEALED, SEALED, GROUPS)
+GROUPS_COLUMN = Column(SEALED, SEALED, GROUPS)
 """What a row has besides the columns of its commit once it is sealed later."""
 
 
-def kept(before: Sequence[Column], schema: StructType, held: StructType | None = None) -> tuple[Column, ...]:
+def extend_columns(before: Sequence[Column], schema: StructType, held: StructType | None = None) -> tuple[Column, ...]:
     """All columns of ``before``, and those of ``schema`` that have no place yet; the latter's are live.
 
     ``held``: what the payload's ``row`` has by now, also of schemas that no record tells: what a place holds it holds for
@@ -98,7 +98,7 @@ def _free(name: str, taken: Collection[str], fitting: Collection[str]) -> str:
     return stored
 
 
-def unwritable(schema: StructType) -> list[str]:
+def find_unwritable_fields(schema: StructType) -> list[str]:
     """The paths of fields inside of columns whose names cannot be written; a column itself gets another name."""
     return [path for field in schema.fields for path in _unwritable(field.dataType, field.name)]
 
@@ -150,14 +150,14 @@ def row_type(columns: Iterable[Column], *, stored: bool) -> StructType:
     return StructType([StructField(column.stored if stored else column.name, column.type) for column in columns])
 
 
-def to_json(columns: Iterable[Column]) -> list[dict[str, Any]]:
+def columns_to_json(columns: Iterable[Column]) -> list[dict[str, Any]]:
     return [
         {"live": column.live, "name": column.name, "stored": column.stored, "type": column.type.jsonValue()}
         for column in columns
     ]
 
 
-def from_json(said: Iterable[dict[str, Any]]) -> tuple[Column, ...]:
+def columns_from_json(said: Iterable[dict[str, Any]]) -> tuple[Column, ...]:
     """Raises ValueError for whatever is no list of columns, however it is wrong."""
     try:
         columns = list(said)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from audit.trail.column_history import Column
-from audit.trail.tables import EVENTS, PAYLOAD, TABLES, TrailTables, in_row
+from audit.trail.tables import EVENTS, PAYLOAD, TABLES, TrailTables, quote_row_column
 from cdf.result import Result
 
-__all__ = ["LaidOut", "lay_out"]
+__all__ = ["Compaction", "compact_files"]
 
 FILE_BYTES = 32 * 1024 * 1024
 """So large may a file of payload or events become: what one record costs is about one of them."""
@@ -22,7 +22,7 @@ _OPTIMIZE = "spark.databricks.delta.optimize"
 
 
 @dataclass(frozen=True, slots=True)
-class LaidOut(Result):
+class Compaction(Result):
     """How many files each table has, before and after. Those of before stay until a VACUUM."""
 
     trail: str
@@ -30,14 +30,14 @@ class LaidOut(Result):
     after: dict[str, int]
 
 
-def lay_out(
+def compact_files(
     tables: TrailTables,
     columns: Sequence[Column],
     key: Sequence[str],
     *,
     file_bytes: int = FILE_BYTES,
     progress: Callable[[str], None] | None = None,
-) -> LaidOut:
+) -> Compaction:
     """Write the files anew: the payload's in the order of ``key``, the events' in that of versions.
 
     Beside a runner as well: rows are only moved. A run that breaks off leaves what it has not finished as it was.
@@ -49,7 +49,7 @@ def lay_out(
     # A key column may have no statistics: of these it is not found sooner, and the others still are
     ordered.conf.set(f"{_OPTIMIZE}.zorder.checkStatsCollection.enabled", "false")
     places = [column.stored for column in columns if column.live and column.name in key]
-    order = {PAYLOAD: [in_row(place) for place in places], EVENTS: ["version"]}
+    order = {PAYLOAD: [quote_row_column(place) for place in places], EVENTS: ["version"]}
     before, after = {}, {}
     for name in TABLES:
         if progress is not None:
@@ -60,7 +60,7 @@ def lay_out(
         else:
             DeltaTable.forPath(tables.spark, tables.location(name)).optimize().executeCompaction()
         after[name] = _files(tables, name)
-    return LaidOut(tables.path, before, after)
+    return Compaction(tables.path, before, after)
 
 
 def _files(tables: TrailTables, name: str) -> int:

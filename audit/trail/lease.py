@@ -72,7 +72,7 @@ class Lease:
             if now is None or now.seconds == 0:
                 return
             if now != first:
-                raise held(self._target)
+                raise lease_held(self._target)
 
     def _read(self) -> _Sign | None:
         """None: nobody has ever held it, or what is there cannot be understood."""
@@ -126,7 +126,7 @@ class Lease:
         self._thread.join(timeout=5)
 
 
-def held(target: str) -> LeaseHeld:
+def lease_held(target: str) -> LeaseHeld:
     return LeaseHeld(
         f"another runner is at work on {target}",
         hint="nothing was changed: run again when it has finished, or stop it first",

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from audit.hashing.merkle import root_of_chunks
+from audit.hashing.merkle import merkle_root_of_chunks
 from audit.proof import Checkpoint, ProofError, VerifierKey, leaf_hash, read_checkpoint, verify_note
-from audit.trail.column_history import Column, from_json, to_json
-from audit.trail.position import LOOK_BACK, NO_RECORDS
+from audit.trail.column_history import Column, columns_from_json, columns_to_json
+from audit.trail.events import CommitRoots
+from audit.trail.position import MAINTENANCE_OPERATIONS, RECENT_COMMITS
 from audit.trail.record_kinds import parse_record
-from audit.trail.redaction import canonical_json, cleaned_parameters, text_of, told_in
-from audit.trail.rows import CommitRoots
-from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, RECORD, TrailTables, about_of
+from audit.trail.redaction import canonical_json, extract_reasons, redact_parameters, shorten_text
+from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, RECORD, TrailTables, read_commit_info
 from cdf.errors import VerificationError
 from cdf.sink import Bounds
 
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     from cdf.source.log import TableLog
 
 __all__ = [
-    "REMOVING",
+    "PAYLOAD_CHANGES",
     "State",
     "append_records",
     "append_notes",
     "append_removal",
-    "by_records",
-    "clear",
-    "described",
-    "instant",
-    "left_by",
+    "read_state_from_records",
+    "delete_unrecorded_payload",
+    "describe_commits",
+    "format_instant",
+    "is_signed_end",
     "read_state",
-    "record_at",
-    "record_of",
+    "read_record_at",
+    "read_record_of_version",
 ]
 
 
-REMOVING = ("removal", "shredding", "sealing")
+PAYLOAD_CHANGES = ("removal", "shredding", "sealing")
 """The kinds of records after which the payload is changed."""
 
 
@@ -80,10 +80,10 @@ def read_state(tables: TrailTables, *, by_log: bool = True) -> State:
     if not tables.exist():
         return State()
     told = _told(tables) if by_log else None
-    return _with_pending(tables, told or by_records(tables))
+    return _with_pending(tables, told or read_state_from_records(tables))
 
 
-def clear(tables: TrailTables, state: State) -> None:
+def delete_unrecorded_payload(tables: TrailTables, state: State) -> None:
     """Remove from the payload what no event knows: the rest of a window that broke off. Only by who holds the trail."""
     from pyspark.sql import functions as F
 
@@ -96,14 +96,14 @@ def clear(tables: TrailTables, state: State) -> None:
 def _told(tables: TrailTables) -> State | None:
     """By the last commit that appended records; None where something else happened since, or nothing is there."""
     for commit in _latest(tables.log(LEDGER)):
-        said = about_of(commit).get("state")
+        said = read_commit_info(commit).get("state")
         if said is not None:
             try:
                 columns = _columns(tables, said["columns_at"])
                 return State(**{**said, "previous": bytes.fromhex(said["previous"]), "columns": columns})
             except (LookupError, TypeError, ValueError):  # somebody else has said it
                 return None
-        if "opened" not in about_of(commit) and commit.operation not in NO_RECORDS:
+        if "opened" not in read_commit_info(commit) and commit.operation not in MAINTENANCE_OPERATIONS:
             return None
     return None
 
@@ -111,13 +111,13 @@ def _told(tables: TrailTables) -> State | None:
 def _latest(log: TableLog) -> Iterator[Commit]:
     """The latest first, as far as their files are there."""
     latest = log.latest()
-    for version in range(latest, max(-1, latest - LOOK_BACK), -1):
+    for version in range(latest, max(-1, latest - RECENT_COMMITS), -1):
         if not log.files(version, version):
             return
         yield from log.commits(version, version)
 
 
-def by_records(tables: TrailTables) -> State:
+def read_state_from_records(tables: TrailTables) -> State:
     """From the last records alone, without what is pending: two small queries, whatever the ledger's length."""
     from pyspark.sql import functions as F
 
@@ -136,7 +136,7 @@ def by_records(tables: TrailTables) -> State:
             table_id=last["table_id"],
             columns_at=last["columns_at"],
             columns=_columns(tables, last["columns_at"]),
-            removal=rows[-1]["kind"] in REMOVING,
+            removal=rows[-1]["kind"] in PAYLOAD_CHANGES,
         )
     except (LookupError, TypeError, ValueError) as error:
         raise VerificationError(
@@ -146,15 +146,15 @@ def by_records(tables: TrailTables) -> State:
 
 
 def _columns(tables: TrailTables, sequence: int) -> tuple[Column, ...]:
-    return from_json(record_at(tables, sequence)["columns"])
+    return columns_from_json(read_record_at(tables, sequence)["columns"])
 
 
-def record_at(tables: TrailTables, sequence: int) -> dict[str, Any]:
+def read_record_at(tables: TrailTables, sequence: int) -> dict[str, Any]:
     """What the record with this number tells. LookupError, ValueError: there is none such."""
     return _record(tables, "sequence", sequence)
 
 
-def record_of(tables: TrailTables, version: int) -> dict[str, Any]:
+def read_record_of_version(tables: TrailTables, version: int) -> dict[str, Any]:
     """What the record of this version of the source tells. LookupError, ValueError: there is none such."""
     return _record(tables, "version", version)
 
@@ -173,7 +173,7 @@ def _parsed(text: str | None) -> dict[str, Any]:
     return record
 
 
-def left_by(keys: Iterable[VerifierKey], tables: TrailTables, state: State) -> bool:
+def is_signed_end(keys: Iterable[VerifierKey], tables: TrailTables, state: State) -> bool:
     """Whether the ledger ends in this state, and somebody with one of ``keys`` left it so: by the note beside its end."""
     from pyspark.sql import functions as F
 
@@ -192,7 +192,7 @@ def left_by(keys: Iterable[VerifierKey], tables: TrailTables, state: State) -> b
 
 def _left(origin: str, state: State) -> Checkpoint:
     """What a runner signs with each append. No checkpoint of the trail: it has an origin of its own."""
-    told = {**_said(state), "columns": to_json(state.columns)}
+    told = {**_said(state), "columns": columns_to_json(state.columns)}
     return Checkpoint(f"{origin}/state", state.sequence, sha256(canonical_json(told)).digest())
 
 
@@ -236,13 +236,13 @@ def _time(micros: int | None) -> dt.datetime | None:
 def _told_bounds(tables: TrailTables) -> Bounds | None:
     """Of the window whose events were written last, by the commit that wrote them."""
     for commit in _latest(tables.log(EVENTS)):
-        said = about_of(commit)
+        said = read_commit_info(commit)
         if "last" in said:
             return Bounds(said["first"], said["last"])
     return None
 
 
-def described(
+def describe_commits(
     commits: Sequence[Commit],
     log_sha256: Sequence[str | None],
     columns: Sequence[Column],
@@ -253,13 +253,13 @@ def described(
     names = frozenset(column.name for column in columns)
     told = [
         {
-            "committed_at": None if commit.version in untimed else instant(commit.timestamp),
+            "committed_at": None if commit.version in untimed else format_instant(commit.timestamp),
             "log_sha256": pin,
-            "operation": text_of(commit.operation),
-            "parameters": cleaned_parameters(commit.parameters, names),
-            "user": text_of(commit.user),
+            "operation": shorten_text(commit.operation),
+            "parameters": redact_parameters(commit.parameters, names),
+            "user": shorten_text(commit.user),
             "version": commit.version,
-            **told_in(commit.user_metadata),
+            **extract_reasons(commit.user_metadata),
         }
         for commit, pin in zip(commits, log_sha256, strict=True)
     ]
@@ -291,10 +291,10 @@ def append_records(
             "kind": kind,
             "previous": state.previous.hex(),
             "rows": root.events,
-            "rows_root": root_of_chunks(root.chunk_roots).hex(),
+            "rows_root": merkle_root_of_chunks(root.chunk_roots).hex(),
             "sequence": state.sequence,
             "table_id": table_id,
-            **({"columns": to_json(columns)} if anew else {}),
+            **({"columns": columns_to_json(columns)} if anew else {}),
         }
         known = columns
         rows.append(_row(record, one["committed_at"], root))
@@ -323,7 +323,7 @@ def append_removal(
 ) -> State:
     """The record of what is about to be removed, values or what keys have sealed, or to be sealed; ``told``: what it says
     besides its place in the ledger. ``hashes``: those of the rows that are sealed, one after the other."""
-    at = instant(dt.datetime.now(dt.UTC))
+    at = format_instant(dt.datetime.now(dt.UTC))
     place = {"previous": state.previous.hex(), "sequence": state.sequence, "table_id": state.table_id}
     row = _row({**told, **place, "kind": kind, "removed_at": at}, at, beside=hashes)
     state = replace(_after(state, row), removal=True)
@@ -343,7 +343,7 @@ def append_notes(
     their places in the ledger."""
     rows = []
     for told in notes:
-        at = instant(dt.datetime.now(dt.UTC))
+        at = format_instant(dt.datetime.now(dt.UTC))
         place = {"previous": state.previous.hex(), "sequence": state.sequence, "table_id": state.table_id}
         rows.append(_row({**told, **place, "kind": kind, "noted_at": at}, at))
         state = replace(_after(state, rows[-1]), removal=False)
@@ -398,6 +398,6 @@ _ARROW = (
 """Of ``_Row``."""
 
 
-def instant(at: dt.datetime) -> str:
+def format_instant(at: dt.datetime) -> str:
     """As a record has it."""
     return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

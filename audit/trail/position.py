@@ -7,25 +7,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from audit.trail.column_history import Column, from_json
-from audit.trail.redaction import object_in
+from audit.trail.column_history import Column, columns_from_json
+from audit.trail.redaction import parse_object
 from cdf.errors import ConfigError, SinkUnavailable
 from cdf.sink import Position
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["LOOK_BACK", "NO_RECORDS", "columns_of", "standing"]
+__all__ = ["RECENT_COMMITS", "MAINTENANCE_OPERATIONS", "read_columns", "read_position"]
 
-NO_RECORDS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CREATE TABLE", "REORG"})
+MAINTENANCE_OPERATIONS = frozenset(
+    {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CREATE TABLE", "REORG"}
+)
 """Operations on the ledger that neither add records nor take them away."""
 
 LEDGER, PAYLOAD = "ledger", "payload"
-LOOK_BACK = 50
+RECENT_COMMITS = 50
 """So many commits of the ledger are looked at for one that tells; upkeep and idle runs stand between them."""
 
 
-def standing(path: str, options: Mapping[str, str] | None = None) -> Position:
+def read_position(path: str, options: Mapping[str, str] | None = None) -> Position:
     """The position of the trail below ``path``; empty where there is none. ``options``: delta-rs' for its storage.
 
     What is pending is not told: that is between the trail and who writes it. Raises SinkUnavailable.
@@ -38,11 +40,11 @@ def standing(path: str, options: Mapping[str, str] | None = None) -> Position:
         if "://" not in location and not Path(location, "_delta_log").is_dir():
             return Position(None)
         ledger = DeltaTable(location, storage_options=dict(options or {}))
-        for commit in ledger.history(LOOK_BACK):
-            told = object_in(commit.get("userMetadata"))
+        for commit in ledger.history(RECENT_COMMITS):
+            told = parse_object(commit.get("userMetadata"))
             if "state" in told:
                 return Position(told["state"]["version"], told["state"]["table_id"])
-            if "opened" not in told and commit.get("operation") not in NO_RECORDS:
+            if "opened" not in told and commit.get("operation") not in MAINTENANCE_OPERATIONS:
                 break
         return _read(ledger)
     except TableNotFoundError:
@@ -55,7 +57,7 @@ def standing(path: str, options: Mapping[str, str] | None = None) -> Position:
         ) from error
 
 
-def columns_of(path: str, options: Mapping[str, str] | None = None) -> tuple[StructType, tuple[Column, ...]]:
+def read_columns(path: str, options: Mapping[str, str] | None = None) -> tuple[StructType, tuple[Column, ...]]:
     """The payload's schema, and where it keeps each column by the last record that tells it.
 
     Raises ConfigError where there is no trail, and whatever a damaged one makes of it.
@@ -73,9 +75,9 @@ def columns_of(path: str, options: Mapping[str, str] | None = None) -> tuple[Str
     except TableNotFoundError as error:
         raise ConfigError(f"there is no trail at {path}", hint="`deltarelay run` begins it") from error
     rows = ledger.to_pyarrow_table(columns=["sequence", "record"]).sort_by([("sequence", "descending")])
-    records = (object_in(text) for text in rows.column("record").to_pylist())
+    records = (parse_object(text) for text in rows.column("record").to_pylist())
     columns: list[dict[str, Any]] = next((record["columns"] for record in records if "columns" in record), [])
-    return StructType.fromJson(json.loads(payload.schema().to_json())), from_json(columns)
+    return StructType.fromJson(json.loads(payload.schema().to_json())), columns_from_json(columns)
 
 
 def _read(ledger: Any) -> Position:
@@ -86,5 +88,5 @@ def _read(ledger: Any) -> Position:
     if rows.num_rows == 0:
         return Position(None)
     last = rows.filter(pc.equal(rows["version"], pc.max(rows["version"]))).column("record")[0].as_py()
-    record = object_in(last)
+    record = parse_object(last)
     return Position(record["version"], record["table_id"])

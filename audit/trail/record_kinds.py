@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from audit.hashing.merkle import root_of
-from audit.hashing.row_encoding import unsupported
-from audit.trail.column_history import Column, from_json, row_type
+from audit.hashing.merkle import merkle_root
+from audit.hashing.row_encoding import find_unsupported_fields
+from audit.trail.column_history import Column, columns_from_json, row_type
 from audit.trail.redaction import canonical_json
 from cdf.errors import VerificationError
 
@@ -26,7 +26,7 @@ __all__ = [
     "SHREDDING",
     "are_hashes",
     "is_folder_name",
-    "micros_of",
+    "parse_micros",
     "named_count",
     "named_runs",
     "parse_columns",
@@ -82,7 +82,7 @@ def parse_columns(text: str, *, version: int) -> tuple[Column, ...]:
         said = json.loads(text)
         if not isinstance(said, list):
             raise ValueError("no list")
-        return from_json(said)
+        return columns_from_json(said)
     except (ValueError, RecursionError):
         raise VerificationError(
             f"the ledger's record of version {version} has columns that no runner writes: rows cannot be read by it",
@@ -100,17 +100,17 @@ def _is_valid(record: Mapping[str, Any]) -> bool:
     if not all(_HASH.fullmatch(record[name]) for name in _HASHES if name in fields):
         return False
     if record["kind"] in NOTED:
-        micros_of(record[NOTED[record["kind"]]])
+        parse_micros(record[NOTED[record["kind"]]])
         # Places that this kind does not have are no one's to obey
         own = PLACES.get(record["kind"])
         return all(name == own or name not in record for name in PLACES.values()) and _has_what_it_counts(record)
-    if record["committed_at"] is not None and micros_of(record["committed_at"]) is None:
+    if record["committed_at"] is not None and parse_micros(record["committed_at"]) is None:
         return False
     counts = record.get("counts", {})
     if not isinstance(counts, dict) or not all(type(one) is int and one >= 0 for one in counts.values()):
         return False
-    return record["columns_at"] <= record["sequence"] and not unsupported(
-        row_type(from_json(record.get("columns", [])), stored=False)
+    return record["columns_at"] <= record["sequence"] and not find_unsupported_fields(
+        row_type(columns_from_json(record.get("columns", [])), stored=False)
     )
 
 
@@ -165,11 +165,11 @@ def are_hashes(record: Mapping[str, Any], hashes: bytes) -> bool:
     if len(hashes) != 32 * record["values"] or len(hashes) != 32 * named_count(record):
         return False
     leaves = [hashes[at : at + 32] for at in range(0, len(hashes), 32)]
-    same: bool = root_of(leaves).hex() == record["hashes_root"]
+    same: bool = merkle_root(leaves).hex() == record["hashes_root"]
     return same
 
 
-def micros_of(said: object) -> int | None:
+def parse_micros(said: object) -> int | None:
     """A time of a record; None where it is no text. Raises ValueError or TypeError for a text that is no time."""
     if not isinstance(said, str):
         return None

@@ -14,7 +14,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-__all__ = ["Json", "canonical_json", "cleaned_expression", "cleaned_parameters", "object_in", "text_of", "told_in"]
+__all__ = [
+    "Json",
+    "canonical_json",
+    "redact_expression",
+    "redact_parameters",
+    "parse_object",
+    "shorten_text",
+    "extract_reasons",
+]
 
 Clean: TypeAlias = Callable[[str], str]
 Json: TypeAlias = "bool | int | str | list[Json] | dict[str, Json] | None"
@@ -47,7 +55,7 @@ def _sorted(value: Any) -> Json:
     raise TypeError(f"{type(value).__name__} has no canonical form")
 
 
-def object_in(text: str | bytes | None) -> dict[str, Any]:
+def parse_object(text: str | bytes | None) -> dict[str, Any]:
     """What somebody may have written as a JSON object; empty where it is none."""
     try:
         said = json.loads(text or "{}")
@@ -62,15 +70,15 @@ _TOLD = ("ticket", "purpose", "job", "run", "approver")
 _TOLD_LENGTH = 200
 
 
-def told_in(user_metadata: str | None) -> dict[str, str]:
+def extract_reasons(user_metadata: str | None) -> dict[str, str]:
     """Who may know why: ticket, purpose, job, run and approver, as far as ``userMetadata`` is JSON and has them."""
-    said = object_in(user_metadata)
+    said = parse_object(user_metadata)
     # A ticket's number is often written as a number
     told = {name: said.get(name) for name in _TOLD if type(said.get(name)) in (str, int)}
     return {name: _unicode(str(value))[:_TOLD_LENGTH] for name, value in told.items() if value != ""}
 
 
-def text_of(value: Any) -> str | None:
+def shorten_text(value: Any) -> str | None:
     """A name that somebody else has written: a text that JSON can hold, whatever it was."""
     return None if value is None else _unicode(str(value))[:_TOLD_LENGTH]
 
@@ -83,7 +91,7 @@ def _unicode(text: str) -> str:
 # ── parameters of an operation ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def cleaned_parameters(parameters: Mapping[str, Any], columns: Iterable[str] = ()) -> dict[str, Json]:
+def redact_parameters(parameters: Mapping[str, Any], columns: Iterable[str] = ()) -> dict[str, Json]:
     """``operationParameters`` of a commit without anything that may be data; a parameter not known here is an expression.
 
     ``columns``: the names that the table's columns and their fields have or had, which expressions may keep.
@@ -215,7 +223,7 @@ _TIDY = (
 )
 
 
-def cleaned_expression(text: str, columns: Iterable[str] = ()) -> str:
+def redact_expression(text: str, columns: Iterable[str] = ()) -> str:
     """An SQL expression, as Spark, Delta or delta-rs write it, with ``?`` for all that is not known to be no data."""
     return _cleaner(columns)(text)
 

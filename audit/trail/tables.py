@@ -32,8 +32,8 @@ from pyspark.sql.types import (
 )
 
 from audit.trail.column_history import SEALED
-from audit.trail.position import NO_RECORDS
-from audit.trail.redaction import object_in
+from audit.trail.position import MAINTENANCE_OPERATIONS
+from audit.trail.redaction import parse_object
 from cdf.errors import Fenced, TableNotFound, TargetNotReady, condition_of
 from cdf.source.log import TableLog
 
@@ -53,9 +53,9 @@ __all__ = [
     "STORED_EVENT",
     "TABLES",
     "TrailTables",
-    "about_of",
-    "in_row",
-    "payload_of",
+    "read_commit_info",
+    "quote_row_column",
+    "payload_schema",
 ]
 
 EVENTS, PAYLOAD, LEDGER = "events", "payload", "ledger"
@@ -93,7 +93,7 @@ RECORD = StructType(
 )
 """A ledger record as a row: ``record`` is what the leaf covers, the columns before it are copies for queries.
 
-``signed_state``: beside the last record of an append, a signed note by whoever wrote it (``audit.trail.ledger.left_by``).
+``signed_state``: beside the last record of an append, a signed note by the runner (``audit.trail.ledger.is_signed_end``).
 ``chunk_roots``: of a commit's events, or of rows that were sealed later the hashes that these have since.
 """
 
@@ -103,7 +103,7 @@ _APPLICATION = "deltarelay.audit"
 _DELTA = "spark.databricks.delta"
 
 
-def payload_of(row: StructType) -> StructType:
+def payload_schema(row: StructType) -> StructType:
     """``sealed``: what the groups in the row's ``SEALED`` have sealed, in their order. Only where the row has that."""
     sealed = [StructField("sealed", ArrayType(BinaryType()))] if SEALED in row.names else []
     return StructType(
@@ -205,7 +205,7 @@ class TrailTables:
         asked = [LEDGER] if len(there) == len(TABLES) else there
         written = [self._table(name).log.transaction(_APPLICATION) for name in asked]
         self.epoch = 1 + max((one >> 32 for one in written if one is not None), default=0)
-        schemas = {PAYLOAD: payload_of(row), EVENTS: STORED_EVENT, LEDGER: RECORD}
+        schemas = {PAYLOAD: payload_schema(row), EVENTS: STORED_EVENT, LEDGER: RECORD}
         for name in reversed(TABLES):
             self._table(name).writes = 0
             rows = self.read(name).limit(0) if name in there else self.spark.createDataFrame([], schemas[name])
@@ -228,10 +228,10 @@ class TrailTables:
         if latest < ledger.seen or self.id() != self._id:
             raise fenced(self.path)  # somebody has put another trail into its place, or an older state of this one
         commits = list(ledger.log.commits(ledger.seen + 1, latest))
-        if any(about_of(commit).get("opened", 0) > self.epoch for commit in commits):
+        if any(read_commit_info(commit).get("opened", 0) > self.epoch for commit in commits):
             raise fenced(self.path)
         ledger.seen = latest
-        return all(commit.operation in NO_RECORDS for commit in commits)
+        return all(commit.operation in MAINTENANCE_OPERATIONS for commit in commits)
 
     def append(
         self, name: str, rows: DataFrame, *, about: Mapping[str, Any], making: Mapping[str, str] | None = None
@@ -294,7 +294,7 @@ class TrailTables:
         except TableNotFound:
             return None
         commits = table.log.commits(before + 1, latest)
-        landed = next((commit.version for commit in commits if about_of(commit).get("write") == token), None)
+        landed = next((commit.version for commit in commits if read_commit_info(commit).get("write") == token), None)
         if landed is not None:
             table.seen = landed
         return landed
@@ -313,7 +313,7 @@ def _properties(name: str, row: StructType, key: Sequence[str]) -> Mapping[str, 
     """Of a table that is made. Statistics are copies of values: only those that finding a version or a key needs."""
     found_by = [column for column in key if isinstance(row[column].dataType, _WITH_STATISTICS)]
     statistics = {
-        PAYLOAD: ["version", *map(in_row, found_by)],
+        PAYLOAD: ["version", *map(quote_row_column, found_by)],
         EVENTS: ["version", "index", "committed_at"],
         LEDGER: ["sequence", "version", "committed_at"],
     }
@@ -325,14 +325,14 @@ def _properties(name: str, row: StructType, key: Sequence[str]) -> Mapping[str, 
     }
 
 
-def in_row(column: str) -> str:
+def quote_row_column(column: str) -> str:
     """A column of the payload's row, as Delta's properties and statements name it."""
     return "row.`" + column.replace("`", "``") + "`"
 
 
-def about_of(commit: Commit) -> Mapping[str, Any]:
+def read_commit_info(commit: Commit) -> Mapping[str, Any]:
     """What ``append`` was told about the commit; empty where it is none of ours."""
-    return object_in(commit.user_metadata)
+    return parse_object(commit.user_metadata)
 
 
 def fenced(path: str) -> Fenced:

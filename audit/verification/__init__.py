@@ -5,9 +5,9 @@ from audit.verification.results import (
     MOST_FINDINGS,
     NOT_COVERED,
     Finding,
-    Seen,
+    FoundCheckpoint,
     TrailVerification,
-    Verified,
+    VerifiedState,
 )
 from audit.verification.verify import verify_trail
 
@@ -16,8 +16,8 @@ __all__ = [
     "MOST_FINDINGS",
     "NOT_COVERED",
     "Finding",
-    "Seen",
+    "FoundCheckpoint",
     "TrailVerification",
-    "Verified",
+    "VerifiedState",
     "verify_trail",
 ]

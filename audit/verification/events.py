@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from audit.hashing.row_encoding import encode_or_none
 from audit.proof import leaf_hash
-from audit.trail.rows import CHUNK, chunked
+from audit.trail.events import CHUNK_EVENTS, group_by_chunk
 from audit.trail.tables import EVENT, EVENTS
-from audit.verification.ledger import Commit, Walk
+from audit.verification.ledger import Commit, LedgerScan
 from audit.verification.results import Findings, Kind
-from cdf.errors import CdfError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
-__all__ = ["WORDS", "encoded", "verify_events"]
+__all__ = ["FAULT_TEXTS", "verify_events"]
 
-WORDS = {
+FAULT_TEXTS = {
     "altered": "not what was written",
     "missing": "gone",
     "doubled": "there more than once",
@@ -33,7 +32,7 @@ _NAMED = 20
 """So many places of a kind are named of one chunk."""
 
 
-def verify_events(events: DataFrame, walk: Walk, findings: Findings) -> int:
+def verify_events(events: DataFrame, walk: LedgerScan, findings: Findings) -> int:
     """→ how many were looked at. ``events``: those up to the last record."""
     from pyspark.sql import functions as F
 
@@ -47,7 +46,7 @@ def verify_events(events: DataFrame, walk: Walk, findings: Findings) -> int:
     own = events.where(placed).mapInArrow(
         _with_own_leaves, "version long, index long, leaf binary, agrees boolean, at long"
     )
-    chunks = chunked(own, "agrees", counts=[F.min("at").alias("least"), F.max("at").alias("most")])
+    chunks = group_by_chunk(own, "agrees", counts=[F.min("at").alias("least"), F.max("at").alias("most")])
     for chunk in chunks.mapInArrow(_folded, f"{_FOLDED}, least long, most long").collect():
         found.setdefault(chunk["version"], {})[chunk["chunk"]] = chunk
         total += chunk["size"]
@@ -66,9 +65,9 @@ def _verify_commit(version: int, commit: Commit, chunks: Mapping[int, Any], find
         findings.add(kind, EVENTS, f"{place} of version {version}: {text}", version=version, rows=(first, last))
 
     for number, root in enumerate(commit.chunk_roots):
-        start = number * CHUNK
+        start = number * CHUNK_EVENTS
         # A record that tells of fewer rows than its roots are of makes no chunk longer than one is
-        end = max(start, min(start + CHUNK, commit.rows)) - 1
+        end = max(start, min(start + CHUNK_EVENTS, commit.rows)) - 1
         chunk = chunks.get(number)
         if chunk is None:
             add("missing", start, end, "gone")
@@ -84,13 +83,13 @@ def _verify_commit(version: int, commit: Commit, chunks: Mapping[int, Any], find
             }
             for kind, there in places.items():
                 for place in there[:_NAMED]:
-                    add(kind, place, place, WORDS[kind])
+                    add(kind, place, place, FAULT_TEXTS[kind])
             if not any(places.values()):
                 add("altered", start, end, "at least one is not what was written, together with its hash")
         elif not chunk["least"] == chunk["most"] == commit.committed_micros:
             add("altered", start, end, "their time is not that of the record of their commit")
     for number in sorted(chunks.keys() - set(range(len(commit.chunk_roots)))):
-        add("added", number * CHUNK, chunks[number]["last"], WORDS["added"])
+        add("added", number * CHUNK_EVENTS, chunks[number]["last"], FAULT_TEXTS["added"])
 
 
 def _with_own_leaves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -98,7 +97,7 @@ def _with_own_leaves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     import pyarrow as pa
 
     for batch in batches:
-        leaves = [leaf_hash(event or b"") for event in encoded(batch.select(EVENT.names), EVENT)]
+        leaves = [leaf_hash(event or b"") for event in encode_or_none(batch.select(EVENT.names), EVENT)]
         agrees = [leaf == kept for leaf, kept in zip(leaves, batch.column("leaf").to_pylist(), strict=True)]
         yield pa.RecordBatch.from_pydict(
             {
@@ -111,23 +110,11 @@ def _with_own_leaves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
         )
 
 
-def encoded(batch: pa.RecordBatch, schema: StructType) -> Sequence[bytes | None]:
-    """Of each row; None for one that can never have been written so. What is found then is that row, and no failure."""
-    from audit.hashing.row_encoding import encode_rows
-
-    try:
-        return encode_rows(batch, schema)
-    except CdfError:
-        if batch.num_rows == 1:
-            return [None]
-    return [row for at in range(batch.num_rows) for row in encoded(batch.slice(at, 1), schema)]
-
-
 def _folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import numpy as np
     import pyarrow as pa
 
-    from audit.hashing.merkle import root_of
+    from audit.hashing.merkle import merkle_root
 
     for batch in batches:
         leaves, out = batch.column("leaves"), []
@@ -135,14 +122,14 @@ def _folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for version, number, least, most, inside in zip(*kept, leaves, strict=True):
             index = inside.values.field("index").to_numpy()
             agrees = inside.values.field("agrees").to_numpy(zero_copy_only=False)
-            start, last = number * CHUNK, int(index[-1])
+            start, last = number * CHUNK_EVENTS, int(index[-1])
             out.append(
                 {
                     "version": version,
                     "chunk": number,
                     "size": len(index),
                     "last": last,
-                    "root": root_of(inside.values.field("leaf").to_pylist()),
+                    "root": merkle_root(inside.values.field("leaf").to_pylist()),
                     "altered": index[~agrees][:_NAMED].tolist(),
                     "gaps": np.setdiff1d(np.arange(start, last), index).tolist(),
                     "doubled": np.unique(index[1:][index[1:] == index[:-1]])[:_NAMED].tolist(),

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from audit.hashing.merkle import CompactRange, root_of_chunks
+from audit.hashing.merkle import CompactRange, merkle_root_of_chunks
 from audit.proof import leaf_hash
-from audit.trail.column_history import Column, from_json
+from audit.trail.column_history import Column, columns_from_json
+from audit.trail.events import CHUNK_EVENTS
 from audit.trail.record_kinds import (
     NOTED,
     PLACES,
@@ -16,18 +17,17 @@ from audit.trail.record_kinds import (
     SEALING,
     SHREDDING,
     are_hashes,
-    micros_of,
     named_runs,
+    parse_micros,
     parse_record,
 )
-from audit.trail.rows import CHUNK
 from audit.trail.tables import LEDGER
-from audit.verification.results import CHECKPOINTS, Findings, Kind, Seen, Verified
+from audit.verification.results import CHECKPOINTS, Findings, FoundCheckpoint, Kind, VerifiedState
 
 if TYPE_CHECKING:
     from audit.trail.tables import TrailTables
 
-__all__ = ["Commit", "Walk", "believed", "records_from", "verify_ledger"]
+__all__ = ["Commit", "LedgerScan", "select_trusted", "read_records", "verify_ledger"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Commit:
 
 
 @dataclass(slots=True)
-class Walk:
+class LedgerScan:
     tree: CompactRange = field(default_factory=CompactRange)
     previous: bytes = bytes(32)
     commits: dict[int, Commit] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Walk:
         return frozenset(self.unsound - self.sound)
 
     @classmethod
-    def after(cls, verified: Verified) -> Walk:
+    def after(cls, verified: VerifiedState) -> LedgerScan:
         return cls(
             tree=CompactRange(verified.size, verified.hashes),
             previous=verified.previous,
@@ -81,11 +81,11 @@ class Walk:
             sealed_committed_at=verified.sealed_committed_at,
         )
 
-    def verified(self, origin: str, events: int) -> Verified | None:
+    def verified(self, origin: str, events: int) -> VerifiedState | None:
         """``events``: of all commits; None where there is nothing to go on from."""
         if self.last_version is None:
             return None
-        return Verified(
+        return VerifiedState(
             origin=origin,
             size=self.tree.size,
             hashes=self.tree.hashes,
@@ -101,9 +101,11 @@ class Walk:
         )
 
 
-def believed(seen: Sequence[Seen], origin: str, findings: Findings) -> dict[int, list[Seen]]:
+def select_trusted(
+    seen: Sequence[FoundCheckpoint], origin: str, findings: Findings
+) -> dict[int, list[FoundCheckpoint]]:
     """Those checkpoints that can be, by the number of records that they are over."""
-    told: dict[int, list[Seen]] = {}
+    told: dict[int, list[FoundCheckpoint]] = {}
     for one in seen:
         if one.checkpoint is None:
             findings.add("not_signed", CHECKPOINTS, f"what stands at {one.where} is no checkpoint")
@@ -120,11 +122,11 @@ def believed(seen: Sequence[Seen], origin: str, findings: Findings) -> dict[int,
 
 def verify_ledger(
     rows: Iterator[Any],
-    walk: Walk,
-    told: Mapping[int, Sequence[Seen]],
+    walk: LedgerScan,
+    told: Mapping[int, Sequence[FoundCheckpoint]],
     findings: Findings,
     *,
-    before: Verified | None = None,
+    before: VerifiedState | None = None,
 ) -> None:
     """Take every record into ``walk``, and compare its root where a checkpoint has one, or a verification ``before``.
 
@@ -198,7 +200,9 @@ def _is_still_there(row: Any, sequence: int, leaf: bytes, findings: Findings) ->
     return False
 
 
-def _compare(walk: Walk, ones: Iterable[Seen], before: Verified | None, findings: Findings) -> None:
+def _compare(
+    walk: LedgerScan, ones: Iterable[FoundCheckpoint], before: VerifiedState | None, findings: Findings
+) -> None:
     size, root = walk.tree.size, walk.tree.root()
     for one in ones:
         if one.checkpoint is not None and one.checkpoint.root == root:
@@ -212,7 +216,7 @@ def _compare(walk: Walk, ones: Iterable[Seen], before: Verified | None, findings
         findings.add("replaced", LEDGER, words, version=walk.last_version)
 
 
-def records_from(tables: TrailTables, size: int) -> Iterator[Any]:
+def read_records(tables: TrailTables, size: int) -> Iterator[Any]:
     """The ledger's rows after the first ``size`` and the last of those, by sequence; then those without a place."""
     from pyspark.sql import functions as F
 
@@ -228,7 +232,7 @@ def records_from(tables: TrailTables, size: int) -> Iterator[Any]:
     return rows.select(*columns, at).orderBy(placed.asc_nulls_last()).toLocalIterator(prefetchPartitions=True)
 
 
-def _unknown_place(walk: Walk, record: Mapping[str, Any]) -> int | None:
+def _unknown_place(walk: LedgerScan, record: Mapping[str, Any]) -> int | None:
     """The first version of which the record names an event that was never there, as far as the walk can tell."""
     for version, _, last in named_runs(record):
         commit = walk.commits.get(version)
@@ -241,14 +245,14 @@ def _unknown_place(walk: Walk, record: Mapping[str, Any]) -> int | None:
 def _copies_agree(row: Any, record: Mapping[str, Any]) -> bool:
     copied = (row["sequence"], row["kind"], row["version"], row["events"], row["at"])
     if record["kind"] in NOTED:
-        told = (record["sequence"], record["kind"], None, 0, micros_of(record[NOTED[record["kind"]]]))
+        told = (record["sequence"], record["kind"], None, 0, parse_micros(record[NOTED[record["kind"]]]))
         return copied == told and (record["kind"] == SEALING or not row["chunk_roots"])
-    at = micros_of(record["committed_at"])
+    at = parse_micros(record["committed_at"])
     return copied == (record["sequence"], record["kind"], record["version"], record["rows"], at)
 
 
 def _take(
-    walk: Walk, record: Mapping[str, Any], roots: bytes, findings: Findings, *, follows: bool, sound: bool
+    walk: LedgerScan, record: Mapping[str, Any], roots: bytes, findings: Findings, *, follows: bool, sound: bool
 ) -> None:
     version = record["version"]
     if follows and walk.last_version is not None and version != walk.last_version + 1:
@@ -257,13 +261,13 @@ def _take(
     chunks = tuple(roots[at : at + 32] for at in range(0, len(roots), 32))
     if (
         len(roots) % 32
-        or root_of_chunks(chunks).hex() != record["rows_root"]
-        or len(chunks) != -(-record["rows"] // CHUNK)
+        or merkle_root_of_chunks(chunks).hex() != record["rows_root"]
+        or len(chunks) != -(-record["rows"] // CHUNK_EVENTS)
     ):
         words = f"the roots kept for version {version} are not those of its record"
         findings.add("altered", LEDGER, words, version=version)
     if "columns" in record:
-        walk.columns[record["sequence"]] = from_json(record["columns"])
+        walk.columns[record["sequence"]] = columns_from_json(record["columns"])
     if record["columns_at"] not in walk.columns:
         findings.add(
             "altered", LEDGER, f"the record that tells the columns of version {version} is gone", version=version
@@ -272,7 +276,7 @@ def _take(
     walk.columns_at = record["columns_at"]
     held = walk.commits.get(version)
     if held is None or (sound and not held.sound):  # a record that comes twice takes the place of no sound one
-        at = micros_of(record["committed_at"])
+        at = parse_micros(record["committed_at"])
         walk.commits[version] = Commit(record["rows"], chunks, record["columns_at"], at, sound)
     # A lower one hides none of the commits that are there
     if walk.last_version is None or version > walk.last_version:

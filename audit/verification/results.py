@@ -8,11 +8,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
-from audit.anchors import Missed
+from audit.anchors.base import AnchorFailure
 from audit.hashing.merkle import CompactRange
 from audit.proof import Checkpoint
-from audit.trail.column_history import Column, from_json
-from audit.trail.column_history import to_json as columns_to_json
+from audit.trail.column_history import Column, columns_from_json
+from audit.trail.column_history import columns_to_json as columns_to_json
 from cdf.result import Result
 
 __all__ = [
@@ -20,13 +20,13 @@ __all__ = [
     "MOST_FINDINGS",
     "NOT_ANCHORED",
     "NOT_COVERED",
-    "NOT_LOOKED_AT",
+    "NOT_READ_AGAIN",
     "Finding",
     "Findings",
     "Kind",
-    "Seen",
+    "FoundCheckpoint",
     "TrailVerification",
-    "Verified",
+    "VerifiedState",
 ]
 
 NOT_COVERED = (
@@ -44,7 +44,7 @@ NOT_ANCHORED = (
     "all of it written anew, or an older state put back: no checkpoint was had that is kept outside of the trail"
 )
 """Besides, where there are no anchors."""
-NOT_LOOKED_AT = (
+NOT_READ_AGAIN = (
     "what was verified before was not read again: of those events only the number was compared, as the table's own "
     "statistics tell it, and of those values nothing but what a removal names; --level full reads everything"
 )
@@ -71,7 +71,7 @@ class Finding(Result):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class FoundCheckpoint:
     """A checkpoint, and where it was found; None: what stands there is no checkpoint. ``signed``: by a trusted key."""
 
     checkpoint: Checkpoint | None
@@ -80,7 +80,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedState:
     """What a verification found intact: the next one may go on from there. Whoever verifies keeps it to themselves."""
 
     origin: str
@@ -116,7 +116,7 @@ class Verified:
         )
 
     @classmethod
-    def from_json(cls, text: str) -> Verified:
+    def from_json(cls, text: str) -> VerifiedState:
         """Raises ValueError, KeyError or TypeError where it is none."""
         said = json.loads(text)
         return cls(
@@ -124,7 +124,7 @@ class Verified:
                 **said,
                 "hashes": tuple(bytes.fromhex(one) for one in said["hashes"]),
                 "previous": bytes.fromhex(said["previous"]),
-                "columns": from_json(said["columns"]),
+                "columns": columns_from_json(said["columns"]),
             }
         )
 
@@ -158,7 +158,7 @@ class TrailVerification(Result):
     unfinished: int = 0
     """Events whose values are there still, although the last record tells that they are removed or sealed: that is being
     done now, or it broke off, and the next run finishes it."""
-    unreachable: tuple[Missed, ...] = ()
+    unreachable: tuple[AnchorFailure, ...] = ()
     """Anchors that could not be asked: their checkpoints were not compared."""
     findings: tuple[Finding, ...] = ()
     more_findings: bool = False

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from audit.trail.column_history import LATER, SEALED, Column, plain_type, row_type
-from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, RECORD, STORED_EVENT, TABLES, TrailTables, payload_of
+from audit.trail.column_history import GROUPS_COLUMN, SEALED, Column, plain_type, row_type
+from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, RECORD, STORED_EVENT, TABLES, TrailTables, payload_schema
 from audit.verification.results import Findings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["AsWritten", "faults", "verify_schema"]
+__all__ = ["ExpectedTables", "find_schema_faults", "verify_schema"]
 
 _NAMED = 5
 """So many columns of a table are named."""
@@ -22,7 +22,7 @@ _NAMED = 5
 _Path = tuple[str, ...]
 
 
-class AsWritten(TrailTables):
+class ExpectedTables(TrailTables):
     """Each table with the columns that a trail has: others are left out, one that is gone or of another type is NULL."""
 
     def read(self, name: str, *, version: int | None = None) -> DataFrame:
@@ -32,7 +32,7 @@ class AsWritten(TrailTables):
         held = {field.name: plain_type(field.dataType) for field in rows.schema.fields}
         row = held.get("row")
         if name == PAYLOAD and isinstance(row, StructType):
-            wanted = payload_of(row)  # it has the places of every column, also of those that no record tells yet
+            wanted = payload_schema(row)  # it has the places of every column, also of those that no record tells yet
         fields = {field.name: plain_type(field.dataType) for field in wanted.fields}
         if fields == held:
             return rows
@@ -45,20 +45,20 @@ class AsWritten(TrailTables):
         return super().read(name).schema
 
 
-def verify_schema(tables: AsWritten, columns: Iterable[Column], findings: Findings) -> None:
+def verify_schema(tables: ExpectedTables, columns: Iterable[Column], findings: Findings) -> None:
     """``columns``: those that the ledger records; of others, which a window at work may have begun, nothing is said."""
     columns = tuple(columns)
     row = {field.name: field.dataType for field in tables.held(PAYLOAD).fields}.get("row")
     if isinstance(row, StructType) and SEALED in row.names and all(one.name != SEALED for one in columns):
-        columns = (*columns, LATER)
+        columns = (*columns, GROUPS_COLUMN)
     for name in TABLES:
-        if found := list(faults(tables.held(name), _expected(name, columns))):
+        if found := list(find_schema_faults(tables.held(name), _expected(name, columns))):
             more = f", and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
             words = f"its columns are not those that were written: {', '.join(found[:_NAMED])}{more}"
             findings.add("altered", name, words)
 
 
-def faults(held: StructType, wanted: StructType) -> Iterator[str]:
+def find_schema_faults(held: StructType, wanted: StructType) -> Iterator[str]:
     """What is different, in words. Of the places in the payload's ``row`` those that both have: a new one is made with its
     first value, and for one that was planted, or is gone, the rows with values in it are told one by one."""
     there, right = dict(_leaves(held, ())), dict(_leaves(wanted, ()))
@@ -92,4 +92,4 @@ def _leaves(type: DataType, path: _Path) -> Iterator[tuple[_Path, str]]:
 
 
 def _expected(name: str, columns: Iterable[Column]) -> StructType:
-    return {EVENTS: STORED_EVENT, LEDGER: RECORD, PAYLOAD: payload_of(row_type(columns, stored=True))}[name]
+    return {EVENTS: STORED_EVENT, LEDGER: RECORD, PAYLOAD: payload_schema(row_type(columns, stored=True))}[name]

@@ -17,29 +17,30 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
-from audit.errors import named_file
-from audit.trail.ledger import REMOVING, by_records, left_by
+from audit.errors import find_named_file
+from audit.trail.ledger import PAYLOAD_CHANGES, is_signed_end, read_state_from_records
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TrailTables
 from audit.verification.events import verify_events
-from audit.verification.ledger import Walk, believed, records_from, verify_ledger
-from audit.verification.payload import cleared_by, removed_by, resealed_by, verify_values
+from audit.verification.ledger import LedgerScan, read_records, select_trusted, verify_ledger
+from audit.verification.payload import verify_values
+from audit.verification.payload_records import read_cleared_keys, read_reencrypted_hashes, read_removed_places
 from audit.verification.results import (
     NOT_ANCHORED,
     NOT_COVERED,
-    NOT_LOOKED_AT,
+    NOT_READ_AGAIN,
     Findings,
-    Seen,
+    FoundCheckpoint,
     TrailVerification,
-    Verified,
+    VerifiedState,
 )
-from audit.verification.schema import AsWritten, verify_schema
+from audit.verification.schema import ExpectedTables, verify_schema
 from audit.verification.statistics import verify_statistics
 from cdf.errors import CdfError, VerificationError, condition_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from audit.anchors import Missed
+    from audit.anchors.base import AnchorFailure
     from audit.proof import VerifierKey
 
 __all__ = ["verify_trail"]
@@ -47,17 +48,17 @@ __all__ = ["verify_trail"]
 
 def verify_trail(
     tables: TrailTables,
-    seen: Sequence[Seen],
+    seen: Sequence[FoundCheckpoint],
     *,
-    since: Verified | None = None,
-    before: Verified | None = None,
+    since: VerifiedState | None = None,
+    before: VerifiedState | None = None,
     brought: bool = False,
     anchored: bool = False,
-    unreachable: Sequence[Missed] = (),
+    unreachable: Sequence[AnchorFailure] = (),
     origin: str | None = None,
     keys: Sequence[VerifierKey] = (),
     progress: Callable[[str], None] | None = None,
-) -> tuple[TrailVerification, Verified | None]:
+) -> tuple[TrailVerification, VerifiedState | None]:
     """Look at everything, or at what came after ``since``; → what was found, and if that is nothing, where to go on.
 
     ``seen``: checkpoints from outside and inside, of which none is believed before it is signed. ``before``: what an
@@ -82,12 +83,12 @@ def verify_trail(
     try:
         # What a full one reads it reads by itself: nobody's statistics keep a row from it
         session = tables.spark if since is not None else _reading_all(tables.spark)
-        found = AsWritten(session, tables.path, pinned=tables.pinned)
+        found = ExpectedTables(session, tables.path, pinned=tables.pinned)
         return _verified(found, asked, tell, whole=brought or since is None)
     except CdfError:
         raise
     except Exception as error:
-        condition, file = condition_of(error), named_file(error)
+        condition, file = condition_of(error), find_named_file(error)
         raise VerificationError(
             f"the trail at {tables.path} cannot be read through ({', '.join(steps[-1:])}; "
             f"{condition or type(error).__name__}): "
@@ -104,11 +105,11 @@ def verify_trail(
 class _Asked:
     """What ``verify_trail`` was told."""
 
-    seen: Sequence[Seen]
-    since: Verified | None
-    before: Verified | None
+    seen: Sequence[FoundCheckpoint]
+    since: VerifiedState | None
+    before: VerifiedState | None
     anchored: bool
-    unreachable: tuple[Missed, ...]
+    unreachable: tuple[AnchorFailure, ...]
     origin: str | None
     keys: Sequence[VerifierKey]
 
@@ -129,8 +130,8 @@ def _reading_all(spark: SparkSession) -> SparkSession:
 
 
 def _verified(
-    tables: AsWritten, asked: _Asked, tell: Callable[[str], None], *, whole: bool
-) -> tuple[TrailVerification, Verified | None]:
+    tables: ExpectedTables, asked: _Asked, tell: Callable[[str], None], *, whole: bool
+) -> tuple[TrailVerification, VerifiedState | None]:
     """``whole``: the ledger is read from its beginning."""
     began = time.monotonic()
     findings, origin = Findings(), tables.origin()
@@ -140,10 +141,10 @@ def _verified(
         before = None
     if asked.origin not in (None, origin):
         findings.add("replaced", LEDGER, "the trail is not the one that was asked for: this one was made anew")
-    walk = Walk() if since is None or whole else Walk.after(since)
-    told = believed(asked.seen, origin, findings)
+    walk = LedgerScan() if since is None or whole else LedgerScan.after(since)
+    told = select_trusted(asked.seen, origin, findings)
     tell("ledger")
-    verify_ledger(records_from(tables, walk.tree.size), walk, told, findings, before=before)
+    verify_ledger(read_records(tables, walk.tree.size), walk, told, findings, before=before)
     again = _removed_since(walk, since)
     if again and not whole:  # of commits from before it takes their records, too
         return _verified(tables, asked, tell, whole=True)
@@ -173,8 +174,8 @@ def _verified(
     walked = ledger if whole else ledger.where(f"sequence >= {walk.tree.size - walk.records}")
     rows = (looked_at.of(payload), looked_at.of(events))
     distrusted = walk.distrusted
-    removed, resealed = removed_by(walked, size, distrusted), resealed_by(walked, size, distrusted)
-    values = verify_values(*rows, removed, resealed, cleared_by(walked, distrusted), walk, findings)
+    removed, resealed = read_removed_places(walked, size, distrusted), read_reencrypted_hashes(walked, size, distrusted)
+    values = verify_values(*rows, removed, resealed, read_cleared_keys(walked, distrusted), walk, findings)
     if since is None:
         tell("statistics")
         verify_statistics(tables, findings)
@@ -204,7 +205,7 @@ def _verified(
         not_covered=(
             *NOT_COVERED,
             *([] if asked.seen or asked.anchored else [NOT_ANCHORED]),
-            *([] if since is None else [NOT_LOOKED_AT]),
+            *([] if since is None else [NOT_READ_AGAIN]),
         ),
     )
     # Whoever goes on from a removal that is not done, or not looked at, would not look for its values again
@@ -212,7 +213,7 @@ def _verified(
     return found, walk.verified(origin, total - unrecorded) if kept else None
 
 
-def _removed_since(walk: Walk, since: Verified | None) -> frozenset[int]:
+def _removed_since(walk: LedgerScan, since: VerifiedState | None) -> frozenset[int]:
     """The versions from before ``since`` of which values were removed after it."""
     if since is None:
         return frozenset()
@@ -224,15 +225,17 @@ def _removing_since(ledger: DataFrame, size: int) -> bool:
     """Whether there are records after the first ``size`` by which values go or are sealed: they came in the meantime."""
     from pyspark.sql import functions as F
 
-    return not ledger.where((F.col("sequence") >= size) & F.col("kind").isin(*REMOVING)).isEmpty()
+    return not ledger.where((F.col("sequence") >= size) & F.col("kind").isin(*PAYLOAD_CHANGES)).isEmpty()
 
 
 def _left(tables: TrailTables, asked: _Asked) -> bool:
     """Whether somebody with a trusted key has left the ledger's end as it is. Asked twice: a runner may go on meanwhile."""
-    return bool(asked.keys) and any(left_by(asked.keys, tables, by_records(tables)) for _ in range(2))
+    return bool(asked.keys) and any(
+        is_signed_end(asked.keys, tables, read_state_from_records(tables)) for _ in range(2)
+    )
 
 
-def _removing(walk: Walk, covered: int, asked: _Asked, left: bool, findings: Findings) -> int | None:
+def _removing(walk: LedgerScan, covered: int, asked: _Asked, left: bool, findings: Findings) -> int | None:
     """The last record, if it is of a removal by whoever writes the trail and is not sealed yet: its values may be there."""
     last = walk.tree.size - 1
     if last not in walk.removals or last < covered or findings.of(LEDGER):
@@ -240,7 +243,7 @@ def _removing(walk: Walk, covered: int, asked: _Asked, left: bool, findings: Fin
     return last if left or not (asked.keys or covered) else None
 
 
-def _expect_seal(walk: Walk, covered: int, asked: _Asked, left: bool, findings: Findings) -> None:
+def _expect_seal(walk: LedgerScan, covered: int, asked: _Asked, left: bool, findings: Findings) -> None:
     if asked.anchored and walk.tree.size and not covered and not asked.unreachable:
         words = "no anchor has a signed checkpoint of this trail, which has records: it was made anew, or never sealed"
         findings.add("not_signed", LEDGER, words)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from audit.trail.ledger import append_notes, instant
-from audit.trail.redaction import text_of
+from audit.trail.ledger import append_notes, format_instant
+from audit.trail.redaction import shorten_text
 from audit.trail.tables import LEDGER
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def record_readings(
     """
     from pyspark.sql import functions as F
 
-    readings = registry.readings(trail)
+    readings = registry.list_new_readings(trail)
     if not readings:
         return state
     identity = (F.get_json_object("record", f"$.{name}") for name in ("reading", "read_at"))
@@ -38,17 +38,17 @@ def record_readings(
     new = [
         {
             "reading": reading.id,
-            "read_at": instant(reading.at),
-            "reader": text_of(reading.reader),
-            "role": text_of(reading.role),
-            "purpose": text_of(reading.purpose),
-            "question": text_of(reading.question),
+            "read_at": format_instant(reading.at),
+            "reader": shorten_text(reading.reader),
+            "role": shorten_text(reading.role),
+            "purpose": shorten_text(reading.purpose),
+            "question": shorten_text(reading.question),
             "keys": reading.keys,
         }
         for reading in readings
-        if (str(reading.id), instant(reading.at)) not in known
+        if (str(reading.id), format_instant(reading.at)) not in known
     ]
     if new:
         state = append_notes(tables, state, new, kind="reading", signer=signer)
-    registry.noted([reading.id for reading in readings])
+    registry.mark_readings_recorded([reading.id for reading in readings])
     return state

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from audit.anchors import checkpoint_of
+from audit.anchors.base import parse_note
 from audit.errors import ForkedTrail
 from audit.proof import ProofError
 from audit.trail.ledger import State
@@ -40,7 +40,7 @@ class Checkpoints:
         anchors = self._context.anchors if self._context.signer is not None else ()
         try:
             notes = [named.anchor.latest(origin) for named in anchors]
-            return all(state.sequence == (0 if note is None else checkpoint_of(origin, note).size) for note in notes)
+            return all(state.sequence == (0 if note is None else parse_note(origin, note).size) for note in notes)
         except (CdfError, ProofError, ValueError):  # signing reports it again
             return False
 

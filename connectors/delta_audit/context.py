@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from audit.trail.trail import Trail
+from audit.audit_trail import Trail
 from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from audit.encryption.encrypt import Sealing
+    from audit.audit_trail import NamedAnchor
+    from audit.encryption.encrypt import ColumnEncryption
     from audit.encryption.key_registry import Registry
     from audit.proof import VerifierKey
     from audit.signing.signer import Signer
-    from audit.trail.trail import NamedAnchor
 
 __all__ = ["TrailContext"]
 
@@ -30,7 +30,7 @@ class TrailContext:
     signer: Signer | None
     keys: Sequence[VerifierKey]
     anchors: Sequence[NamedAnchor]
-    encryption: Sealing | None
+    encryption: ColumnEncryption | None
     """The columns that are written encrypted; None: none."""
     registry: Callable[[], Registry] | None
     """Opens the key registry. A window may have been written encrypted before the configuration changed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from audit.errors import named_file
+from audit.errors import find_named_file
 from audit.trail.ledger import State
 from cdf.errors import CdfError, SinkError, TargetNotReady, WindowOutOfOrder, condition_of
 from cdf.sink import Bounds
@@ -22,7 +22,7 @@ def translate_errors(path: str, doing: str) -> Iterator[None]:
     except CdfError:
         raise
     except Exception as error:
-        condition, file = condition_of(error), named_file(error)
+        condition, file = condition_of(error), find_named_file(error)
         reason = "; ".join(filter(None, (condition or type(error).__name__, file)))
         failure = SinkError(
             f"{doing} at {path} failed ({reason})",

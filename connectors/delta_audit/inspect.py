@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from audit.hashing.row_encoding import unsupported
-from audit.trail.column_history import unwritable
+from audit.hashing.row_encoding import find_unsupported_fields
+from audit.trail.column_history import find_unwritable_fields
 from cdf.errors import CdfError, ConfigError
 from cdf.source.single_writer import require_writer
 from connectors.delta_audit.context import TrailContext
@@ -29,12 +29,12 @@ def find_problems(context: TrailContext, schema: StructType) -> list[str]:
             problems.append(f"{error.message}: {error.hint}")
     problems += [
         f"column {path} has no canonical form that can be hashed: leave it out of the source"
-        for path in unsupported(schema)
+        for path in find_unsupported_fields(schema)
     ]
     problems += context.encryption.problems(schema) if context.encryption is not None else []
     problems += [
         f"the field {path} has a name that is not allowed in files without column mapping, which a trail does not use"
-        for path in unwritable(schema)
+        for path in find_unwritable_fields(schema)
     ]
     return problems
 
@@ -59,9 +59,9 @@ def find_proof_gaps(context: TrailContext) -> tuple[str, ...]:
 def find_evolution_problem(change: SchemaChange, key: Collection[str]) -> str | None:
     """Return why a trail cannot follow the schema change; None if it can."""
     after = change.after
-    if after is not None and unsupported(StructType([after])):
+    if after is not None and find_unsupported_fields(StructType([after])):
         return "its type has no canonical form that can be hashed"
-    if after is not None and unwritable(StructType([after])):
+    if after is not None and find_unwritable_fields(StructType([after])):
         return (
             "a field in it has a name that is not allowed in files without column mapping, which a trail does not use"
         )

@@ -10,12 +10,11 @@ from pyspark.sql.types import StructType
 
 from audit.encryption.reencrypt import tidy
 from audit.errors import ForkedTrail
-from audit.trail.column_history import kept, row_type
+from audit.trail.column_history import extend_columns, row_type
 from audit.trail.lease import Lease
-from audit.trail.ledger import State, read_state
-from audit.trail.ledger import clear as clear_rest
-from audit.trail.removal import finish
+from audit.trail.ledger import State, delete_unrecorded_payload, read_state
 from audit.trail.tables import PAYLOAD, TrailTables
+from audit.writing.removal import finish_removal
 from cdf.errors import PositionError
 from connectors.delta_audit.access_log import record_readings
 from connectors.delta_audit.checkpoints import Checkpoints
@@ -54,7 +53,7 @@ class OpenTrail:
         with translate_errors(context.path, "opening the trail"):
             self.lease = Lease(context.spark, f"{context.path}/_lease", target=context.path)
             tables = self._tables = TrailTables(context.spark, context.path)
-            columns = kept((), context.add_own_columns(source.schema))
+            columns = extend_columns((), context.add_own_columns(source.schema))
             key = [column.stored for column in columns if column.name in source.key]
             tables.take_over(row_type(columns, stored=True), key)
             self._record_readings()
@@ -92,8 +91,8 @@ class OpenTrail:
                 state = read_state(tables, by_log=not is_anchored)
                 if is_anchored:
                     self._confirm(state)
-                clear_rest(tables, state)
-                finish(tables, state)
+                delete_unrecorded_payload(tables, state)
+                finish_removal(tables, state)
                 tidy(tables)
                 row = tables.read(PAYLOAD).schema["row"].dataType
                 assert isinstance(row, StructType)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from audit.encryption.decrypt import has_groups, opened, shut
+from audit.encryption.decrypt import decrypt_rows, has_groups, mask_rows
 from audit.queries.view import UNREADABLE, completed, eras, eras_by_name, reasons, records
 from audit.trail.column_history import SEALED
 from audit.trail.tables import EVENTS, PAYLOAD
@@ -15,9 +15,9 @@ from connectors.delta_audit.erasure.erase import present_values, tokens_in
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from audit.audit_trail import Trail
     from audit.encryption.key_registry import States
     from audit.erasure.sink_contract import SealedFor
-    from audit.trail.trail import Trail
 
 __all__ = ["read_person_history"]
 
@@ -41,7 +41,7 @@ def read_person_history(
     rows = payload.join(ids.distinct(), payload["id"] == ids["__id"], "left_semi")
     if is_encrypted:
         rows = rows.select("id", "version", "salt", "row_hash", "row", "sealed")
-        rows = shut(rows) if states is None else opened(rows, eras(trail), states(trail.path), sealed.tokens)
+        rows = mask_rows(rows) if states is None else decrypt_rows(rows, eras(trail), states(trail.path), sealed.tokens)
     unreadable = _build_unreadable(trail, list(present)) if is_encrypted else F.lit(None).cast("map<string, string>")
     # Names with an underscore, because the source may have columns of any other name
     version = F.col("version").alias("_commit_version")

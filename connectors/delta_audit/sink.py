@@ -13,14 +13,14 @@ import datetime as dt
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from audit.audit_trail import Trail
 from audit.encryption.decrypt import has_groups
 from audit.encryption.reencrypt import Resealing, Unsealed, unsealed
 from audit.erasure.scan.files import LocalFiles
 from audit.trail.ledger import State, append_notes, read_state
-from audit.trail.position import columns_of, standing
-from audit.trail.removal import clear, remove
+from audit.trail.position import read_columns, read_position
 from audit.trail.tables import PAYLOAD, TrailTables
-from audit.trail.trail import Trail
+from audit.writing.removal import remove_encrypted, remove_values
 from cdf.changes.schema_diff import ChangeKind
 from cdf.errors import ConfigError, PositionError, TargetNotReady
 from cdf.sink import Applied, Capabilities, Inspection, Position, Sink, Source
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from audit.encryption.encrypt import Sealing
+    from audit.audit_trail import NamedAnchor
+    from audit.encryption.encrypt import ColumnEncryption
     from audit.encryption.key_registry import Registry, States
     from audit.erasure.scan.files import Files
     from audit.erasure.scan.search_terms import Needles
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from audit.proof import VerifierKey
     from audit.signing.signer import Signer
     from audit.trail.column_history import Column
-    from audit.trail.trail import NamedAnchor
     from cdf.changes.schema_diff import SchemaChange
     from cdf.changes.window import Snapshot, Window
     from cdf.source.table import ChangeFeed
@@ -72,7 +72,7 @@ class DeltaAuditSink(Sink):
         small_window_bytes: int = SMALL_WINDOW_BYTES,
         storage_options: Callable[[], Mapping[str, str] | None] = lambda: None,
         files: Callable[[str], Files] = LocalFiles,
-        sealing: Sealing | None = None,
+        sealing: ColumnEncryption | None = None,
         registry: Callable[[], Registry] | None = None,
     ) -> None:
         """``storage_options``: options of delta-rs for the ledger, from which it reads the position without Spark.
@@ -118,11 +118,11 @@ class DeltaAuditSink(Sink):
 
     def position(self) -> Position:
         """Read with delta-rs, without a JVM, and without the pending window."""
-        return standing(self.path, self._storage_options())
+        return read_position(self.path, self._storage_options())
 
     def columns(self) -> tuple[StructType, tuple[Column, ...]]:
         """Return the payload's schema, and the place of each column in it; needs no JVM."""
-        return columns_of(self.path, self._storage_options())
+        return read_columns(self.path, self._storage_options())
 
     @contextlib.contextmanager
     def image(self, source: Source) -> Iterator[TrailImage]:
@@ -193,16 +193,19 @@ class DeltaAuditSink(Sink):
         """Remove values from the trail; their events stay, and a record says what was removed and why.
 
         ``places``: the events, by ``version`` and ``index`` (long). ``reasons``: some of
-        ``audit.trail.removal.REASONS``. May be called again after a failure. Raises WindowOutOfOrder while a window must be
-        finished first."""
+        ``audit.writing.removal.REASONS``. May be called again after a failure. Raises WindowOutOfOrder while a window
+        must be finished first."""
         signer = self._context.signer
-        self._change("removing values", lambda tables, state: remove(tables, state, places, reasons, signer=signer))
+        self._change(
+            "removing values", lambda tables, state: remove_values(tables, state, places, reasons, signer=signer)
+        )
 
     def remove_encrypted(self, keys: Collection[bytes], reasons: Mapping[str, str]) -> None:
         """Remove the values that were encrypted with these keys; the rows stay. Otherwise as ``remove``."""
         signer = self._context.signer
         self._change(
-            "removing encrypted values", lambda tables, state: clear(tables, state, keys, reasons, signer=signer)
+            "removing encrypted values",
+            lambda tables, state: remove_encrypted(tables, state, keys, reasons, signer=signer),
         )
 
     def record_erasure_steps(self, steps: Sequence[Mapping[str, Any]]) -> None:

@@ -14,7 +14,7 @@ from cdf.verify.spark_image import FrameImage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from audit.trail.trail import Trail
+    from audit.audit_trail import Trail
     from cdf.sink import Position, Source
 
 __all__ = ["TrailImage"]

@@ -38,7 +38,7 @@ from infra.config.values import Start, parse_count, parse_size, parse_start, res
 from infra.s3.model import Storage
 
 if TYPE_CHECKING:
-    from audit.encryption.encrypt import Sealing
+    from audit.encryption.encrypt import ColumnEncryption
     from audit.encryption.key_registry import Registry
     from audit.encryption.root_keys import Root
     from audit.erasure.scan.files import Files
@@ -383,15 +383,15 @@ class _Among:
 
         return reach(address, self._project.storage)[1]
 
-    def build_encryption(self, pipeline: str) -> Sealing | None:
+    def build_encryption(self, pipeline: str) -> ColumnEncryption | None:
         erasure, table = self._project.erasure, self._project.pipeline(pipeline).source.table
         people = erasure.graph().sealed(table) if erasure is not None else ()
         if not people:
             return None
-        from audit.encryption.encrypt import Sealing
+        from audit.encryption.encrypt import ColumnEncryption
 
         # Opened once: what is above the keys is unwrapped for each opening, and AWS KMS asked each time
-        return Sealing(people, functools.cache(self._project.key_registry))
+        return ColumnEncryption(people, functools.cache(self._project.key_registry))
 
     def get_key_registry(self) -> Callable[[], Registry] | None:
         erasure = self._project.erasure

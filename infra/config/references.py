@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from audit.files import is_open_to_others
+from audit.files import is_accessible_to_others
 from cdf.result import plain
 from infra.config.models import Expanded, Project
 from infra.config.problems import Path, Report
@@ -133,7 +133,7 @@ class _Filler:
         try:
             with (self.folder / name).open("rb") as file:
                 content = file.read(_LARGEST + 1)
-                others = is_open_to_others(os.fstat(file.fileno()))
+                others = is_accessible_to_others(os.fstat(file.fileno()))
             if len(content) > _LARGEST:
                 return "", f"the secret file {name} is larger than 64 KiB", "name the file that holds only the secret"
             text = content.decode("utf-8-sig")

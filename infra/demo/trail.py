@@ -9,7 +9,7 @@ from infra.demo.compare import KEY, cell
 from infra.demo.folder import TRAIL
 
 if TYPE_CHECKING:
-    from audit.trail.trail import Trail
+    from audit.audit_trail import Trail
     from audit.verification import TrailVerification
     from infra.config.models import Project
     from infra.demo.folder import DemoFolder

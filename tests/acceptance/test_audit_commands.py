@@ -10,9 +10,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from audit.anchors.file import FileAnchor
+from audit.audit_trail import NamedAnchor
 from audit.signing.signer import Signer
 from audit.trail.tables import PAYLOAD
-from audit.trail.trail import NamedAnchor
 from cdf import ChangeFeed, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.acceptance.commands import Project, change, create_source

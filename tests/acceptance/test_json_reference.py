@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from audit.anchors import Missed
+from audit.anchors.base import AnchorFailure
+from audit.audit_trail import SignedCheckpoint
 from audit.encryption.backup import BackupMade
 from audit.encryption.key_registry import Epoch, RegistryStatus
 from audit.encryption.restore_check import BackupChecked
@@ -17,11 +18,10 @@ from audit.erasure.find.plan import Plan as ErasurePlan
 from audit.erasure.find.plan import PlannedSink, PlannedTable
 from audit.erasure.register.store import Standing
 from audit.erasure.sink_contract import Checked, Find, Scanned, Unseen
-from audit.trail.compaction import LaidOut
-from audit.trail.trail import Sealed
+from audit.reconciliation.results import Mismatch, NotCompared, Reconciled
+from audit.trail.compaction import Compaction
 from audit.verification import Finding as TrailFinding
 from audit.verification import TrailVerification
-from audit.verification.reconcile_results import Mismatch, NotCompared, Reconciled
 from cdf.errors import CdfError
 from cdf.pipeline.move_position import Move
 from cdf.results import Followed, FollowStatus, Plan, PlannedWindow, RunResult
@@ -73,10 +73,10 @@ SECTIONS = {
     "## `storage lock forget`": (Forgotten,),
     "## `audit keygen`": (KeyMade,),
     "## `audit verify`": (TrailVerification, TrailFinding),
-    "## `audit checkpoint`": (Sealed, Missed),
-    "## `audit optimize`": (LaidOut,),
+    "## `audit checkpoint`": (SignedCheckpoint, AnchorFailure),
+    "## `audit optimize`": (Compaction,),
     "## `audit seal`": (SealedEarlier,),
-    "## `audit anchors`": (Anchored, AnchoredCheckpoint, Missed),
+    "## `audit anchors`": (Anchored, AnchoredCheckpoint, AnchorFailure),
     "## `audit reconcile`": (Reconciled, Mismatch, NotCompared),
     "## `audit sinks`": (Reached, SinkReached),
     "## `erase keygen`": (ErasureKeyMade,),

@@ -8,7 +8,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from audit.encryption.key_registry import Registry, about_lookup
+from audit.encryption.key_registry import Registry
+from audit.encryption.key_registry.bindings import lookup_key_binding
 from audit.encryption.root_keys import FileRoot
 from audit.erasure.register.secrets import SealKey, WatchKey
 from audit.signing.signer import Signer
@@ -49,18 +50,18 @@ class Safe:
 
     def key(self, person: list[tuple[str, str]], root: str = "root.key") -> bytes:
         registry = self.registry(root)
-        [token] = registry.tokens("customer", [person], create=True)
+        [token] = registry.find_or_create_tokens("customer", [person])
         assert token is not None
-        return registry.keys([(token, "contact")], create=True)[token, "contact"].key
+        return registry.find_or_create_keys([(token, "contact")])[token, "contact"].key
 
     def shred(self, person: list[tuple[str, str]], root: str = "root.key") -> None:
         registry = self.registry(root)
-        [token] = registry.tokens("customer", [person])
+        [token] = registry.find_tokens("customer", [person])
         assert token is not None
-        registry.shred([token], run="er-1")
+        registry.destroy_keys([token], run="er-1")
 
     def read(self, purpose: str) -> None:
-        self.registry("root.key").read_for(trail="trail", reader="r", purpose=purpose, question="history")([])
+        self.registry("root.key").open_reading(trail="trail", reader="r", purpose=purpose, question="history")([])
 
     def restore(self, file: str) -> None:
         """What ``psql`` does with the file, by the statements and rows in it."""
@@ -132,7 +133,7 @@ def test_from_the_first_key_to_the_next_epoch(safe: Safe) -> None:
         safe.key(BOB, "root-2.key")
     assert safe.key(ANNA) == anna  # why the old root key has to go
     safe.read("after")  # what a restored registry numbers goes on from what it had
-    assert [(one.id, one.purpose) for one in safe.registry("root.key").readings("trail")] == [
+    assert [(one.id, one.purpose) for one in safe.registry("root.key").list_new_readings("trail")] == [
         (1, "before"),
         (2, "after"),
     ]
@@ -141,7 +142,7 @@ def test_from_the_first_key_to_the_next_epoch(safe: Safe) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda text: text[: len(text) // 2], "is cut off"),
+        (lambda text: text[: len(text) // 2], "is truncated"),
         (lambda text: text.replace(b"\\\\x", b"\\\\x0", 1), "not as it was written"),
         (lambda _: b"select 1;\n", "is no backup"),
         (lambda text: text.replace(b"commit;\n", b"\\! touch here\ncommit;\n"), "not as it was written"),
@@ -173,8 +174,8 @@ def test_a_registry_of_an_earlier_release(safe: Safe) -> None:
         found = connection.execute("select wrapped from keys.lookup_key").fetchone()
         root = FileRoot.parse((safe.folder / "root.key").read_text())
         assert found is not None
-        lookup_key = root.unwrap(found[0], about=about_lookup(1))
-        former = root.wrap(lookup_key, about="deltarelay lookup key 1")
+        lookup_key = root.unwrap(found[0], context=lookup_key_binding(1))
+        former = root.wrap(lookup_key, context="deltarelay lookup key 1")
         connection.execute("update keys.lookup_key set wrapped = %s", [former])
     for words in (("init",), ("backup", "b.sql")):
         refused = safe.run(*words)
@@ -212,7 +213,7 @@ def test_what_is_asked_wrongly(safe: Safe, tmp_path: Path) -> None:
     for words, said in (
         (("rotate", "--to", "root.key"), "a root key of its own"),
         (("rotate", "--to", "nowhere.key"), "cannot be read"),
-        (("rotate", "--to", "erasure.key"), "is no root key"),
+        (("rotate", "--to", "erasure.key"), "is not a valid root key"),
         (("rotate", "--to", "root.key", "--retire-after", "7"), "is destroyed by whoever keeps it"),
         (("root-gone", "file:00000000", "2026-12-01"), "no epoch that is over"),
         (("root-gone", "file:00000000", "soon"), "is no date"),

@@ -148,7 +148,7 @@ def test_what_was_written_before_a_class_was_named(
     assert closed[0]["row.email"] == "[sealed]"
     for form, name in (("html", "report.html"), ("md", "report.md")):
         assert here("audit", "report", "trail", "--out", name).code == 0
-        assert "sealed, readable until then" in (project.folder / name).read_text(), form
+        assert "encrypted; readable before" in (project.folder / name).read_text(), form
 
     # What is held on whom is told to them alone
     for name in ("access.html", "access.json"):

@@ -116,9 +116,9 @@ def test_no_key_and_nobody_who_was_erased_is_found(project: Project, spark: Spar
     root = FileRoot.parse((project.folder / "root.key").read_text().strip())
     registry = Registry(project.database.dsn, root, schema="keys")
     for number in (7, NUMBER):
-        [token] = registry.tokens("customer", [[("customer_id", str(number))]])
+        [token] = registry.find_tokens("customer", [[("customer_id", str(number))]])
         assert token is not None
-        found.know(registry.keys([(token, "contact")])[token, "contact"].key)
+        found.know(registry.find_keys([(token, "contact")])[token, "contact"].key)
     assert found.places(found.person) & {one.name for one in (project.folder / "customers").rglob("*.parquet")}
 
     shown = project.run(

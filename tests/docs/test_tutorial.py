@@ -34,7 +34,7 @@ def test_audit_trail(tmp_path: Path, jars: str, resident: Resident) -> None:
     said = run(page, tmp_path, resident, DELTARELAY_JARS=jars, XDG_STATE_HOME=str(tmp_path / "state"))
     _as_shown(page, said)
     report = (tmp_path / "report.html").read_text()
-    assert "Intact and sealed through version 5" in report
+    assert "Intact and signed through version 5" in report
     assert "Vida" not in report
 
 

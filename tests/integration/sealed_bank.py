@@ -10,7 +10,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from audit.encryption.encrypt import Sealing
+from audit.audit_trail import Trail
+from audit.encryption.encrypt import ColumnEncryption
 from audit.encryption.key_registry import Registry
 from audit.encryption.root_keys import FileRoot
 from audit.erasure.find.plan import Copy
@@ -19,7 +20,6 @@ from audit.erasure.table_graph import Graph
 from audit.queries.view import view
 from audit.signing.signer import Signer
 from audit.trail.column_history import SEALED
-from audit.trail.trail import Trail
 from cdf import ChangeFeed, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.fixtures.fix_postgres import Pg
@@ -44,7 +44,9 @@ class Bank:
         self.registry().prepare()
         self.sinks = {
             name: DeltaAuditSink(
-                f"{folder}/trail-{name}", spark=spark, sealing=Sealing(self.graph().sealed(table.path), self.registry)
+                f"{folder}/trail-{name}",
+                spark=spark,
+                sealing=ColumnEncryption(self.graph().sealed(table.path), self.registry),
             )
             for name, table in self.table.items()
         }
@@ -95,7 +97,7 @@ class Bank:
 
     def read(self, path: str, *columns: str) -> list[tuple[Any, ...]]:
         """What whoever has the keys is shown of a trail, up to its erasure; without rows that went as a whole."""
-        rows = view(Trail(self.spark, path, states=self.registry().states)).where(
+        rows = view(Trail(self.spark, path, states=self.registry().read_states)).where(
             "operation = 'WRITE' and row is not null"
         )
         return [

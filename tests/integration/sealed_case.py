@@ -12,16 +12,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from audit.encryption.column_groups import SealedPerson
-from audit.encryption.decrypt import opened
-from audit.encryption.encrypt import Sealing
+from audit.audit_trail import Trail
+from audit.encryption.column_groups import PersonColumns
+from audit.encryption.decrypt import decrypt_rows
+from audit.encryption.encrypt import ColumnEncryption
 from audit.encryption.key_registry import Registry
-from audit.encryption.key_registry_schema import DEFINITIONS
+from audit.encryption.key_registry.tables import DEFINITIONS
 from audit.encryption.root_keys import FileRoot
 from audit.trail.column_history import SEALED, Column
-from audit.trail.rows import events_of
-from audit.trail.trail import Trail
-from audit.verification.payload import hashes
+from audit.trail.events import build_events
+from audit.trail.row_hashes import hash_rows
 from cdf import ChangeFeed, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.fixtures.fix_postgres import Pg
@@ -31,8 +31,8 @@ from tests.integration.intruder import rewrite
 Row: TypeAlias = dict[str, Any]
 
 CLASSES = (("contact", ("email", "Phones")), ("billing", ("paid",)))
-SENDER = SealedPerson("customer", "id", "sender", "exact", CLASSES)
-RECIPIENT = SealedPerson("customer", "id", "recipient", "exact", (("contact", ("to_email", "recipient")),))
+SENDER = PersonColumns("customer", "id", "sender", "exact", CLASSES)
+RECIPIENT = PersonColumns("customer", "id", "recipient", "exact", (("contact", ("to_email", "recipient")),))
 
 
 class Trailed:
@@ -63,14 +63,14 @@ class Trailed:
         other.name_classes(*self.people)
         return other
 
-    def name_classes(self, *people: SealedPerson, **settings: Any) -> None:
+    def name_classes(self, *people: PersonColumns, **settings: Any) -> None:
         """From now on these are sealed. ``settings``: others of the sink."""
         self.people = people
         self.sink = DeltaAuditSink(
             f"{self.folder}/trail",
             spark=self.spark,
             small_window_bytes=self.small_window_bytes,
-            sealing=Sealing(people, self.registry) if people else None,
+            sealing=ColumnEncryption(people, self.registry) if people else None,
             **settings,
         )
         self.pipeline = Pipeline(ChangeFeed(self.spark, self.table.path), self.sink, key=["no"], start="earliest")
@@ -99,7 +99,7 @@ class Trailed:
 
     def read(self) -> list[dict[str, Any]]:
         """The rows of the payload as whoever has the registry reads them."""
-        rows = opened(self.payload(), self.columns(), self.registry().states).orderBy(
+        rows = decrypt_rows(self.payload(), self.columns(), self.registry().read_states).orderBy(
             "version", "row.no", "change_type"
         )
         return [
@@ -119,18 +119,18 @@ class Trailed:
 
     def reader(self) -> Trail:
         """Who has the keys."""
-        return Trail(self.spark, self.sink.path, states=self.registry().states)
+        return Trail(self.spark, self.sink.path, states=self.registry().read_states)
 
     def intact(self) -> bool:
         return self.sink.trail.verify()[0].intact
 
     def token(self, customer: int) -> bytes:
-        [token] = self.registry().tokens("customer", [[("id", str(customer))]])
+        [token] = self.registry().find_tokens("customer", [[("id", str(customer))]])
         assert token is not None
         return token
 
     def shred(self, customer: int, *, keeping: tuple[str, ...] = ()) -> None:
-        self.registry().shred([self.token(customer)], keeping=keeping, run="er-1")
+        self.registry().destroy_keys([self.token(customer)], keeping=keeping, run="er-1")
 
     def bytes(self) -> bytes:
         return b"".join(one.read_bytes() for one in Path(self.sink.path).rglob("*") if one.is_file())
@@ -161,7 +161,7 @@ def rehashed(trailed: Trailed, columns: Sequence[Column], changed: Callable[[Row
     """The rows of the payload that are ``changed`` get the hash of what they are now."""
 
     def of(rows: pa.Table) -> pa.Table:
-        own = hashes(rows.combine_chunks().to_batches()[0], columns)
+        own = hash_rows(rows.combine_chunks().to_batches()[0], columns)
         told = [
             {**row, "row_hash": new if changed(row) else row["row_hash"]}
             for row, new in zip(rows.to_pylist(), own, strict=True)
@@ -176,7 +176,7 @@ def forged_events(trailed: Trailed, version: int | None = None) -> None:
     path = f"{trailed.sink.path}/payload"
     payload = trailed.spark.read.format("delta").load(path).toArrow()
     table_id = trailed.pipeline.feed.log.metadata().table_id
-    new = {(one["version"], one["id"]): one for one in events_of(payload, table_id).to_pylist()}
+    new = {(one["version"], one["id"]): one for one in build_events(payload, table_id).to_pylist()}
 
     def edit(row: Row) -> list[Row]:
         if version not in (None, row["version"]):

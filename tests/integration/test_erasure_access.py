@@ -89,7 +89,7 @@ def test_everything_of_theirs_and_nothing_of_others(bank: Bank, pg: Pg) -> None:
         assert "Seven of nine" in page
         assert not any(one in page for one in ("p1@x.org", "p2@x.org", '"One"', ">One<", "Two"))
     # The keys of nobody else were handed out, and that they were stands in the registry
-    taken = [bank.registry().readings(sink.path) for sink in bank.sinks.values()]
+    taken = [bank.registry().list_new_readings(sink.path) for sink in bank.sinks.values()]
     assert [(one.keys, one.reader, one.question) for each in taken for one in each] == [
         (1, "desk", "access report"),
         (1, "desk", "access report"),
@@ -100,7 +100,7 @@ def test_everything_of_theirs_and_nothing_of_others(bank: Bank, pg: Pg) -> None:
     # Whoever is not known gets an empty report
     report = report_of(bank, asked=replace(ASKED, id="r9", identifiers={"email": "nobody@example.org"}))
     assert report.counts() == {"tables": 2, "rows": 0, "kept": 0, "events": 0}
-    assert "Nothing is held on this person" in access_page(report)
+    assert "No data is stored on this person" in access_page(report)
 
     # A request that may be about two people is looked at first
     sink = PostgresSink(pg.dsn, table=f"{pg.schema}.customers", modes=Modes(deletes="soft"))
@@ -109,13 +109,15 @@ def test_everything_of_theirs_and_nothing_of_others(bank: Bank, pg: Pg) -> None:
     bank.customers.sql(f"insert into {{t}} values (4, 9, '{CANARY}', 'e')")
     bank.run()  # the trails have the readings by now
     nothing: list[list[Any]] = [[], []]
-    assert [bank.registry().readings(sink.path) for sink in bank.sinks.values()] == nothing
+    assert [bank.registry().list_new_readings(sink.path) for sink in bank.sinks.values()] == nothing
     with pytest.raises(
         ConfigError, match=r"request r1 may be about more than one person \(2 values of id\)"
     ) as refused:
         report_of(bank)
     assert "erase approve" in str(refused.value.hint)
-    assert [bank.registry().readings(sink.path) for sink in bank.sinks.values()] == nothing  # no key was handed out
+    assert [
+        bank.registry().list_new_readings(sink.path) for sink in bank.sinks.values()
+    ] == nothing  # no key was handed out
     approved = replace(ASKED, approver="boss")
     assert [row["id"] for row in report_of(bank, asked=approved).tables[0].held[0].rows] == [7, 9]
 
@@ -147,12 +149,12 @@ def test_history_of_a_shared_row_leaves_out_whoever_is_readable_in_it(
     }
     assert not any("One" in str(row) for row in rows["recipient"])
     # An erased value is told by the name that its column has now
-    tokens = frozenset(one for one in bank.registry().tokens("customer", [[("id", "7")]]) if one is not None)
-    bank.registry().shred(tokens, run="er-9")
+    tokens = frozenset(one for one in bank.registry().find_tokens("customer", [[("id", "7")]]) if one is not None)
+    bank.registry().destroy_keys(tokens, run="er-9")
     whose = SealedFor(tokens, frozenset({"recipient", "to_name"}), frozenset({"sender", "sender_name"}))
     [event] = (
         bank.sinks["transfers"]
-        .past(lambda rows: rows.where("false"), whose, lambda _: bank.registry().states)
+        .past(lambda rows: rows.where("false"), whose, lambda _: bank.registry().read_states)
         .collect()
     )
     assert (event["no"], event["to_name"]) == (11, None)

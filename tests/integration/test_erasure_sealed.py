@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from audit.audit_trail import Trail
 from audit.encryption.key_registry import Registry
 from audit.erasure.erase.purge import SinkBehind
 from audit.erasure.erase.runner import ErasureReport, ErasureRun
 from audit.erasure.find.plan import make_plan
 from audit.erasure.register.secrets import Keys
 from audit.erasure.register.store import Register
-from audit.trail.trail import Trail
-from audit.verification.reconcile import reconcile
+from audit.reconciliation.reconcile import reconcile
 from cdf.errors import ConfigError, VerificationError
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.sealed_bank import ASKED, CANARY, NOW, SIGNER, Bank
@@ -130,7 +130,7 @@ def test_the_keys_go_first_and_everything_else_follows(
         (None, "Two"),
     ]
     for sink, pipeline in zip(bank.sinks.values(), bank.pipelines, strict=True):
-        trail = Trail(bank.spark, sink.path, states=bank.registry().states)
+        trail = Trail(bank.spark, sink.path, states=bank.registry().read_states)
         assert reconcile(trail, pipeline).equal is not False
         kept = [one for one in Path(sink.path).rglob("*") if one.is_file()]
         assert not [one for one in kept if b"Seven of nine" in one.read_bytes() or CANARY.encode() in one.read_bytes()]
@@ -157,7 +157,7 @@ def test_what_a_row_says_of_somebody_else_stays_also_where_it_is_readable(
     bank.transfers.sql("alter table {t} set tblproperties ('delta.appendOnly' = 'true')")
     with register.held("er-1") as held, pytest.raises(ConfigError, match="is append-only"):
         run_of(bank, register, held).go()
-    assert bank.registry().status().shredded == 0
+    assert bank.registry().read_status().shredded == 0
     bank.transfers.sql("alter table {t} unset tblproperties ('delta.appendOnly')")
     register.begin("er-2", ["r1"], "another plan")  # nothing has been done
     report = walked(bank, register, "er-2")
@@ -177,7 +177,7 @@ def test_keys_that_a_hand_in_the_registry_keeps(bank: Bank) -> None:
     register, registry = register_of(bank), bank.registry()
     register.begin("er-1", ["r1"], "digest")
     keys = f"{bank.pg.schema}_keys"
-    token, other = registry.tokens("customer", [[("id", "7")], [("id", "1")]])
+    token, other = registry.find_tokens("customer", [[("id", "7")], [("id", "1")]])
     assert token is not None
     bank.pg.query(f"create table {keys}.mine as select * from {keys}.key where token = %s", token)
     back = (
@@ -193,9 +193,9 @@ def test_keys_that_a_hand_in_the_registry_keeps(bank: Bank) -> None:
         with pytest.raises(VerificationError, match="does not have it as a key of theirs"):
             bank.sinks["customers"].erase(run.erasing(one, copy.key))
         bank.pg.query(f"update {keys}.key set token = %s, class = 'contact' where class = 'x'", token)
-        assert registry.classes([token]) == {"contact"}
+        assert registry.list_active_classes([token]) == {"contact"}
         run._shred_what_came_back(registry)
-        assert registry.classes([token]) == frozenset()
+        assert registry.list_active_classes([token]) == frozenset()
         bank.sinks["customers"].erase(run.erasing(one, copy.key))
         run._done("request r1", "scan", {"finds": 0, "checked": [], "unseen": []})
         known = f"{bank.pg.schema}.known"

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.encryption.encrypt import Sealing
+from audit.audit_trail import Trail
+from audit.encryption.encrypt import ColumnEncryption
 from audit.encryption.key_registry import Registry
 from audit.encryption.root_keys import FileRoot
 from audit.erasure.erase.purge import SinkBehind
@@ -22,7 +23,6 @@ from audit.erasure.register.store import Register
 from audit.erasure.table_graph import Graph
 from audit.queries.view import view
 from audit.signing.signer import Signer
-from audit.trail.trail import Trail
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import ConfigError
 from connectors.delta_audit.sink import DeltaAuditSink
@@ -69,7 +69,7 @@ class Shop:
         return Graph.of({"customer": Subject("customer", {"id": "exact", "email": "email"})}, [one], holds)
 
     def sink(self) -> DeltaAuditSink:
-        sealing = Sealing(self.graph().sealed(self.table.path), self.registry)
+        sealing = ColumnEncryption(self.graph().sealed(self.table.path), self.registry)
         return DeltaAuditSink(self.path, spark=self.spark, sealing=sealing if self.keys_configured else None)
 
     def pipeline(self) -> Pipeline:
@@ -109,7 +109,9 @@ class Shop:
     def shown(self) -> list[tuple[Any, ...]]:
         """What whoever has the keys sees of the first commit."""
         rows = (
-            view(Trail(self.spark, self.path, states=self.registry().states)).where("version = 1").orderBy("row.state")
+            view(Trail(self.spark, self.path, states=self.registry().read_states))
+            .where("version = 1")
+            .orderBy("row.state")
         )
         names = ("id", "email", "iban", "state")
         return [
@@ -150,7 +152,7 @@ def test_a_class_under_a_hold_keeps_its_key_until_the_hold_ends(shop: Shop, monk
         """Weeks later, with the hold over and the registry under another root key meanwhile."""
         shop.root, old = FileRoot.generate(), shop.registry()
         old.rotate(shop.root)
-        old.root_gone(former, NOW.date() + 60 * DAY)
+        old.record_root_destruction(former, NOW.date() + 60 * DAY)
         raise KeyboardInterrupt
 
     # A class that is called otherwise by now goes as well
@@ -199,7 +201,7 @@ def test_a_hold_that_ends_before_the_copies_forget_holds_nothing(shop: Shop, mon
     assert shop.go(only=slice(1), now=NOW + 31 * DAY).state == "certified"
     assert shop.shown()[0] == (GONE, GONE, GONE, "a")
     assert shop.certificate("r1")["holds"] == []
-    rows = view(Trail(shop.spark, shop.path, states=shop.registry().states)).where("row.state = 'a'").collect()
+    rows = view(Trail(shop.spark, shop.path, states=shop.registry().read_states)).where("row.state = 'a'").collect()
     assert [(row["change_type"], (row["unreadable"] or {}).get("id", "")[:8]) for row in rows] == [
         ("insert", GONE[:8]),
         ("delete", GONE[:8]),

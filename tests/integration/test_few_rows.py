@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import cdf.changes.few_rows
+from audit.audit_trail import Trail
 from audit.trail.tables import PAYLOAD
-from audit.trail.trail import Trail
 from cdf import ChangeFeed, Pipeline
 from cdf.changes.few_rows import DRIVER_BYTES, DRIVER_ROWS, few_rows
 from connectors.delta_audit.sink import DeltaAuditSink

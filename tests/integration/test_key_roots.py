@@ -33,17 +33,17 @@ def kms(aws: Aws) -> tuple[KmsRoot, str, Any]:
 
 def test_what_is_wrapped_opens_by_it_and_in_its_place(make: Callable[[], Root]) -> None:
     root = make()
-    wrapped = root.wrap(KEY, about="epoch 1 shard 3")
+    wrapped = root.wrap(KEY, context="epoch 1 shard 3")
     assert KEY not in wrapped
-    assert root.unwrap(wrapped, about="epoch 1 shard 3") == KEY
+    assert root.unwrap(wrapped, context="epoch 1 shard 3") == KEY
     altered = bytes([*wrapped[:-1], wrapped[-1] ^ 1])
-    for other, one, about in (
+    for other, one, context in (
         (make(), wrapped, "epoch 1 shard 3"),
         (root, wrapped, "epoch 1 shard 4"),
         (root, altered, "epoch 1 shard 3"),
     ):
         with pytest.raises(ConfigError) as refused:
-            other.unwrap(one, about=about)
+            other.unwrap(one, context=context)
         assert root.name in refused.value.message or other.name in refused.value.message
         assert refused.value.__cause__ is None
     assert make().name != root.name
@@ -89,7 +89,7 @@ class TestKms:
         client.create_alias(AliasName="alias/deltarelay", TargetKeyId=arn)
         alias = arn.replace(arn.rpartition(":")[2], "alias/deltarelay")
         root = KmsRoot(f"aws_kms:{alias}", lambda _: client)
-        assert root.unwrap(root.wrap(KEY, about="a"), about="a") == KEY
+        assert root.unwrap(root.wrap(KEY, context="a"), context="a") == KEY
         root.retire(7)
         assert client.describe_key(KeyId=arn)["KeyMetadata"]["KeyState"] == "PendingDeletion"
 
@@ -101,14 +101,14 @@ class TestKms:
     def test_one_that_is_not_there(self, aws: Aws) -> None:
         root = KmsRoot(f"aws_kms:arn:aws:kms:{REGION}:123456789012:key/none", lambda _: aws.client("kms"))
         with pytest.raises(ConfigError, match="not there") as refused:
-            root.wrap(KEY, about="a")
+            root.wrap(KEY, context="a")
         assert refused.value.__cause__ is None
 
     def test_no_server(self, aws: Aws) -> None:
         nowhere = aws.client("kms", endpoint_url="http://127.0.0.1:1")
         root = KmsRoot(f"aws_kms:arn:aws:kms:{REGION}:123456789012:key/1", lambda _: nowhere)
         with pytest.raises(SinkUnavailable, match="cannot be reached now"):
-            root.wrap(KEY, about="a")
+            root.wrap(KEY, context="a")
 
     def test_the_region_is_that_of_the_arn(self, aws: Aws) -> None:
         asked = []
@@ -117,5 +117,5 @@ class TestKms:
             lambda region: asked.append(region) or aws.client("kms"),  # type: ignore[func-returns-value]
         )
         with pytest.raises(ConfigError):
-            root.wrap(KEY, about="a")
+            root.wrap(KEY, context="a")
         assert asked == ["eu-central-1"]

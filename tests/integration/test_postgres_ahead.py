@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from connectors.postgres.write.prefetch import Ahead
+from connectors.postgres.write.staging import Staged
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
@@ -13,8 +15,6 @@ from cdf.changes.window import Window
 from cdf.errors import Fenced, RowRejected, VersionsExpired
 from cdf.testing import SampleTable, delete, insert, update
 from connectors.postgres import PostgresSink
-from connectors.postgres.write.prefetch import Ahead
-from connectors.postgres.write.staging import Staged
 from tests.acceptance.commands import wait_for
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.postgres_case import left_of, loaded, names, people, person, position, sink_of

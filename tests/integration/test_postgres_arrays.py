@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from adbc_driver_postgresql import dbapi
+from connectors.postgres.arrays import image_text, native_type, wire_list
 from psycopg import sql
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, types
 
 from cdf.changes.canonical import ROW_DIGEST, digests
-from connectors.postgres.arrays import image_text, native_type, wire_list
 from connectors.postgres.errors import from_task
 from connectors.postgres.types import target_type
 from connectors.postgres.verify.canonical_sql import canonical_text

@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from connectors.postgres.write.in_memory import wire_rows
+from connectors.postgres.write.staging import Wanted
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, StringType, StructType
 
 from cdf.errors import ConfigError
 from cdf.testing import SampleTable, delete, insert, update
 from connectors.postgres.write import rejected, staging
-from connectors.postgres.write.in_memory import wire_rows
-from connectors.postgres.write.staging import Wanted
 
 SCHEMA = StructType().add("id", "long").add("name", "string").add("amount", "decimal(12,3)").add("at", "timestamp")
 SCHEMA = SCHEMA.add("local", "timestamp_ntz").add("day", "date").add("yes", "boolean").add("größe", "byte")

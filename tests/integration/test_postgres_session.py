@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from connectors.postgres.write.staging import bulk_connection
 from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -28,7 +29,6 @@ from connectors.postgres.client import Session
 from connectors.postgres.erasure.scan import _copied
 from connectors.postgres.options import Modes
 from connectors.postgres.target.ddl import TargetName
-from connectors.postgres.write.staging import bulk_connection
 from tests.fixtures.fix_pgbouncer import PgBouncer, Program, pooled
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table

@@ -27,7 +27,7 @@ from botocore.exceptions import ClientError
 from psycopg.conninfo import make_conninfo
 
 import audit.anchors.postgres
-from audit.anchors import Anchor, file_name, folder_name
+from audit.anchors.base import Anchor, file_name, folder_name
 from audit.anchors.file import FileAnchor
 from audit.anchors.postgres import PostgresAnchor, statements
 from audit.anchors.s3 import S3Anchor

@@ -24,8 +24,8 @@ from pyspark.sql.types import StructType
 
 from audit.proof import leaf_hash
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TABLES, TrailTables
-from audit.verification import CHECKPOINTS, MOST_FINDINGS, Finding, Seen, verify_trail
-from audit.verification.payload import resealed_by
+from audit.verification import CHECKPOINTS, MOST_FINDINGS, Finding, FoundCheckpoint, verify_trail
+from audit.verification.payload_records import read_reencrypted_hashes
 from cdf.errors import TableReplaced, VerificationError
 from cdf.testing import SampleTable, insert
 from connectors.delta_audit.sink import DeltaAuditSink
@@ -113,7 +113,7 @@ def same(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> bool:
 
 class TestUpkeepIsNoFault:
     def test_as_it_was_written(self, whole_trail: Trail) -> None:
-        found, _ = verify_trail(whole_trail.tables, [Seen(whole_trail.checkpoint, "a safe", True)])
+        found, _ = verify_trail(whole_trail.tables, [FoundCheckpoint(whole_trail.checkpoint, "a safe", True)])
         assert found.findings == ()
         assert (found.first_version, found.last_version, found.sealed_version) == (0, 6, 6)
         assert (found.records, found.events, found.values) == (7, 6 + 4 + 1 + 1, 12)
@@ -347,7 +347,7 @@ class TestStatistics:
         text = log.read_text()
         said = json.dumps(json.dumps({"numRecords": 0, "minValues": {"version": 99}, "maxValues": {"version": 99}}))
         log.write_text(text.replace('"dataChange": false}}', '"dataChange": false, "stats": ' + said + "}}"))
-        found, _ = verify_trail(trail.tables, [Seen(trail.checkpoint, "a safe", True)])
+        found, _ = verify_trail(trail.tables, [FoundCheckpoint(trail.checkpoint, "a safe", True)])
         assert same(
             [(one.kind, one.table, one.version, one.first) for one in found.findings],
             [("doubled", EVENTS, 1, 2), ("altered", EVENTS, None, None), ("altered", PAYLOAD, None, None)],
@@ -393,7 +393,7 @@ class TestTheLedger:
         assert ("altered", PAYLOAD, 1, 3) in found
         assert [one for one in found if one[1] != LEDGER] == [("altered", PAYLOAD, 1, 3)]
         assert len([one for one in found if one[:2] == ("altered", LEDGER)]) >= len(forged)
-        later = resealed_by(trail.tables.read(LEDGER))
+        later = read_reencrypted_hashes(trail.tables.read(LEDGER))
         assert later is not None
         assert later.count() == 0
 
@@ -407,13 +407,13 @@ class TestTheLedger:
         for name, version in long.yesterday.items():
             trail.sql(name, f"restore table {{t}} to version as of {version}")
         # The older checkpoint fits: only one from later tells
-        yesterday = Seen(sealed(trail.spark, trail.path), "a safe", True)
+        yesterday = FoundCheckpoint(sealed(trail.spark, trail.path), "a safe", True)
         found, _ = verify_trail(trail.tables, [yesterday])
         assert (found.findings, found.last_version, found.sealed_version) == ((), SINGLE, SINGLE)
         assert trail.findings() == [("cut_off", LEDGER, None, None)]
 
     def test_another_trail_in_its_place(self, whole_trail: Trail, long: Long) -> None:
-        seen = Seen(long.trail.checkpoint, "a safe", True)
+        seen = FoundCheckpoint(long.trail.checkpoint, "a safe", True)
         found, _ = verify_trail(whole_trail.tables, [seen], origin="deltarelay.audit/another")
         assert [(one.kind, one.table, one.version, one.text) for one in found.findings] == [
             ("replaced", LEDGER, None, "the trail is not the one that was asked for: this one was made anew"),
@@ -421,9 +421,9 @@ class TestTheLedger:
         ]
 
     def test_junk_hides_nothing(self, long: Long) -> None:
-        unsigned = Seen(long.trail.checkpoint, "the trail", False)
-        junk = [Seen(None, "an anchor", False)] * (MOST_FINDINGS + 5)
-        other = Seen(dataclasses.replace(long.trail.checkpoint, root=bytes(32)), "a safe", True)
+        unsigned = FoundCheckpoint(long.trail.checkpoint, "the trail", False)
+        junk = [FoundCheckpoint(None, "an anchor", False)] * (MOST_FINDINGS + 5)
+        other = FoundCheckpoint(dataclasses.replace(long.trail.checkpoint, root=bytes(32)), "a safe", True)
         found, _ = verify_trail(long.trail.tables, [unsigned, *junk, other])
         assert [(one.kind, one.table, one.version) for one in found.findings] == [
             *[("not_signed", CHECKPOINTS, None)] * MOST_FINDINGS,
@@ -473,5 +473,5 @@ def test_a_source_that_was_dropped_and_made_again(spark: SparkSession, tmp_path:
     again.sql("insert into {t} values (1, 'b')", "insert into {t} values (2, 'b')")
     with pytest.raises(TableReplaced):
         run(spark, again, path)
-    found, _ = verify_trail(Trail(spark, path, checkpoint).tables, [Seen(checkpoint, "a safe", True)])
+    found, _ = verify_trail(Trail(spark, path, checkpoint).tables, [FoundCheckpoint(checkpoint, "a safe", True)])
     assert (found.findings, found.last_version, found.sealed_version) == ((), 1, 1)

@@ -15,13 +15,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from audit.anchors import checkpoint_of
+from audit.anchors.base import parse_note
 from audit.anchors.file import FileAnchor
+from audit.audit_trail import NamedAnchor
 from audit.errors import ForkedTrail
 from audit.hashing.merkle import EMPTY_ROOT
 from audit.signing.signer import Signer
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TrailTables
-from audit.trail.trail import NamedAnchor
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import TableReplaced, TargetNotReady, VerificationError, WindowOutOfOrder
 from cdf.testing import SampleTable, insert
@@ -60,7 +60,7 @@ class Case:
         """Records that the anchor's newest checkpoint is over."""
         origin = self.tables.origin()
         note = FileAnchor(self.folder / "anchor").latest(origin)
-        return 0 if note is None else checkpoint_of(origin, note).size
+        return 0 if note is None else parse_note(origin, note).size
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from audit.erasure.model import PersonalTable, Request, Subject
 from audit.erasure.scan.search_terms import Needle, Needles
 from audit.erasure.sink_contract import Erasing, Reached
 from audit.queries.questions import erasures, history
+from audit.reconciliation.reconcile import reconcile
 from audit.report import make_report
-from audit.verification.reconcile import reconcile
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import WindowOutOfOrder
 from connectors.delta_audit.sink import DeltaAuditSink

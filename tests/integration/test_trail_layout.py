@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from audit.audit_trail import Trail
 from audit.queries.questions import history
-from audit.trail.compaction import lay_out
+from audit.trail.compaction import compact_files
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
-from audit.trail.trail import Trail
 from audit.verification import verify_trail
 from cdf import ChangeFeed, Limits, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
@@ -36,7 +36,7 @@ def test_the_values_of_one_record_stand_together(spark: SparkSession, tmp_path: 
     ).run()
     trail = Trail(spark, path)
     told: list[str] = []
-    done = lay_out(trail.tables, trail.columns(), key, file_bytes=8192, progress=told.append)
+    done = compact_files(trail.tables, trail.columns(), key, file_bytes=8192, progress=told.append)
     assert told == [PAYLOAD, EVENTS, LEDGER]
     assert (done.before[EVENTS], done.after[LEDGER]) == (3, 1)
     bounds = [

@@ -15,12 +15,12 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from audit.checkpoints.sign_ledger import sign_ledger
 from audit.errors import ForkedTrail
-from audit.signing.sign_ledger import sealed
 from audit.signing.signer import Signer
-from audit.trail.ledger import by_records
+from audit.trail.ledger import read_state_from_records
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TABLES, TrailTables
-from audit.verification import Verified, verify_trail
+from audit.verification import VerifiedState, verify_trail
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import SinkUnavailable
 from cdf.sink import Bounds, Source
@@ -137,7 +137,7 @@ def test_what_is_new_alone_is_looked_at_after_a_verification(spark: SparkSession
     tables = TrailTables(spark, str(path))
     _, state = verify_trail(tables, [])
     assert state is not None
-    state = Verified.from_json(state.to_json())
+    state = VerifiedState.from_json(state.to_json())
     source.sql("update {t} set v = 'c' where id = 1")
     pipeline(spark, source, path).run()
     found, later = verify_trail(tables, [], since=state)
@@ -160,9 +160,9 @@ def test_what_is_new_alone_is_looked_at_after_a_verification(spark: SparkSession
 def test_what_contradicts_an_earlier_checkpoint_is_not_signed(spark: SparkSession, begun: tuple[Table, Path]) -> None:
     (_, path), key = begun, Signer.generate("example.org/test")
     tables = TrailTables(spark, str(path))
-    state = by_records(tables)
-    note, version = sealed(tables, key, state)
-    assert sealed(tables, key, state, before=[note]) == (note, version)
+    state = read_state_from_records(tables)
+    note, version = sign_ledger(tables, key, state)
+    assert sign_ledger(tables, key, state, before=[note]) == (note, version)
 
     def other(text: str) -> str:
         return text.replace('"operation":"WRITE"', '"operation":"MERGE"')
@@ -173,7 +173,7 @@ def test_what_contradicts_an_earlier_checkpoint_is_not_signed(spark: SparkSessio
 
     assert rewrite(path / LEDGER, edit)
     with pytest.raises(ForkedTrail):
-        sealed(tables, key, state, before=[note])
+        sign_ledger(tables, key, state, before=[note])
 
 
 def test_a_window_with_a_new_column_is_finished_with_that_column(

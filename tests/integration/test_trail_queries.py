@@ -19,6 +19,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import DataFrame, SparkSession
 
+from audit.audit_trail import Trail
 from audit.queries.questions import (
     actor_activity,
     actors,
@@ -37,9 +38,8 @@ from audit.queries.questions import (
 from audit.queries.sql_export import view_sql
 from audit.queries.view import view
 from audit.trail.ledger import read_state
-from audit.trail.removal import remove
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TABLES, TrailTables
-from audit.trail.trail import Trail
+from audit.writing.removal import remove_values
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import ConfigError
 from connectors.delta_audit.sink import DeltaAuditSink
@@ -407,7 +407,7 @@ def test_values_that_were_removed(spark: SparkSession, asked: Asked, copy: Asked
     tables, did = TrailTables(spark, str(copy.path)), asked.versions
     tables.take_over(tables.read(PAYLOAD).schema["row"].dataType, KEY)  # type: ignore[arg-type]
     bob = history(copy.trail, {"id": BOB}).select("version", "index")
-    remove(tables, read_state(tables), bob, {"ticket": "GDPR-7", "user": ACTOR})
+    remove_values(tables, read_state(tables), bob, {"ticket": "GDPR-7", "user": ACTOR})
 
     assert values_removed(copy.trail) == 5
     assert [

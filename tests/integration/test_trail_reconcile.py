@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
+from audit.audit_trail import Trail
+from audit.reconciliation.reconcile import Reconciled, reconcile
 from audit.trail.redaction import canonical_json
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
-from audit.trail.trail import Trail
-from audit.verification.reconcile import Reconciled, reconcile
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import KeyViolation, VerificationError
 from connectors.delta_audit.sink import DeltaAuditSink

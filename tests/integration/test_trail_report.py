@@ -15,12 +15,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from audit.anchors.file import FileAnchor
+from audit.audit_trail import NamedAnchor
 from audit.proof import read_checkpoint, verify_note
 from audit.queries.questions import deletes_without_ticket, hiding_operations
 from audit.report import Report, as_html, as_markdown, make_report
 from audit.signing.signer import Signer
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
-from audit.trail.trail import NamedAnchor
 from cdf import ChangeFeed, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table, setting

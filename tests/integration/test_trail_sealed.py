@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from audit.encryption.decrypt import opened, shut
-from audit.encryption.encrypt import Sealing
+from audit.encryption.decrypt import decrypt_rows, mask_rows
+from audit.encryption.encrypt import ColumnEncryption
 from audit.encryption.key_registry import KeyState
 from audit.queries.questions import as_of, history
 from audit.queries.view import view
-from audit.trail.column_history import SEALED, kept
+from audit.trail.column_history import SEALED, extend_columns
 from cdf.errors import RowRejected, TargetNotReady, VerificationError
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.fix_sealed_states import SealedStates
@@ -80,7 +80,9 @@ def test_whoever_has_the_keys_reads_what_was_written(
     found = trailed.bytes() + "".join(row["plan"] for row in plans(trailed.payload())).encode()
     assert b"canary" not in found
     assert b"shop@x.org" in found  # the control
-    names = {row["no"]: row["unreadable"] for row in shut(trailed.payload()).select("row.no", "unreadable").collect()}
+    names = {
+        row["no"]: row["unreadable"] for row in mask_rows(trailed.payload()).select("row.no", "unreadable").collect()
+    }
     assert names[3] == dict.fromkeys(["recipient", "to_email"], "[sealed]")
 
 
@@ -90,13 +92,13 @@ def plans(frame: DataFrame) -> list[Mapping[str, str]]:
 
 def test_a_key_that_somebody_has_put_in_is_none(sealed_states: SealedStates) -> None:
     trailed = sealed_states.sealed()
-    key_id = trailed.registry().keys([(trailed.token(7), "contact")])[trailed.token(7), "contact"].key_id
+    key_id = trailed.registry().find_keys([(trailed.token(7), "contact")])[trailed.token(7), "contact"].key_id
 
     def states(ids: Iterable[bytes]) -> Mapping[bytes, KeyState]:
-        known = trailed.registry().states(ids)
+        known = trailed.registry().read_states(ids)
         return {**known, key_id: replace(known[key_id], key=os.urandom(32))}
 
-    rows = opened(trailed.payload(), trailed.columns(), states).where("version = 1 and row.no = 1").collect()
+    rows = decrypt_rows(trailed.payload(), trailed.columns(), states).where("version = 1 and row.no = 1").collect()
     assert rows[0]["unreadable"]["email"] == "[wrong key]"
 
 
@@ -134,7 +136,7 @@ def test_what_somebody_has_changed_is_tampering_and_no_erasure(trailed: Trailed)
     """Five rows, each changed in another way; what is sealed stays in its place."""
     token = trailed.token(8)
     trailed.shred(8)
-    gone = trailed.registry().gone([token])[0]
+    gone = trailed.registry().list_destroyed_keys([token])[0]
 
     def edit(row: Row) -> list[Row]:
         groups, texts = row["row"][SEALED], row["sealed"]
@@ -203,7 +205,10 @@ def test_groups_of_another_form_are_not_taken_for_none(trailed: Trailed) -> None
 
 
 def test_rows_that_come_after_the_keys_were_asked_for_are_not_opened_and_not_empty(trailed: Trailed) -> None:
-    rows, held = opened(trailed.payload(), trailed.columns(), trailed.registry().states), view(trailed.reader())
+    rows, held = (
+        decrypt_rows(trailed.payload(), trailed.columns(), trailed.registry().read_states),
+        view(trailed.reader()),
+    )
     trailed.table.sql("insert into {t} values (4, 21, 'canary21@x.org', null, null, 7, 'canary7@x.org', null)")
     trailed.pipeline.run()
     [late] = rows.where("version = 4").collect()
@@ -299,7 +304,9 @@ def test_what_is_erased_hides_no_forgery_in_a_window_that_was_cut_off(
         return [row]
 
     edited(trailed, "payload", edit)
-    columns = kept((), Sealing((SENDER,), trailed.registry).schema(trailed.pipeline.feed.log.metadata().schema))
+    columns = extend_columns(
+        (), ColumnEncryption((SENDER,), trailed.registry).schema(trailed.pipeline.feed.log.metadata().schema)
+    )
     rehashed(trailed, columns, meant)
     forged_events(trailed)
     with pytest.raises(TargetNotReady, match="no runner of this trail wrote"):

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from audit.anchors.file import FileAnchor
-from audit.encryption.column_groups import SealedPerson
-from audit.encryption.decrypt import opened
+from audit.audit_trail import NamedAnchor, Trail
+from audit.encryption.column_groups import PersonColumns
+from audit.encryption.decrypt import decrypt_rows
 from audit.encryption.reencrypt import Unsealed
 from audit.queries.view import eras, view
+from audit.reconciliation.reconcile import reconcile
 from audit.signing.signer import Signer
 from audit.trail.column_history import SEALED
-from audit.trail.removal import sealed_under
+from audit.trail.row_hashes import hash_rows
 from audit.trail.tables import LEDGER, PAYLOAD
-from audit.trail.trail import NamedAnchor, Trail
-from audit.verification.payload import hashes
-from audit.verification.reconcile import reconcile
+from audit.writing.removal import find_encrypted_groups
 from cdf.errors import ConfigError, RowRejected, VerificationError
 from connectors.delta_audit.erasure.erase import held_open
 from tests.fixtures.fix_postgres import Pg
@@ -38,7 +38,7 @@ def trailed(sealed_states: SealedStates, tmp_path: Path, pg: Pg) -> Trailed:
 
 
 def read(trailed: Trailed) -> list[dict[str, Any]]:
-    rows = opened(trailed.payload(), eras(trailed.sink.trail), trailed.registry().states)
+    rows = decrypt_rows(trailed.payload(), eras(trailed.sink.trail), trailed.registry().read_states)
     return [
         {"version": row["version"], "unreadable": row["unreadable"], **row["row"].asDict()}
         for row in rows.orderBy("version", "row.no", "change_type").collect()
@@ -102,17 +102,17 @@ def test_they_are_told_sealed_under_a_record_and_gone_with_their_keys(
     shown = read(trailed)
     assert set(shown[0]["unreadable"]) == {"email", "phones", "paid"}
     assert shown[0]["to_email"] == "canary8@x.org"
-    keys = trailed.registry().gone([token])
+    keys = trailed.registry().list_destroyed_keys([token])
     # A shredding that is killed is finished by the next
     with monkeypatch.context() as patch:
-        patch.setattr("audit.trail.removal._finish_shredding", dies)
+        patch.setattr("audit.writing.removal._finish_shredding", dies)
         with held_open(trailed.sink, trailed.table.path, ("no",), "er-1"), pytest.raises(KeyboardInterrupt):
             trailed.sink.remove_encrypted(keys, {"run": "er-1"})
     tables = trailed.sink.trail.tables
-    assert sealed_under(tables, keys).count() > 0  # the record is there, and they are
+    assert find_encrypted_groups(tables, keys).count() > 0  # the record is there, and they are
     assert trailed.intact()
     trailed.pipeline.run()
-    assert sealed_under(tables, keys).count() == 0
+    assert find_encrypted_groups(tables, keys).count() == 0
     assert trailed.intact()
 
 
@@ -151,7 +151,7 @@ def test_columns_of_former_schemas_are_sealed_too(trailed: Trailed) -> None:
     trailed.pipeline.run()
     trailed.table.sql("alter table {t} add columns (fax string)")
     classes = (("contact", ("mail", "phones", "fax")), ("billing", ("paid",)))
-    trailed.name_classes(SealedPerson("customer", "id", "sender", "exact", classes), RECIPIENT)
+    trailed.name_classes(PersonColumns("customer", "id", "sender", "exact", classes), RECIPIENT)
     trailed.pipeline.run()
     assert reconcile(trailed.sink.trail, trailed.pipeline).equal is True
     assert trailed.sink.unsealed() == Unsealed(7, 1, 7, {"contact": 7, "billing": 3})
@@ -328,7 +328,7 @@ def forge(trailed: Trailed, version: int) -> None:
 
 def hash_of(trailed: Trailed, version: int) -> bytes:
     rows = trailed.payload().where(f"version = {version}").toArrow().combine_chunks().to_batches()[0]
-    [hash] = hashes(rows, trailed.sink.trail.columns())
+    [hash] = hash_rows(rows, trailed.sink.trail.columns())
     assert hash is not None
     return hash
 

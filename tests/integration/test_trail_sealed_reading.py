@@ -17,18 +17,18 @@ from psycopg import sql
 from pyspark.sql import DataFrame
 
 from audit.anchors.file import FileAnchor
-from audit.encryption.encrypt import Sealing
+from audit.audit_trail import NamedAnchor, Trail
+from audit.encryption.encrypt import ColumnEncryption
 from audit.encryption.key_registry import KeyState
-from audit.errors import unreadable
+from audit.errors import unreadable_trail
 from audit.proof import check
 from audit.queries import view as views
 from audit.queries.questions import as_of, column_changes, deletes, diff, history, keys_untold, readings, record_as_of
 from audit.queries.sql_export import view_sql
 from audit.queries.view import view
+from audit.reconciliation.reconcile import reconcile
 from audit.signing.signer import Signer
 from audit.trail.tables import TABLES
-from audit.trail.trail import NamedAnchor, Trail
-from audit.verification.reconcile import reconcile
 from cdf.errors import ConfigError
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.fix_sealed_states import SealedStates
@@ -120,12 +120,12 @@ def test_who_is_looked_for_by_whose_rows_they_are_is_found_by_their_own_keys(sea
 
     def states(ids: Iterable[bytes]) -> Mapping[bytes, KeyState]:
         asked.append(set(ids))
-        return trailed.registry().states(asked[-1])
+        return trailed.registry().read_states(asked[-1])
 
-    own = Sealing((SENDER, RECIPIENT), trailed.registry)
+    own = ColumnEncryption((SENDER, RECIPIENT), trailed.registry)
     trail = Trail(trailed.spark, trailed.sink.path, states=states, sealing=own)
     assert told(history(trail, {"recipient": 7}), "no", "recipient", "to_email") == [(3, 7, "canary7@x.org")]
-    [key] = trailed.registry().keys([(trailed.token(7), "contact")]).values()
+    [key] = trailed.registry().find_keys([(trailed.token(7), "contact")]).values()
     assert set().union(*asked) == {key.key_id}
     assert told(history(trail, {"recipient": 4711}), "no") == []
     assert told(history(trailed.reader(), {"recipient": 7}), "no", "recipient", "to_email") == [(3, 7, "canary7@x.org")]
@@ -145,8 +145,8 @@ def test_a_person_is_found_under_what_their_column_is_called_now_and_in_rows_tha
     addressee = replace(RECIPIENT, column="addressee", classes=(("contact", ("to_email", "addressee")),))
     trailed.name_classes(SENDER, addressee)
     trailed.pipeline.run()
-    own = Sealing((SENDER, addressee), trailed.registry)
-    trail = Trail(trailed.spark, trailed.sink.path, states=trailed.registry().states, sealing=own)
+    own = ColumnEncryption((SENDER, addressee), trailed.registry)
+    trail = Trail(trailed.spark, trailed.sink.path, states=trailed.registry().read_states, sealing=own)
     assert told(record_as_of(trail, {"addressee": 7}, 6), "no", "addressee", "to_email") == [(3, 7, "canary7@x.org")]
     assert told(record_as_of(trail, {"addressee": 8}, 6), "no", "addressee") == [(6, 8)]
 
@@ -244,7 +244,7 @@ def test_a_value_that_was_erased_is_told_where_states_are_compared(
     # The keys that the older notebook's view has open nothing any more
     with pytest.raises(Exception, match="KeysTooOld") as refused:
         minutes[5].collect()
-    assert "five minutes" in unreadable(trail.path, refused.value).message
+    assert "five minutes" in unreadable_trail(trail.path, refused.value).message
     assert "canary" not in str(refused.value)
     assert all(row["unreadable"]["email"].startswith("[erased ") for row in view(trail).where("row.no = 1").collect())
 
@@ -303,7 +303,7 @@ def test_every_reading_is_told_once_also_of_a_registry_that_counts_anew(trailed:
     registry, trail = trailed.registry(), trailed.sink.trail
 
     def read(purpose: str) -> None:
-        registry.read_for(trail=trail.path, reader="r", purpose=purpose, question="history")([])
+        registry.open_reading(trail=trail.path, reader="r", purpose=purpose, question="history")([])
         trailed.pipeline.run()
 
     def in_registry(statement: str) -> None:
@@ -320,5 +320,5 @@ def test_every_reading_is_told_once_also_of_a_registry_that_counts_anew(trailed:
     trailed.name_classes(registry=trailed.registry)  # what is sealed can still be read
     read("later")
     assert readings(trail).count() == 3
-    assert registry.readings(trail.path) == []
+    assert registry.list_new_readings(trail.path) == []
     assert trailed.intact()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.trail.position import standing
+from audit.trail.position import read_position
 from audit.trail.tables import LEDGER
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import SinkUnavailable
@@ -22,27 +22,27 @@ def test_the_position_from_the_log_alone(spark: SparkSession, tmp_path: Path) ->
     source, path = Table(spark, str(tmp_path / "source")), tmp_path / "trail"
     source.sql("insert into {t} values (1, 'a')")
     ledger = f"delta.`{path / LEDGER}`"
-    assert standing(str(path)) == Position(None)
+    assert read_position(str(path)) == Position(None)
 
     def run() -> None:
         Pipeline(ChangeFeed(spark, source.path), DeltaAuditSink(str(path), spark=spark), key=("id",), start=0).run()
 
     run()
-    there = standing(str(path))
+    there = read_position(str(path))
     assert there.version == 1
     assert there.table_id == ChangeFeed(spark, source.path).log.metadata().table_id
     source.sql("update {t} set v = 'b'")
     run()
     run()  # nothing to do: it only opens
-    assert standing(str(path)).version == 2
+    assert read_position(str(path)).version == 2
     # What is no upkeep: the log does not tell, and the records are read
     spark.sql(f"restore table {ledger} to version as of {_first_with_records(spark, ledger)}")
-    assert standing(str(path)) == there
+    assert read_position(str(path)) == there
     log = path / LEDGER / "_delta_log"
     for file in log.glob("*.json"):
         file.write_text("{")
     with pytest.raises(SinkUnavailable):
-        standing(str(path))
+        read_position(str(path))
 
 
 def _first_with_records(spark: SparkSession, ledger: str) -> int:

@@ -11,16 +11,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from audit.anchors import Missed
+from audit.anchors.base import AnchorFailure
 from audit.anchors.file import FileAnchor
+from audit.audit_trail import NamedAnchor
+from audit.audit_trail import Trail as AuditTrail
 from audit.errors import AnchorUnavailable
 from audit.queries.questions import deletes, events_of, history
 from audit.report import as_html, make_report
-from audit.report.sections import document
+from audit.report.sections import build_document
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
-from audit.trail.trail import NamedAnchor
-from audit.trail.trail import Trail as AuditTrail
-from audit.verification import Verified, verify_trail
+from audit.verification import VerifiedState, verify_trail
 from cdf.errors import VerificationError
 from infra.cli.commands.audit.common import reading
 from tests.integration.delta_table import Table
@@ -55,7 +55,7 @@ def trail(typed: Trail, tmp_path: Path) -> Trail:
 
 
 @pytest.fixture(scope="module")
-def verified(typed: Trail) -> Verified:
+def verified(typed: Trail) -> VerifiedState:
     """Also that what has grown honestly is no fault: fields inside, wider types, texts of a length."""
     found, verified = verify_trail(typed.tables, [])
     assert (found.findings, found.last_version, found.values) == ((), 5, 6)
@@ -71,7 +71,7 @@ def in_place(trail: Trail, name: str, rows: DataFrame) -> None:
     writer.save(str(trail.table(name)))
 
 
-def test_what_is_planted_beside_the_columns_and_inside_of_them(trail: Trail, verified: Verified) -> None:
+def test_what_is_planted_beside_the_columns_and_inside_of_them(trail: Trail, verified: VerifiedState) -> None:
     trail.sql(PAYLOAD, "alter table {t} add columns (row.empty string, held_0 long, key_0 string)")
     trail.sql(EVENTS, "alter table {t} add columns (row string, operation string)")
     trail.sql(LEDGER, "alter table {t} add columns (approved_by string)")
@@ -128,13 +128,15 @@ def test_a_finding_leads_to_its_row(typed: Trail) -> None:
     assert events_of(asked, 2).collect() == events_of(asked, 1, 4).collect() == []
 
 
-def test_a_report_passes_nothing_that_a_verification_refuses(typed: Trail, verified: Verified, tmp_path: Path) -> None:
-    def report(*anchors: NamedAnchor, **asked: Any) -> tuple[str, list[str], list[Missed]]:
+def test_a_report_passes_nothing_that_a_verification_refuses(
+    typed: Trail, verified: VerifiedState, tmp_path: Path
+) -> None:
+    def report(*anchors: NamedAnchor, **asked: Any) -> tuple[str, list[str], list[AnchorFailure]]:
         trail = AuditTrail(typed.spark, str(typed.path), keys=[KEY.verifier], anchors=anchors)
         made = make_report(trail, pipeline="p", source="s", keys=[str(KEY.verifier)], **asked)
         assert "another one" not in as_html(made) or not made.verification.intact
         found = made.verification
-        return document(made).verdict.tone, [one.kind for one in found.findings], list(found.unreachable)
+        return build_document(made).verdict.tone, [one.kind for one in found.findings], list(found.unreachable)
 
     there, gone = (NamedAnchor(name, FileAnchor(tmp_path / name)) for name in ("there", "gone"))
     (tmp_path / "there").mkdir()

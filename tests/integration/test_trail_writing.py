@@ -16,16 +16,17 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
 
 from audit.anchors.file import FileAnchor
+from audit.audit_trail import NamedAnchor
 from audit.errors import ForkedTrail
 from audit.proof import Checkpoint, read_checkpoint, read_note
 from audit.signing.signer import Signer
-from audit.trail.column_history import kept, row_type
+from audit.trail.column_history import extend_columns, row_type
+from audit.trail.events import build_events
 from audit.trail.ledger import read_state
-from audit.trail.recovery import as_written
-from audit.trail.rows import Payload, events_of
-from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, STORED_EVENT, TrailTables, payload_of
-from audit.trail.trail import NamedAnchor
+from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, STORED_EVENT, TrailTables, payload_schema
 from audit.verification import verify_trail
+from audit.writing.payload import PayloadRows
+from audit.writing.recovery import matches_source
 from cdf import ChangeFeed, Pipeline
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION
 from cdf.errors import Fenced, TargetNotReady, VersionNotFound
@@ -144,8 +145,8 @@ def test_a_trail_on_s3_beside_a_local_source(tmp_path: Path) -> None:
 # ── what lies beyond the ledger ──────────────────────────────────────────────────────────────────────────────────────
 
 AT = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-COLUMNS = kept(
-    kept((), StructType().add("id", LongType()).add("gone", StringType())),
+COLUMNS = extend_columns(
+    extend_columns((), StructType().add("id", LongType()).add("gone", StringType())),
     StructType().add("id", LongType()).add("name", StringType()),
 )
 IMAGES = [
@@ -153,9 +154,9 @@ IMAGES = [
 ]  # fmt: skip
 
 
-def payload(spark: SparkSession, images: list[tuple[Any, ...]] = IMAGES) -> Payload:
+def payload(spark: SparkSession, images: list[tuple[Any, ...]] = IMAGES) -> PayloadRows:
     feed = spark.createDataFrame(images, f"id long, name string, {CHANGE_TYPE} string, {COMMIT_VERSION} long")
-    return Payload(feed, COLUMNS, ("id",), {5: AT, 6: AT}, paired=True, baseline=False)
+    return PayloadRows(feed, COLUMNS, ("id",), {5: AT, 6: AT}, paired=True, baseline=False)
 
 
 def changed(table: pa.Table, name: str, edit: Callable[[list[Any]], None]) -> pa.Table:
@@ -167,18 +168,18 @@ def changed(table: pa.Table, name: str, edit: Callable[[list[Any]], None]) -> pa
 
 def test_only_what_follows_from_the_source_is_what_a_runner_has_left(spark: SparkSession) -> None:
     written = payload(spark).table()
-    events = events_of(written, "t")
+    events = build_events(written, "t")
     anew = payload(spark).rows(2).cache()
-    stored = payload_of(row_type(COLUMNS, stored=True))
+    stored = payload_schema(row_type(COLUMNS, stored=True))
 
     def right(events: pa.Table = events, written: pa.Table = written, table_id: str = "t") -> bool:
         frames = spark.createDataFrame(events, STORED_EVENT), spark.createDataFrame(written, stored)
-        return as_written(*frames, anew, COLUMNS, table_id)
+        return matches_source(*frames, anew, COLUMNS, table_id)
 
     def forged(images: list[tuple[Any, ...]]) -> dict[str, pa.Table]:
         """Consistent in itself: every hash is right."""
         table = payload(spark, images).table()
-        return {"written": table, "events": events_of(table, "t")}
+        return {"written": table, "events": build_events(table, "t")}
 
     def times(values: list[Any]) -> None:
         values[0] += dt.timedelta(microseconds=1)
@@ -194,7 +195,7 @@ def test_only_what_follows_from_the_source_is_what_a_runner_has_left(spark: Spar
         "one row more": forged([*IMAGES, (3, "c", "insert", 6)]),
         "one row less": forged(IMAGES[:3]),
         "another version": forged([*IMAGES[:2], (2, None, "insert", 6), (2, None, "insert", 6)]),
-        "another time": {"written": later, "events": events_of(later, "t")},
+        "another time": {"written": later, "events": build_events(later, "t")},
         "a value in a dropped column": {"written": tabooed},
         "an event twice": {"events": pa.concat_tables([events, events.slice(0, 1)])},
         "no event": {"events": events.slice(1)},
@@ -217,9 +218,9 @@ def test_forged_events_get_no_record(spark: SparkSession, tmp_path: Path) -> Non
         feed = spark.createDataFrame(
             [(7, "x", "insert", version)], f"id long, v string, {CHANGE_TYPE} string, {COMMIT_VERSION} long"
         )
-        rows = Payload(feed, columns, ("id",), {version: AT}, paired=False, baseline=False).table()
-        stored = payload_of(row_type(columns, stored=True))
-        for name, table, schema in ((PAYLOAD, rows, stored), (EVENTS, events_of(rows, table_id), STORED_EVENT)):
+        rows = PayloadRows(feed, columns, ("id",), {version: AT}, paired=False, baseline=False).table()
+        stored = payload_schema(row_type(columns, stored=True))
+        for name, table, schema in ((PAYLOAD, rows, stored), (EVENTS, build_events(rows, table_id), STORED_EVENT)):
             spark.createDataFrame(table, schema).write.format("delta").mode("append").save(str(path / name))
 
     forge(3)
@@ -244,7 +245,7 @@ def test_nothing_of_an_overtaken_runner_lands(
     first, second = (TrailTables(spark, str(tmp_path / "trail")) for _ in range(2))
     first.take_over(row, ["id"])
     rows = payload(spark).table()
-    first.append(PAYLOAD, first.rows_of(rows, payload_of(row_type(COLUMNS, stored=True))), about={})
+    first.append(PAYLOAD, first.rows_of(rows, payload_schema(row_type(COLUMNS, stored=True))), about={})
     real = TrailTables._landed
     waiting = [second]
 

@@ -14,18 +14,18 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from audit.anchors import Missed
+from audit.anchors.base import AnchorFailure
 from audit.anchors.file import FileAnchor
+from audit.audit_trail import NamedAnchor
+from audit.audit_trail import Trail as AuditTrail
 from audit.errors import AnchorUnavailable, ForkedTrail
-from audit.hashing.merkle import root_of
+from audit.hashing.merkle import merkle_root
 from audit.hashing.row_encoding import encode_rows
 from audit.proof import Checkpoint, check, read_proof
 from audit.signing.signer import Signer
 from audit.trail.redaction import canonical_json
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
-from audit.trail.trail import NamedAnchor
-from audit.trail.trail import Trail as AuditTrail
-from audit.verification import CHECKPOINTS, Seen, Verified, verify_trail
+from audit.verification import CHECKPOINTS, FoundCheckpoint, VerifiedState, verify_trail
 from cdf.errors import CdfError, ConfigError, VerificationError
 from cdf.sink import Source
 from connectors.delta_audit.sink import DeltaAuditSink
@@ -35,7 +35,7 @@ from tests.integration.trail_case import KEY, Trail, as_insert, chained, event_o
 
 
 @pytest.fixture(scope="module")
-def verified(whole_trail: Trail) -> Verified:
+def verified(whole_trail: Trail) -> VerifiedState:
     """What a verification found before anybody was at work."""
     _, verified = verify_trail(whole_trail.tables, [])
     assert verified is not None
@@ -64,17 +64,17 @@ def anew(whole_trail: Trail, tmp_path_factory: pytest.TempPathFactory) -> Trail:
 
 
 @pytest.fixture(scope="module")
-def forged(anew: Trail) -> Seen:
+def forged(anew: Trail) -> FoundCheckpoint:
     """A checkpoint of it, signed with the stolen key."""
-    return Seen(sealed(anew.spark, anew.path), "the trail", True)
+    return FoundCheckpoint(sealed(anew.spark, anew.path), "the trail", True)
 
 
 @pytest.mark.usefixtures("interpreted")
 class TestAllOfItWrittenAnew:
     """In its own place, and with every hash right: only what stands outside can tell."""
 
-    def test_a_checkpoint_in_a_safe_tells(self, anew: Trail, forged: Seen) -> None:
-        kept = Seen(anew.checkpoint, "a safe", True)
+    def test_a_checkpoint_in_a_safe_tells(self, anew: Trail, forged: FoundCheckpoint) -> None:
+        kept = FoundCheckpoint(anew.checkpoint, "a safe", True)
         assert anew.findings(kept, forged) == [("replaced", LEDGER, 6, None)]
 
     def test_nothing_in_it_can_be_proven(self, anew: Trail, tmp_path: Path) -> None:
@@ -88,24 +88,26 @@ class TestAllOfItWrittenAnew:
         with pytest.raises(ConfigError, match="has no event"):
             trail.prove(1, 6)
 
-    def test_after_it_was_verified(self, anew: Trail, forged: Seen, verified: Verified) -> None:
+    def test_after_it_was_verified(self, anew: Trail, forged: FoundCheckpoint, verified: VerifiedState) -> None:
         assert anew.findings(forged, before=verified) == [("replaced", LEDGER, 6, None)]
         assert ("replaced", LEDGER, None, None) in anew.findings(forged, since=verified)
         elsewhere = dataclasses.replace(verified, origin="deltarelay.audit/another")
         assert anew.findings(forged, since=elsewhere) == [("replaced", LEDGER, None, None)]
 
-    def test_a_quick_look_with_an_old_checkpoint(self, whole_trail: Trail, anew: Trail, forged: Seen) -> None:
+    def test_a_quick_look_with_an_old_checkpoint(
+        self, whole_trail: Trail, anew: Trail, forged: FoundCheckpoint
+    ) -> None:
         """What is brought is compared wherever it ends."""
         found, since = verify_trail(anew.tables, [forged])
         assert found.findings == ()  # signer and all keepers together
-        old = Seen(checkpoint_over(whole_trail, 5), "a safe", True)
+        old = FoundCheckpoint(checkpoint_over(whole_trail, 5), "a safe", True)
         assert anew.findings(old, since=since) == []  # as anchors have it: compared when it was new
         assert anew.findings(old, since=since, brought=True) == [("replaced", LEDGER, 4, None)]
 
 
 def checkpoint_over(trail: Trail, size: int) -> Checkpoint:
     rows = trail.tables.read(LEDGER).where(f"sequence < {size}").orderBy("sequence").select("leaf").collect()
-    return Checkpoint(trail.checkpoint.origin, size, root_of([bytes(row["leaf"]) for row in rows]))
+    return Checkpoint(trail.checkpoint.origin, size, merkle_root([bytes(row["leaf"]) for row in rows]))
 
 
 REMOVED = ((1, 0), (1, 2), (3, 0))
@@ -135,15 +137,15 @@ class TestRemovals:
         shutil.copytree(lessened.path, path)
         return dataclasses.replace(lessened, path=path)
 
-    def test_are_no_fault(self, lessened: Trail, verified: Verified) -> None:
-        seal = Seen(lessened.checkpoint, "a safe", True)
+    def test_are_no_fault(self, lessened: Trail, verified: VerifiedState) -> None:
+        seal = FoundCheckpoint(lessened.checkpoint, "a safe", True)
         found, _ = verify_trail(lessened.tables, [seal])
         assert (found.findings, found.events, found.values, found.removed) == ((), 12, 9, 3)
         assert (found.records, found.last_version, found.sealed_version) == (8, 6, 6)
         found, later = verify_trail(lessened.tables, [seal], since=verified)
         assert (found.level, found.findings, found.removed) == ("quick", (), 3)
         assert later is not None
-        found, _ = verify_trail(lessened.tables, [seal], since=Verified.from_json(later.to_json()))
+        found, _ = verify_trail(lessened.tables, [seal], since=VerifiedState.from_json(later.to_json()))
         assert (found.findings, found.records, found.events) == ((), 0, 0)
 
     def test_cover_no_others(self, trail: Trail) -> None:
@@ -151,7 +153,7 @@ class TestRemovals:
         trail.sql(PAYLOAD, f"delete from {{t}} where id = x'{bytes(event['id']).hex()}'")
         assert trail.findings() == [("missing", PAYLOAD, 1, 1)]
 
-    def test_of_values_that_are_there_again(self, trail: Trail, verified: Verified) -> None:
+    def test_of_values_that_are_there_again(self, trail: Trail, verified: VerifiedState) -> None:
         """A restore brings them back; a removal that broke off has left them."""
         latest = DeltaTable.forPath(trail.spark, str(trail.table(PAYLOAD))).history(1).collect()[0]["version"]
         trail.sql(PAYLOAD, f"restore table {{t}} to version as of {latest - 1}")
@@ -161,7 +163,7 @@ class TestRemovals:
 
     def test_that_is_being_done(self, whole_trail: Trail, trail: Trail) -> None:
         """It is recorded, and not yet sealed; the values are there first, and then gone."""
-        sealed_before = Seen(whole_trail.checkpoint, "a safe", True)
+        sealed_before = FoundCheckpoint(whole_trail.checkpoint, "a safe", True)
         found, now = verify_trail(trail.tables, [sealed_before], keys=[KEY.verifier])
         assert (found.findings, found.removed, found.unfinished, found.sealed_version) == ((), 3, 0, 6)
         assert now is not None
@@ -174,7 +176,7 @@ class TestRemovals:
         unsigned = ("not_signed", LEDGER, None, None)
         there = [("returned", PAYLOAD, version, index) for version, index in REMOVED]
         assert trail.findings(sealed_before, keys=somebody) == [unsigned, *there]
-        down = [Missed("a bank", AnchorUnavailable("no answer"))]
+        down = [AnchorFailure("a bank", AnchorUnavailable("no answer"))]
         assert trail.findings(sealed_before, unreachable=down) == there
 
     def test_made_up(self, whole_trail: Trail, lessened: Trail, tmp_path: Path) -> None:
@@ -199,7 +201,7 @@ class TestRemovals:
         assert rewrite(trail.table(LEDGER), edit) == 1
         assert trail.findings() == [("not_signed", LEDGER, None, None)]
         # A checkpoint that covers the place knows another record there
-        assert trail.findings(Seen(lessened.checkpoint, "a safe", True)) == [("replaced", LEDGER, 6, None)]
+        assert trail.findings(FoundCheckpoint(lessened.checkpoint, "a safe", True)) == [("replaced", LEDGER, 6, None)]
 
 
 @pytest.mark.usefixtures("interpreted")

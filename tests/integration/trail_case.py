@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from audit.checkpoints.sign_ledger import sign_ledger as signed
 from audit.hashing.row_encoding import encode_rows
 from audit.proof import Checkpoint, leaf_hash, read_checkpoint, verify_note
-from audit.signing.sign_ledger import sealed as signed
 from audit.signing.signer import Signer
-from audit.trail.ledger import by_records
+from audit.trail.ledger import read_state_from_records
 from audit.trail.redaction import canonical_json
 from audit.trail.tables import EVENT, EVENTS, TrailTables
-from audit.verification import Seen, verify_trail
+from audit.verification import FoundCheckpoint, verify_trail
 from cdf import ChangeFeed, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table
@@ -47,8 +47,8 @@ class Trail:
     def tables(self) -> TrailTables:
         return TrailTables(self.spark, str(self.path))
 
-    def findings(self, *seen: Seen, **asked: Any) -> list[tuple[str, str, int | None, int | None]]:
-        found, _ = verify_trail(self.tables, seen or [Seen(self.checkpoint, "a safe", True)], **asked)
+    def findings(self, *seen: FoundCheckpoint, **asked: Any) -> list[tuple[str, str, int | None, int | None]]:
+        found, _ = verify_trail(self.tables, seen or [FoundCheckpoint(self.checkpoint, "a safe", True)], **asked)
         assert found.intact == (not found.findings)
         return [(one.kind, one.table, one.version, one.first) for one in found.findings]
 
@@ -71,7 +71,7 @@ def run(spark: SparkSession, source: Table, path: Path) -> None:
 
 def sealed(spark: SparkSession, path: Path) -> Checkpoint:
     tables = TrailTables(spark, str(path))
-    text, _ = verify_note(signed(tables, KEY, by_records(tables))[0], [KEY.verifier])
+    text, _ = verify_note(signed(tables, KEY, read_state_from_records(tables))[0], [KEY.verifier])
     return read_checkpoint(text)
 
 

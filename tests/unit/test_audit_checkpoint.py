@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from audit.anchors import LARGEST_NOTE
+from audit.anchors.base import LARGEST_NOTE
 from audit.anchors.file import FileAnchor
 from audit.anchors.s3 import S3Anchor
+from audit.audit_trail import Trail
 from audit.errors import AnchorUnavailable, ForkedTrail
-from audit.files import is_open_to_others, special_file
+from audit.files import find_special_file, is_accessible_to_others
 from audit.proof import (
     Checkpoint,
     ProofError,
@@ -30,7 +31,6 @@ from audit.proof import (
     verify_note,
 )
 from audit.signing.signer import Signer
-from audit.trail.trail import Trail
 from cdf.errors import ConfigError, VerificationError
 
 # The key and the note of the documentation of Go's golang.org/x/mod/sumdb/note
@@ -198,7 +198,7 @@ def test_a_mounted_secret_is_taken(tmp_path: Path, mode: int) -> None:
     MINE.write(file)
     file.chmod(mode)
     own = os.stat_result((stat.S_IFREG | mode, 0, 0, 1, 4711, 4711, 0, 0, 0, 0))
-    assert is_open_to_others(own) == (mode == 0o440)
+    assert is_accessible_to_others(own) == (mode == 0o440)
     if mode != 0o440 or not file.stat().st_uid:
         assert Signer.read(file) == MINE
 
@@ -383,22 +383,22 @@ def test_a_pipe_in_a_trail_is_refused_before_anything_waits_for_it(tmp_path: Pat
     (tmp_path / "events").mkdir()
     (tmp_path / "events" / "part-0.parquet").touch()
     (tmp_path / "nowhere").symlink_to(tmp_path / "nothing")
-    assert special_file(tmp_path) is None
+    assert find_special_file(tmp_path) is None
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "events" / "part-1.parquet").symlink_to(tmp_path / "pipe")
-    assert special_file(tmp_path / "events") == tmp_path / "events" / "part-1.parquet"
+    assert find_special_file(tmp_path / "events") == tmp_path / "events" / "part-1.parquet"
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / "circle").symlink_to(tmp_path / "linked")
-    assert special_file(tmp_path / "linked") is None
+    assert find_special_file(tmp_path / "linked") is None
     (tmp_path / "linked" / "log").symlink_to(tmp_path / "events")
-    assert special_file(tmp_path / "linked") == tmp_path / "linked" / "log" / "part-1.parquet"
+    assert find_special_file(tmp_path / "linked") == tmp_path / "linked" / "log" / "part-1.parquet"
     with pytest.raises(VerificationError, match="is no regular file"):
         Trail(None, str(tmp_path)).verify()  # type: ignore[arg-type]
 
 
 def test_a_folder_that_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one on a network file system does whose server is gone."""
-    monkeypatch.setattr("audit.anchors.ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr("audit.anchors.base.ANSWER_SECONDS", 0.1)
     monkeypatch.setattr(Path, "is_dir", lambda _: time.sleep(3))
     with pytest.raises(AnchorUnavailable, match="no answer within"):
         FileAnchor(tmp_path).latest(ORIGIN)
@@ -416,7 +416,7 @@ def test_a_bucket_that_answers_byte_by_byte(monkeypatch: pytest.MonkeyPatch) -> 
                 connection.sendall(b" ")
                 time.sleep(0.05)
 
-    monkeypatch.setattr("audit.anchors.ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("audit.anchors.base.ANSWER_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=drip, args=(server,), daemon=True).start()
         made = boto3.client(

@@ -10,17 +10,17 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType
 
-from audit.anchors import Missed
+from audit.anchors.base import AnchorFailure
+from audit.audit_trail import Trail
 from audit.errors import AnchorUnavailable
 from audit.trail.column_history import Column
-from audit.trail.position import standing
-from audit.trail.trail import Trail
-from audit.verification import NOT_COVERED, TrailVerification, Verified
+from audit.trail.position import read_position
+from audit.verification import NOT_COVERED, TrailVerification, VerifiedState
 from cdf.errors import ConfigError, SinkUnavailable, VerificationError
 from infra.cli.commands.audit.common import Kept, reading, verdict, visible, worst
 from infra.cli.output import DIFFERENCE, DONE, FAILED, TEMPORARY, Output
 
-KNOWN = Verified(
+KNOWN = VerifiedState(
     "deltarelay.audit/one", 0, (), bytes(32), 4, None, 0, (Column("id", "id", LongType()),), 0, 0, None, None
 )
 FOUND = TrailVerification(
@@ -52,7 +52,7 @@ def test_who_finds_another_trail_is_told_what_to_remove_where_that_is_right(
 
 def test_an_anchor_that_cannot_be_asked_is_a_failure_and_hides_no_finding(capsys: pytest.CaptureFixture[str]) -> None:
     output = Output("audit report")
-    missed = (Missed("s3://anchors", AnchorUnavailable("no answer")),)
+    missed = (AnchorFailure("s3://anchors", AnchorUnavailable("no answer")),)
     assert verdict(output, "p", FOUND) == DONE
     assert verdict(output, "p", dataclasses.replace(FOUND, unreachable=missed)) == FAILED
     assert verdict(output, "p", dataclasses.replace(FOUND, unreachable=missed, intact=False)) == DIFFERENCE
@@ -90,4 +90,4 @@ def test_a_name_steers_no_terminal() -> None:
 
 def test_a_folder_that_cannot_be_looked_at_is_no_empty_trail() -> None:
     with pytest.raises(SinkUnavailable):
-        standing("/tmp/" + 300 * "x")
+        read_position("/tmp/" + 300 * "x")

@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audit import proof
-from audit.hashing.merkle import inclusion_path, make_proof, root_of
+from audit.hashing.merkle import format_proof, inclusion_path, merkle_root
 from audit.proof import Checkpoint, Proof, ProofError, check, decode, leaf_hash, read_proof
 from audit.signing.signer import Signer
 from audit.trail.redaction import canonical_json
@@ -86,7 +86,7 @@ class Trail:
             record=self.records[version],
             sequence=version,
             ledger_path=inclusion_path(ledger, version),
-            note=signer.sign(Checkpoint(ORIGIN, len(ledger), root_of(ledger))),
+            note=signer.sign(Checkpoint(ORIGIN, len(ledger), merkle_root(ledger))),
         )
 
 
@@ -120,7 +120,7 @@ def record(version: int, events: list[bytes], previous: bytes, **other: Any) -> 
             "user": "etl",
             "ticket": "T-4711",
             "rows": len(events),
-            "rows_root": root_of([leaf_hash(one) for one in events]).hex(),
+            "rows_root": merkle_root([leaf_hash(one) for one in events]).hex(),
             "previous": previous.hex(),
             **other,
         }
@@ -143,7 +143,7 @@ def build() -> Trail:
 
 TRAIL = build()
 GOOD = TRAIL.parts(3, 5)
-TEXT = make_proof(GOOD)
+TEXT = format_proof(GOOD)
 
 
 def failing(text: str | bytes, *keys: str, origin: str | None = None) -> tuple[str, str]:
@@ -158,7 +158,7 @@ def failing(text: str | bytes, *keys: str, origin: str | None = None) -> tuple[s
 def test_every_event_can_be_proven() -> None:
     for version, events in TRAIL.events.items():
         for index in range(len(events)):
-            checked = check(make_proof(TRAIL.parts(version, index)), [KEY])
+            checked = check(format_proof(TRAIL.parts(version, index)), [KEY])
             assert (checked.event["version"], checked.event["index"]) == (version, index)
             assert checked.event["committed_at"] == START + timedelta(hours=version)
             assert checked.row == {"id": index, "email": SECRET_VALUE}
@@ -170,11 +170,11 @@ def test_every_event_can_be_proven() -> None:
 
 def test_also_from_a_ledger_that_was_still_shorter() -> None:
     for size in (4, 5):
-        assert check(make_proof(TRAIL.parts(3, 5, size=size)), [KEY]).checkpoint.size == size
+        assert check(format_proof(TRAIL.parts(3, 5, size=size)), [KEY]).checkpoint.size == size
 
 
 def test_what_happened_without_what_was_in_the_row() -> None:
-    checked = check(make_proof(replace(GOOD, salt=None, row=None)), [KEY])
+    checked = check(format_proof(replace(GOOD, salt=None, row=None)), [KEY])
     assert checked.row is None
     assert len(checked.steps) == 3
     assert checked.event == check(TEXT, [KEY]).event
@@ -186,7 +186,7 @@ def test_a_proof_is_read_as_it_was_made() -> None:
 
 
 def test_one_of_several_keys_is_enough() -> None:
-    both = make_proof(replace(GOOD, note=GOOD.note + TRAIL.parts(3, 5, signer=WITNESS).note.rpartition("\n\n")[2]))
+    both = format_proof(replace(GOOD, note=GOOD.note + TRAIL.parts(3, 5, signer=WITNESS).note.rpartition("\n\n")[2]))
     witness = str(WITNESS.verifier)
     assert check(both, [witness]).signed_by == (WITNESS.name,)
     assert check(both, [KEY, witness]).signed_by == (SIGNER.name, WITNESS.name)
@@ -241,7 +241,7 @@ def test_every_flipped_bit_of_what_is_encoded_is_found(part: str, steps: set[str
                     changed = changed[0].decode(errors="replace")
                 elif not isinstance(whole, list):
                     (changed,) = changed
-                step, _ = failing(make_proof(replace(GOOD, **{part: changed})))
+                step, _ = failing(format_proof(replace(GOOD, **{part: changed})))
                 assert step in steps
 
 
@@ -288,8 +288,8 @@ def forged(version: int, events: list[bytes], index: int, **fields: Any) -> Proo
 
 def test_a_row_of_another_event() -> None:
     another = replace(GOOD, salt=OTHER_ROW[0], row=OTHER_ROW[1])
-    assert failing(make_proof(another)) == ("row", "the row does not belong to the event: it has another hash")
-    assert failing(make_proof(replace(GOOD, salt=OTHER_ROW[0])))[0] == "row"
+    assert failing(format_proof(another)) == ("row", "the row does not belong to the event: it has another hash")
+    assert failing(format_proof(replace(GOOD, salt=OTHER_ROW[0])))[0] == "row"
 
 
 def test_a_salt_that_could_be_the_beginning_of_another_row() -> None:
@@ -299,27 +299,27 @@ def test_a_salt_that_could_be_the_beginning_of_another_row() -> None:
     assert len(salt) == 16
     one = cre1(event(0, 0, sha256(b"CRE1" + salt + row).digest()))
     parts = Trail({0: [(salt, row)]}, {0: [one]}, [record(0, [one], bytes(32))]).parts(0, 0)
-    assert check(make_proof(parts), [KEY]).row == {"id": 1}
+    assert check(format_proof(parts), [KEY]).row == {"id": 1}
     longer = salt[1:] + row
     assert decode(longer).keys() == {"a"}
-    assert failing(make_proof(replace(parts, salt=salt[:1], row=longer)))[0] == "file"
+    assert failing(format_proof(replace(parts, salt=salt[:1], row=longer)))[0] == "file"
 
 
 def test_two_leaves_that_were_swapped() -> None:
     moved = replace(TRAIL.parts(3, 6), event=GOOD.event, salt=None, row=None)
-    assert failing(make_proof(moved)) == ("commit", "the event's place in the commit is not the one shown")
+    assert failing(format_proof(moved)) == ("commit", "the event's place in the commit is not the one shown")
     swapped = [*EVENTS[:5], EVENTS[6], EVENTS[5], *EVENTS[7:]]
     relabelled = cre1({**check(TEXT, [KEY]).event, "index": 6})
-    assert failing(make_proof(replace(moved, event=relabelled)))[0] == "commit"
-    step, reason = failing(make_proof(replace(forged(3, swapped, 5), salt=None, row=None)))
+    assert failing(format_proof(replace(moved, event=relabelled)))[0] == "commit"
+    step, reason = failing(format_proof(replace(forged(3, swapped, 5), salt=None, row=None)))
     assert (step, "place in the commit" in reason) == ("commit", True)
 
 
 def test_an_event_of_another_commit() -> None:
     moved = replace(SAME_PLACE, event=GOOD.event, salt=None, row=None)
-    assert failing(make_proof(moved)) == ("commit", "the event's kind, table, version or time is not the record's")
+    assert failing(format_proof(moved)) == ("commit", "the event's kind, table, version or time is not the record's")
     relabelled = cre1({**check(TEXT, [KEY]).event, "version": 2, "committed_at": START + timedelta(hours=2)})
-    step, reason = failing(make_proof(replace(moved, event=relabelled)))
+    step, reason = failing(format_proof(replace(moved, event=relabelled)))
     assert (step, reason) == ("commit", "the event is not in the commit: its path leads to another root")
 
 
@@ -328,59 +328,59 @@ def test_an_event_of_another_commit() -> None:
 )
 def test_an_event_that_its_record_does_not_know(field: dict[str, Any]) -> None:
     events = [*EVENTS[:5], cre1({**check(TEXT, [KEY]).event, **field}), *EVENTS[6:]]
-    step, reason = failing(make_proof(forged(3, events, 5)))
+    step, reason = failing(format_proof(forged(3, events, 5)))
     assert (step, reason) == ("commit", "the event's kind, table, version or time is not the record's")
 
 
 def test_a_record_of_another_commit() -> None:
     other = replace(GOOD, record=TRAIL.records[2], sequence=2, ledger_path=SAME_PLACE.ledger_path)
-    assert failing(make_proof(other))[0] == "commit"
+    assert failing(format_proof(other))[0] == "commit"
 
 
 def test_a_size_that_the_record_does_not_count() -> None:
     wrong = "the size of the commit's tree is not the record's number of rows"
     for size in (6, 11, 13, 1000):
-        assert failing(make_proof(replace(GOOD, size=size))) == ("commit", wrong)
+        assert failing(format_proof(replace(GOOD, size=size))) == ("commit", wrong)
     # 12 events, of which the record does not count the last, or counts one more: the path alone would fit
-    assert failing(make_proof(forged(3, EVENTS, 5, rows=11))) == ("commit", wrong)
+    assert failing(format_proof(forged(3, EVENTS, 5, rows=11))) == ("commit", wrong)
 
 
 def test_a_commit_that_was_rewritten() -> None:
     for events in (EVENTS[:-1], [*EVENTS, EVENTS[0]], [*EVENTS[:-1], EVENTS[0]]):
-        step, reason = failing(make_proof(forged(3, events, 5)))
+        step, reason = failing(format_proof(forged(3, events, 5)))
         assert (step, reason) == ("ledger", "the record is not in the ledger: its path leads to another root")
-    step, _ = failing(make_proof(forged(3, EVENTS, 5, user="somebody else")))
+    step, _ = failing(format_proof(forged(3, EVENTS, 5, user="somebody else")))
     assert step == "ledger"
 
 
 def test_a_record_at_another_place() -> None:
-    assert failing(make_proof(replace(GOOD, sequence=2)))[0] == "ledger"
-    step, reason = failing(make_proof(forged(3, EVENTS, 5, sequence=2)))
+    assert failing(format_proof(replace(GOOD, sequence=2)))[0] == "ledger"
+    step, reason = failing(format_proof(forged(3, EVENTS, 5, sequence=2)))
     assert (step, reason) == ("ledger", "the record's place in the ledger is not its own sequence")
     short = TRAIL.parts(2, 5, size=3)
-    assert failing(make_proof(replace(GOOD, note=short.note)))[0] == "ledger"
+    assert failing(format_proof(replace(GOOD, note=short.note)))[0] == "ledger"
 
 
 @pytest.mark.parametrize("kind", ["removal", "baseline", "something"])
 def test_a_record_of_another_kind(kind: str) -> None:
-    assert failing(make_proof(forged(3, EVENTS, 5, kind=kind)))[0] == "commit"
+    assert failing(format_proof(forged(3, EVENTS, 5, kind=kind)))[0] == "commit"
 
 
 def test_paths_that_are_too_long_or_too_short() -> None:
-    assert "longer" in failing(make_proof(replace(GOOD, path=[*GOOD.path, bytes(32)])))[1]
-    assert "does not reach" in failing(make_proof(replace(GOOD, path=GOOD.path[:-1])))[1]
-    assert "longer" in failing(make_proof(replace(GOOD, ledger_path=[*GOOD.ledger_path, bytes(32)])))[1]
-    assert "does not reach" in failing(make_proof(replace(GOOD, ledger_path=GOOD.ledger_path[:-1])))[1]
+    assert "longer" in failing(format_proof(replace(GOOD, path=[*GOOD.path, bytes(32)])))[1]
+    assert "does not reach" in failing(format_proof(replace(GOOD, path=GOOD.path[:-1])))[1]
+    assert "longer" in failing(format_proof(replace(GOOD, ledger_path=[*GOOD.ledger_path, bytes(32)])))[1]
+    assert "does not reach" in failing(format_proof(replace(GOOD, ledger_path=GOOD.ledger_path[:-1])))[1]
 
 
 def test_a_checkpoint_that_this_key_did_not_sign() -> None:
     assert failing(TEXT, str(WITNESS.verifier)) == ("signature", "the checkpoint is not signed by this key")
-    anew = make_proof(TRAIL.parts(3, 5, signer=Signer.generate(SIGNER.name)))
+    anew = format_proof(TRAIL.parts(3, 5, signer=Signer.generate(SIGNER.name)))
     assert failing(anew)[0] == "signature"
-    seal = Checkpoint(ORIGIN, 5, root_of([leaf_hash(one) for one in TRAIL.records]))
+    seal = Checkpoint(ORIGIN, 5, merkle_root([leaf_hash(one) for one in TRAIL.records]))
     other, unsigned = SIGNER.sign(replace(seal, size=4)).rpartition("\n\n")[2], GOOD.note.rpartition("\u2014")[0]
-    assert failing(make_proof(replace(GOOD, note=unsigned + other)))[0] == "signature"
-    assert failing(make_proof(replace(GOOD, note=unsigned)))[0] == "file"
+    assert failing(format_proof(replace(GOOD, note=unsigned + other)))[0] == "signature"
+    assert failing(format_proof(replace(GOOD, note=unsigned)))[0] == "file"
     assert failing(TEXT, KEY, origin="trail.example.org/another")[0] == "signature"
 
 
@@ -405,7 +405,7 @@ def test_a_key_with_a_fault_says_so() -> None:
     ],
 )
 def test_what_is_no_record(told: bytes) -> None:
-    assert failing(make_proof(replace(GOOD, record=told)))[0] == "file"
+    assert failing(format_proof(replace(GOOD, record=told)))[0] == "file"
 
 
 @pytest.mark.parametrize(
@@ -424,14 +424,14 @@ def test_what_is_no_record(told: bytes) -> None:
 )
 def test_what_is_no_event(fields: dict[str, Any]) -> None:
     told = cre1({**check(TEXT, [KEY]).event, **fields})
-    assert failing(make_proof(replace(GOOD, event=told)))[0] == "file"
-    assert failing(make_proof(replace(GOOD, event=cre1(["event"]))))[0] == "file"
+    assert failing(format_proof(replace(GOOD, event=told)))[0] == "file"
+    assert failing(format_proof(replace(GOOD, event=cre1(["event"]))))[0] == "file"
 
 
 def test_a_row_is_a_struct() -> None:
     salt, row = bytes(16), cre1([1])
     events = [*EVENTS[:5], cre1(event(3, 5, sha256(b"CRE1" + salt + row).digest())), *EVENTS[6:]]
-    assert failing(make_proof(replace(forged(3, events, 5), salt=salt, row=row)))[0] == "row"
+    assert failing(format_proof(replace(forged(3, events, 5), salt=salt, row=row)))[0] == "row"
 
 
 @given(st.data())
@@ -568,13 +568,13 @@ def test_values_are_shown_when_asked_for(file: Path, capsys: pytest.CaptureFixtu
     assert told["checkpoint"] == {
         "origin": ORIGIN,
         "size": 5,
-        "root": base64.b64encode(root_of([leaf_hash(one) for one in TRAIL.records])).decode(),
+        "root": base64.b64encode(merkle_root([leaf_hash(one) for one in TRAIL.records])).decode(),
     }
     assert len(told["not_proven"]) == 4
 
 
 def test_a_row_that_is_not_disclosed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file.write_text(make_proof(replace(GOOD, salt=None, row=None)), encoding="utf-8", newline="")
+    file.write_text(format_proof(replace(GOOD, salt=None, row=None)), encoding="utf-8", newline="")
     assert proof.main([str(file), "--key", KEY, "--show-row"]) == 0
     assert "not disclosed" in capsys.readouterr().out
 
@@ -611,7 +611,7 @@ def test_nothing_steers_the_terminal(file: Path, capsys: pytest.CaptureFixture[s
         ticket="\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16"),
     )
     parts = Trail({0: [(salt, row)]}, {0: [cre1(one)]}, [told]).parts(0, 0)
-    file.write_text(make_proof(parts), encoding="utf-8", newline="")
+    file.write_text(format_proof(parts), encoding="utf-8", newline="")
     assert proof.main([str(file), "--key", KEY, "--show-row"]) == 0
     out = capsys.readouterr().out
     assert all(char.isprintable() or char == "\n" for char in out)
@@ -625,7 +625,7 @@ def test_every_kind_of_value_can_be_shown(file: Path, capsys: pytest.CaptureFixt
     row = b"\x0c" + len(fields).to_bytes(4, "big") + b"".join(sized(name) + fields[name] for name in sorted(fields))
     one = cre1(event(0, 0, sha256(b"CRE1" + bytes(16) + row).digest()))
     parts = Trail({0: [(bytes(16), row)]}, {0: [one]}, [record(0, [one], bytes(32))]).parts(0, 0)
-    file.write_text(make_proof(parts), encoding="utf-8", newline="")
+    file.write_text(format_proof(parts), encoding="utf-8", newline="")
     assert proof.main([str(file), "--key", KEY, "--show-row"]) == 0
     assert "0.1" in capsys.readouterr().out
     assert proof.main([str(file), "--key", KEY, "--show-row", "--json"]) == 0

@@ -18,7 +18,7 @@ from audit.queries.questions import QUERIES
 from audit.queries.risky_operations import HIDING, OPEN, why_hiding
 from audit.queries.sql_export import ENGINES, view_sql
 from audit.queries.view import fields_of, widens
-from audit.trail.column_history import Column, kept
+from audit.trail.column_history import Column, extend_columns
 from cdf.errors import ConfigError
 from cdf.os_user import os_user
 from infra.cli.commands.audit.questions import _csv, _parsed, _print
@@ -84,7 +84,7 @@ def test_what_is_no_value_of_the_type_is_refused_and_not_told(given: Any, type: 
 def shown(*schemas: T.StructType, nested: bool = True) -> dict[str, list[str]]:
     columns: tuple[Column, ...] = ()
     for schema in schemas:
-        columns = kept(columns, schema)
+        columns = extend_columns(columns, schema)
     return {field.name: [place.stored for place in field.places] for field in fields_of(columns, nested=nested)}
 
 
@@ -175,7 +175,7 @@ def test_every_question_says_what_its_answer_has() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_no_name_ends_a_text_of_sql(engine: Any) -> None:
-    columns = kept((), of(**{"it's": T.LongType(), 'a"b': T.LongType(), "a`b": T.LongType()}))
+    columns = extend_columns((), of(**{"it's": T.LongType(), 'a"b': T.LongType(), "a`b": T.LongType()}))
     text = view_sql(engine, "/data/it's", columns, name="v'w")
     quote = ENGINES[engine].quote
     quoted = re.compile(f"'(?:[^']|'')*'|{quote}(?:[^{quote}]|{quote}{quote})*{quote}")
@@ -189,7 +189,7 @@ def test_no_name_ends_a_text_of_sql(engine: Any) -> None:
 
 
 def test_texts_for_other_engines_run_as_they_are() -> None:
-    columns = kept((), of(id=T.LongType()))
+    columns = extend_columns((), of(id=T.LongType()))
     duckdb = view_sql("duckdb", "/data/trail", columns)
     assert "load delta;" in duckdb.splitlines()
     assert not re.search(r"(?m)^[^-]*\binstall\b", duckdb), "it would need a network"

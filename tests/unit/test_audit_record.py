@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from audit.trail.redaction import canonical_json, cleaned_expression, cleaned_parameters, told_in
+from audit.trail.redaction import canonical_json, extract_reasons, redact_expression, redact_parameters
 from tests.fixtures.fix_seed import examples
 
 COLUMNS = ["email", "id", "name", "city", "my col", "state", "amount", "born", "address", "status", "a.b"]
@@ -131,11 +131,11 @@ def test_it_is_json_and_stays_as_it_is(value: Any) -> None:
     ],
 )
 def test_literals_become_question_marks(written: str, kept: str) -> None:
-    assert cleaned_expression(written, COLUMNS) == kept
+    assert redact_expression(written, COLUMNS) == kept
 
 
 def test_without_the_columns_no_name_is_kept() -> None:
-    assert cleaned_expression("(email#3 = alice@example.org) AND true") == "(? = ?) AND true"
+    assert redact_expression("(email#3 = alice@example.org) AND true") == "(? = ?) AND true"
 
 
 KNOWN = re.compile(
@@ -159,14 +159,14 @@ FORMS = [
 @example("email = '{}'", "\\' Zq")
 @settings(max_examples=examples(600))
 def test_whatever_a_literal_holds_nothing_of_it_is_left(form: str, literal: str) -> None:
-    cleaned = cleaned_expression(form.replace("{}", literal), COLUMNS)
+    cleaned = redact_expression(form.replace("{}", literal), COLUMNS)
     assert KNOWN.sub("", cleaned) == ""
 
 
 @given(st.text(max_size=40))
 @settings(max_examples=examples(300))
 def test_any_text_at_all_can_be_cleaned(text: str) -> None:
-    cleaned = cleaned_expression(text)
+    cleaned = redact_expression(text)
     canonical_json(cleaned)
     assert not re.search(r"\d", cleaned)
 
@@ -246,7 +246,7 @@ def test_any_text_at_all_can_be_cleaned(text: str) -> None:
     ],
 )
 def test_parameters_keep_what_is_no_data(written: dict[str, Any], kept: dict[str, Any]) -> None:
-    cleaned = cleaned_parameters(written, COLUMNS)
+    cleaned = redact_parameters(written, COLUMNS)
     assert cleaned == kept
     assert json.loads(canonical_json(cleaned)) == kept
 
@@ -272,5 +272,5 @@ def test_parameters_keep_what_is_no_data(written: dict[str, Any], kept: dict[str
     ],
 )  # fmt: skip
 def test_of_user_metadata_five_names_are_kept(written: str | None, kept: dict[str, str]) -> None:
-    assert told_in(written) == kept
-    assert json.loads(canonical_json(told_in(written))) == kept
+    assert extract_reasons(written) == kept
+    assert json.loads(canonical_json(extract_reasons(written))) == kept

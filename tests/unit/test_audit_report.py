@@ -11,9 +11,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from audit.anchors import Missed
+from audit.anchors.base import AnchorFailure
 from audit.errors import AnchorUnavailable
 from audit.report import Report, as_html, as_markdown
+from audit.report.html import render
 from audit.report.model import (
     Actor,
     Anchored,
@@ -28,7 +29,7 @@ from audit.report.model import (
     SchemaChange,
     Scope,
 )
-from audit.report.sections import document
+from audit.report.sections import build_document
 from audit.verification import Finding, TrailVerification
 
 AT = dt.datetime(2026, 11, 3, 9, 30, tzinfo=dt.UTC)
@@ -170,7 +171,7 @@ def test_a_page_needs_nothing_but_itself() -> None:
 
 def test_html_and_markdown_say_the_same() -> None:
     words = "".join(Read(as_html(made())).texts)
-    for section in document(made()).sections:
+    for section in build_document(made()).sections:
         assert f"## {section.title}" in as_markdown(made())
         assert section.title in words
     for figure in ("1,284,031", "600,000", "decimal(12,2)", "413", "not reached", "first 1 of 300"):
@@ -189,19 +190,19 @@ def test_json_has_the_same_facts() -> None:
 def test_the_verdict_comes_first() -> None:
     intact = made().verification
     for changes, tone, words in (
-        ({}, "good", "Intact and sealed"),
-        ({"sealed_version": 400}, "open", "Intact, and sealed through version 400"),
+        ({}, "good", "Intact and signed"),
+        ({"sealed_version": 400}, "open", "Intact, and signed through version 400"),
         (
-            {"unreachable": (Missed("s3://anchors/trail", AnchorUnavailable("not there")),)},
+            {"unreachable": (AnchorFailure("s3://anchors/trail", AnchorUnavailable("not there")),)},
             "open",
-            "Intact, and sealed through version 412",
+            "Intact, and signed through version 412",
         ),
-        ({"sealed_version": None}, "open", "Intact, and not sealed"),
+        ({"sealed_version": None}, "open", "Intact, and not signed"),
         ({"intact": False, "findings": (Finding("altered", "payload", 7, 2, 2, "…"),)}, "bad", "Not intact: 1 finding"),
         ({"last_version": None, "first_version": None}, "open", "The trail is empty"),
     ):
         report = made(verification=dataclasses.replace(intact, **changes))
-        verdict = document(report).verdict
+        verdict = build_document(report).verdict
         assert (verdict.tone, verdict.words) == (tone, words)
         words_of = "".join(Read(as_html(report)).texts)
         assert words_of.index(words) < words_of.index("Contents")
@@ -212,3 +213,9 @@ def test_findings_are_listed_with_their_place() -> None:
     report = made(verification=dataclasses.replace(made().verification, intact=False, findings=(finding,)))
     row = next(line for line in as_markdown(report).split("\n") if "not what was hashed" in line)
     assert row == "| altered | payload | 1234 | 2 to 5 | the values of 4 events are not what was hashed |"
+
+
+def test_a_query_result_is_escaped() -> None:
+    page = render("query_result.html", columns=["row.<b>"], rows=[[HOSTILE[0]], [None], ['"&']])
+    assert Read(page).tags == Read(render("query_result.html", columns=["row.b"], rows=[["a"], [None], ["b"]])).tags
+    assert "<td>&lt;script&gt;alert(1)&lt;/script&gt;</td></tr>\n<tr><td></td></tr>\n<tr><td>&#34;&amp;</td>" in page

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit.hashing.merkle import CompactRange, inclusion_path, root_of, root_of_chunks
+from audit.hashing.merkle import CompactRange, inclusion_path, merkle_root, merkle_root_of_chunks
 from audit.proof import leaf_hash, node_hash, root_from_path
 from tests.fixtures.fix_seed import examples
 
@@ -39,7 +39,7 @@ def test_the_roots_of_certificate_transparency() -> None:
     """The eight inputs that implementations of RFC 6962 are tested with, and the roots over the first n of them."""
     inputs = [bytes.fromhex(text) for text in ("", "00", "10", "2021", "3031", "40414243", "5051525354555657")]
     leaves = [leaf_hash(data) for data in [*inputs, bytes(range(0x60, 0x70))]]
-    assert {size: root_of(leaves[:size]).hex() for size in (0, 1, 2, 3, 5, 8)} == {
+    assert {size: merkle_root(leaves[:size]).hex() for size in (0, 1, 2, 3, 5, 8)} == {
         0: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
         1: "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d",
         2: "fac54203e7cc696cf0dfcb42c92a1d9dbaf70ad9e621f4bd8d98662f00e3c125",
@@ -53,7 +53,7 @@ def test_root_and_growing_tree_are_as_defined() -> None:
     tree = CompactRange()
     for size in range(301):
         expected = defined_root(LEAVES[:size])
-        assert root_of(LEAVES[:size]) == tree.root() == expected
+        assert merkle_root(LEAVES[:size]) == tree.root() == expected
         assert tree.size == size
         tree.append(LEAVES[size])
 
@@ -63,7 +63,7 @@ def test_larger_trees(size: int) -> None:
     tree = CompactRange()
     for leaf in LEAVES[:size]:
         tree.append(leaf)
-    assert root_of(LEAVES[:size]) == tree.root() == defined_root(LEAVES[:size])
+    assert merkle_root(LEAVES[:size]) == tree.root() == defined_root(LEAVES[:size])
 
 
 @pytest.mark.parametrize("bits", [0, 1, 2, 5])
@@ -72,8 +72,8 @@ def test_roots_of_pieces_stand_for_their_leaves(bits: int) -> None:
     for size in [*range(70), 127, 128, 129]:
         leaves = LEAVES[:size]
         pieces = [leaves[at : at + piece] for at in range(0, size, piece)]
-        roots = [root_of(one) for one in pieces]
-        assert root_of_chunks(roots) == root_of(leaves)
+        roots = [merkle_root(one) for one in pieces]
+        assert merkle_root_of_chunks(roots) == merkle_root(leaves)
         if size:
             index = random.Random(size).randrange(size)
             in_piece = inclusion_path(pieces[index // piece], index % piece)
@@ -91,8 +91,8 @@ def test_a_tree_goes_on_where_it_stood() -> None:
         again = CompactRange(tree.size, tree.hashes)
         assert len(tree.hashes) == size.bit_count()
         again.append(LEAVES[size])
-        assert again.root() == root_of(LEAVES[: size + 1])
-        assert tree.root() == root_of(LEAVES[:size]), "the first one stays what it was"
+        assert again.root() == merkle_root(LEAVES[: size + 1])
+        assert tree.root() == merkle_root(LEAVES[:size]), "the first one stays what it was"
 
 
 @given(st.lists(st.integers(0, 5), max_size=12))
@@ -101,7 +101,7 @@ def test_pieces_are_taken_where_they_have_a_place(heights: list[int]) -> None:
     tree = CompactRange()
     for height in heights:
         size = 1 << height
-        piece = root_of(LEAVES[tree.size : tree.size + size])
+        piece = merkle_root(LEAVES[tree.size : tree.size + size])
         if tree.size % size:
             before = tree.hashes
             with pytest.raises(ValueError, match="no place"):
@@ -109,7 +109,7 @@ def test_pieces_are_taken_where_they_have_a_place(heights: list[int]) -> None:
             assert tree.hashes == before
         else:
             tree.append_chunk(piece, size)
-        assert tree.root() == root_of(LEAVES[: tree.size])
+        assert tree.root() == merkle_root(LEAVES[: tree.size])
 
 
 @pytest.mark.parametrize(

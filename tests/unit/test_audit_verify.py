@@ -12,26 +12,27 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
-from audit.anchors import Missed
+from audit.anchors.base import AnchorFailure
 from audit.encryption.reencrypt import _twice, finish_sealing
 from audit.errors import AnchorUnavailable
-from audit.hashing.merkle import CompactRange, root_of
+from audit.hashing.merkle import CompactRange, merkle_root
 from audit.hashing.row_encoding import encode_rows, row_hash
 from audit.proof import Checkpoint, leaf_hash
-from audit.report.collect import _Walk
+from audit.report.ledger_summary import LedgerSummary
 from audit.signing.signer import Signer
-from audit.trail.column_history import Column, from_json, kept, row_type, to_json
-from audit.trail.record_kinds import are_hashes, micros_of, parse_columns, parse_record
+from audit.trail.column_history import Column, columns_from_json, columns_to_json, extend_columns, row_type
+from audit.trail.events import CHUNK_EVENTS
+from audit.trail.record_kinds import are_hashes, parse_columns, parse_micros, parse_record
 from audit.trail.redaction import canonical_json
-from audit.trail.rows import CHUNK
-from audit.trail.tables import EVENTS, LEDGER, STORED_EVENT, TrailTables, payload_of
-from audit.verification import CHECKPOINTS, MOST_FINDINGS, Seen, Verified
+from audit.trail.tables import EVENTS, LEDGER, STORED_EVENT, TrailTables, payload_schema
+from audit.verification import CHECKPOINTS, MOST_FINDINGS, FoundCheckpoint, VerifiedState
 from audit.verification.events import _folded, _verify_commit
 from audit.verification.ledger import Commit as EventsOf
-from audit.verification.ledger import Walk, believed, verify_ledger
-from audit.verification.payload import _fitting, _hasher, _removed, _resealed
+from audit.verification.ledger import LedgerScan, select_trusted, verify_ledger
+from audit.verification.payload import _fitting, _hasher
+from audit.verification.payload_records import _removed, _resealed
 from audit.verification.results import Findings
-from audit.verification.schema import faults
+from audit.verification.schema import find_schema_faults
 from audit.verification.verify import _Asked, _expect_seal
 from cdf.errors import VerificationError
 from tests.fixtures.fix_seed import examples
@@ -59,8 +60,15 @@ def test_many_faults_of_a_kind_hide_none_of_another() -> None:
 
 def test_only_signed_checkpoints_of_the_trail_are_believed() -> None:
     findings = Findings()
-    seen = [Seen(None, "a", False), Seen(HERE, "b", False), Seen(ELSEWHERE, "c", False), Seen(ELSEWHERE, "d", True)]
-    assert believed([*seen, Seen(HERE, "e", True)], ORIGIN, findings) == {7: [Seen(HERE, "e", True)]}
+    seen = [
+        FoundCheckpoint(None, "a", False),
+        FoundCheckpoint(HERE, "b", False),
+        FoundCheckpoint(ELSEWHERE, "c", False),
+        FoundCheckpoint(ELSEWHERE, "d", True),
+    ]
+    assert select_trusted([*seen, FoundCheckpoint(HERE, "e", True)], ORIGIN, findings) == {
+        7: [FoundCheckpoint(HERE, "e", True)]
+    }
     unsigned = ("not_signed", CHECKPOINTS)
     assert [(one.kind, one.table) for one in findings.kept] == [unsigned, unsigned, unsigned, ("replaced", LEDGER)]
 
@@ -71,9 +79,9 @@ def test_what_was_verified_is_a_checkpoint_that_nobody_signed() -> None:
     for one in hashes:
         tree.append(one)
     columns = (Column("id", "id", LongType()),)
-    kept = Verified(ORIGIN, 5, tree.hashes, hashes[-1], 4, None, 0, columns, 12, 0, None, None)
-    assert kept.checkpoint == Checkpoint(ORIGIN, 5, root_of(hashes))
-    assert Verified.from_json(kept.to_json()) == kept
+    kept = VerifiedState(ORIGIN, 5, tree.hashes, hashes[-1], 4, None, 0, columns, 12, 0, None, None)
+    assert kept.checkpoint == Checkpoint(ORIGIN, 5, merkle_root(hashes))
+    assert VerifiedState.from_json(kept.to_json()) == kept
 
 
 REMOVAL = {
@@ -120,7 +128,7 @@ def test_what_is_no_record_of_a_removal(wrong: dict[str, Any]) -> None:
 SEALED = [bytes([at]) * 32 for at in range(6)]
 SEALING = {
     **{name: said for name, said in REMOVAL.items() if name != "removed"},
-    "hashes_root": root_of(SEALED).hex(),
+    "hashes_root": merkle_root(SEALED).hex(),
     "kind": "sealing",
     "made_in": "0123456789abcdef" * 2,
     "sealed": REMOVAL["removed"],
@@ -175,7 +183,7 @@ def test_a_record_of_an_erasure() -> None:
 
 
 def test_the_leaves_of_each_chunk() -> None:
-    whole, faulty, later = leaves(0, 1, 2), leaves(0, 1, 2, 2, 5, wrong=(1,)), leaves(CHUNK, CHUNK + 1)
+    whole, faulty, later = leaves(0, 1, 2), leaves(0, 1, 2, 2, 5, wrong=(1,)), leaves(CHUNK_EVENTS, CHUNK_EVENTS + 1)
     batch = pa.RecordBatch.from_arrays(
         [
             pa.array([9, 1, 2, 2]),
@@ -188,10 +196,16 @@ def test_the_leaves_of_each_chunk() -> None:
     )
     (out,) = _folded([batch.slice(1)])  # batches come as parts of larger ones
     one, other, third = out.to_pylist()
-    assert one["root"] == root_of([leaf["leaf"] for leaf in whole])
+    assert one["root"] == merkle_root([leaf["leaf"] for leaf in whole])
     assert (one["size"], one["last"], one["altered"], one["gaps"], one["doubled"]) == (3, 2, [], [], [])
     assert (other["size"], other["last"], other["altered"], other["gaps"], other["doubled"]) == (5, 5, [1], [3, 4], [2])
-    assert (third["chunk"], third["last"], third["gaps"], third["least"], third["most"]) == (1, CHUNK + 1, [], 1, 2)
+    assert (third["chunk"], third["last"], third["gaps"], third["least"], third["most"]) == (
+        1,
+        CHUNK_EVENTS + 1,
+        [],
+        1,
+        2,
+    )
 
 
 def test_each_row_is_hashed_with_the_columns_of_its_commit() -> None:
@@ -242,25 +256,25 @@ ADDRESS = of(city=TEXT, lines=LINES)
 def columns_of(*schemas: StructType) -> tuple[Column, ...]:
     columns: tuple[Column, ...] = ()
     for schema in schemas:
-        columns = kept(columns, schema)
+        columns = extend_columns(columns, schema)
     return columns
 
 
 def held(row: StructType, **more: DataType) -> StructType:
-    return StructType([*payload_of(row).fields, *of(**more).fields])
+    return StructType([*payload_schema(row).fields, *of(**more).fields])
 
 
 def test_columns_that_came_honestly_are_no_fault() -> None:
     columns = columns_of(of(id=LONG, address=ADDRESS), of(id=LONG, address=of(zip=LONG, city=TEXT)))
-    wanted = payload_of(row_type(columns, stored=True))
+    wanted = payload_schema(row_type(columns, stored=True))
     assert wanted["row"].dataType.names == ["id", "address", "address__2"]  # type: ignore[attr-defined]
-    assert list(faults(wanted, wanted)) == []
+    assert list(find_schema_faults(wanted, wanted)) == []
     # Columns of which there has been no value yet
-    assert list(faults(held(of(id=LONG)), wanted)) == list(faults(held(of()), wanted)) == []
+    assert list(find_schema_faults(held(of(id=LONG)), wanted)) == list(find_schema_faults(held(of()), wanted)) == []
     # In another order, not nullable, and with a place that no record tells yet
     there = of(address__2=of(city=TEXT, zip=LONG), address=ADDRESS, note=of(a=LONG))
     there.add("id", LONG, nullable=False)
-    assert list(faults(held(there), wanted)) == []
+    assert list(find_schema_faults(held(there), wanted)) == []
 
 
 @pytest.mark.parametrize(
@@ -274,7 +288,7 @@ def test_columns_that_came_honestly_are_no_fault() -> None:
             held(of(id=LONG, address=of(city=TEXT, lines=ArrayType(of(text=TEXT, who=LONG))))),
             "`row.address.lines.element.who` was added",
         ),
-        (StructType([*payload_of(of()).fields[:-1], StructField("row", TEXT)]), "`row` was added"),
+        (StructType([*payload_schema(of()).fields[:-1], StructField("row", TEXT)]), "`row` was added"),
         (held(of(id=TEXT, address=ADDRESS)), "`row.id` is string and was bigint"),
         (held(of(id=LONG, address=of(lines=LINES))), "`row.address.city` is gone"),
         (held(of(id=LONG, address=ADDRESS), approved_by=TEXT), "`approved_by` was added"),
@@ -282,12 +296,14 @@ def test_columns_that_came_honestly_are_no_fault() -> None:
     ],
 )
 def test_what_else_is_in_the_columns_is_told(there: StructType, fault: str) -> None:
-    wanted = payload_of(row_type(columns_of(of(id=LONG, address=ADDRESS)), stored=True))
-    assert list(faults(there, wanted)) == [fault]
+    wanted = payload_schema(row_type(columns_of(of(id=LONG, address=ADDRESS)), stored=True))
+    assert list(find_schema_faults(there, wanted)) == [fault]
 
 
 def test_a_row_among_the_events_was_added() -> None:
-    assert list(faults(StructType([*STORED_EVENT.fields, *of(row=TEXT).fields]), STORED_EVENT)) == ["`row` was added"]
+    assert list(find_schema_faults(StructType([*STORED_EVENT.fields, *of(row=TEXT).fields]), STORED_EVENT)) == [
+        "`row` was added"
+    ]
 
 
 # ── records that anybody may have written ────────────────────────────────────────────────────────────────────────────
@@ -306,7 +322,7 @@ COMMIT = {
     "version": 0,
 }
 FUZZED: list[dict[str, Any]] = [
-    {**COMMIT, "columns": to_json([Column("id", "id", LongType()), Column("a", "a", ArrayType(StringType()))])},
+    {**COMMIT, "columns": columns_to_json([Column("id", "id", LongType()), Column("a", "a", ArrayType(StringType()))])},
     *({**COMMIT, "version": version} for version in (1, 2)),
     {**REMOVAL, "removed": {"0": [[0, 0], [2, 5]], "2": [[1, 1]]}},
     {**SEALING, "sealed": {"0": [[0, 0], [2, 5]], "2": [[1, 1]]}},
@@ -327,7 +343,7 @@ FUZZED: list[dict[str, Any]] = [
 TAMPERED = 8
 """The record that is altered besides, in each case."""
 SIX = [bytes([at]) * 32 for at in range(6)]
-ROOTS = root_of(SIX)
+ROOTS = merkle_root(SIX)
 NASTY: list[Any] = [
     None, True, False, 0, -1, 1, 7, 10**15, 2**53, 2**53 + 1, 2**63, 2**70, -(2**70), 1.5, 1e308, "", "0", "x", "-1",
     "00", "9" * 5000, "\ud800", "2026-13-45", "2026-01-01", "9999-12-31T23:59:59-14:00", "commit", "removal", "sealing",
@@ -349,7 +365,7 @@ def ledger_row(record: Mapping[str, Any], text: bytes, roots: bytes) -> dict[str
     """As the ledger has a record, with its copies; of a record of any form."""
     noted = next((record[name] for name in ("removed_at", "noted_at") if name in record), record.get("committed_at"))
     try:
-        at = micros_of(noted)
+        at = parse_micros(noted)
     except (ValueError, TypeError):
         at = 0
     told = [
@@ -382,7 +398,7 @@ def written_records() -> list[dict[str, Any]]:
         if one["kind"] == "commit":
             one["rows_root"] = ROOTS.hex()
         elif one["kind"] == "sealing":
-            one["hashes_root"] = root_of(SIX).hex()
+            one["hashes_root"] = merkle_root(SIX).hex()
     return own
 
 
@@ -426,8 +442,8 @@ def forged(records: list[dict[str, Any]], chance: random.Random) -> list[dict[st
     return rows
 
 
-def walked(rows: list[dict[str, Any]], told: Mapping[int, Sequence[Seen]]) -> tuple[Walk, list[str]]:
-    walk, findings = Walk(), Findings()
+def walked(rows: list[dict[str, Any]], told: Mapping[int, Sequence[FoundCheckpoint]]) -> tuple[LedgerScan, list[str]]:
+    walk, findings = LedgerScan(), Findings()
     placed = [row for row in rows if type(row["sequence"]) is int and row["sequence"] >= 0]
     lost = [row for row in rows if row not in placed]
     verify_ledger(iter([*sorted(placed, key=lambda row: row["sequence"]), *lost]), walk, told, findings)
@@ -439,7 +455,7 @@ def test_any_field_of_any_record_is_a_finding_or_intact(seed: int) -> None:
     chance, records = random.Random(seed), written_records()
     whole, texts = walked(WRITTEN, {})
     assert texts == []
-    told = {len(records): [Seen(Checkpoint(ORIGIN, len(records), whole.tree.root()), "a safe", True)]}
+    told = {len(records): [FoundCheckpoint(Checkpoint(ORIGIN, len(records), whole.tree.root()), "a safe", True)]}
     assert walked(WRITTEN, told)[1] == []
     held = {"id": LongType(), "a": ArrayType(StringType())}
     altered = f"record {TAMPERED} of the ledger is not what was written"
@@ -458,9 +474,9 @@ def test_any_field_of_any_record_is_a_finding_or_intact(seed: int) -> None:
             made = work(walk.distrusted, [pa.RecordBatch.from_pylist(own, schema=OF_KIND)])
             assert sum(one.num_rows for one in made) <= 6
         assert len(walk.removals) <= len(rows)
-        report = _Walk(set())
+        report = LedgerSummary(set())
         for row in rows:
-            report.take(row["record"])
+            report.add(row["record"])
         assert report.scope().records == len(rows)
         assert all(_fitting(one, held) in (one, None) for one in walk.columns.values())
     assert changed > 0.9 * FORGED
@@ -491,7 +507,7 @@ NOT_WRITTEN = "record 1 of the ledger is not what was written"
     [
         (changed(1, chunk_roots=SIX[0]), "the roots kept for version 1 are not those of its record"),
         (changed(1, chunk_roots=ROOTS + b"1"), "the roots kept for version 1 are not those of its record"),
-        (rewritten(1, rows=CHUNK + 1), "the roots kept for version 1 are not those of its record"),
+        (rewritten(1, rows=CHUNK_EVENTS + 1), "the roots kept for version 1 are not those of its record"),
         (changed(4, chunk_roots=SIX[0] * 6), "the hashes kept for record 4 of the ledger are not those of the record"),
         (changed(1, leaf=SIX[0]), NOT_WRITTEN),
         (changed(1, version=7), NOT_WRITTEN),
@@ -531,8 +547,8 @@ def test_a_record_that_comes_twice_takes_the_place_of_no_sound_one() -> None:
 def test_a_ledger_is_held_against_what_was_signed_and_what_was_verified() -> None:
     whole, count = walked(WRITTEN, {})[0], len(WRITTEN)
 
-    def signed(size: int, root: bytes) -> dict[int, list[Seen]]:
-        return {size: [Seen(Checkpoint(ORIGIN, size, root), "a safe", True)]}
+    def signed(size: int, root: bytes) -> dict[int, list[FoundCheckpoint]]:
+        return {size: [FoundCheckpoint(Checkpoint(ORIGIN, size, root), "a safe", True)]}
 
     last_gone = signed(count, whole.tree.root())
     assert walked(WRITTEN, last_gone)[1] == []
@@ -550,20 +566,20 @@ AT = 1
 DELETED = b'"operation":"DELETE"'
 
 
-def told_of(rows: Rows, *seen: Seen, before: Verified | None = None) -> list[Told]:
-    told: dict[int, list[Seen]] = {}
+def told_of(rows: Rows, *seen: FoundCheckpoint, before: VerifiedState | None = None) -> list[Told]:
+    told: dict[int, list[FoundCheckpoint]] = {}
     for one in seen:
         assert one.checkpoint is not None
         told.setdefault(one.checkpoint.size, []).append(one)
     findings = Findings()
-    verify_ledger(iter(rows), Walk(), told, findings, before=before)
+    verify_ledger(iter(rows), LedgerScan(), told, findings, before=before)
     return [(one.kind, one.table, one.version) for one in findings.kept]
 
 
-def whole(size: int | None = None, root: bytes | None = None) -> Seen:
+def whole(size: int | None = None, root: bytes | None = None) -> FoundCheckpoint:
     """The checkpoint over the first records of ``WRITTEN``."""
     leaves = [row["leaf"] for row in WRITTEN][:size]
-    return Seen(Checkpoint(ORIGIN, len(leaves), root or root_of(leaves)), "a safe", True)
+    return FoundCheckpoint(Checkpoint(ORIGIN, len(leaves), root or merkle_root(leaves)), "a safe", True)
 
 
 def with_row(at: int, /, **values: Any) -> Callable[[Rows], Rows]:
@@ -622,7 +638,7 @@ def test_a_ledger_that_fits_in_itself_is_held_against_checkpoints_and_against_a_
     # The edited record is the second: one over the first alone fits
     assert told_of(forged, whole(AT)) == []
     assert told_of(forged, whole(AT + 1)) == [("replaced", LEDGER, 1)]
-    walk = Walk()
+    walk = LedgerScan()
     verify_ledger(iter(WRITTEN), walk, {}, Findings())
     before = walk.verified(ORIGIN, 24)
     assert told_of(WRITTEN, before=before) == []
@@ -632,7 +648,7 @@ def test_a_ledger_that_fits_in_itself_is_held_against_checkpoints_and_against_a_
 
 def test_what_nobody_has_signed_is_told_where_a_signature_is_to_be_expected() -> None:
     def told(size: int, covered: int, *, removal: int | None = None, left: bool = False, **asked: Any) -> list[str]:
-        walk, findings = Walk(), Findings()
+        walk, findings = LedgerScan(), Findings()
         for row in WRITTEN[:size]:
             walk.tree.append(row["leaf"])
         walk.removals = {} if removal is None else {removal: (0,)}
@@ -642,7 +658,7 @@ def test_what_nobody_has_signed_is_told_where_a_signature_is_to_be_expected() ->
         return [one.text for one in findings.kept]
 
     keys = (Signer.generate("example.org/test").verifier,)
-    gone = (Missed("a safe", AnchorUnavailable("gone")),)
+    gone = (AnchorFailure("a safe", AnchorUnavailable("gone")),)
     assert told(3, 0) == []  # nobody said that there were anchors
     assert "no anchor has a signed checkpoint" in told(3, 0, anchored=True)[0]
     assert told(0, 0, anchored=True) == []  # of a trail without records there is none
@@ -667,7 +683,7 @@ def test_columns_that_no_runner_writes_are_named_by_their_version(text: str) -> 
 
 @pytest.mark.parametrize("type", ["string", {"type": "array", "elementType": "long", "containsNull": True}])
 def test_columns_of_other_types_than_the_payload_has(type: Any) -> None:
-    (column,) = from_json([{"live": True, "name": "id", "stored": "id", "type": type}])
+    (column,) = columns_from_json([{"live": True, "name": "id", "stored": "id", "type": type}])
     assert _fitting([column], {"id": LongType()}) is None
     assert _fitting([Column("id", "id", LongType())], {"id": LongType()}) is not None
     rows = pa.RecordBatch.from_pylist([{"id": b"a", "version": 1, "copies": 1, "kept_hash": b"", "row": {"id": 1}}])
@@ -679,7 +695,15 @@ def test_columns_of_other_types_than_the_payload_has(type: Any) -> None:
 def test_roots_of_more_rows_than_the_record_tells(rows: int) -> None:
     """Found in seconds, however many chunks there are."""
     chunks = {
-        at: {"root": b"", "altered": [], "gaps": [], "doubled": [], "last": (at + 1) * CHUNK - 1, "least": 0, "most": 0}
+        at: {
+            "root": b"",
+            "altered": [],
+            "gaps": [],
+            "doubled": [],
+            "last": (at + 1) * CHUNK_EVENTS - 1,
+            "least": 0,
+            "most": 0,
+        }
         for at in range(2_000)
     }
     findings = Findings()

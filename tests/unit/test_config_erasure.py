@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from audit.encryption.column_groups import SealedPerson
+from audit.encryption.column_groups import PersonColumns
 from audit.encryption.root_keys import FileRoot
 from audit.erasure.model import Link, Subject
 from audit.erasure.register.secrets import SealKey, WatchKey
@@ -100,7 +100,7 @@ def test_classes_of_columns(tmp_path: Path) -> None:
     contact = ("contact", ("email", "name"))
     assert graph.sealed(f"{tmp_path}/lake/customers") == (
         # What tells whose a row is is sealed as well, in a class of its own where it is in none
-        SealedPerson(
+        PersonColumns(
             "customer",
             "customer_id",
             "customer_id",
@@ -109,8 +109,8 @@ def test_classes_of_columns(tmp_path: Path) -> None:
         ),
     )
     assert graph.sealed(f"{tmp_path}/lake/orders") == (
-        SealedPerson("customer", "customer_id", "customer", "exact", (("contact", ("customer", "address")),)),
-        SealedPerson("customer", "customer_id", "to", "exact", (("contact", ("to", "to_name")),)),
+        PersonColumns("customer", "customer_id", "customer", "exact", (("contact", ("customer", "address")),)),
+        PersonColumns("customer", "customer_id", "to", "exact", (("contact", ("to", "to_name")),)),
     )
     assert graph.sealed("s3a://bucket/t") == ()
 

@@ -174,13 +174,13 @@ def test_the_page_shows_counts_dates_and_the_hash_of_what_is_signed() -> None:
 def test_the_page_of_a_partial_one_says_until_when() -> None:
     page = certificate_page(sign(partial(scan={"finds": 3}), MINE))
     assert "Erased in part" in page
-    assert "1 place pending, the last of it until 2026-11-30; 3 finds of the scan; 1 hold." in page
+    assert "1 place pending, the last of it until 2026-11-30; 3 findings of the scan; 1 hold." in page
     assert "2031-12-31" in page
     forever = certificate_page(
         partial(pending=[PENDING, {"place": "topic people", "reason": "key", "clears_on": None}])
     )
-    assert "2 places pending, in 1 place until somebody acts" in forever
-    assert "not by itself: somebody has to act" in forever
+    assert "2 places pending, in 1 place until an operator removes the data" in forever
+    assert "not automatically: an operator must act" in forever
     assert "This certificate is not signed." in forever
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audit.encryption import aead as cipher
-from audit.encryption.aead import KEY_BYTES, OVERHEAD_BYTES, NotOpened, Sealer, commitment, open_sealed
+from audit.encryption.aead import KEY_BYTES, OVERHEAD_BYTES, DecryptionFailed, Encryptor, commitment, decrypt
 from tests.fixtures.fix_seed import examples
 
 KEY, OTHER = b"k" * KEY_BYTES, b"o" * KEY_BYTES
@@ -25,64 +25,67 @@ KEY, OTHER = b"k" * KEY_BYTES, b"o" * KEY_BYTES
 )
 def test_the_vectors_of_the_specification(key: int, about: bytes, sealed: str) -> None:
     nonce = b"ABCDEFGHIJKLMNOPQRSTUVWX"
-    made = cipher._cipher(bytes([key]) * KEY_BYTES, nonce[:12]).encrypt(nonce[12:], b"XAES-256-GCM", about)
+    made = cipher._derive_cipher(bytes([key]) * KEY_BYTES, nonce[:12]).encrypt(nonce[12:], b"XAES-256-GCM", about)
     assert made.hex() == sealed
 
 
 @settings(max_examples=examples(100))
 @given(text=st.binary(max_size=200), about=st.binary(max_size=40))
 def test_it_opens_where_it_was_sealed(text: bytes, about: bytes) -> None:
-    sealer = Sealer()
-    sealed = sealer.seal(KEY, text, about=about)
-    assert open_sealed(KEY, sealed, about=about) == text
+    encryptor = Encryptor()
+    sealed = encryptor.encrypt(KEY, text, associated_data=about)
+    assert decrypt(KEY, sealed, associated_data=about) == text
     assert len(sealed) == len(text) + OVERHEAD_BYTES
-    assert sealer.seal(KEY, text, about=about) != sealed
+    assert encryptor.encrypt(KEY, text, associated_data=about) != sealed
 
 
 @settings(max_examples=examples(100))
 @given(text=st.binary(max_size=60), place=st.integers(min_value=0), bit=st.integers(0, 7))
 def test_one_bit_anywhere_is_noticed(text: bytes, place: int, bit: int) -> None:
-    sealed = bytearray(Sealer().seal(KEY, text, about=b"row 1"))
+    sealed = bytearray(Encryptor().encrypt(KEY, text, associated_data=b"row 1"))
     sealed[place % len(sealed)] ^= 1 << bit
-    with pytest.raises(NotOpened):
-        open_sealed(KEY, bytes(sealed), about=b"row 1")
+    with pytest.raises(DecryptionFailed):
+        decrypt(KEY, bytes(sealed), associated_data=b"row 1")
 
 
 def test_elsewhere_and_under_another_key_nothing_opens() -> None:
-    sealed = Sealer().seal(KEY, b"anna@example.org", about=b"row 1")
+    sealed = Encryptor().encrypt(KEY, b"anna@example.org", associated_data=b"row 1")
     for key, one, about in ((OTHER, sealed, b"row 1"), (KEY, sealed, b"row 2"), (KEY, sealed[:-1], b"row 1")):
-        with pytest.raises(NotOpened) as refused:
-            open_sealed(key, one, about=about)
+        with pytest.raises(DecryptionFailed) as refused:
+            decrypt(key, one, associated_data=about)
         assert not str(refused.value)
     for short in (b"", b"\x01", sealed[:20]):
-        with pytest.raises(NotOpened):
-            open_sealed(KEY, short, about=b"row 1")
+        with pytest.raises(DecryptionFailed):
+            decrypt(KEY, short, associated_data=b"row 1")
 
 
 def test_no_nonce_comes_twice() -> None:
-    """Those of one sealer are a counter, of which the 10,000,000th is still another one; those of two begin differently,
+    """Those of one encryptor are a counter, of which the 10,000,000th is still another one; those of two begin differently,
     also where one was sent elsewhere."""
-    sealer = Sealer()
-    first = [sealer.nonce() for _ in range(1000)]
+    encryptor = Encryptor()
+    first = [encryptor.next_nonce() for _ in range(1000)]
     assert [int.from_bytes(one[16:], "big") for one in first] == list(range(1000))
     assert {one[:16] for one in first} == {first[0][:16]}
-    sealer._count = 10_000_000
-    assert int.from_bytes(sealer.nonce()[16:], "big") == 10_000_000
-    sealer._count = 2**64
+    encryptor._count = 10_000_000
+    assert int.from_bytes(encryptor.next_nonce()[16:], "big") == 10_000_000
+    encryptor._count = 2**64
     with pytest.raises(OverflowError):
-        sealer.nonce()
-    drawn = {Sealer().nonce()[:16] for _ in range(10_000)}
-    drawn |= {pickle.loads(pickle.dumps(Sealer())).nonce()[:16], pickle.loads(pickle.dumps(sealer)).nonce()[:16]}
+        encryptor.next_nonce()
+    drawn = {Encryptor().next_nonce()[:16] for _ in range(10_000)}
+    drawn |= {
+        pickle.loads(pickle.dumps(Encryptor())).next_nonce()[:16],
+        pickle.loads(pickle.dumps(encryptor)).next_nonce()[:16],
+    }
     assert len(drawn) == 10_002
     with ThreadPoolExecutor() as pool:
-        assert len({one[:16] for one in pool.map(lambda _: Sealer().nonce(), range(1000))}) == 1000
+        assert len({one[:16] for one in pool.map(lambda _: Encryptor().next_nonce(), range(1000))}) == 1000
 
 
 def test_ten_million_draws() -> None:
-    sealer = Sealer()
-    last = sealer.nonce()
+    encryptor = Encryptor()
+    last = encryptor.next_nonce()
     for _ in range(10_000_000):
-        nonce = sealer.nonce()
+        nonce = encryptor.next_nonce()
         assert nonce > last  # strictly rising: none of them is an earlier one
         last = nonce
 
@@ -93,7 +96,7 @@ def test_a_key_is_known_again() -> None:
 
 
 def test_nothing_is_shown() -> None:
-    sealer = Sealer()
-    sealer.seal(KEY, b"anna", about=b"")
-    assert "anna" not in repr(sealer)
-    assert repr(KEY) not in repr(sealer)
+    encryptor = Encryptor()
+    encryptor.encrypt(KEY, b"anna", associated_data=b"")
+    assert "anna" not in repr(encryptor)
+    assert repr(KEY) not in repr(encryptor)

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
-from audit.encryption.aead import Opener, commitment
-from audit.encryption.column_groups import Held, SealedPerson, Unreadable, is_whole, read_group, seal_rows
+from audit.encryption.aead import Decryptor, commitment
+from audit.encryption.column_groups import PersonColumns, RowKeys, Unreadable, decrypt_group, encrypt_rows, is_complete
 from audit.encryption.key_registry import KeyState
 from audit.hashing.row_decoding import decode_rows
 from audit.hashing.row_encoding import encode_rows, row_hash
@@ -20,15 +20,15 @@ from audit.trail.column_history import GROUPS, SEALED
 
 SCHEMA = T.StructType().add("Email", "string").add("phone", "long").add("other", "string")
 CONTACT = T.StructType(SCHEMA.fields[:2])
-OWNER = SealedPerson("customer", "id", "id", "exact", (("contact", ("email", "PHONE")), ("gone", ("fax",))))
-FRIEND = SealedPerson("customer", "id", "friend", "exact", (("contact", ("other",)),))
+OWNER = PersonColumns("customer", "id", "id", "exact", (("contact", ("email", "PHONE")), ("gone", ("fax",))))
+FRIEND = PersonColumns("customer", "id", "friend", "exact", (("contact", ("other",)),))
 ROWS = pa.record_batch({"Email": ["ada@example.org", None, "b"], "phone": [1, 2, None], "other": ["x", "y", "z"]})
 IDS = [os.urandom(16) for _ in range(3)]
 NOW = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)
 
 
-def keys(*classes: str) -> Held:
-    return Held(os.urandom(16), tuple((os.urandom(16), os.urandom(32)) for _ in classes))
+def keys(*classes: str) -> RowKeys:
+    return RowKeys(os.urandom(16), tuple((os.urandom(16), os.urandom(32)) for _ in classes))
 
 
 OWNERS = [keys("contact", "gone"), keys("contact", "gone"), None]
@@ -37,30 +37,30 @@ FRIENDS = [keys("contact"), None, None]
 
 class Made:
     def __init__(self, withheld: tuple[int, ...] = ()) -> None:
-        rows, groups, texts = seal_rows(ROWS, SCHEMA, [OWNER, FRIEND], [OWNERS, FRIENDS], IDS, withheld)
+        rows, groups, texts = encrypt_rows(ROWS, SCHEMA, [OWNER, FRIEND], [OWNERS, FRIENDS], IDS, withheld)
         self.rows, self.array = rows.to_pylist(), groups
         self.groups: list[list[dict[str, Any]]] = [one or [] for one in groups.to_pylist()]
         self.texts: list[list[bytes]] = [one or [] for one in texts.to_pylist()]
 
     def read(self, state: KeyState | None, *, intact: bool = True, **changed: Any) -> bytes | Unreadable:
         """The first group of the first row."""
-        told = {"group": self.groups[0][0], "text": self.texts[0][0], "id": IDS[0]} | changed
-        return read_group(**told, state=state, opener=Opener(), intact=intact)
+        told = {"group": self.groups[0][0], "ciphertext": self.texts[0][0], "id": IDS[0]} | changed
+        return decrypt_group(**told, state=state, decryptor=Decryptor(), intact=intact)
 
 
-def living(held: Held | None, at: int = 0) -> KeyState:
+def living(held: RowKeys | None, at: int = 0) -> KeyState:
     assert held is not None
     return KeyState(held.keys[at][0], "contact", held.keys[at][1])
 
 
-def gone(held: Held | None) -> KeyState:
+def gone(held: RowKeys | None) -> KeyState:
     return replace(living(held), key=None, shredded_at=NOW, shredded_by="er-17")
 
 
 def test_what_was_sealed_is_read() -> None:
     made = Made()
     read = [
-        read_group(groups[0], texts[0], id, living(held), Opener(), intact=True)
+        decrypt_group(groups[0], texts[0], id, living(held), Decryptor(), intact=True)
         for groups, texts, id, held in zip(made.groups[:2], made.texts, IDS, OWNERS, strict=False)
     ]
     assert read == encode_rows(ROWS.slice(0, 2), CONTACT)
@@ -97,11 +97,11 @@ def test_one_changed_byte_is_tampering_and_no_erasure(at: int) -> None:
     changed = bytearray(made.texts[0][0])
     changed[at] ^= 1
     for state in (living(OWNERS[0]), gone(OWNERS[0]), None):
-        assert str(made.read(state, text=bytes(changed))) == "[tampered]"
+        assert str(made.read(state, ciphertext=bytes(changed))) == "[tampered]"
     assert made.read(gone(OWNERS[0]), intact=False) == Unreadable("tampered")
     assert str(made.read(gone(OWNERS[0]))) == "[erased 2026-11-20, er-17]"
-    assert str(made.read(gone(OWNERS[0]), text=None)) == "[erased 2026-11-20, er-17]"
-    assert str(made.read(living(OWNERS[0]), text=None)) == "[removed]"
+    assert str(made.read(gone(OWNERS[0]), ciphertext=None)) == "[erased 2026-11-20, er-17]"
+    assert str(made.read(living(OWNERS[0]), ciphertext=None)) == "[removed]"
 
 
 def test_it_opens_in_its_row_and_class_only() -> None:
@@ -130,14 +130,14 @@ def test_the_hash_covers_what_is_sealed_and_not_what_is_in_it() -> None:
 
     made = Made()
     first, second = made.groups[0]
-    assert is_whole(made.groups[0], made.texts[0])
-    assert not is_whole(made.groups[0], made.texts[0][::-1])
-    assert not is_whole(made.groups[0], made.texts[0][:1])
-    assert not is_whole(made.groups[0], [made.texts[0][0], None])
-    assert not is_whole(None, made.texts[0])
-    assert is_whole(None, None)
+    assert is_complete(made.groups[0], made.texts[0])
+    assert not is_complete(made.groups[0], made.texts[0][::-1])
+    assert not is_complete(made.groups[0], made.texts[0][:1])
+    assert not is_complete(made.groups[0], [made.texts[0][0], None])
+    assert not is_complete(None, made.texts[0])
+    assert is_complete(None, None)
     for of_others in ([None], ["a"], [{"key_id": IDS[0]}]):
-        assert not is_whole(of_others, [b"x"])  # type: ignore[arg-type]
+        assert not is_complete(of_others, [b"x"])  # type: ignore[arg-type]
     others = [hashed([{**first, name: second[name] if name != "class" else "b"}, second]) for name in first]
     found = {hashed([first, second]), hashed([second, first]), hashed([first]), *others}
     assert len(found) == 3 + len(others)

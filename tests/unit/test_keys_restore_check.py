@@ -10,9 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from audit.encryption.aead import Sealer, commitment
+from audit.encryption.aead import Encryptor, commitment
 from audit.encryption.backup import END, backup_mac, head, script
-from audit.encryption.key_registry import SHARDS, about_key, about_lookup, about_mac, about_shard, mac_of, shard_of
+from audit.encryption.key_registry.bindings import (
+    SHARDS,
+    key_binding,
+    link_mac,
+    lookup_key_binding,
+    mac_key_binding,
+    shard_binding,
+    shard_of,
+)
 from audit.encryption.restore_check import check_backup
 from audit.encryption.root_keys import FileRoot
 from cdf.errors import CdfError, ConfigError, VerificationError
@@ -30,13 +38,15 @@ def _rows() -> dict[str, list[tuple[object, ...]]]:
     keys = []
     for _, token in people:
         key_id, key = os.urandom(16), os.urandom(32)
-        wrapped = Sealer().seal(shards[shard_of(token)], key, about=about_key(key_id, token, "contact"))
+        wrapped = Encryptor().encrypt(
+            shards[shard_of(token)], key, associated_data=key_binding(key_id, token, "contact")
+        )
         keys.append((key_id, token, "contact", 1, wrapped, commitment(key), "2026-01-01 00:00:00+00", None, None))
     return {
-        "epoch": [(1, ROOT.name, "2026-01-01 00:00:00+00", None, None, ROOT.wrap(MAC_KEY, about=about_mac(1)))],
-        "shard": [(1, shard, ROOT.wrap(key, about=about_shard(1, shard))) for shard, key in shards.items()],
-        "lookup_key": [("t", 1, ROOT.wrap(os.urandom(32), about=about_lookup(1)))],
-        "identifier": [(lookup, token, 1, mac_of(MAC_KEY, lookup, token, 1)) for lookup, token in people],
+        "epoch": [(1, ROOT.name, "2026-01-01 00:00:00+00", None, None, ROOT.wrap(MAC_KEY, context=mac_key_binding(1)))],
+        "shard": [(1, shard, ROOT.wrap(key, context=shard_binding(1, shard))) for shard, key in shards.items()],
+        "lookup_key": [("t", 1, ROOT.wrap(os.urandom(32), context=lookup_key_binding(1)))],
+        "identifier": [(lookup, token, 1, link_mac(MAC_KEY, lookup, token, 1)) for lookup, token in people],
         "key": keys,
         "shreds": [("t", 0)],
         "reading": [(1, "2026-01-01 00:00:00+00", "r", "r", "a\\tb\\nselect 1;", "history", "trail", 0, None)],
@@ -109,7 +119,7 @@ def test_nothing_else_is(tmp_path: Path, body: bytes) -> None:
         lambda text: text + _signed(BODY)[len(BODY) :],
     ]
     for sign in by_anyone:
-        with pytest.raises(VerificationError, match=r"not as it was written|is cut off|lacks rows"):
+        with pytest.raises(VerificationError, match=r"not as it was written|is truncated|lacks rows"):
             check(tmp_path / "b.sql", sign(body))
     # Not even if its MAC is right
     with pytest.raises(CdfError, match=r"does other things|are not those that were made|lacks rows"):
@@ -118,10 +128,10 @@ def test_nothing_else_is(tmp_path: Path, body: bytes) -> None:
 
 def test_others_are_named(tmp_path: Path) -> None:
     for data, said in (
-        (_signed(BODY)[: len(BODY) // 2], "is cut off"),
-        (_signed(BODY)[:-1], "is cut off"),
-        (b"", "is no backup"),
-        (b"select 1;\n", "is no backup"),
+        (_signed(BODY)[: len(BODY) // 2], "is truncated"),
+        (_signed(BODY)[:-1], "is truncated"),
+        (b"", "is not a backup"),
+        (b"select 1;\n", "is not a backup"),
         (BODY.replace(b"backup v2", b"backup v1") + END + b"0" * 64 + b"\n", "another release"),
         (_signed(BODY.replace(ROOT.name.encode(), b"file:00000000", 1)), "under the root key file:00000000"),
         (_signed(BODY).replace(b"\\\\x", b"\\\\x0", 1), "not as it was written"),

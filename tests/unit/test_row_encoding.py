@@ -27,7 +27,7 @@ from pyspark.sql import Row
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
-from audit.hashing.row_encoding import encode, encode_columns, encode_rows, row_hash, unsupported
+from audit.hashing.row_encoding import encode, encode_columns, encode_rows, find_unsupported_fields, row_hash
 from cdf.errors import CdfError, RowRejected, SchemaDrift, TypeNotSupported
 from tests.fixtures.fix_seed import examples
 
@@ -489,7 +489,7 @@ def test_types_without_a_canonical_form_are_listed_with_their_paths() -> None:
     )
     found = ["v (variant)", "a.element.t (time(6))", "a.element.n (void)", "m.key (interval day to second)",
              "m.value (interval year to month)", "g (geometry(4326))"]  # fmt: skip
-    assert unsupported(schema) == found
+    assert find_unsupported_fields(schema) == found
     with pytest.raises(TypeNotSupported, match=re.escape(", ".join(found))):
         encode_rows(pa.table({"ok": [1]}), schema)
     with pytest.raises(TypeNotSupported, match="variant"):

@@ -14,7 +14,14 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from audit.trail.column_history import Column, from_json, is_readable_as, kept, row_type, to_json
+from audit.trail.column_history import (
+    Column,
+    columns_from_json,
+    columns_to_json,
+    extend_columns,
+    is_readable_as,
+    row_type,
+)
 
 
 def schema(**types: object) -> StructType:
@@ -26,60 +33,62 @@ def places(columns: tuple[Column, ...]) -> dict[str, str]:
 
 
 def test_a_new_column_gets_a_place_and_a_dropped_one_keeps_its_own() -> None:
-    first = kept((), schema(id=LongType(), name=StringType()))
-    second = kept(first, schema(id=LongType(), note=StringType()))
+    first = extend_columns((), schema(id=LongType(), name=StringType()))
+    second = extend_columns(first, schema(id=LongType(), note=StringType()))
     assert [(column.stored, column.live) for column in second] == [("id", True), ("name", False), ("note", True)]
-    assert kept(second, schema(id=LongType(), name=StringType())) == (
+    assert extend_columns(second, schema(id=LongType(), name=StringType())) == (
         *first,
         Column("note", "note", StringType(), live=False),
     )
 
 
 def test_another_type_is_another_place_and_the_old_type_the_old_one() -> None:
-    first = kept((), schema(amount=IntegerType()))
-    wider = kept(first, schema(amount=LongType()))
-    text = kept(wider, schema(amount=StringType()))
+    first = extend_columns((), schema(amount=IntegerType()))
+    wider = extend_columns(first, schema(amount=LongType()))
+    text = extend_columns(wider, schema(amount=StringType()))
     assert [places(columns)["amount"] for columns in (first, wider, text)] == ["amount", "amount__2", "amount__3"]
-    assert places(kept(text, schema(amount=LongType())))["amount"] == "amount__2"
+    assert places(extend_columns(text, schema(amount=LongType())))["amount"] == "amount__2"
 
 
 def test_the_users_own_names_are_never_taken_twice() -> None:
-    first = kept((), schema(amount=IntegerType(), amount__2=StringType(), AMOUNT__3=StringType()))
-    assert places(kept(first, schema(amount=LongType())))["amount"] == "amount__4"
+    first = extend_columns((), schema(amount=IntegerType(), amount__2=StringType(), AMOUNT__3=StringType()))
+    assert places(extend_columns(first, schema(amount=LongType())))["amount"] == "amount__4"
 
 
 def test_a_new_field_inside_is_another_type() -> None:
-    first = kept((), schema(tags=ArrayType(schema(a=LongType()))))
-    second = kept(first, schema(tags=ArrayType(schema(a=LongType(), b=LongType()))))
+    first = extend_columns((), schema(tags=ArrayType(schema(a=LongType()))))
+    second = extend_columns(first, schema(tags=ArrayType(schema(a=LongType(), b=LongType()))))
     assert places(second)["tags"] == "tags__2"
 
 
 def test_what_is_no_part_of_a_value_makes_no_difference() -> None:
-    first = kept((), schema(name=StringType(), tags=ArrayType(LongType(), containsNull=False)))
+    first = extend_columns((), schema(name=StringType(), tags=ArrayType(LongType(), containsNull=False)))
     fields = [
         StructField("name", StringType("UTF8_LCASE"), nullable=False, metadata={"comment": "a name"}),
         StructField("tags", ArrayType(LongType())),
     ]
-    assert kept(first, StructType(fields)) == first
+    assert extend_columns(first, StructType(fields)) == first
 
 
 def test_through_json_and_back() -> None:
-    columns = kept(kept((), schema(id=LongType(), tags=ArrayType(schema(a=LongType())))), schema(id=StringType()))
-    assert from_json(to_json(columns)) == columns
+    columns = extend_columns(
+        extend_columns((), schema(id=LongType(), tags=ArrayType(schema(a=LongType())))), schema(id=StringType())
+    )
+    assert columns_from_json(columns_to_json(columns)) == columns
     assert row_type(columns, stored=True).names == ["id", "tags", "id__2"]
 
 
 def test_what_the_payload_holds_already_is_taken_into_account() -> None:
     held = StructType([StructField("amount", LongType()), StructField("name", StringType())])
-    early = kept((), schema(Name=StringType(), amount=IntegerType()), held)
+    early = extend_columns((), schema(Name=StringType(), amount=IntegerType()), held)
     assert places(early) == {"Name": "Name__2", "amount": "amount__2"}
     now = StructType([*held.fields, *row_type(early, stored=True).fields])
-    assert kept((), schema(Name=StringType(), amount=IntegerType()), now) == early
-    assert places(kept(early, schema(name=StringType(), amount=LongType()), now)) == {
+    assert extend_columns((), schema(Name=StringType(), amount=IntegerType()), now) == early
+    assert places(extend_columns(early, schema(name=StringType(), amount=LongType()), now)) == {
         "name": "name",
         "amount": "amount",
     }
-    assert places(kept((), schema(amount=StringType()), now)) == {"amount": "amount__3"}
+    assert places(extend_columns((), schema(amount=StringType()), now)) == {"amount": "amount__3"}
 
 
 A, AB = schema(a=IntegerType()), schema(a=IntegerType(), b=StringType())

@@ -1,4 +1,4 @@
-"""An access report for people: one HTML file, no script, nothing from a network, printed on A4."""
+"""An access report as an HTML page."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from audit.erasure.access.report import AccessReport, HeldRows, TableHeld
-from audit.report.html import page_of
-from audit.report.sections import Block, Document, Facts, Items, Section, Table, Text, Verdict
+from audit.report.document import Block, Document, Facts, Items, Section, Table, Text, Verdict
+from audit.report.html import render_page
 
 __all__ = ["access_page"]
 
 _WIDE = 6
-"""So many columns at most stand beside each other on paper; of more each row is a list of its own."""
+"""Maximum number of columns that fit on paper. A row with more columns becomes a list."""
 
 
 def access_page(report: AccessReport) -> str:
@@ -28,110 +28,114 @@ def access_page(report: AccessReport) -> str:
         ]
     )
     rows = counts["rows"] + counts["kept"]
-    words = f"{_count(rows, 'row')} and {_count(counts['events'], 'event')} of history are held"
+    words = f"{_count(rows, 'row')} and {_count(counts['events'], 'event')} of history are stored"
     verdict = Verdict(
         "open" if rows or counts["events"] else "good",
-        words if rows or counts["events"] else "Nothing is held on this person",
-        f"Tables that were looked through, with their copies: {counts['tables']:,}. This page shows personal data: it is "
+        words if rows or counts["events"] else "No data is stored on this person",
+        f"Number of tables searched, with their copies: {counts['tables']:,}. This page shows personal data: it is intended "
         "for the person whom it is about.",
     )
     sections = [
-        Section("Who you are to us", list(_identifiers(report))),
+        Section("How you are identified", list(_list_identifiers(report))),
         *(
-            Section(f"Rows of {one.table}", list(_held(one.held, "No row of this table is yours.")))
+            Section(f"Rows of {one.table}", list(_list_rows(one.held, "This table contains no rows about you.")))
             for one in report.tables
         ),
-        Section("How long it stays", list(_retention(report))),
-        Section("Who receives it", list(_recipients(report))),
+        Section("How long the data is stored", list(_describe_retention(report))),
+        Section("Who receives the data", list(_list_recipients(report))),
         *(
             Section(
                 f"History of {one.table} (pipeline {one.pipeline})",
-                list(_held(one.events, "It has no event of yours.")),
+                list(_list_rows(one.events, "This history contains no events about you.")),
             )
             for one in report.history
         ),
-        Section("What this report does not tell", [Items(report.not_told)]),
+        Section("What this report does not contain", [Items(report.not_told)]),
     ]
-    return page_of(Document("Access report", f"Request {report.request}", verdict, facts, sections))
+    return render_page(Document("Access report", f"Request {report.request}", verdict, facts, sections))
 
 
-def _identifiers(report: AccessReport) -> Iterator[Block]:
+def _list_identifiers(report: AccessReport) -> Iterator[Block]:
     yield Text(
-        "By these identifiers the rows were found. Those that the request does not have were told by your own rows."
+        "The rows were found by these identifiers. Identifiers that the request does not contain come from your own rows."
     )
     rows = [[one.name, one.value, "the request" if one.given else "your rows"] for one in report.identifiers]
     yield Table(("Identifier", "Value", "Known from"), rows)
 
 
-def _held(held: Sequence[HeldRows], nothing: str) -> Iterator[Block]:
-    shown = [one for one in held if one.rows]
+def _list_rows(held: Sequence[HeldRows], nothing: str) -> Iterator[Block]:
+    shown = [group for group in held if group.rows]
     if not shown:
         yield Text(nothing)
-    for one in shown:
-        out = f" Left out, because they are about somebody else: {', '.join(one.withheld)}." if one.withheld else ""
-        yield Text(f"{_count(len(one.rows), 'row')} with you in the column {one.column}.{out}")
-        names = list(one.rows[0])
+    for group in shown:
+        omitted = (
+            f" Columns left out, because they are about other people: {', '.join(group.withheld)}."
+            if group.withheld
+            else ""
+        )
+        yield Text(f"{_count(len(group.rows), 'row')} with you in the column {group.column}.{omitted}")
+        names = list(group.rows[0])
         if "_change_type" in names:
-            for row in one.rows:
-                yield from _event(row)
+            for row in group.rows:
+                yield from _describe_event(row)
         elif len(names) <= _WIDE:
-            yield Table(names, [[_said(row[name]) for name in names] for row in one.rows])
+            yield Table(names, [[_format(row[name]) for name in names] for row in group.rows])
         else:
-            for row in one.rows:
-                yield Facts([(name, _said(value)) for name, value in row.items()])
+            for row in group.rows:
+                yield Facts([(name, _format(value)) for name, value in row.items()])
 
 
-def _event(row: Mapping[str, Any]) -> Iterator[Block]:
-    what = f"{row['_change_type']} ({row['_operation']})"
-    yield Text(f"Version {row['_commit_version']}, {row['_commit_timestamp'] or 'at a time not known'}: {what}")
+def _describe_event(row: Mapping[str, Any]) -> Iterator[Block]:
+    change = f"{row['_change_type']} ({row['_operation']})"
+    yield Text(f"Version {row['_commit_version']}, {row['_commit_timestamp'] or 'at an unknown time'}: {change}")
     why = row["_unreadable"] or {}
-    yield Facts([(name, why.get(name) or _said(value)) for name, value in row.items() if name not in _OF_EVENTS])
+    yield Facts([(name, why.get(name) or _format(value)) for name, value in row.items() if name not in _OF_EVENTS])
 
 
 _OF_EVENTS = {"_commit_version", "_commit_timestamp", "_change_type", "_operation", "_unreadable"}
 
 
-def _retention(report: AccessReport) -> Iterator[Block]:
-    yield Text("Rows stay until they are deleted. Files and logs keep what was deleted today until these days:")
+def _describe_retention(report: AccessReport) -> Iterator[Block]:
+    yield Text("Rows are stored until they are deleted. Files and logs contain data deleted today until these dates:")
     rows = [
         [
             one.table,
             str(one.files_gone_on),
             str(one.log_gone_on),
-            "; ".join(_kept_until(one)) or "-",
+            "; ".join(_list_holds(one)) or "-",
         ]
         for one in report.tables
     ]
-    yield Table(("Table", "Files gone", "Log gone", "Kept by law"), rows)
+    yield Table(("Table", "Files removed", "Log removed", "Retained by law"), rows)
 
 
-def _kept_until(one: TableHeld) -> Iterator[str]:
-    if one.held_until:
-        yield f"not before {one.held_until}: {one.held_for}"
-    yield from (f"{name} in its history not before {until}" for name, until in one.held_classes.items())
+def _list_holds(table: TableHeld) -> Iterator[str]:
+    if table.held_until:
+        yield f"not before {table.held_until}: {table.held_for}"
+    yield from (f"{name} in its history not before {until}" for name, until in table.held_classes.items())
 
 
-def _recipients(report: AccessReport) -> Iterator[Block]:
+def _list_recipients(report: AccessReport) -> Iterator[Block]:
     if not report.recipients:
-        yield Text("No pipeline passes these tables on.")
+        yield Text("No pipeline replicates these tables.")
         return
     rows = [
         [
             one.target,
             one.table,
             "-" if one.version is None else str(one.version),
-            "yes" if one.forgets else "no: it gets the deletes alone",
+            "yes" if one.forgets else "no: it only receives the deletes",
         ]
         for one in report.recipients
     ]
-    yield Table(("Target", "Gets the changes of", "Up to version", "Can be told to forget"), rows)
+    yield Table(("Target", "Receives changes of", "Up to version", "Erasure reaches it"), rows)
     for one in report.recipients:
         if one.kept:
-            yield Text(f"Rows that {one.target} keeps, also where the table has them no more:")
-            yield from _held(one.kept, "")
+            yield Text(f"Rows that {one.target} stores, also those that the table no longer contains:")
+            yield from _list_rows(one.kept, "")
 
 
-def _said(value: Any) -> str:
+def _format(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, Mapping | list | bool):

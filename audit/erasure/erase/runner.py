@@ -27,7 +27,7 @@ from audit.erasure.find.plan import Copy, not_sealed
 from audit.erasure.find.resolve import TOKEN, Resolution, identifiers_in
 from audit.erasure.find.retained_rows import kept_by
 from audit.erasure.guard import marks_of
-from audit.erasure.model import STATES, Link, stored_forms
+from audit.erasure.model import STATES, Link
 from audit.erasure.register.run_lease import DELETING, request_place
 from audit.erasure.register.steps import UNSIGNED, authentic, has_mac, with_mac
 from audit.erasure.scan.delta_scan import scan_table
@@ -35,6 +35,7 @@ from audit.erasure.scan.files import Files, LocalFiles
 from audit.erasure.scan.findings import FOLLOWS
 from audit.erasure.scan.search_terms import Needle, Needles
 from audit.erasure.sink_contract import Erasable, Erasing, Find, Noting, Purged, Scanned, Sealed, Unseen, not_seen
+from audit.identifiers import stored_forms
 from cdf.errors import ConfigError, VerificationError
 from cdf.result import Result, plain
 
@@ -371,10 +372,12 @@ class ErasureRun:
             self.register.learn(found, self.keys)
             kept = _told_holds(self.graph.held_classes(self.now.date()))
             counts = Counter(id for id, _, _ in found)
-            self._done(ALL, f"{step} of", {"kept": kept, "roots": list(registry.roots()), "tokens": dict(counts)})
+            self._done(ALL, f"{step} of", {"kept": kept, "roots": list(registry.list_roots()), "tokens": dict(counts)})
         tokens = self._known_tokens()
-        registry.shred(tokens, keeping=self._kept_classes(), run=self.run)  # also what is held since it was asked
-        self._done(ALL, step, {"keys": len(registry.gone(tokens)), "subjects": len(tokens)})
+        registry.destroy_keys(
+            tokens, keeping=self._kept_classes(), run=self.run
+        )  # also what is held since it was asked
+        self._done(ALL, step, {"keys": len(registry.list_destroyed_keys(tokens)), "subjects": len(tokens)})
 
     def _shred_what_came_back(self, registry: Registry) -> None:
         """Keys that are there although they were destroyed: from a backup, or by a hand in the database. Not of tokens that
@@ -382,10 +385,10 @@ class ErasureRun:
         kept = self._kept_classes()
         for id in self.ids:
             tokens = self._known_tokens(id)
-            living = registry.classes(tokens)
+            living = registry.list_active_classes(tokens)
             if living and living.isdisjoint(kept):
                 log.error("destroyed keys were there again", extra={"run": self.run, "classes": sorted(living)})
-                registry.shred(tokens, run=self.run)
+                registry.destroy_keys(tokens, run=self.run)
 
     def _kept_classes(self) -> Mapping[str, Mapping[str, str]]:
         """Those under a hold on the day on which keys were destroyed last, whatever the calendar says by now; and those that
@@ -427,7 +430,7 @@ class ErasureRun:
                 if subjects[id].name == name
                 for form in stored_forms(value, subjects[id].identifiers[identifier])
             ]
-            tokens = registry.tokens(name, [[one] for _, one in theirs])
+            tokens = registry.find_tokens(name, [[one] for _, one in theirs])
             of_requests = zip(theirs, tokens, strict=True)
             found |= {(id, TOKEN, token.hex()) for (id, _), token in of_requests if token is not None}
         return found
@@ -576,8 +579,8 @@ class ErasureRun:
             link=None if own else person.column,
             others=tuple(other.column for other in others),
             sealed=self.graph.sealed_for(person, others, tokens),
-            shredded=frozenset() if self.registry is None else frozenset(self.registry.gone(tokens)),
-            registered=frozenset() if self.registry is None else self.registry.registered(tokens),
+            shredded=frozenset() if self.registry is None else frozenset(self.registry.list_destroyed_keys(tokens)),
+            registered=frozenset() if self.registry is None else self.registry.list_key_ids(tokens),
         )
 
     # ── purge ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -745,7 +748,9 @@ class ErasureRun:
             for one in kept
             for hold in self.graph.held(one.table, self.now.date())
         ]
-        living = frozenset() if self.registry is None else self.registry.classes(self._known_tokens(request.id))
+        living = (
+            frozenset() if self.registry is None else self.registry.list_active_classes(self._known_tokens(request.id))
+        )
         held = {name: hold for name, hold in self._kept_classes().items() if name in living}
         holds += [{"class": name, **hold} for name, hold in sorted(held.items())]
         alive = sorted(living - held.keys())
@@ -816,7 +821,7 @@ class ErasureRun:
         """From where a key that was destroyed could come back."""
         if self.registry is None:
             return []
-        days = self.registry.roots()
+        days = self.registry.list_roots()
         told = []
         for root in self._last_shred()["roots"]:
             day = days.get(root)

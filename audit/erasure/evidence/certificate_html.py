@@ -1,6 +1,6 @@
-"""A certificate for people: one HTML file, no script, nothing from a network, printed on A4.
+"""A certificate as an HTML page.
 
-The page is not what is signed; it names the key and the hash of what is.
+The signature covers the JSON document, not this page; the page names the key and the hash of the signed bytes.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from hashlib import sha256
 from typing import Any
 
 from audit.erasure.evidence.certificate import NOT_PROVEN, signed_bytes
-from audit.report.html import page_of
-from audit.report.sections import Block, Code, Document, Facts, Items, Section, Table, Text, Verdict
+from audit.report.document import Block, Code, Document, Facts, Items, Section, Table, Text, Verdict
+from audit.report.html import render_page
 
 __all__ = ["certificate_page"]
 
 
 def certificate_page(certificate: Mapping[str, Any]) -> str:
-    """Of a document with or without its signature; whether that is true is not looked at here."""
+    """Render a certificate with or without its signature, which is not verified here."""
     request = certificate["request"]
     facts = Facts(
         [
@@ -26,91 +26,97 @@ def certificate_page(certificate: Mapping[str, Any]) -> str:
             ("Received", request["received"]),
             ("Due", request["due"]),
             ("Legal basis", request["legal_basis"]),
-            ("Approved by", _said(request["approver"])),
+            ("Approved by", _format(request["approver"])),
             ("Run", certificate["run"]),
             ("Issued", certificate["issued_at"]),
             ("Identifiers shown", "none"),
         ]
     )
     sections = [
-        Section("Deleted at the source", list(_rows(certificate["tables"], "No table was to be erased from."))),
-        Section("Copies", list(_rows(certificate["sinks"], "The tables have no copies that deltarelay keeps."))),
-        Section("Removed from storage", list(_rows(certificate["purges"], "There was nothing to remove."))),
-        Section("Scan", list(_scan(certificate["scan"]))),
-        Section("Pending", list(_pending(certificate["pending"]))),
-        Section("Holds", list(_rows(certificate["holds"], "Nothing is kept back for a legal reason."))),
+        Section("Deleted at the source", list(_list_rows(certificate["tables"], "The request concerned no table."))),
+        Section("Copies", list(_list_rows(certificate["sinks"], "deltarelay maintains no copies of the tables."))),
+        Section("Removed from storage", list(_list_rows(certificate["purges"], "Nothing had to be removed."))),
+        Section("Scan", list(_describe_scan(certificate["scan"]))),
+        Section("Pending", list(_list_pending(certificate["pending"]))),
+        Section("Holds", list(_list_rows(certificate["holds"], "No data is retained for a legal reason."))),
         Section(
-            "Not verified", list(_rows(certificate["unverified"], "Everything that was to be looked at was seen."))
+            "Not verified",
+            list(_list_rows(certificate["unverified"], "Everything in the scope of the scan was checked.")),
         ),
-        Section("Out of reach", list(_out_of_reach(certificate["out_of_reach"]))),
-        Section("Evidence", list(_evidence(certificate["evidence"]))),
-        Section("How to check this", list(_signed(certificate))),
+        Section("Out of reach", list(_list_out_of_reach(certificate["out_of_reach"]))),
+        Section("Evidence", list(_list_evidence(certificate["evidence"]))),
+        Section("How to check this", list(_describe_signature(certificate))),
     ]
-    return page_of(Document("Erasure certificate", f"Request {request['id']}", _verdict(certificate), facts, sections))
+    return render_page(
+        Document("Erasure certificate", f"Request {request['id']}", _judge(certificate), facts, sections)
+    )
 
 
-def _verdict(certificate: Mapping[str, Any]) -> Verdict:
+def _judge(certificate: Mapping[str, Any]) -> Verdict:
     scan, pending, holds = certificate["scan"], certificate["pending"], certificate["holds"]
-    unseen = len(certificate["unverified"])
-    looked = f" {_count(unseen, 'place')} could not be verified." if unseen else ""
+    unverified = len(certificate["unverified"])
+    unchecked = f" {_format_count(unverified, 'place')} could not be verified." if unverified else ""
     if certificate["outcome"] == "erased":
-        return Verdict("good", "Erased", f"The scan of what is left found nothing.{looked}")
-    dates = [one.get("clears_on") for one in pending]
+        return Verdict("good", "Erased", f"The final scan found nothing.{unchecked}")
+    dates = [entry.get("clears_on") for entry in pending]
     until = ""
     if pending and all(dates):
         until = f", the last of it until {max(dates)}"
     elif pending:
-        until = f", in {_count(dates.count(None), 'place')} until somebody acts"
+        until = f", in {_format_count(dates.count(None), 'place')} until an operator removes the data"
     return Verdict(
         "open",
         "Erased in part",
-        f"Data is still there: {_count(len(pending), 'place')} pending{until}; {_count(scan['finds'], 'find')} of the scan; "
-        f"{_count(len(holds), 'hold')}.{looked}",
+        f"Data still exists: {_format_count(len(pending), 'place')} pending{until}; "
+        f"{_format_count(scan['finds'], 'finding')} of the scan; {_format_count(len(holds), 'hold')}.{unchecked}",
     )
 
 
-def _scan(scan: Mapping[str, Any]) -> Iterator[Block]:
-    yield Facts([(_title(name), _said(value)) for name, value in scan.items() if not _is_rows(value)])
+def _describe_scan(scan: Mapping[str, Any]) -> Iterator[Block]:
+    yield Facts([(_format_title(name), _format(value)) for name, value in scan.items() if not _are_rows(value)])
     for name, value in scan.items():
-        if _is_rows(value):
-            yield Text(f"{_title(name)}:")
+        if _are_rows(value):
+            yield Text(f"{_format_title(name)}:")
             yield _table(value)
 
 
-def _pending(pending: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
+def _list_pending(pending: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
     if not pending:
         yield Text("Nothing is pending.")
         return
-    yield Text("Still there, and when it goes:")
+    yield Text("Data that still exists, and when it will be removed:")
     yield _table(
-        [{**one, "clears_on": one.get("clears_on") or "not by itself: somebody has to act"} for one in pending]
+        [
+            {**entry, "clears_on": entry.get("clears_on") or "not automatically: an operator must act"}
+            for entry in pending
+        ]
     )
 
 
-def _out_of_reach(copies: Sequence[str]) -> Iterator[Block]:
+def _list_out_of_reach(copies: Sequence[str]) -> Iterator[Block]:
     if not copies:
-        yield Text("No copies are known that nobody here can remove.")
+        yield Text("No copies outside the reach of deltarelay are known.")
         return
-    yield Text("Copies that nobody here can remove, and what does:")
+    yield Text("Copies that deltarelay cannot remove, and what removes them:")
     yield Items(copies)
 
 
-def _evidence(evidence: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
-    yield Text("Of each step the hash of its facts, which the erasure register keeps.")
+def _list_evidence(evidence: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
+    yield Text("The hash of the facts of each step. The erasure register stores the facts.")
     yield _table(evidence)
 
 
-def _signed(certificate: Mapping[str, Any]) -> Iterator[Block]:
+def _describe_signature(certificate: Mapping[str, Any]) -> Iterator[Block]:
     signature = certificate.get("signature")
     if signature is None:
         yield Text("This certificate is not signed.")
         return
     yield Text(
-        "What is signed is the JSON file of this certificate, not this page. With that file and the public key of this name "
-        "and id, which has to come from somebody you trust, it is checked without a network."
+        "The signature covers the JSON file of this certificate, not this page. It can be verified offline with that file "
+        "and the public key with this name and id, which must come from a source that you trust."
     )
     yield Facts([("Signed by", signature["key"]), ("Key id", signature["id"])])
-    yield Text("SHA-256 of what is signed:")
+    yield Text("SHA-256 of the signed bytes:")
     yield Code([sha256(signed_bytes(certificate)).hexdigest()])
     yield Text("The certificate does not prove:")
     yield Items(NOT_PROVEN)
@@ -119,31 +125,31 @@ def _signed(certificate: Mapping[str, Any]) -> Iterator[Block]:
 # ── rows of any shape ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _rows(rows: Sequence[Mapping[str, Any]], none: str) -> Iterator[Block]:
+def _list_rows(rows: Sequence[Mapping[str, Any]], none: str) -> Iterator[Block]:
     yield _table(rows) if rows else Text(none)
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """With a column for each name that any of them has: words first, since the register keeps no order of names."""
+    """One column for each name that occurs in a row: text before numbers, because the register stores no order of names."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     numbers = [name for name in names if all(isinstance(row.get(name, 0), int) for row in rows)]
     names.sort(key=lambda name: name in numbers)
-    cells = [[_said(row.get(name)) for name in names] for row in rows]
-    return Table([_title(name) for name in names], cells, frozenset(map(_title, numbers)))
+    cells = [[_format(row.get(name)) for name in names] for row in rows]
+    return Table([_format_title(name) for name in names], cells, frozenset(map(_format_title, numbers)))
 
 
-def _is_rows(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, Mapping) for one in value)
+def _are_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
 
 
 _TITLES = {"sha256": "SHA-256", "at": "When"}
 
 
-def _title(name: str) -> str:
+def _format_title(name: str) -> str:
     return _TITLES.get(name) or name.replace("_", " ").capitalize()
 
 
-def _said(value: Any) -> str:
+def _format(value: Any) -> str:
     if value is None or value in ([], {}):
         return "-"
     if isinstance(value, bool):
@@ -151,11 +157,11 @@ def _said(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_said(inner)}" for name, inner in value.items())
+        return ", ".join(f"{name}: {_format(inner)}" for name, inner in value.items())
     if isinstance(value, list):
-        return ", ".join(map(str, value))  # versions and names: no thousands
+        return ", ".join(map(str, value))  # versions and names: no thousands separators
     return str(value)
 
 
-def _count(value: int, noun: str) -> str:
+def _format_count(value: int, noun: str) -> str:
     return f"{value:,} {noun}" + ("" if value == 1 else "s")

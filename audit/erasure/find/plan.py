@@ -20,7 +20,7 @@ from audit.erasure.find.retained_rows import kept_by
 from audit.erasure.model import Link
 from audit.erasure.register.store import Carrier
 from audit.erasure.sink_contract import Erasable, Sealed
-from audit.files import reason, write_new
+from audit.files import describe_failure, write_new
 from audit.trail.redaction import canonical_json
 from cdf.errors import ConfigError, SourceError
 from cdf.result import Result
@@ -273,7 +273,7 @@ def write_plan(plan: Plan, path: Path) -> None:
     except FileExistsError as error:
         raise ConfigError(f"there is a file at {path} already", hint="name another one with --out") from error
     except OSError as error:
-        raise ConfigError(f"the plan cannot be written to {path}: {reason(error)}") from error
+        raise ConfigError(f"the plan cannot be written to {path}: {describe_failure(error)}") from error
 
 
 def read_plan(path: Path) -> dict[str, Any]:

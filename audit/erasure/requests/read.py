@@ -17,7 +17,7 @@ from typing import Any
 
 from audit.erasure.model import Request, Subject
 from audit.erasure.requests.validate import FIELDS, PREFIX, Entry, Faults, Record
-from audit.files import reason
+from audit.files import describe_failure
 from cdf.errors import ConfigError
 
 __all__ = ["month_after", "read_requests"]
@@ -74,7 +74,7 @@ class _File:
         try:
             content = self.path.read_bytes()
         except OSError as error:
-            raise ConfigError(f"{self.path} cannot be read: {reason(error)}") from error
+            raise ConfigError(f"{self.path} cannot be read: {describe_failure(error)}") from error
         line = 0
         try:
             text = content.decode("utf-8-sig")

@@ -1,8 +1,8 @@
 """A person taken out of a trail: values removed under a record, then their files; what is left looked for.
 
-The events stay with their hashes, so the trail verifies before and after. Of the commit that erased, the payload has the key
-alone (``audit.trail.rows.Payload.withheld``), which goes here together with the rows of former versions. Where encrypted
-rows of that key stay, without what their keys opened, the row of the delete stays too.
+The events stay with their hashes, so the trail verifies before and after. Of the commit that erased, the payload has
+the key alone (``audit.writing.payload.PayloadRows.withheld``), which goes here together with the rows of former
+versions. Where encrypted rows of that key stay, without what their keys opened, the row of the delete stays too.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, DataType, MapType, NumericType, StructType
 
-from audit.encryption.decrypt import has_groups, opened
+from audit.encryption.decrypt import decrypt_rows, has_groups
 from audit.erasure.sink_contract import Purged, Reached, Scanned, not_seen
 from audit.queries.view import completed, eras, eras_by_name
 from audit.trail.column_history import GROUPS, SEALED
-from audit.trail.removal import sealed_under
-from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TrailTables, about_of
+from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TrailTables, read_commit_info
+from audit.writing.removal import find_encrypted_groups
 from cdf.changes.columns import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from cdf.errors import VerificationError, WindowOutOfOrder
 from cdf.result import plain
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
+    from audit.audit_trail import Trail
     from audit.encryption.key_registry import Registry
     from audit.erasure.scan.files import Files
     from audit.erasure.scan.search_terms import Needles
     from audit.erasure.sink_contract import Erasing, SealedFor
     from audit.trail.column_history import Column
-    from audit.trail.trail import Trail
     from connectors.delta_audit.sink import DeltaAuditSink
 
 __all__ = ["forget", "held_open", "kept_values", "note", "present_values", "purge", "scan", "tokens_in"]
@@ -61,7 +61,7 @@ def forget(sink: DeltaAuditSink, erasing: Erasing) -> Mapping[str, int]:
             sink.remove(places, reasons)
         if not erasing.shredded:
             return {"values removed": count}
-        sealed = sealed_under(tables, erasing.shredded).count()
+        sealed = find_encrypted_groups(tables, erasing.shredded).count()
         if sealed:
             sink.remove_encrypted(erasing.shredded, reasons)
     return {"values removed": count, "sealed values removed": sealed}
@@ -111,7 +111,7 @@ def kept_values(
         }
         sealed = F.flatten(F.col("row").getField(SEALED)["columns"])
         asked = F.coalesce(F.exists(sealed, lambda name: F.lower(name).isin(*then)), F.lit(False))
-        yield opened(rows.where(asked), eras(sink.trail), registry().states).select(*values)
+        yield decrypt_rows(rows.where(asked), eras(sink.trail), registry().read_states).select(*values)
         rows = rows.where(~asked)
     yield rows.select(*values)
 
@@ -305,7 +305,7 @@ def purge(sink: DeltaAuditSink, erasing: Erasing, *, now: dt.datetime) -> Purged
         log = tables.log(PAYLOAD)
         first, latest = log.listing().earliest, log.latest()
         # Values that went, or were sealed
-        removals = [one.version for one in log.commits(first, latest) if "removal" in about_of(one)]
+        removals = [one.version for one in log.commits(first, latest) if "removal" in read_commit_info(one)]
         if not removals:
             return Purged()
         return purge_table(

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructField, StructType
 
-from audit.trail.column_history import GROUPS, SEALED, kept
-from audit.trail.ledger import State, record_of
-from audit.trail.recovery import as_written, is_sealed
-from audit.trail.rows import CommitRoots, commit_roots
+from audit.trail.column_history import GROUPS, SEALED, extend_columns
+from audit.trail.events import CommitRoots, compute_commit_roots
+from audit.trail.ledger import State, read_record_of_version
 from audit.trail.tables import EVENTS, PAYLOAD, TrailTables
+from audit.writing.recovery import has_encrypted_rows, matches_source
 from cdf.changes.window import Commit
 from cdf.errors import CdfError, TargetNotReady
 from cdf.sink import Bounds
@@ -53,11 +53,11 @@ def resume_window(
     events, payload = (tables.now(name).where(window.build_condition()) for name in (EVENTS, PAYLOAD))
 
     def read_key_states(ids: Iterable[bytes]) -> Mapping[bytes, KeyState]:
-        return {} if context.registry is None else context.registry().states(ids)
+        return {} if context.registry is None else context.registry().read_states(ids)
 
     def is_as_written(columns: tuple[Column, ...]) -> bool:
         computed = build_payload(context, window, columns, encrypt=False).rows(window.partitions)
-        return as_written(events, payload, computed, columns, window.table_id, read_key_states)
+        return matches_source(events, payload, computed, columns, window.table_id, read_key_states)
 
     with timed(seconds, "events"):
         try:
@@ -70,7 +70,7 @@ def resume_window(
     if columns is None:
         raise build_foreign_rows_error(context.path, window.bounds)
     with translate_errors(context.path, "reading the events"), timed(seconds, "roots"):
-        return columns, commit_roots(events)
+        return columns, compute_commit_roots(events)
 
 
 def _list_candidate_columns(
@@ -80,7 +80,7 @@ def _list_candidate_columns(
     without it. The configuration may have changed since then."""
     plain = window.rows.schema
     with_groups = plain if SEALED in plain.names else StructType([*plain.fields, StructField(SEALED, GROUPS)])
-    is_encrypted = is_sealed(payload)
+    is_encrypted = has_encrypted_rows(payload)
     if is_encrypted and context.registry is None:
         raise TargetNotReady(
             f"the trail at {context.path} has rows of version {window.bounds.first} to {window.bounds.last} that were "
@@ -89,7 +89,7 @@ def _list_candidate_columns(
         )
     likely, other = (plain, with_groups) if context.encryption is None else (with_groups, plain)
     schemas = [with_groups] if is_encrypted else [likely, other]
-    return [kept(state.columns, schema, payload_row) for schema in schemas]
+    return [extend_columns(state.columns, schema, payload_row) for schema in schemas]
 
 
 def restore_commit_times(path: str, tables: TrailTables, commits: Sequence[Commit], state: State) -> list[Commit]:
@@ -102,7 +102,7 @@ def restore_commit_times(path: str, tables: TrailTables, commits: Sequence[Commi
     before = None
     if state.version is not None:
         with translate_errors(path, "reading the ledger"):
-            recorded = record_of(tables, state.version).get("committed_at")
+            recorded = read_record_of_version(tables, state.version).get("committed_at")
         before = None if recorded is None else dt.datetime.fromisoformat(recorded)
     restored = []
     for commit in commits:

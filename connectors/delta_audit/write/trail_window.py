@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from audit.erasure.commit_marker import erasing_versions
 from audit.trail.column_history import SEALED
-from audit.trail.rows import Payload
+from audit.writing.payload import PayloadRows
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, INSERT
 from cdf.changes.window import Commit, Snapshot, Window
 from cdf.sink import Bounds
+from cdf.sink.guard import erasing_versions
 from connectors.delta_audit.context import TrailContext
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class TrailWindow:
 
 def build_payload(
     context: TrailContext, window: TrailWindow, columns: tuple[Column, ...], *, encrypt: bool = True
-) -> Payload:
+) -> PayloadRows:
     """Return the rows of the window for these columns. ``encrypt=False``: without keys, to compare with written rows."""
     rows = window.rows
     if isinstance(rows, Window):
@@ -82,8 +82,8 @@ def build_payload(
     is_encrypted = any(column.live and column.name == SEALED for column in columns)
     encryption = context.encryption if is_encrypted else None
     if encryption is not None:
-        feed = encryption.keyed(feed, withheld) if encrypt else encryption.unkeyed(feed)
-    return Payload(
+        feed = encryption.add_keys(feed, withheld) if encrypt else encryption.add_empty_keys(feed)
+    return PayloadRows(
         feed,
         columns,
         rows.key,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from audit.trail.column_history import kept, row_type
-from audit.trail.ledger import State, append_records, described, record_of
-from audit.trail.rows import CommitRoots, commit_roots, event_rows, events_of, roots_of
-from audit.trail.tables import EVENTS, PAYLOAD, STORED_EVENT, payload_of
+from audit.trail.column_history import extend_columns, row_type
+from audit.trail.events import CommitRoots, build_event_rows, build_events, compute_commit_roots, compute_roots
+from audit.trail.ledger import State, append_records, describe_commits, read_record_of_version
+from audit.trail.tables import EVENTS, PAYLOAD, STORED_EVENT, payload_schema
 from cdf.changes.window import Commit
 from cdf.errors import CdfError, TableReplaced, VersionsExpired, WindowOutOfOrder
 from cdf.sink import Applied, Bounds
@@ -85,7 +85,7 @@ class WindowWriter:
         version, and then changed until it is past the position again, has other commits."""
         if self._log_hash is None or self._log_hash[0] != version:
             with translate_errors(self._context.path, "reading the ledger"):
-                self._log_hash = version, record_of(self._trail.tables, version).get("log_sha256")
+                self._log_hash = version, read_record_of_version(self._trail.tables, version).get("log_sha256")
         _, recorded = self._log_hash
         if recorded is None:  # of a baseline
             return
@@ -104,7 +104,7 @@ class WindowWriter:
         context, pending = self._context, state.pending
         if pending is not None and (window.bounds.last > pending.last or window.is_baseline != state.pending_baseline):
             raise build_unfinished_error(context.path, pending, state)
-        columns = kept(state.columns, context.add_own_columns(window.rows.schema), self._trail.payload_row)
+        columns = extend_columns(state.columns, context.add_own_columns(window.rows.schema), self._trail.payload_row)
         self._trail.forget_state()
         commits = restore_commit_times(context.path, self._trail.tables, window.commits, state)
         window = replace(window, commits=commits)
@@ -115,7 +115,7 @@ class WindowWriter:
         self._add_columns(columns)
         with translate_errors(context.path, "reading the source's log"):
             untimed = [commit.version for commit in commits if commit.timestamp is UNKNOWN_TIME]
-            records = described(commits, window.read_log_hashes(), columns, untimed=untimed)
+            records = describe_commits(commits, window.read_log_hashes(), columns, untimed=untimed)
         if pending is None and window.has_rows:
             roots = self._write_rows(window, columns, seconds)
         with translate_errors(context.path, "writing the ledger"), timed(seconds, "ledger"):
@@ -177,13 +177,13 @@ class WindowWriter:
             return self._write_by_tasks(window, columns, seconds)
         if not payload.num_rows:
             return {}
-        events = events_of(payload, window.table_id)
+        events = build_events(payload, window.table_id)
         with translate_errors(path, "writing the payload"), timed(seconds, "payload"):
-            schema = payload_of(row_type(columns, stored=True))
+            schema = payload_schema(row_type(columns, stored=True))
             tables.append(PAYLOAD, tables.rows_of(payload, schema), about=window.about)
         with translate_errors(path, "writing the events"), timed(seconds, "events"):
             tables.append(EVENTS, tables.rows_of(events, STORED_EVENT), about=window.about)
-        return roots_of(events)
+        return compute_roots(events)
 
     def _write_by_tasks(
         self, window: TrailWindow, columns: tuple[Column, ...], seconds: dict[str, float]
@@ -202,10 +202,10 @@ class WindowWriter:
         with translate_errors(self._context.path, "writing the events"):
             with timed(seconds, "events"):
                 rows = tables.read(PAYLOAD, version=written).where(window.build_condition())
-                written = tables.append(EVENTS, event_rows(rows, window.table_id), about=window.about)
+                written = tables.append(EVENTS, build_event_rows(rows, window.table_id), about=window.about)
                 self._check_no_other_rows(EVENTS, window, written)
             with timed(seconds, "roots"):
-                return commit_roots(tables.read(EVENTS, version=written).where(window.build_condition()))
+                return compute_commit_roots(tables.read(EVENTS, version=written).where(window.build_condition()))
 
     def _check_no_other_rows(self, name: str, window: TrailWindow, written: int) -> None:
         """Check that no earlier commit has rows of the window: the next step would read them as well."""

@@ -133,13 +133,13 @@ def _hits(needles: Needles, message: Message, parts: list[bytes]) -> set[tuple[s
 
 def _cells(needles: Needles, message: Message) -> set[tuple[str, str]]:
     """Short values are whole fields of the JSON."""
-    from audit.trail.redaction import object_in
+    from audit.trail.redaction import parse_object
 
     if not needles.short_columns:
         return set()
     hits: set[tuple[str, str]] = set()
     for part in (message.key(), message.value()):
-        hits |= _fields(needles, object_in(part if isinstance(part, bytes) else None))
+        hits |= _fields(needles, parse_object(part if isinstance(part, bytes) else None))
     return hits
 
 

@@ -19,8 +19,8 @@ from infra.cli.session import chosen, spark_session
 from infra.signals import ctrl_c_counts
 
 if TYPE_CHECKING:
-    from audit.trail.trail import Trail
-    from audit.verification import TrailVerification, Verified
+    from audit.audit_trail import Trail
+    from audit.verification import TrailVerification, VerifiedState
     from connectors.delta_audit.sink import DeltaAuditSink
     from infra.config.models import Project
 
@@ -138,9 +138,9 @@ def reading(trail: Trail) -> Iterator[None]:
     except (CdfError, BrokenPipeError):
         raise
     except Exception as error:
-        from audit.errors import unreadable
+        from audit.errors import unreadable_trail
 
-        raise unreadable(trail.path, error) from error
+        raise unreadable_trail(trail.path, error) from error
 
 
 # ── verifying ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -157,11 +157,11 @@ class Kept:
         place = path if "://" in path else str(Path(path).resolve())
         self.file = (folder or home / "deltarelay/verified") / f"{sha256(place.encode()).hexdigest()[:32]}.json"
 
-    def read(self) -> Verified | None:
-        from audit.verification import Verified
+    def read(self) -> VerifiedState | None:
+        from audit.verification import VerifiedState
 
         try:
-            return Verified.from_json(self.file.read_text())
+            return VerifiedState.from_json(self.file.read_text())
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError):
@@ -179,7 +179,7 @@ class Kept:
         except OSError as error:
             output.note(f"what was verified cannot be kept in {self.file}: {error.strerror}")
 
-    def compare(self, name: str, known: Verified | None, found: TrailVerification, output: Output) -> None:
+    def compare(self, name: str, known: VerifiedState | None, found: TrailVerification, output: Output) -> None:
         """Says where it stands what another trail was found to be, which has now been put in its place, or begun anew."""
         if known is not None and known.origin != found.origin:
             output.note(f"{name}: where it was rightly begun anew, remove {self.file}, which is of the one before")

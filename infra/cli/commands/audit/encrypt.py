@@ -14,8 +14,8 @@ from infra.cli.output import DIFFERENCE, DONE, Output, counted
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines
 
 if TYPE_CHECKING:
+    from audit.audit_trail import Trail
     from audit.encryption.reencrypt import Unsealed
-    from audit.trail.trail import Trail
 
 __all__ = ["SealedEarlier", "seal"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from audit.anchors import Missed
+from audit.anchors.base import AnchorFailure
 from audit.files import write_new
 from cdf.errors import ConfigError
 from cdf.result import Result
@@ -40,8 +40,8 @@ from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, sp
 from infra.signals import ctrl_c_counts
 
 if TYPE_CHECKING:
-    from audit.trail.trail import Trail
-    from audit.verification import Seen, TrailVerification, Verified
+    from audit.audit_trail import Trail
+    from audit.verification import FoundCheckpoint, TrailVerification, VerifiedState
 
 __all__ = ["Anchored", "AnchoredCheckpoint", "KeyMade", "app"]
 
@@ -168,7 +168,7 @@ def verify(
     output = Output("audit verify", as_json, debug)
     extra = [(str(path), brought(path)) for path in anchor or ()]
     of_trail: dict[str, list[tuple[str, str]]] = {}
-    verified: list[tuple[Kept, Verified]] = []
+    verified: list[tuple[Kept, VerifiedState]] = []
 
     def before(trails: Mapping[str, Trail]) -> None:
         if origin is not None and len(trails) > 1:
@@ -310,7 +310,7 @@ class AnchoredCheckpoint(Result):
     signed: bool
 
     @classmethod
-    def of(cls, seen: Seen) -> AnchoredCheckpoint:
+    def of(cls, seen: FoundCheckpoint) -> AnchoredCheckpoint:
         if seen.checkpoint is None:
             return cls(seen.where, None, None, seen.signed)
         return cls(seen.where, seen.checkpoint.size, seen.checkpoint.root.hex(), seen.signed)
@@ -320,7 +320,7 @@ class AnchoredCheckpoint(Result):
 class Anchored(Result):
     pipeline: str
     checkpoints: tuple[AnchoredCheckpoint, ...]
-    missed: tuple[Missed, ...]
+    missed: tuple[AnchorFailure, ...]
     """Anchors that could not be asked."""
 
 

@@ -10,7 +10,7 @@ from infra.cli.output import DONE, Output, counted
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines
 
 if TYPE_CHECKING:
-    from audit.trail.trail import Trail
+    from audit.audit_trail import Trail
 
 __all__ = ["optimize"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import html
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -259,7 +258,7 @@ def _purpose(decrypt: bool, purpose: str | None) -> str | None:
 def _keys(project: Project, trail: str, question: str, purpose: str) -> States:
     if project.erasure is None or project.erasure.key_registry is None:
         raise ConfigError("nothing can be decrypted: no registry of keys is configured", hint="set erasure.keys")
-    return project.key_registry().read_for(trail=trail, reader=os_user(), purpose=purpose, question=question)
+    return project.key_registry().open_reading(trail=trail, reader=os_user(), purpose=purpose, question=question)
 
 
 def _parsed(parameter: str, said: Sequence[str] | None) -> Any:
@@ -316,6 +315,7 @@ def _flat(rows: DataFrame) -> DataFrame:
 
 def _print(output: Output, rows: pa.Table, format: str, limit: int, left_out: int = 0) -> None:
     from audit.queries.view import UNREADABLE
+    from audit.report.html import render
 
     columns = rows.column_names
     shown = list(zip(*(column.to_pylist() for column in rows.slice(0, limit).columns), strict=True))
@@ -332,7 +332,8 @@ def _print(output: Output, rows: pa.Table, format: str, limit: int, left_out: in
         for line in (columns, *shown):
             print(",".join(_csv(value) for value in line))
     else:
-        print(_html(columns, shown))
+        cells = [[None if value is None else str(_plain(value)) for value in row] for row in shown]
+        print(render("query_result.html", columns=columns, rows=cells))
 
 
 def _told(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
@@ -362,21 +363,6 @@ def _table(output: Output, columns: Sequence[str], rows: Sequence[Sequence[str |
             output.line()
         for name, cell in zip(columns, row, strict=True):
             output.line(f"{name}: {'-' if cell is None else cell}")
-
-
-def _html(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
-    body = "\n".join(
-        "<tr>"
-        + "".join(f"<td>{'' if value is None else html.escape(str(_plain(value)))}</td>" for value in row)
-        + "</tr>"
-        for row in rows
-    )
-    style = "table{border-collapse:collapse;font:14px sans-serif}td,th{border:1px solid #999;padding:2px 6px}"
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>audit</title><style>{style}</style></head>\n'
-        f"<body><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></body></html>"
-    )
 
 
 def _cell(value: Any) -> str | None:

@@ -29,8 +29,8 @@ def sql(
     """
     from pyspark.sql.types import StructType
 
-    from audit.encryption.decrypt import groups_in
-    from audit.errors import unreadable
+    from audit.encryption.decrypt import schema_has_groups
+    from audit.errors import unreadable_trail
     from audit.queries.sql_export import view_sql
 
     output = Output("audit sql", as_json, debug)
@@ -40,10 +40,10 @@ def sql(
         # It gets a column with the first row that is written to it: a view of others could not be made
         written = payload["row"].dataType
         shown = [one for one in columns if isinstance(written, StructType) and one.stored in written.names]
-        text = view_sql(engine, sink.path, shown, name=pipeline, sealed=groups_in(payload))
+        text = view_sql(engine, sink.path, shown, name=pipeline, sealed=schema_has_groups(payload))
     except CdfError:
         raise
     except Exception as error:
-        raise unreadable(sink.path, error) from error
+        raise unreadable_trail(sink.path, error) from error
     output.line(text)
     output.result({"for": engine, "path": sink.path, "sql": text})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from audit.files import reason, write_new
+from audit.files import describe_failure, write_new
 from cdf.errors import ConfigError
 from cdf.os_user import os_user
 from infra.cli.commands.erase.common import Office, now
@@ -82,7 +82,7 @@ def access_report(
     try:
         write_new(out, text, mode=0o600)
     except OSError as error:
-        raise ConfigError(f"the report cannot be written to {out}: {reason(error)}") from error
+        raise ConfigError(f"the report cannot be written to {out}: {describe_failure(error)}") from error
     counts = report.counts()
     output.line(
         f"{out}: {counted(counts['rows'], 'row')} in {counted(counts['tables'], 'table')}, {counts['kept']:,} more that "

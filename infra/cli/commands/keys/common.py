@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from audit.files import is_open_to_others, reason
+from audit.files import describe_failure, is_accessible_to_others
 from cdf.errors import ConfigError
 from infra.cli.output import Output
 
@@ -51,12 +51,12 @@ class Safe:
             return self.project.root_key(place)
         try:
             with Path(place).open(encoding="utf-8") as file:
-                if is_open_to_others(os.fstat(file.fileno())):
+                if is_accessible_to_others(os.fstat(file.fileno())):
                     raise ConfigError(f"others than its owner can use the root key {place}", hint=f"chmod 600 {place}")
                 text = file.read()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
-                f"the root key {place} cannot be read: {reason(error)}",
+                f"the root key {place} cannot be read: {describe_failure(error)}",
                 hint="a root key is named by its file, or by aws_kms:ARN; `deltarelay keys new-root FILE` makes one",
             ) from None
         return self.project.root_key(text)

@@ -28,15 +28,15 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")]
 @app.command()
 def init(config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug = False) -> None:
     """Make the registry under the configured root key; again it changes nothing."""
-    from audit.encryption.key_registry import another_root
+    from audit.encryption.key_registry.errors import other_root_error
 
     output = Output("keys init", as_json, debug)
     safe = Safe(config)
     registry = safe.registry()
     registry.prepare()
-    found = registry.status()
+    found = registry.read_status()
     if found.epochs[0].root != safe.root.name:
-        raise another_root(found.epochs[0].root, safe.root.name)
+        raise other_root_error(found.epochs[0].root, safe.root.name)
     output.line(f"key registry {safe.settings.schema_name}: epoch {found.epochs[0].epoch}, root key {safe.root.name}")
     output.result({"epoch": found.epochs[0].epoch, "root": safe.root.name})
 
@@ -75,13 +75,13 @@ def new_root(
 @app.command()
 def status(config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug = False) -> None:
     """Show epochs, how many keys live, and from when on older backups are unreadable."""
-    from audit.encryption.key_registry import empty_registry
+    from audit.encryption.key_registry.errors import empty_registry_error
 
     output = Output("keys status", as_json, debug)
     safe = Safe(config)
-    found, configured = safe.registry().status(), safe.root.name
+    found, configured = safe.registry().read_status(), safe.root.name
     if not found.epochs:
-        raise empty_registry()
+        raise empty_registry_error()
     output.table(
         ("epoch", "root key", "began", "ended", "root key gone", "keys"),
         [
@@ -166,7 +166,7 @@ def rotate(
     if retire_after is not None:
         day = former.retire(retire_after)
     if day is not None:
-        registry.root_gone(former.name, day)
+        registry.record_root_destruction(former.name, day)
         output.line(f"backups from before are unreadable from {day} on, when the root key {former.name} is gone")
     output.line("next: put the new root key into the configuration (erasure.keys.root_key), and take a backup")
     if day is None:
@@ -187,7 +187,7 @@ def root_gone(
     """Note when a former root key is destroyed: from then on backups that were made under it are unreadable."""
     output = Output("keys root-gone", as_json, debug)
     day = _day(date)
-    Safe(config).registry().root_gone(root, day)
+    Safe(config).registry().record_root_destruction(root, day)
     output.line(f"backups made under the root key {root} are unreadable from {day} on")
     output.result({"root": root, "root_gone_on": day})
 

@@ -12,21 +12,28 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from audit.anchors import Missed
+from audit.anchors.base import AnchorFailure
+from audit.checkpoints.sign_ledger import contradiction, sign_ledger
 from audit.errors import ForkedTrail
-from audit.files import special_file
-from audit.hashing.merkle import inclusion_path, make_proof
+from audit.files import find_special_file
+from audit.hashing.merkle import format_proof, inclusion_path
 from audit.hashing.row_encoding import encode_rows
 from audit.proof import Proof, ProofError, VerifierKey, check, leaf_hash, read_checkpoint, read_note, verify_note
-from audit.signing.sign_ledger import forked, sealed
-from audit.trail.column_history import Column, from_json, row_type
-from audit.trail.compaction import LaidOut, lay_out
+from audit.trail.column_history import Column, columns_from_json, row_type
+from audit.trail.compaction import Compaction, compact_files
+from audit.trail.events import CHUNK_EVENTS
 from audit.trail.lease import Lease
-from audit.trail.ledger import State, by_records, left_by, read_state, record_at, record_of
+from audit.trail.ledger import (
+    State,
+    is_signed_end,
+    read_record_at,
+    read_record_of_version,
+    read_state,
+    read_state_from_records,
+)
 from audit.trail.record_kinds import parse_record
-from audit.trail.rows import CHUNK
 from audit.trail.tables import EVENT, EVENTS, LEDGER, PAYLOAD, TrailTables
-from audit.verification import Seen, TrailVerification, Verified, verify_trail
+from audit.verification import FoundCheckpoint, TrailVerification, VerifiedState, verify_trail
 from cdf.errors import CdfError, ConfigError, VerificationError
 from cdf.result import Result
 from cdf.source.single_writer import COMMITS_SETTING, require_writer
@@ -34,12 +41,12 @@ from cdf.source.single_writer import COMMITS_SETTING, require_writer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from audit.anchors import Anchor
-    from audit.encryption.encrypt import Sealing
+    from audit.anchors.base import Anchor
+    from audit.encryption.encrypt import ColumnEncryption
     from audit.encryption.key_registry import States
     from audit.signing.signer import Signer
 
-__all__ = ["NamedAnchor", "Sealed", "Trail"]
+__all__ = ["NamedAnchor", "SignedCheckpoint", "Trail"]
 
 Answer = TypeVar("Answer")
 
@@ -53,7 +60,7 @@ class NamedAnchor:
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed(Result):
+class SignedCheckpoint(Result):
     """A checkpoint that was signed, and where it is kept."""
 
     trail: str
@@ -64,7 +71,7 @@ class Sealed(Result):
     anchors: tuple[str, ...]
     """Where it stands now."""
     note: str
-    missed: tuple[Missed, ...] = ()
+    missed: tuple[AnchorFailure, ...] = ()
 
 
 class Trail:
@@ -79,7 +86,7 @@ class Trail:
         keys: Sequence[VerifierKey] = (),
         anchors: Sequence[NamedAnchor] = (),
         states: States | None = None,
-        sealing: Sealing | None = None,
+        sealing: ColumnEncryption | None = None,
     ) -> None:
         """``states``: of the registry of keys (``Registry.states``): what is sealed is read. With None it stays sealed.
         ``sealing``: what is sealed here, by which somebody's rows are found without opening those of everybody."""
@@ -98,7 +105,7 @@ class Trail:
 
     # ── sealing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def checkpoint(self, state: State | None = None, *, accept: bool = False) -> Sealed:
+    def checkpoint(self, state: State | None = None, *, accept: bool = False) -> SignedCheckpoint:
         """Sign what the ledger holds, and publish it to every anchor.
 
         ``state``: where it is known to stand, by who wrote it; else it has to be proven (``confirm``), or whoever asks has
@@ -132,11 +139,11 @@ class Trail:
     def _confirmed(self, state: State, before: Sequence[str], missed: Mapping[str, CdfError]) -> None:
         """``before``: what the anchors have, but for those that ``missed`` tells of."""
         if any((self._size(note) or 0) > state.sequence for note in before):
-            raise forked(self.there(), state.sequence)
-        if left_by(self._keys, self.there(), state):
+            raise contradiction(self.there(), state.sequence)
+        if is_signed_end(self._keys, self.there(), state):
             return
         if any(self._size(note) == state.sequence for note in before):
-            _, version = sealed(self.tables, self._to_sign_with(), state, before=before, keys=self._keys)
+            _, version = sign_ledger(self.tables, self._to_sign_with(), state, before=before, keys=self._keys)
             if version == state.version:
                 return
         for error in missed.values():
@@ -152,15 +159,15 @@ class Trail:
     def _before(self, missed: dict[str, CdfError]) -> list[str]:
         return [note for named in self.anchors if (note := _tried(missed, named, self._newest)) is not None]
 
-    def _checkpoint(self, signer: Signer, state: State | None, accept: bool) -> Sealed:
+    def _checkpoint(self, signer: Signer, state: State | None, accept: bool) -> SignedCheckpoint:
         tables = self.there()
         missed: dict[str, CdfError] = {}
         before = self._before(missed)
         if state is None:
-            state = by_records(tables)
+            state = read_state_from_records(tables)
             if self.anchors and not accept:
                 self._confirmed(state, before, missed)
-        note, version = sealed(tables, signer, state, before=before, keys=self._keys)
+        note, version = sign_ledger(tables, signer, state, before=before, keys=self._keys)
         checkpoint = read_checkpoint(verify_note(note, [signer.verifier])[0])
         kept = []
         for named in self.anchors:
@@ -171,17 +178,17 @@ class Trail:
         forked = next((error for error in missed.values() if isinstance(error, ForkedTrail)), None)
         if forked is not None or (missed and not kept):
             raise forked or next(iter(missed.values()))
-        return Sealed(
+        return SignedCheckpoint(
             trail=self.path,
             origin=checkpoint.origin,
             records=checkpoint.size,
             version=version,
             anchors=tuple(kept),
             note=note,
-            missed=tuple(Missed(name, error) for name, error in missed.items()),
+            missed=tuple(AnchorFailure(name, error) for name, error in missed.items()),
         )
 
-    def seen(self, *, least: int = 0) -> tuple[list[Seen], list[Missed]]:
+    def seen(self, *, least: int = 0) -> tuple[list[FoundCheckpoint], list[AnchorFailure]]:
         """Every checkpoint over at least so many records that the anchors keep; and the anchors that cannot be asked."""
         origin, missed = self.there().origin(), dict[str, CdfError]()
         found = (
@@ -192,17 +199,17 @@ class Trail:
             for named, notes in zip(self.anchors, found, strict=True)
             for note in notes or ()
         ]
-        return seen, [Missed(name, error) for name, error in missed.items()]
+        return seen, [AnchorFailure(name, error) for name, error in missed.items()]
 
-    def _seen(self, note: str, where: str) -> Seen:
+    def _seen(self, note: str, where: str) -> FoundCheckpoint:
         try:
-            return Seen(read_checkpoint(verify_note(note, self._keys)[0]), where, signed=True)
+            return FoundCheckpoint(read_checkpoint(verify_note(note, self._keys)[0]), where, signed=True)
         except ProofError:
             pass
         try:
-            return Seen(read_checkpoint(read_note(note)[0]), where, signed=False)
+            return FoundCheckpoint(read_checkpoint(read_note(note)[0]), where, signed=False)
         except ProofError:
-            return Seen(None, where, signed=False)
+            return FoundCheckpoint(None, where, signed=False)
 
     def _newest(self, named: NamedAnchor) -> str | None:
         """The largest checkpoint there that can be believed; VerificationError where there are but others."""
@@ -229,18 +236,18 @@ class Trail:
     def verify(
         self,
         *,
-        since: Verified | None = None,
-        before: Verified | None = None,
+        since: VerifiedState | None = None,
+        before: VerifiedState | None = None,
         extra: Sequence[tuple[str, str]] = (),
         origin: str | None = None,
         progress: Callable[[str], None] | None = None,
-    ) -> tuple[TrailVerification, Verified | None]:
+    ) -> tuple[TrailVerification, VerifiedState | None]:
         """Everything, or what came after ``since``; → what was found, and where the next one may go on.
 
         ``before``: an earlier verification of which everything has to be the continuation. ``extra``: checkpoints that
         the caller brings: where from, and the note. ``origin``: the trail that it has to be.
         """
-        if "://" not in self.path and (found := special_file(Path(self.path.removeprefix("file:")))) is not None:
+        if "://" not in self.path and (found := find_special_file(Path(self.path.removeprefix("file:")))) is not None:
             raise VerificationError(
                 f"{found} is no regular file: whoever reads the trail would wait for ever",
                 hint="look at who put it there, put the file back from a backup, and verify again",
@@ -260,7 +267,7 @@ class Trail:
             progress=progress,
         )
 
-    def optimize(self, key: Sequence[str], *, progress: Callable[[str], None] | None = None) -> LaidOut:
+    def optimize(self, key: Sequence[str], *, progress: Callable[[str], None] | None = None) -> Compaction:
         """Few files, and those of one record close together (``audit.trail.compaction``). ``key``: columns of the source.
 
         Raises ConfigError where nothing keeps writers to S3 apart; where that is a promise of one writer alone, a runner is
@@ -271,7 +278,7 @@ class Trail:
         with contextlib.ExitStack() as held:
             if tables.spark.conf.get(COMMITS_SETTING, None) == "single_writer":
                 held.callback(Lease(tables.spark, f"{self.path}/_lease", target=self.path).close)
-            return lay_out(tables, self.columns(), key, progress=progress)
+            return compact_files(tables, self.columns(), key, progress=progress)
 
     # ── proving ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -284,8 +291,8 @@ class Trail:
 
         tables = self.there()
         events = tables.read(EVENTS).where(F.col("version") == version)
-        first = index // CHUNK * CHUNK
-        rows = events.where(F.col("index").between(first, first + CHUNK - 1)).orderBy("index").toArrow()
+        first = index // CHUNK_EVENTS * CHUNK_EVENTS
+        rows = events.where(F.col("index").between(first, first + CHUNK_EVENTS - 1)).orderBy("index").toArrow()
         places = rows.column("index").to_pylist()
         if index not in places:
             raise ConfigError(
@@ -299,7 +306,7 @@ class Trail:
                 *inclusion_path(
                     [leaf_hash(one) for one in encode_rows(rows.select(EVENT.names), EVENT)], index - first
                 ),
-                *inclusion_path(chunk_roots, index // CHUNK),
+                *inclusion_path(chunk_roots, index // CHUNK_EVENTS),
             ]
             id, hash = (event.column(name)[0].as_py() for name in ("id", "row_hash"))
             salt, row = self._row(id, version, hash) if show_row else (None, None)
@@ -315,7 +322,7 @@ class Trail:
                 ledger_path=inclusion_path(leaves, record["sequence"]),
                 note=note,
             )
-            text = make_proof(proof)
+            text = format_proof(proof)
             check(text, [str(key) for key in self._keys])
         except (ProofError, ValueError, KeyError, IndexError, TypeError) as error:
             raise VerificationError(
@@ -379,8 +386,10 @@ class Trail:
         """Where the payload keeps the values of each column; as of a version of the source, or now."""
         if version is None:
             return read_state(self.there()).columns
-        told = record_of(self.tables, version)
-        return from_json((told if "columns" in told else record_at(self.tables, told["columns_at"]))["columns"])
+        told = read_record_of_version(self.tables, version)
+        return columns_from_json(
+            (told if "columns" in told else read_record_at(self.tables, told["columns_at"]))["columns"]
+        )
 
 
 def _tried(missed: dict[str, CdfError], named: NamedAnchor, ask: Callable[[NamedAnchor], Answer]) -> Answer | None:

@@ -16,15 +16,14 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from audit.encryption.decrypt import lost_names, opened, sealed_names
-from audit.erasure.commit_marker import erasing_versions
-from audit.errors import unreadable
-from audit.hashing.multiset_digest import Sums, digests, sums_of
+from audit.encryption.decrypt import decrypt_rows, find_encrypted_columns, find_lost_columns
+from audit.errors import unreadable_trail
+from audit.hashing.multiset_digest import Sums, digest_rows, sum_digests
 from audit.queries.view import completed
-from audit.trail.column_history import SEALED, Column, kept, row_type
+from audit.reconciliation.results import Fault, Mismatch, NotCompared, Reason, Reconciled
+from audit.trail.column_history import SEALED, Column, extend_columns, row_type
 from audit.trail.record_kinds import named_runs, parse_columns, parse_record
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
-from audit.verification.reconcile_results import Fault, Mismatch, NotCompared, Reason, Reconciled
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, DELETE, INSERT, METADATA_COLUMNS, UPDATE_PREIMAGE, quoted
 from cdf.changes.window import Window
 from cdf.errors import (
@@ -36,13 +35,14 @@ from cdf.errors import (
     VersionsExpired,
 )
 from cdf.sink import Position
+from cdf.sink.guard import erasing_versions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from audit.audit_trail import Trail
     from audit.trail.tables import TrailTables
-    from audit.trail.trail import Trail
     from cdf.changes.window import Metadata, Snapshot
     from cdf.pipeline.pipeline import Pipeline
 
@@ -168,9 +168,9 @@ class _Comparison:
             # After the ledger, which is written last; before the removals, which it has before the values go
             self.events, self.payload = self.tables.now(EVENTS), completed(self.trail, self.tables.now(PAYLOAD))
             self.removals = _removed(self.tables)
-            self.sealed = sealed_names(self.payload)
+            self.sealed = find_encrypted_columns(self.payload)
             states = self.trail.states
-            self.hidden = self.sealed if states is None or not self.sealed else lost_names(self.payload, states)
+            self.hidden = self.sealed if states is None or not self.sealed else find_lost_columns(self.payload, states)
         latest = self.pipeline.feed.log.latest()
         if self.ledger.versions:
             self._ledger_alone()
@@ -395,7 +395,9 @@ class _Comparison:
     ) -> Mapping[int, Sums]:
         from pyspark.sql import functions as F
 
-        plain = row_type([one for one in kept((), schema) if one.name.casefold() not in self.hidden], stored=False)
+        plain = row_type(
+            [one for one in extend_columns((), schema) if one.name.casefold() not in self.hidden], stored=False
+        )
         try:
             values = (quoted(name).alias(f"value_{at}") for at, name in enumerate(plain.names))
             feed = read()
@@ -403,7 +405,7 @@ class _Comparison:
                 key = [name for name in source.key if name.casefold() not in self.sealed]
                 feed = _as_kept(feed, erasing_versions(source.commits), key)
             rows = feed.select(*values, F.col(CHANGE_TYPE).alias("change_type"), F.col(COMMIT_VERSION).alias("version"))
-            return sums_of(digests(rows, plain, self.key))["rows"]
+            return sum_digests(digest_rows(rows, plain, self.key))["rows"]
         except Exception as error:
             raise source.failure(error) from error
 
@@ -420,12 +422,12 @@ class _Comparison:
         places = (F.col("row").getField(one.stored).alias(f"value_{at}") for at, one in enumerate(columns))
         with self._of_the_trail(f"version {first} to {last}"):
             values = self._opened(self.payload.where(within)).select(*places, "change_type", "version")
-            sides = sums_of(digests(values, row_type(columns, stored=False), self.key).unionByName(counted))
+            sides = sum_digests(digest_rows(values, row_type(columns, stored=False), self.key).unionByName(counted))
         return sides["events"], sides["rows"]
 
     def _opened(self, payload: DataFrame) -> DataFrame:
         states = self.trail.states
-        return payload if states is None or not self.sealed else opened(payload, self.ledger.columns, states)
+        return payload if states is None or not self.sealed else decrypt_rows(payload, self.ledger.columns, states)
 
     @contextmanager
     def _of_the_trail(self, what: str) -> Iterator[None]:
@@ -434,7 +436,7 @@ class _Comparison:
         except CdfError:
             raise
         except Exception as error:
-            raise unreadable(self.tables.path, error, what) from error
+            raise unreadable_trail(self.tables.path, error, what) from error
 
     def _differs(self, version: int | None, fault: Fault, text: str) -> None:
         self.found.append(Mismatch(version, fault, text))

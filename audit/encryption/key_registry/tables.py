@@ -1,10 +1,11 @@
-"""The tables of the key registry. Keys are in ``wrapped`` alone, as ciphertext; who a subject is, nowhere."""
+"""The tables of the key registry. Only ``wrapped`` and ``mac`` hold keys, all of them wrapped; no table names a person."""
 
 from __future__ import annotations
 
-__all__ = ["DEFINITIONS", "UPGRADE", "UPGRADED"]
+__all__ = ["DEFINITIONS", "UPGRADE", "UPGRADE_CONSTRAINTS"]
 
-# {schema} and {<table>} are identifiers that ``audit.database`` puts in
+# The text is part of the backup format, comments included: ``restore_check`` compares each line. Changing it needs a new
+# version of the format. ``audit.database`` replaces {schema} and {<table>} by quoted identifiers.
 DEFINITIONS = {
     "epoch": """\
 create table {epoch} (
@@ -71,11 +72,12 @@ create table {reading} (
     noted_at timestamptz        -- the trail has it
 )""",
 }
-"""By table, in the order in which they are made."""
+"""By table, in the order in which they are created."""
 
 UPGRADE = """\
 alter table {epoch} add column if not exists mac bytea;
 alter table {identifier} add column if not exists epoch integer references {epoch}, add column if not exists mac bytea;
 create index if not exists identifier_epoch_idx on {identifier} (epoch)"""
-"""Of a registry whose links were not authenticated. Once all have their MAC, ``UPGRADED`` demands it."""
-UPGRADED = "alter table {identifier} alter column epoch set not null, alter column mac set not null"
+"""For a registry of an earlier release, whose links had no MACs. Then all links get a MAC."""
+UPGRADE_CONSTRAINTS = "alter table {identifier} alter column epoch set not null, alter column mac set not null"
+"""Applied once every link has a MAC."""

@@ -1,32 +1,22 @@
-"""From the rows of the feed to payload, events and roots: what is computed on the cluster.
-
-    Payload        rows of the feed          → rows of ``payload``, each with a random id, a salt and its hash
-    event_rows     rows of ``payload``       → rows of ``events``, numbered and with their leaves
-    commit_roots   rows of ``events``        → per commit, the root over its leaves
-
-Each step reads what the one before has made durable; few rows pass through the driver instead (``events_of``, ``roots_of``).
-The order of the events of a commit is that of their random ids: it says nothing about keys that may have to be forgotten.
-"""
+"""The payload of a window: rows of the feed with a random id, a salt and a hash."""
 
 from __future__ import annotations
 
 import datetime as dt
 import os
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.types import CharType, StringType, StructField, StructType, VarcharType
 
-from audit.encryption.column_groups import SealedPerson, held_in, keys_of, seal_rows
+from audit.encryption.column_groups import PersonColumns, encrypt_rows, keys_column, read_row_keys
 from audit.trail.column_history import GROUPS, SEALED, Column, row_type
-from audit.trail.tables import EVENT, STORED_EVENT, payload_of
+from audit.trail.tables import payload_schema
 from cdf.changes.columns import (
     CHANGE_TYPE,
     COMMIT_VERSION,
     DELETE,
-    INSERT,
     UPDATE_POSTIMAGE,
     UPDATE_PREIMAGE,
 )
@@ -37,20 +27,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["CHUNK", "CommitRoots", "chunked", "Payload", "commit_roots", "event_rows", "events_of", "roots_of"]
+__all__ = ["PayloadRows"]
 
-CHUNK = 4096
-"""So many leaves have a root of their own in the ledger: a fault is found within them, and not only within the commit."""
-_CHUNK_BITS = 12
 _ID_BYTES = _SALT_BYTES = 16
-_ROWS_PER_BUCKET = 200_000
-
-
-# ── payload ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
-class Payload:
+class PayloadRows:
     """What becomes the payload of a window. ``times``: of each commit, as its record has it. ``paired``: there may be both
     images of updates."""
 
@@ -63,13 +46,13 @@ class Payload:
     baseline: bool
     withheld: frozenset[int] = frozenset()
     """Versions that erased somebody: of their rows before the change only the key is kept, for the feed has them whole."""
-    people: tuple[SealedPerson, ...] = ()
+    people: tuple[PersonColumns, ...] = ()
     """Whose columns are sealed: the feed has a column with the keys of each besides (``audit.encryption.encrypt``)."""
 
     def rows(self, partitions: int) -> DataFrame:
         """By the tasks."""
         work = self._work()
-        return self._placed(partitions).mapInArrow(work.run, payload_of(row_type(self.columns, stored=True)))
+        return self._placed(partitions).mapInArrow(work.run, payload_schema(row_type(self.columns, stored=True)))
 
     def table(self) -> pa.Table | None:
         """By the driver; None if the rows are not few."""
@@ -98,7 +81,7 @@ class Payload:
                 values[column.name] = (
                     F.when(F.is_valid_utf8(key) | key.isNull(), key).otherwise(refusal).alias(f"value_{at}")
                 )
-        keys = [keys_of(at) for at in range(len(self.people))]
+        keys = [keys_column(at) for at in range(len(self.people))]
         rows = self.feed.select(*values.values(), CHANGE_TYPE, COMMIT_VERSION, *keys)
         if not self.paired and partitions == 1:
             return rows
@@ -128,10 +111,10 @@ class _PayloadWork:
     paired: bool
     baseline: bool
     withheld: frozenset[int]
-    people: tuple[SealedPerson, ...]
+    people: tuple[PersonColumns, ...]
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keys = [keys_of(at) for at in range(len(self.people))]
+        keys = [keys_column(at) for at in range(len(self.people))]
         named = (batch.rename_columns([*self.schema.names, CHANGE_TYPE, COMMIT_VERSION, *keys]) for batch in batches)
         if self.paired:
             yield from self._in_groups(named)
@@ -204,9 +187,9 @@ class _PayloadWork:
         ids, salts = os.urandom(_ID_BYTES * count), os.urandom(_SALT_BYTES * count)
         rows, schema, texts = batch.select(range(width)), self.schema, pa.nulls(count, pa.list_(pa.binary()))
         if any(column.live and (column.name, column.type) == (SEALED, GROUPS) for column in self.columns):
-            held = [held_in(batch.column(width + 2 + at)) for at in range(len(self.people))]
+            held = [read_row_keys(batch.column(width + 2 + at)) for at in range(len(self.people))]
             each = [ids[at * _ID_BYTES : (at + 1) * _ID_BYTES] for at in range(count)]
-            rows, groups, texts = seal_rows(rows, schema, self.people, held, each, gone)
+            rows, groups, texts = encrypt_rows(rows, schema, self.people, held, each, gone)
             rows = rows.append_column(SEALED, groups)
             schema = StructType([*schema.fields, StructField(SEALED, GROUPS)])
         encoded = encode_rows(rows, schema)
@@ -233,7 +216,7 @@ class _PayloadWork:
                 pa.StructArray.from_arrays(arrays, fields=fields),
                 *([texts] if any(column.name == SEALED for column in self.columns) else []),
             ],
-            names=payload_of(row_type(self.columns, stored=True)).names,
+            names=payload_schema(row_type(self.columns, stored=True)).names,
         )
 
     def _withheld(self, batch: pa.RecordBatch) -> list[int]:
@@ -267,152 +250,3 @@ def _fixed(joined: bytes, width: int) -> pa.Array:
     count = len(joined) // width
     offsets = np.arange(0, (count + 1) * width, width, dtype=np.int32)
     return pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(joined)])
-
-
-# ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def events_of(payload: pa.Table, table_id: str) -> pa.Table:
-    """The same by the driver, for few rows."""
-    import numpy as np
-    import pyarrow as pa
-
-    payload = payload.sort_by([("version", "ascending"), ("id", "ascending")])
-    versions = payload.column("version").to_numpy()
-    index = np.arange(len(versions)) - np.searchsorted(versions, versions)
-    columns = {
-        "table_id": pa.array([table_id] * len(versions)),
-        **{name: payload.column(name) for name in payload.column_names},
-        "index": pa.array(index, pa.int64()),
-    }
-    events = pa.table({name: columns[name] for name in EVENT.names}).combine_chunks()
-    return pa.Table.from_batches(_with_leaves(events.to_batches()))
-
-
-def roots_of(events: pa.Table) -> Mapping[int, CommitRoots]:
-    """``commit_roots`` by the driver, of what ``events_of`` gave."""
-    from audit.hashing.merkle import root_of
-
-    found: dict[int, tuple[Counter[str], list[bytes]]] = {}
-    columns = (events.column(name).to_pylist() for name in ("version", "change_type", "leaf"))
-    for version, kind, leaf in zip(*columns, strict=True):
-        counts, leaves = found.setdefault(version, (Counter(), []))
-        counts[kind] += 1
-        leaves.append(leaf)
-    return {
-        version: CommitRoots(counts, tuple(root_of(leaves[at : at + CHUNK]) for at in range(0, len(leaves), CHUNK)))
-        for version, (counts, leaves) in found.items()
-    }
-
-
-def event_rows(payload: DataFrame, table_id: str) -> DataFrame:
-    """``payload``: the rows of whole commits. Their place in the commit is that of their random id among the others."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
-    rows = payload.select("id", "version", "committed_at", "change_type", "baseline", "changed_columns", "row_hash")
-    most = max((row["count"] for row in rows.groupBy("version").count().collect()), default=0)
-    bits = max(0, -(-most // _ROWS_PER_BUCKET) - 1).bit_length()
-    if bits == 0:
-        index = F.row_number().over(Window.partitionBy("version").orderBy("id")) - 1
-    else:
-        # The ids are evenly spread: each bucket is numbered by itself, after what the buckets before it hold
-        first_bytes = F.conv(F.hex(F.substring("id", 1, 2)), 16, 10).cast("int")
-        rows = rows.withColumn("bucket", F.shiftright(first_bytes, 16 - bits))
-        before = Window.partitionBy("version").orderBy("bucket").rowsBetween(Window.unboundedPreceding, -1)
-        sizes = rows.groupBy("version", "bucket").agg(F.count("*").alias("size"))
-        sizes = sizes.select("version", "bucket", F.coalesce(F.sum("size").over(before), F.lit(0)).alias("start"))
-        rows = rows.join(F.broadcast(sizes), ["version", "bucket"])
-        index = F.col("start") + F.row_number().over(Window.partitionBy("version", "bucket").orderBy("id")) - 1
-    numbered = rows.select(
-        F.lit(table_id).alias("table_id"),
-        "version",
-        index.cast("long").alias("index"),
-        *(name for name in EVENT.names if name not in ("table_id", "version", "index")),
-    )
-    return numbered.mapInArrow(_with_leaves, STORED_EVENT)
-
-
-def _with_leaves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    from audit.hashing.row_encoding import encode_rows
-    from audit.proof import leaf_hash
-
-    for batch in batches:
-        leaves = pa.array([leaf_hash(encoded) for encoded in encode_rows(batch, EVENT)], pa.binary())
-        yield pa.RecordBatch.from_arrays([*batch.columns, leaves], names=[*batch.schema.names, "leaf"])
-
-
-# ── roots ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class CommitRoots:
-    """Of one commit: its events, by change type, and the roots over their leaves, in pieces of ``CHUNK``."""
-
-    counts: Mapping[str, int]
-    chunk_roots: tuple[bytes, ...]
-
-    @property
-    def events(self) -> int:
-        return sum(self.counts.values())
-
-
-def commit_roots(events: DataFrame) -> Mapping[int, CommitRoots]:
-    """By version, of the commits that have events. Raises ValueError where places are missing or taken twice."""
-    from pyspark.sql import functions as F
-
-    counts = (F.count_if(F.col("change_type") == kind).alias(kind) for kind in _KINDS)
-    chunks = chunked(events, counts=counts)
-    found: dict[int, list[Any]] = {}
-    for row in chunks.mapInArrow(_folded, _FOLDED).collect():
-        found.setdefault(row["version"], []).append(row)
-    return {version: _commit(version, sorted(rows, key=lambda row: row["chunk"])) for version, rows in found.items()}
-
-
-def chunked(events: DataFrame, *more: str, counts: Iterable[Any] = ()) -> DataFrame:
-    """The leaves of each chunk in order of their places: ``version``, ``chunk``, ``leaves``, and what is counted."""
-    from pyspark.sql import functions as F
-
-    leaves = F.sort_array(F.collect_list(F.struct("index", "leaf", *more)))
-    by_chunk = events.groupBy("version", F.shiftright("index", _CHUNK_BITS).alias("chunk"))
-    return by_chunk.agg(leaves.alias("leaves"), *counts)
-
-
-_KINDS = (INSERT, UPDATE_PREIMAGE, UPDATE_POSTIMAGE, DELETE)
-_FOLDED = "version long, chunk long, size long, root binary, " + ", ".join(f"{kind} long" for kind in _KINDS)
-
-
-def _folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    from audit.hashing.merkle import root_of
-
-    for batch in batches:
-        sizes, roots = [], []
-        for chunk, leaves in zip(batch.column("chunk").to_pylist(), batch.column("leaves").to_pylist(), strict=True):
-            if [leaf["index"] for leaf in leaves] != list(range(chunk * CHUNK, chunk * CHUNK + len(leaves))):
-                raise ValueError("the places of events are not without gaps and doubles")
-            sizes.append(len(leaves))
-            roots.append(root_of([leaf["leaf"] for leaf in leaves]))
-        counts = {kind: batch.column(kind) for kind in _KINDS}
-        yield pa.RecordBatch.from_pydict(
-            {
-                "version": batch.column("version"),
-                "chunk": batch.column("chunk"),
-                "size": pa.array(sizes, pa.int64()),
-                "root": pa.array(roots, pa.binary()),
-                **counts,
-            }
-        )
-
-
-def _commit(version: int, chunks: Sequence[Any]) -> CommitRoots:
-    whole = all(row["size"] == CHUNK for row in chunks[:-1])
-    if [row["chunk"] for row in chunks] != list(range(len(chunks))) or not whole:
-        raise ValueError(f"events of version {version} are missing")
-    counts = {kind: sum(row[kind] for row in chunks) for kind in _KINDS}
-    return CommitRoots(
-        {kind: count for kind, count in counts.items() if count}, tuple(bytes(row["root"]) for row in chunks)
-    )

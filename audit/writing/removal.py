@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from audit.encryption.decrypt import has_groups
 from audit.encryption.reencrypt import finish_sealing
 from audit.trail.column_history import SEALED
-from audit.trail.ledger import State, append_removal, record_at
+from audit.trail.ledger import State, append_removal, read_record_at
 from audit.trail.record_kinds import named_runs
-from audit.trail.redaction import text_of
+from audit.trail.redaction import shorten_text
 from audit.trail.tables import EVENTS, PAYLOAD, TrailTables
 from cdf.errors import ConfigError, VerificationError
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
     from audit.signing.signer import Signer
 
-__all__ = ["REASONS", "clear", "finish", "remove", "sealed_under"]
+__all__ = ["REASONS", "remove_encrypted", "finish_removal", "remove_values", "find_encrypted_groups"]
 
 REASONS = ("ticket", "purpose", "approver", "user", "job", "run")
 """What a record can tell of why values went; each a text of up to 200 characters, which stays for good."""
 
 
-def remove(
+def remove_values(
     tables: TrailTables, state: State, places: DataFrame, reasons: Mapping[str, str], *, signer: Signer | None = None
 ) -> State:
     """Remove the values of the events at ``places`` (``version``, ``index``, both long); → where the trail stands then.
@@ -54,14 +54,14 @@ def remove(
     removed: dict[str, list[list[int]]] = {}
     for row in ranges:
         removed.setdefault(str(row["version"]), []).append([row["first"], row["last"]])
-    told: dict[str, Any] = {name: text_of(reasons[name]) for name in REASONS if name in reasons}
+    told: dict[str, Any] = {name: shorten_text(reasons[name]) for name in REASONS if name in reasons}
     values = sum(row["last"] - row["first"] + 1 for row in ranges)
     state = append_removal(tables, state, {**told, "removed": removed, "values": values}, signer=signer)
-    finish(tables, state)
+    finish_removal(tables, state)
     return state
 
 
-def clear(
+def remove_encrypted(
     tables: TrailTables,
     state: State,
     keys: Collection[bytes],
@@ -70,17 +70,17 @@ def clear(
     signer: Signer | None = None,
 ) -> State:
     """Remove what these keys have sealed, beside rows that stay; ``remove`` has the rules. ``keys``: their ids."""
-    found = sealed_under(tables, keys).groupBy("key_id").count().collect()
+    found = find_encrypted_groups(tables, keys).groupBy("key_id").count().collect()
     if not found:
         return state
-    told: dict[str, Any] = {name: text_of(reasons[name]) for name in REASONS if name in reasons}
+    told: dict[str, Any] = {name: shorten_text(reasons[name]) for name in REASONS if name in reasons}
     told |= {"keys": sorted(bytes(row["key_id"]).hex() for row in found), "values": sum(row["count"] for row in found)}
     state = append_removal(tables, state, told, kind="shredding", signer=signer)
-    finish(tables, state)
+    finish_removal(tables, state)
     return state
 
 
-def sealed_under(tables: TrailTables, keys: Collection[bytes]) -> DataFrame:
+def find_encrypted_groups(tables: TrailTables, keys: Collection[bytes]) -> DataFrame:
     """``id``, ``place`` and ``key_id`` of the groups of these keys whose sealed bytes are there."""
     from pyspark.sql import functions as F
 
@@ -98,7 +98,7 @@ def sealed_under(tables: TrailTables, keys: Collection[bytes]) -> DataFrame:
 def _finish_shredding(tables: TrailTables, keys: Collection[bytes]) -> None:
     from pyspark.sql import functions as F
 
-    doomed = sealed_under(tables, keys).groupBy("id").agg(F.collect_set("place").alias("places"))
+    doomed = find_encrypted_groups(tables, keys).groupBy("id").agg(F.collect_set("place").alias("places"))
     if doomed.isEmpty():
         return
 
@@ -110,14 +110,14 @@ def _finish_shredding(tables: TrailTables, keys: Collection[bytes]) -> None:
     tables.change(PAYLOAD, clear, about={"removal": "shredding"})
 
 
-def finish(tables: TrailTables, state: State) -> None:
+def finish_removal(tables: TrailTables, state: State) -> None:
     """Make true what the last record says, if values go by it; nothing happens where it is true already."""
     from pyspark.sql import functions as F
 
     if not state.removal:
         return
     try:
-        record = record_at(tables, state.sequence - 1)
+        record = read_record_at(tables, state.sequence - 1)
     except (LookupError, ValueError) as error:
         raise VerificationError(
             f"the last record of the trail at {tables.path} is none that a runner writes: no value is removed by it",

@@ -9,7 +9,7 @@ from audit.errors import ForkedTrail
 from audit.hashing.merkle import CompactRange
 from audit.proof import Checkpoint, ProofError, VerifierKey, leaf_hash, read_checkpoint, verify_note
 from audit.signing.signer import Signer
-from audit.trail.redaction import object_in
+from audit.trail.redaction import parse_object
 from audit.trail.tables import LEDGER
 from cdf.errors import VerificationError
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from audit.trail.ledger import State
     from audit.trail.tables import TrailTables
 
-__all__ = ["forked", "sealed"]
+__all__ = ["contradiction", "sign_ledger"]
 
 
-def sealed(
+def sign_ledger(
     tables: TrailTables,
     signer: Signer,
     state: State,
@@ -50,27 +50,27 @@ def sealed(
             known.setdefault(one.size, set()).add(one.root)
     tree, previous, version = CompactRange(), bytes(32), None
     if not known.pop(0, {tree.root()}) <= {tree.root()}:
-        raise forked(tables, 0)
+        raise contradiction(tables, 0)
     up_to = F.col("sequence").isNull() | (F.col("sequence") < state.sequence)
     rows = tables.now(LEDGER).where(up_to).select("sequence", "record").orderBy("sequence")
     for row in rows.toLocalIterator():
         record = (row["record"] or "").encode()
-        said = object_in(record)
+        said = parse_object(record)
         if row["sequence"] != tree.size or said.get("previous") != previous.hex():
-            raise forked(tables, tree.size)
+            raise contradiction(tables, tree.size)
         previous = leaf_hash(record)
         tree.append(previous)
         version = said.get("version", version)
         if not known.pop(tree.size, {tree.root()}) <= {tree.root()}:
-            raise forked(tables, tree.size)
+            raise contradiction(tables, tree.size)
     if known:
-        raise forked(tables, min(known))
+        raise contradiction(tables, min(known))
     if (tree.size, previous) != (state.sequence, state.previous):
-        raise forked(tables, tree.size)
+        raise contradiction(tables, tree.size)
     return signer.sign(Checkpoint(origin, tree.size, tree.root())), version
 
 
-def forked(tables: TrailTables, size: int) -> ForkedTrail:
+def contradiction(tables: TrailTables, size: int) -> ForkedTrail:
     return ForkedTrail(
         f"the ledger of the trail at {tables.path} is not what it was: its first {size} records contradict what was signed "
         "over them, or each other",

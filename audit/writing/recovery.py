@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructField, StructType
 
 from audit.encryption.column_groups import ERASED
-from audit.encryption.decrypt import has_groups, opened
-from audit.hashing.multiset_digest import Sums, digests, keyed, sums_of
+from audit.encryption.decrypt import decrypt_rows, has_groups
+from audit.encryption.stored_groups import match_groups
+from audit.hashing.multiset_digest import Sums, digest_each_row, digest_rows, sum_digests
 from audit.trail.column_history import SEALED, Column
-from audit.trail.rows import event_rows
-from audit.verification.payload import hashes, whole
+from audit.trail.events import build_event_rows
+from audit.trail.row_hashes import hash_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,19 +28,19 @@ if TYPE_CHECKING:
 
     from audit.encryption.key_registry import States
 
-__all__ = ["as_written", "is_sealed"]
+__all__ = ["matches_source", "has_encrypted_rows"]
 
 _Names = frozenset[str]
 
 
-def is_sealed(payload: DataFrame) -> bool:
+def has_encrypted_rows(payload: DataFrame) -> bool:
     """Whether something is sealed in any row."""
     from pyspark.sql import functions as F
 
     return has_groups(payload) and not payload.where(F.col("row").getField(SEALED).isNotNull()).isEmpty()
 
 
-def as_written(
+def matches_source(
     events: DataFrame,
     payload: DataFrame,
     anew: DataFrame,
@@ -57,18 +58,18 @@ def as_written(
     hashed = payload.select(*copies).mapInArrow(_agreeing(columns), "agrees boolean")
     if not hashed.where("not agrees").isEmpty() or not _same(payload, anew, columns, states, os.urandom(32)):
         return False
-    expected = event_rows(payload, table_id)
+    expected = build_event_rows(payload, table_id)
     return events.count() == payload.count() and expected.exceptAll(events.select(expected.columns)).isEmpty()
 
 
 def _same(payload: DataFrame, anew: DataFrame, columns: Sequence[Column], states: States | None, key: bytes) -> bool:
     fields = _fields(payload, anew)
-    if not is_sealed(payload):
+    if not has_encrypted_rows(payload):
         return _sums(payload, fields, key) == _sums(anew, fields, key)
     live = {column.name: column.stored for column in columns if column.live and column.name != SEALED}
     if states is None or not payload.where(_beside_what_is_sealed(live)).isEmpty():
         return False
-    payload = opened(payload, [(-1, columns)], states)
+    payload = decrypt_rows(payload, [(-1, columns)], states)
     without = _unreadable(payload)
     if without is None or not all(names <= live.keys() for names in without):
         return False
@@ -105,7 +106,7 @@ def _told(payload: DataFrame, fields: Sequence[StructField], empty: Mapping[str,
 
 def _sums(payload: DataFrame, fields: Sequence[StructField], key: bytes) -> Mapping[int, Sums]:
     told = _told(payload, fields, {})
-    return sums_of(digests(told, StructType(told.schema.fields[:4]), key))["rows"]
+    return sum_digests(digest_rows(told, StructType(told.schema.fields[:4]), key))["rows"]
 
 
 # ── what is sealed ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -161,7 +162,7 @@ def _are_among(
     def counted(rows: DataFrame, of: SparkColumn, count: str) -> DataFrame:
         told = _told(rows.withColumn("left_out", F.explode(of)), fields, left_out, "left_out")
         return (
-            keyed(told, StructType(told.schema.fields[:4]), key)
+            digest_each_row(told, StructType(told.schema.fields[:4]), key)
             .groupBy("place", "digest")
             .agg(F.count("*").alias(count))
         )
@@ -186,7 +187,9 @@ def _agreeing(columns: Sequence[Column]) -> Callable[[Iterable[pa.RecordBatch]],
         import pyarrow as pa
 
         for batch in batches:
-            beside = zip(hashes(batch, columns), batch.column("row_hash").to_pylist(), whole(batch), strict=True)
+            beside = zip(
+                hash_rows(batch, columns), batch.column("row_hash").to_pylist(), match_groups(batch), strict=True
+            )
             agrees = [right and one is not None and one == kept for one, kept, right in beside]
             yield pa.RecordBatch.from_arrays([pa.array(agrees, pa.bool_())], names=["agrees"])
 

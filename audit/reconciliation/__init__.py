@@ -1,0 +1,1 @@
+"""Compares a trail with its source."""
