@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from cdf.errors import Interrupted
 from cdf.interrupt import Stop
-from infra.cli.output import DONE, Output, in_our_words
 from infra.cli.session import Answered, build_pipeline, chosen, spark_session
+from infra.output import DONE, Output, in_our_words
 from infra.signals import first_noted
 
 if TYPE_CHECKING:

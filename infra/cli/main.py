@@ -29,8 +29,8 @@ from infra.cli.commands.audit import group as audit
 from infra.cli.commands.erase import group as erase
 from infra.cli.commands.keys import group as keys
 from infra.cli.commands.storage import group as storage
-from infra.cli.output import FAILED, INTERRUPTED, Output, in_our_words
 from infra.logs import configure
+from infra.output import FAILED, INTERRUPTED, Output, in_our_words
 from infra.signals import is_interrupt, listening
 
 __all__ = ["app", "main"]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cdf.errors import ConfigError
-from infra.cli.output import Output
 from infra.logs import LOG_FORMAT_VARIABLE, LogFormat
+from infra.output import Output
 from infra.temporary import private_folder
 
 if TYPE_CHECKING:

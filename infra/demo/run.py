@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from cdf import Pipeline, Step
-    from infra.cli.output import Output
     from infra.config.models import Project
     from infra.demo.topic import TopicReader
     from infra.embedded.kafka import EmbeddedKafka
+    from infra.output import Output
 
 __all__ = ["DemoResult", "TopicResult", "TrailResult", "run_demo"]
 

@@ -28,7 +28,7 @@ from cdf.results import Followed, FollowStatus, Plan, PlannedWindow, RunResult
 from cdf.sink.contract import Conflicts, DeadLetter, PositionRecord, RunRecord
 from cdf.source.table import FeedEnabled, FeedStatus
 from cdf.verify.verify import Difference, Verification
-from infra.cli import output
+from infra import output
 from infra.cli.commands.audit.encrypt import SealedEarlier
 from infra.cli.commands.audit.group import Anchored, AnchoredCheckpoint, KeyMade
 from infra.cli.commands.audit.sinks import Reached, SinkReached

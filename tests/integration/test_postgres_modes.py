@@ -18,7 +18,7 @@ from connectors.postgres.column_mapping import Columns
 from connectors.postgres.options import Modes
 from connectors.postgres.verify.image import PostgresImage
 from infra.cli.commands.verify import _show
-from infra.cli.output import Output
+from infra.output import Output
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.postgres_case import ON_BOTH_PATHS, loaded, names, opened, people, person, position, sink_of

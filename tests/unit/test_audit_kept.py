@@ -18,7 +18,7 @@ from audit.trail.trail import Trail
 from audit.verification import NOT_COVERED, TrailVerification, Verified
 from cdf.errors import ConfigError, SinkUnavailable, VerificationError
 from infra.cli.commands.audit.common import Kept, reading, verdict, visible, worst
-from infra.cli.output import DIFFERENCE, DONE, FAILED, TEMPORARY, Output
+from infra.output import DIFFERENCE, DONE, FAILED, TEMPORARY, Output
 
 KNOWN = Verified(
     "deltarelay.audit/one", 0, (), bytes(32), 4, None, 0, (Column("id", "id", LongType()),), 0, 0, None, None

@@ -24,7 +24,7 @@ from cdf.os_user import os_user
 from infra.cli.commands.audit.questions import _csv, _parsed, _print
 from infra.cli.commands.feed import _csv as feed_csv
 from infra.cli.commands.feed import _Number
-from infra.cli.output import Output
+from infra.output import Output
 
 # ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -12,8 +12,8 @@ from cdf.result import Result
 from cdf.sink.contract import DeadLetter, SetsAside
 from infra.cli.batch import each_target
 from infra.cli.confirm import confirm, require_terminal
-from infra.cli.output import DIFFERENCE, DONE, Output, overall
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, build_pipeline, spark_session
+from infra.output import DIFFERENCE, DONE, Output, overall
 from infra.signals import ctrl_c_counts
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from infra.cli.output import DIFFERENCE, DONE, Output
 from infra.cli.session import Debug, Json
+from infra.output import DIFFERENCE, DONE, Output
 
 __all__ = ["demo"]
 

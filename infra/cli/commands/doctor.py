@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from infra.cli.output import DONE, FAILED, USAGE, Output, counted
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, spark_session
+from infra.output import DONE, FAILED, USAGE, Output, counted
 
 if TYPE_CHECKING:
     from infra.config.models import Project

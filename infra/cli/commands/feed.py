@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cdf.errors import ConfigError
-from infra.cli.output import Output, no_formula
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, address, spark_session
+from infra.output import Output, no_formula
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

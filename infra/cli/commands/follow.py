@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdf.errors import CdfError, SinkUnavailable
-from infra.cli.output import DONE, Output, exit_code_of, in_our_words
 from infra.cli.session import Answered, build_pipeline, chosen, spark_session
 from infra.logs import bind, log_step
+from infra.output import DONE, Output, exit_code_of, in_our_words
 from infra.signals import first_noted
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from cdf.errors import ConfigError
-from infra.cli.output import Output
 from infra.cli.session import DEFAULT_CONFIG, Debug, Json
+from infra.output import Output
 
 __all__ = ["init"]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from infra.cli.output import DONE, FAILED, Output
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json
+from infra.output import DONE, FAILED, Output
 from infra.temporary import private_folder
 
 if TYPE_CHECKING:

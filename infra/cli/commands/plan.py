@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from infra.cli.batch import each_pipeline
-from infra.cli.output import DONE, FAILED, Output, overall
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, Until
+from infra.output import DONE, FAILED, Output, overall
 
 if TYPE_CHECKING:
     from cdf import Pipeline, Plan

@@ -14,8 +14,8 @@ from cdf.result import Result
 from cdf.sink.contract import Bounds, Movable, PositionRecord, Standing, Tracked
 from infra.cli.batch import each_target
 from infra.cli.confirm import confirm, require_terminal
-from infra.cli.output import DIFFERENCE, Output, overall
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, build_pipeline, spark_session
+from infra.output import DIFFERENCE, Output, overall
 from infra.signals import ctrl_c_counts
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from cdf.errors import CdfError, ConfigError
 from cdf.results import RunResult, Step, Totals
 from infra.cli.batch import Use, several_pipelines
 from infra.cli.commands.follow import follow as follow_all
-from infra.cli.output import DONE, Output, counted, overall
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Logs, Pipelines, Until, Verbose
 from infra.logs import LogFormat, bind, configure, json_lines, log_details, log_step
+from infra.output import DONE, Output, counted, overall
 from infra.retry import RETRY_SECONDS, TRIES, persistently
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from cdf.errors import TargetNotReady
 from cdf.result import Result
 from cdf.sink.contract import Recorded, RunRecord
 from infra.cli.batch import each_target
-from infra.cli.output import Output, overall
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines
+from infra.output import Output, overall
 
 if TYPE_CHECKING:
     from infra.config.models import Project

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from infra.cli.output import DONE, FAILED, TEMPORARY, Output, overall
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, chosen
+from infra.output import DONE, FAILED, TEMPORARY, Output, overall
 
 __all__ = ["status"]
 

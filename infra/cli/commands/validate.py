@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from infra.cli.output import DONE, FAILED, TEMPORARY, Output, counted, overall
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json
+from infra.output import DONE, FAILED, TEMPORARY, Output, counted, overall
 
 if TYPE_CHECKING:
     from infra.config.models import Project

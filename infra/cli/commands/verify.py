@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from infra.cli.batch import each_pipeline
-from infra.cli.output import DIFFERENCE, DONE, Output, overall
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines
+from infra.output import DIFFERENCE, DONE, Output, overall
 
 if TYPE_CHECKING:
     from cdf import Pipeline, Verification

@@ -14,8 +14,8 @@ import typer
 
 from cdf.errors import CdfError, ConfigError, TargetNotReady
 from cdf.result import Result
-from infra.cli.output import DIFFERENCE, DONE, FAILED, Output, in_our_words, overall
 from infra.cli.session import chosen, spark_session
+from infra.output import DIFFERENCE, DONE, FAILED, Output, in_our_words, overall
 from infra.signals import ctrl_c_counts
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import typer
 
 from cdf.result import Result
 from infra.cli.commands.audit.common import each_trail, loaded
-from infra.cli.output import DIFFERENCE, DONE, Output, counted
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines
+from infra.output import DIFFERENCE, DONE, Output, counted
 
 if TYPE_CHECKING:
     from audit.encryption.reencrypt import Unsealed

@@ -35,8 +35,8 @@ from infra.cli.commands.audit.optimize import optimize
 from infra.cli.commands.audit.questions import QUESTIONS
 from infra.cli.commands.audit.reconcile import reconcile
 from infra.cli.commands.audit.report import report
-from infra.cli.output import DONE, FAILED, Output, counted
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, spark_session
+from infra.output import DONE, FAILED, Output, counted
 from infra.signals import ctrl_c_counts
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from cdf.result import Result
 from infra.cli.commands.audit.common import each_trail, loaded
-from infra.cli.output import DONE, Output, counted
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines
+from infra.output import DONE, Output, counted
 
 if TYPE_CHECKING:
     from audit.trail.trail import Trail

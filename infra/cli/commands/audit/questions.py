@@ -17,8 +17,8 @@ from cdf.os_user import os_user
 from infra.cli.commands.audit.common import One, loaded, reading, trail_of, visible
 from infra.cli.commands.audit.sinks import sinks
 from infra.cli.commands.audit.sql import sql
-from infra.cli.output import Output, no_formula
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, spark_session
+from infra.output import Output, no_formula
 from infra.signals import ctrl_c_counts
 
 if TYPE_CHECKING:

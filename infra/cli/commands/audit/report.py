@@ -22,8 +22,8 @@ from infra.cli.commands.audit.common import (
     trail_of,
     verdict,
 )
-from infra.cli.output import Output, counted
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, spark_session
+from infra.output import Output, counted
 from infra.signals import ctrl_c_counts
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import typer
 from cdf.errors import ConfigError
 from cdf.result import Result
 from infra.cli.commands.audit.common import One, loaded
-from infra.cli.output import DIFFERENCE, DONE, FAILED, Output
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json
+from infra.output import DIFFERENCE, DONE, FAILED, Output
 
 __all__ = ["Reached", "SinkReached", "sinks"]
 

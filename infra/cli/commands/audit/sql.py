@@ -8,8 +8,8 @@ import typer
 
 from cdf.errors import CdfError
 from infra.cli.commands.audit.common import One, loaded, trail_sink
-from infra.cli.output import Output
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json
+from infra.output import Output
 
 __all__ = ["sql"]
 

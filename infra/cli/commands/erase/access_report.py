@@ -12,8 +12,8 @@ from audit.files import reason, write_new
 from cdf.errors import ConfigError
 from cdf.os_user import os_user
 from infra.cli.commands.erase.common import Office, now
-from infra.cli.output import Output, counted
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, spark_session
+from infra.output import Output, counted
 from infra.signals import ctrl_c_counts
 
 if TYPE_CHECKING:

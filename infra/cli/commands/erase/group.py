@@ -14,8 +14,8 @@ from cdf.errors import ConfigError, VerificationError
 from cdf.result import Result
 from infra.cli.commands.erase.access_report import access_report
 from infra.cli.commands.erase.common import Office, now
-from infra.cli.output import DIFFERENCE, DONE, FAILED, Output, counted
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, spark_session
+from infra.output import DIFFERENCE, DONE, FAILED, Output, counted
 from infra.signals import ctrl_c_counts
 
 if TYPE_CHECKING:

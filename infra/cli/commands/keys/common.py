@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from audit.files import is_open_to_others, reason
 from cdf.errors import ConfigError
-from infra.cli.output import Output
+from infra.output import Output
 
 if TYPE_CHECKING:
     from audit.database import Database

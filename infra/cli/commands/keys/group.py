@@ -11,8 +11,8 @@ import typer
 
 from cdf.errors import ConfigError
 from infra.cli.commands.keys.common import Safe, told
-from infra.cli.output import DIFFERENCE, DONE, Output, counted
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json
+from infra.output import DIFFERENCE, DONE, Output, counted
 
 if TYPE_CHECKING:
     from audit.encryption.key_registry import Epoch

@@ -11,8 +11,8 @@ import typer
 from cdf.errors import ConfigError
 from infra.cli.commands.storage import show as storage_show
 from infra.cli.confirm import confirm, require_terminal
-from infra.cli.output import DIFFERENCE, DONE, Output
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json
+from infra.output import DIFFERENCE, DONE, Output
 from infra.s3.lock.evidence import YOUNG_SECONDS
 
 if TYPE_CHECKING:

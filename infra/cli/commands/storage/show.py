@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from infra.cli.output import Output
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json
+from infra.output import Output
 
 __all__ = ["show"]
 
