@@ -1,4 +1,4 @@
-"""What a person or a program gets to see: data on stdout, everything else on stderr.
+"""What commands print: results on stdout, everything else on stderr; and the exit codes.
 
 With ``--json`` stdout holds exactly one document, whose form is a contract (``docs/reference/json.md``)::
 
@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cdf.errors import CdfError, ConfigError, SourceError
 from cdf.result import plain
@@ -30,11 +30,11 @@ __all__ = [
     "DIFFERENCE",
     "TEMPORARY",
     "INTERRUPTED",
-    "exit_code_of",
-    "overall",
-    "in_our_words",
-    "counted",
-    "no_formula",
+    "exit_code_for",
+    "combine_exit_codes",
+    "to_cdf_error",
+    "format_count",
+    "escape_formula",
 ]
 
 JSON_VERSION = 1
@@ -42,18 +42,18 @@ JSON_VERSION = 1
 DONE, FAILED, USAGE, DIFFERENCE, TEMPORARY, INTERRUPTED = 0, 1, 2, 3, 75, 130
 
 
-def exit_code_of(error: CdfError) -> int:
+def exit_code_for(error: CdfError) -> int:
     if isinstance(error, ConfigError):
         return USAGE
     return TEMPORARY if error.transient else FAILED
 
 
-def overall(codes: Iterable[int]) -> int:
-    """One exit code for several pipelines: 75 only where trying again is all that is needed."""
-    bad = {code for code in codes if code != DONE}
-    if len(bad) > 1:
+def combine_exit_codes(codes: Iterable[int]) -> int:
+    """Return one exit code for several pipelines: 75 only where every failure is temporary."""
+    failures = {code for code in codes if code != DONE}
+    if len(failures) > 1:
         return FAILED
-    return bad.pop() if bad else DONE
+    return failures.pop() if failures else DONE
 
 
 @dataclass(slots=True)
@@ -61,24 +61,24 @@ class Output:
     command: str
     as_json: bool = False
     debug: bool = False
-    puzzled: bool = False
-    """An error was told whose cause only Spark's log knows."""
+    needs_spark_log: bool = False
+    """An error was printed whose cause is only in Spark's log."""
     _consoles: dict[str, Console] = field(default_factory=dict)
 
     def note(self, text: str, *, style: str | None = None) -> None:
-        """A line for whoever watches; never data. Where stderr is a log of JSON lines it is one of them."""
+        """Print a line on stderr, never data. If stderr is a log of JSON lines, the line is written as one of them."""
         if logs.json_lines():
             logs.bind().info(text.strip())
             return
         self._console("err").print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
     def line(self, text: str = "", *, style: str | None = None) -> None:
-        """A line of the answer, for people; nothing with --json."""
+        """Print a line of the result on stdout; does nothing with --json."""
         if not self.as_json:
             self._console("out").print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
     def clear(self) -> None:
-        """An empty screen, on a terminal."""
+        """Clear the screen if stdout is a terminal."""
         if not self.as_json and self._console("out").is_terminal:
             self._console("out").clear()
 
@@ -90,7 +90,7 @@ class Output:
         title: str | None = None,
         numbers: Collection[str] = (),
     ) -> None:
-        """Rows under their columns; ``numbers`` names those that are aligned to the right."""
+        """Print rows below their column names; the columns in ``numbers`` are aligned to the right."""
         if self.as_json:
             return
         from rich import box
@@ -113,39 +113,47 @@ class Output:
 
     @property
     def width(self) -> int:
-        """Characters in a line of the answer; no bound that matters where it goes into a pipe or a file."""
+        """Characters in a line of stdout; practically unlimited where stdout is a pipe or a file."""
         return self._console("out").width
 
     def result(self, result: Any, *, exit_code: int = DONE) -> None:
+        """Print the JSON document of a result; does nothing without --json."""
         if self.as_json:
-            self._document(exit_code, {"result": plain(result)})
+            self._print_document(exit_code, {"result": plain(result)})
+
+    def finish(self, result: Any, exit_code: int) -> NoReturn:
+        """Print the JSON document of a result and end the command with ``exit_code``."""
+        import typer
+
+        self.result(result, exit_code=exit_code)
+        raise typer.Exit(exit_code)
 
     def error(self, error: CdfError, *, exit_code: int | None = None) -> int:
-        """Say what is wrong and what helps; returns the exit code."""
-        code = exit_code_of(error) if exit_code is None else exit_code
+        """Print the error with its hint; returns the exit code."""
+        code = exit_code_for(error) if exit_code is None else exit_code
         if self.as_json:
-            self._document(code, {"error": plain(error.to_dict())})
-        self._tell(error)
+            self._print_document(code, {"error": plain(error.to_dict())})
+        self._print_error(error)
         return code
 
     def failure(self, name: str, error: CdfError) -> int:
-        """One pipeline of several failed and the others go on; returns the exit code that this one asks for."""
-        self._tell(error, name)
-        return exit_code_of(error)
+        """Print the error of one pipeline of several; returns the exit code for this pipeline."""
+        self._print_error(error, name)
+        return exit_code_for(error)
 
-    def _tell(self, error: CdfError, name: str | None = None) -> None:
-        self.puzzled |= type(error).code in {CdfError.code, SourceError.code}
+    def _print_error(self, error: CdfError, name: str | None = None) -> None:
+        self.needs_spark_log |= type(error).code in {CdfError.code, SourceError.code}
         if logs.json_lines():
             logs.bind(**({"pipeline": name} if name else {})).error("failed", exc_info=error)
             return
-        for line in error_lines(error):
+        for line in format_error(error):
             self.note(f"{name}: {line}" if name else line)
         if self.debug:
             import traceback
 
             traceback.print_exception(error, file=sys.stderr)
 
-    def _document(self, exit_code: int, content: dict[str, Any]) -> None:
+    def _print_document(self, exit_code: int, content: dict[str, Any]) -> None:
         ok = exit_code == DONE
         document = {"version": JSON_VERSION, "command": self.command, "ok": ok, "exit_code": exit_code, **content}
         print(json.dumps(document, ensure_ascii=False, indent=2))
@@ -156,37 +164,37 @@ class Output:
         if stream not in self._consoles:
             console = Console(stderr=stream == "err")
             if not console.is_terminal:
-                # A pipe has no width: no value may be cut or wrapped there
+                # A pipe has no width: rich must neither cut nor wrap a value
                 console.width = 10_000
             self._consoles[stream] = console
         return self._consoles[stream]
 
     @property
     def progress_console(self) -> Console | None:
-        """Where a moving progress display may be drawn: a terminal, or None."""
+        """The terminal on which a progress display may be drawn, or None."""
         console = self._console("err")
         return console if console.is_terminal and not self.as_json and not logs.json_lines() else None
 
 
-def in_our_words(error: Exception) -> CdfError:
-    """A CdfError as it is; anything else as what it is for a user: a fault of ours, with its trace behind --debug."""
+def to_cdf_error(error: Exception) -> CdfError:
+    """Return a CdfError as it is; wrap any other exception as an unexpected error, with the exception as its cause."""
     if isinstance(error, CdfError):
         return error
-    unforeseen = CdfError(f"something unforeseen happened ({type(error).__name__})", hint="run again with --debug")
-    unforeseen.__cause__ = error
-    return unforeseen
+    unexpected = CdfError(f"an unexpected error occurred ({type(error).__name__})", hint="run again with --debug")
+    unexpected.__cause__ = error
+    return unexpected
 
 
-def no_formula(text: str) -> str:
-    """For CSV: a spreadsheet computes a text that begins like a formula, so that such a text begins with ' instead."""
+def escape_formula(text: str) -> str:
+    """Prefix a CSV cell with ``'`` where a spreadsheet would evaluate it as a formula."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") else text
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
-def error_lines(error: CdfError) -> list[str]:
+def format_error(error: CdfError) -> list[str]:
     lines = [f"error: {error.message}"]
     if error.hint:
         lines.append(f"  help: {error.hint}")

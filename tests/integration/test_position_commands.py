@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from connectors.postgres import position as positions
-from infra.cli import batch as each
+from infra.cli import batch
 from infra.cli.commands import position as command
 from infra.cli.main import main
 from tests.fixtures.fix_postgres import Pg
@@ -98,7 +98,7 @@ def run(
         yield spark
 
     monkeypatch.setattr(command, "spark_session", session)
-    monkeypatch.setattr(each, "spark_session", session)
+    monkeypatch.setattr(batch, "spark_session", session)
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: False))
     before = signal.getsignal(signal.SIGTERM)
 
