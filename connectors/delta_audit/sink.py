@@ -577,7 +577,7 @@ class DeltaAuditSink:
         ``remove`` does."""
         if self._sealing is None:
             raise ConfigError("no class of columns is named", hint="name them: `classes` in `erasure.tables`")
-        with held_open(self, table, key, "audit seal"):
+        with held_open(self, table, key, "audit encrypt"):
             state = self._stands()
             if state.pending is not None:
                 raise self._unfinished(state.pending, state)

@@ -160,7 +160,7 @@ def test_a_rewind_applies_again_and_ends_with_the_same_rows(run: Command, pg: Pg
     moved = run("position", "rewind", "1", "-p", "people", "--yes")
     assert moved.code == 0
     assert (moved.result["from_version"], moved.result["to_version"], moved.result["action"]) == (4, 1, "rewind")
-    assert "once more" in moved.err
+    assert "again" in moved.err
     assert position(pg) == 1
     assert epoch(pg) > before
     assert names(pg) == LATEST, "no row is touched"
