@@ -64,4 +64,4 @@ class TrailContext:
 
     def add_own_columns(self, schema: StructType) -> StructType:
         """Return the source's schema with the column that describes what is encrypted, if anything is."""
-        return schema if self.encryption is None else self.encryption.schema(schema)
+        return schema if self.encryption is None else self.encryption.extend_schema(schema)

@@ -31,7 +31,7 @@ def find_problems(context: TrailContext, schema: StructType) -> list[str]:
         f"column {path} has no canonical form that can be hashed: leave it out of the source"
         for path in find_unsupported_fields(schema)
     ]
-    problems += context.encryption.problems(schema) if context.encryption is not None else []
+    problems += context.encryption.find_problems(schema) if context.encryption is not None else []
     problems += [
         f"the field {path} has a name that is not allowed in files without column mapping, which a trail does not use"
         for path in find_unwritable_fields(schema)

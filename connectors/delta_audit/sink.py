@@ -233,7 +233,7 @@ class DeltaAuditSink(Sink):
         encryption, signer = self._context.encryption, self._context.signer
         if encryption is None:
             raise ConfigError("no class of columns is configured", hint="configure `classes` in `erasure.tables`")
-        with held_open(self, table, key, "audit seal"):
+        with held_open(self, table, key, "audit encrypt"):
             self._change(
                 "encrypting earlier rows",
                 lambda tables, state: Resealing(self.trail, tables, encryption, reasons, signer).run(state, progress),

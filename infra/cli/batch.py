@@ -1,9 +1,9 @@
-"""The loop that ``plan``, ``run`` and ``verify`` share: one session, every pipeline by itself, some at a time.
+"""Process several pipelines with one command: one Spark session, a result or an error for each, some in parallel.
 
-Pipelines run in threads over one Spark session, a single one too. The main thread only waits and looks whether Ctrl-C or
-TERM came, so that no interrupt is raised in the middle of other code, where it can be lost: then nothing further is begun,
-what runs is cancelled in Spark and at the target until each pipeline has rolled back and given back its lease, and the
-command ends as an interrupted one does.
+Pipelines run in threads that share a Spark session, even when there is only one. The main thread only waits and checks for
+Ctrl-C or SIGTERM, so that an interrupt is never raised in the middle of other code, where it could be swallowed. After an
+interrupt no further pipeline is started; the running ones are cancelled in Spark and at the target until each has rolled
+back and released its lease; then the command ends with the exit code for an interrupt.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from cdf.errors import Interrupted
 from cdf.interrupt import Stop
-from infra.cli.output import DONE, Output, in_our_words
-from infra.cli.session import Answered, build_pipeline, chosen, spark_session
+from infra.cli.project import select_pipelines
+from infra.output import DONE, Output, to_cdf_error
+from infra.runtime import BucketProbes, build_pipeline, spark_session
 from infra.signals import first_noted
 
 if TYPE_CHECKING:
@@ -29,138 +30,145 @@ if TYPE_CHECKING:
     from cdf.result import Result
     from infra.config.models import Project
 
-__all__ = ["Use", "Work", "each_pipeline", "each_target", "several_pipelines"]
+__all__ = [
+    "OpenPipeline",
+    "Work",
+    "process_pipelines",
+    "process_pipelines_in_parallel",
+    "process_targets",
+    "report_failure",
+]
 
 GRACE_SECONDS = 30.0
-"""So long the pipelines may take to roll back after Ctrl-C; then the process ends over them, which is safe as well."""
+"""Maximum time for rolling back after Ctrl-C; then the process exits anyway, which is safe as well."""
 CANCEL_SECONDS = 1.0
-"""How often what runs is cancelled until it has ended: a pipeline may be just between two statements."""
+"""Interval between attempts to cancel running pipelines: an attempt between two statements has no effect."""
 
-Use = Callable[[], AbstractContextManager["Pipeline"]]
-"""Makes the pipeline, for the time that it is worked with; called again for another try. Raises what is wrong with its
-source."""
-Work = Callable[[str, Use], "tuple[Result, int]"]
+OpenPipeline = Callable[[], AbstractContextManager["Pipeline"]]
+"""Builds the pipeline for the duration of a ``with`` block; called again for each retry. Raises if its source is invalid."""
+Work = Callable[[str, OpenPipeline], "tuple[Result, int]"]
 
 
-def each_pipeline(
+def process_pipelines(
     output: Output, project: Project, wanted: Sequence[str] | None, work: Callable[[Pipeline], tuple[Result, int]]
 ) -> tuple[list[dict[str, Any]], list[int]]:
-    """``several_pipelines``, one after the other."""
+    """``process_pipelines_in_parallel``, one pipeline after the other."""
 
-    def by_name(_name: str, use: Use) -> tuple[Result, int]:
-        with use() as pipeline:
+    def work_by_name(_name: str, open_pipeline: OpenPipeline) -> tuple[Result, int]:
+        with open_pipeline() as pipeline:
             return work(pipeline)
 
-    return several_pipelines(output, project, wanted, by_name, jobs=1)
+    return process_pipelines_in_parallel(output, project, wanted, work_by_name, jobs=1)
 
 
-def several_pipelines(
+def process_pipelines_in_parallel(
     output: Output, project: Project, wanted: Sequence[str] | None, work: Work, *, jobs: int
 ) -> tuple[list[dict[str, Any]], list[int]]:
-    """Do ``work`` for each pipeline, up to ``jobs`` at a time; one that fails does not stop the others.
+    """Run ``work`` for each pipeline, up to ``jobs`` in parallel; a failed pipeline does not stop the others.
 
     → entries for --json, exit codes; both in the order of the file
     """
-    names = chosen(project, wanted)
+    names = select_pipelines(project, wanted)
     with spark_session(output, project) as spark:
-        done = _Several(output, project, spark, work).run(names, jobs)
-    return [entry for entry, _ in done], [code for _, code in done]
+        outcomes = _PipelineThreads(output, project, spark, work).run(names, jobs)
+    return [entry for entry, _ in outcomes], [code for _, code in outcomes]
 
 
-def each_target(
+def process_targets(
     output: Output, project: Project, wanted: Sequence[str] | None, work: Callable[[str], Result]
 ) -> tuple[list[dict[str, Any]], list[int]]:
-    """Do ``work``, which needs no Spark, for each pipeline by its name; one that fails does not stop the others.
+    """Run ``work``, which needs no Spark, for the name of each pipeline; a failed pipeline does not stop the others.
 
     → entries for --json, exit codes
     """
-    done = []
-    for name in chosen(project, wanted):
+    outcomes = []
+    for name in select_pipelines(project, wanted):
         try:
-            done.append(({"ok": True, **work(name).to_dict()}, DONE))
+            outcomes.append(({"ok": True, **work(name).to_dict()}, DONE))
         except Exception as error:
-            done.append(_failed(output, name, error))
-    return [entry for entry, _ in done], [code for _, code in done]
+            outcomes.append(report_failure(output, name, error))
+    return [entry for entry, _ in outcomes], [code for _, code in outcomes]
 
 
-def _failed(output: Output, name: str, error: Exception) -> tuple[dict[str, Any], int]:
-    failure = in_our_words(error)
+def report_failure(output: Output, name: str, error: Exception) -> tuple[dict[str, Any], int]:
+    """Print the error of one pipeline. → its entry for --json, its exit code"""
+    failure = to_cdf_error(error)
     code = output.failure(name, failure)
     return {"pipeline": name, "ok": False, "error": failure.to_dict()}, code
 
 
-class _Several:
-    """Pipelines in threads. Nobody has to wait for them, so that a second Ctrl-C really ends it."""
+class _PipelineThreads:
+    """Runs pipelines in daemon threads: the process can exit without them, so a second Ctrl-C always ends it."""
 
     def __init__(self, output: Output, project: Project, spark: SparkSession, work: Work) -> None:
         self._output, self._project, self._spark, self._work = output, project, spark, work
-        self._answered = Answered()
+        self._probes = BucketProbes()
         self._stop = Stop()
-        self._left: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._done: dict[str, tuple[dict[str, Any], int]] = {}
+        self._waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._outcomes: dict[str, tuple[dict[str, Any], int]] = {}
         self._open: dict[str, Pipeline] = {}
-        """The pipelines at work this moment."""
-        self._abandoned: BaseException | None = None
+        """The pipelines that are running now."""
+        self._broken_pipe: BrokenPipeError | None = None
 
     def run(self, names: Sequence[str], jobs: int) -> list[tuple[dict[str, Any], int]]:
         for name in names:
-            self._left.put(name)
+            self._waiting.put(name)
         threads = [
-            threading.Thread(target=self._take, name=f"run-{number}", daemon=True)
+            threading.Thread(target=self._process_queue, name=f"run-{number}", daemon=True)
             for number in range(min(jobs, len(names)))
         ]
         for thread in threads:
             thread.start()
-        with first_noted() as interrupted:
+        with first_noted() as is_interrupted:
             for thread in threads:
-                while thread.is_alive() and not interrupted():
+                while thread.is_alive() and not is_interrupted():
                     thread.join(0.1)
-            if interrupted():
-                self._break_off(threads)
+            if is_interrupted():
+                self._cancel(threads)
                 raise KeyboardInterrupt
-        if self._abandoned is not None:
-            raise self._abandoned
-        return [self._done[name] for name in names]
+        if self._broken_pipe is not None:
+            raise self._broken_pipe
+        return [self._outcomes[name] for name in names]
 
-    def _take(self) -> None:
-        """One thread: the next pipeline, until none is left."""
+    def _process_queue(self) -> None:
+        """Take pipelines from the queue, in one thread, until the queue is empty or the command is stopped."""
         while not self._stop.asked.is_set():
             try:
-                name = self._left.get_nowait()
+                name = self._waiting.get_nowait()
             except queue.Empty:
                 return
             try:
-                result, code = self._work(name, functools.partial(self._use, name))
-                self._done[name] = {"ok": code == DONE, **result.to_dict()}, code
+                result, code = self._work(name, functools.partial(self._open_pipeline, name))
+                self._outcomes[name] = {"ok": code == DONE, **result.to_dict()}, code
             except BrokenPipeError as error:
-                self._abandoned = error  # whoever read our output has left: nobody to work for
+                self._broken_pipe = error  # the reader of our output has exited: stop all pipelines
                 self._stop.cancel()
             except Exception as error:
-                if not self._stop.broke_off(error):  # else that is told once for all
-                    self._done[name] = _failed(self._output, name, error)
+                if not self._stop.broke_off(error):  # an interrupt is reported once for all pipelines
+                    self._outcomes[name] = report_failure(self._output, name, error)
 
     @contextmanager
-    def _use(self, name: str) -> Iterator[Pipeline]:
+    def _open_pipeline(self, name: str) -> Iterator[Pipeline]:
         if self._stop.asked.is_set():
             raise Interrupted("interrupted")
-        pipeline = build_pipeline(self._project, name, self._spark, answered=self._answered)
+        pipeline = build_pipeline(self._project, name, self._spark, probes=self._probes)
         self._open[name] = pipeline
         try:
             yield pipeline
         except Exception as error:
             if self._stop.broke_off(error):
-                raise Interrupted("interrupted") from error  # nothing that passes by itself: it is not tried again
+                raise Interrupted("interrupted") from error  # not transient, so it is not retried
             raise
         finally:
             del self._open[name]
 
-    def _break_off(self, threads: Sequence[threading.Thread]) -> None:
+    def _cancel(self, threads: Sequence[threading.Thread]) -> None:
         self._stop.cancel()
-        deadline, cancelled = time.monotonic() + GRACE_SECONDS, 0.0
-        # Who waits for another try has nothing open
+        deadline, cancelled_at = time.monotonic() + GRACE_SECONDS, 0.0
+        # A pipeline that waits for its next retry is not open, so it is not waited for
         while any(thread.is_alive() for thread in threads) and self._open and time.monotonic() < deadline:
-            if time.monotonic() - cancelled > CANCEL_SECONDS:
-                cancelled = time.monotonic()
+            if time.monotonic() - cancelled_at > CANCEL_SECONDS:
+                cancelled_at = time.monotonic()
                 with suppress(Exception):
                     self._spark.sparkContext.cancelAllJobs()
                 for pipeline in list(self._open.values()):

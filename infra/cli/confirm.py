@@ -1,4 +1,4 @@
-"""Commands that ask before they change something that cannot be had back."""
+"""Confirmation before a command makes a change that cannot be undone."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ __all__ = ["confirm", "require_terminal"]
 
 
 def require_terminal(command: str) -> None:
-    """Asked for first, so that nothing is looked up in vain."""
+    """Raise if there is no terminal for a prompt; called before the command collects what it would ask about."""
     if not sys.stdin.isatty():
         raise ConfigError(
-            f"{command} asks before it changes anything, and there is no terminal to ask on",
-            hint="give --yes to answer beforehand",
+            f"{command} asks for confirmation, and there is no terminal to ask on", hint="confirm with --yes"
         )
 
 
 def confirm() -> None:
-    if not typer.confirm("Go ahead?", err=True):
-        raise CdfError("not confirmed: nothing was changed", hint="answer y to go ahead")
+    if not typer.confirm("Continue?", err=True):
+        raise CdfError("not confirmed: nothing was changed", hint="answer y to continue")

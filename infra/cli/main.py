@@ -1,4 +1,4 @@
-"""The ``deltarelay`` command: which verbs there are, and the one place where errors become exit codes."""
+"""The ``deltarelay`` command: registers all commands and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -10,46 +10,35 @@ from typing import Annotated
 import typer
 
 from cdf.errors import Interrupted
-from infra.cli.commands import (
-    deadletter,
-    demo,
-    doctor,
-    feed,
-    init,
-    jars,
-    plan,
-    position,
-    run,
-    runs,
-    status,
-    validate,
-    verify,
-)
-from infra.cli.commands.audit import group as audit
-from infra.cli.commands.erase import group as erase
-from infra.cli.commands.keys import group as keys
-from infra.cli.commands.storage import group as storage
-from infra.cli.output import FAILED, INTERRUPTED, Output, in_our_words
+from infra.cli.commands import deadletter, feed, plan, position, runs, status, verify
+from infra.cli.commands.audit import app as audit
+from infra.cli.commands.erase import app as erase
+from infra.cli.commands.keys import app as keys
+from infra.cli.commands.run import command as run
+from infra.cli.commands.setup import demo, doctor, init, jars, validate
+from infra.cli.commands.storage import app as storage
 from infra.logs import configure
+from infra.output import FAILED, INTERRUPTED, Output, to_cdf_error
 from infra.signals import is_interrupt, listening
 
 __all__ = ["app", "main"]
 
 _GROUPS = {"audit", "deadletter", "erase", "feed", "jars", "keys", "position", "storage"}
-_RESUME = "what was applied stays and the position is intact: run again to go on"
+_RESUME = "applied changes are kept and the position is intact: run again to continue"
 
 app = typer.Typer(
     name="deltarelay",
-    help="Carries the changes of Delta Lake tables to where they are needed, exactly once, in whole commits.",
-    epilog="Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 ran fine but found a difference, "
-    "75 temporary (run again later), 130 interrupted with the position intact.",
+    help="Replicate the changes of Delta Lake tables to PostgreSQL, Kafka or an audit trail: exactly once, in whole "
+    "commits.",
+    epilog="Exit codes: 0 success, 1 failure, 2 usage or configuration error, 3 success but a difference was found, "
+    "75 temporary failure (run again later), 130 interrupted with the position intact.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
@@ -58,9 +47,9 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def _common(
+def _accept_global_options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass
@@ -87,44 +76,44 @@ app.add_typer(storage.app, name="storage")
 
 def main(arguments: list[str] | None = None) -> None:
     with listening(last=arguments is None):
-        _main(arguments)
+        _run_command(arguments)
 
 
-def _main(arguments: list[str] | None) -> None:
+def _run_command(arguments: list[str] | None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
-    output = Output(command=_command(words), as_json=_as_json(words), debug="--debug" in words)
+    output = Output(command=_command_name(words), as_json=_wants_json(words), debug="--debug" in words)
     try:
-        configure(debug=output.debug)  # `run` knows more and calls it again
+        configure(debug=output.debug)  # `run` calls it again with its log options
         app(words, standalone_mode=True)
     except SystemExit as leaving:
-        if leaving.code == INTERRUPTED:  # what Typer makes of Ctrl-C
-            _leave(output)
+        if leaving.code == INTERRUPTED:  # Typer turns Ctrl-C into this
+            _exit_interrupted(output)
         raise
     except KeyboardInterrupt:
-        _leave(output)
+        _exit_interrupted(output)
     except BrokenPipeError:
-        # Whoever read our output has left (`| head`): nothing to say, and nothing more to write
+        # The reader of our output has exited (`| head`): stdout must accept what Python flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
     except Exception as error:
         if is_interrupt(error):
-            _leave(output)
-        sys.exit(output.error(in_our_words(error)))
+            _exit_interrupted(output)
+        sys.exit(output.error(to_cdf_error(error)))
 
 
-def _as_json(words: list[str]) -> bool:
+def _wants_json(words: list[str]) -> bool:
     return bool({"--json", "--format=json"} & set(words)) or ("--format", "json") in pairwise(words)
 
 
-def _command(words: list[str]) -> str:
+def _command_name(words: list[str]) -> str:
     verbs = [word for word in words if not word.startswith("-")]
-    deep = 3 if verbs[:2] == ["storage", "lock"] else 2 if verbs[:1] and verbs[0] in _GROUPS else 1
-    return " ".join(verbs[:deep]) or "deltarelay"
+    depth = 3 if verbs[:2] == ["storage", "lock"] else 2 if verbs[:1] and verbs[0] in _GROUPS else 1
+    return " ".join(verbs[:depth]) or "deltarelay"
 
 
-def _leave(output: Output) -> None:
-    """Exit at once: a JVM that is still busy with a cancelled job would keep an ordinary exit waiting."""
-    output.debug = False  # the trace of a key that was pressed helps nobody
+def _exit_interrupted(output: Output) -> None:
+    """Exit at once: a JVM that is still busy with a cancelled job would delay a normal exit."""
+    output.debug = False  # a stack trace of Ctrl-C is useless
     output.error(Interrupted("interrupted", hint=_RESUME), exit_code=INTERRUPTED)
     sys.stdout.flush()
     sys.stderr.flush()

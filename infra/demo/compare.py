@@ -13,7 +13,7 @@ from infra.demo.history import WATCHED
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from infra.cli.output import Output
+    from infra.output import Output
 
 __all__ = ["EPOCH", "KEY", "Row", "Side", "cell", "source_side", "target_side", "show"]
 

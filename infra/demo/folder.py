@@ -19,8 +19,8 @@ from infra.embedded.postgres import EmbeddedPostgres
 from infra.embedded.s3 import EmbeddedS3
 
 if TYPE_CHECKING:
-    from infra.cli.output import Output
     from infra.embedded.kafka import EmbeddedKafka
+    from infra.output import Output
 
 __all__ = ["EVENTS", "PIPELINE", "TOPIC", "TRAIL", "DemoFolder", "StopResult", "stop_demo"]
 

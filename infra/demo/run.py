@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from cdf import Pipeline, Step
-    from infra.cli.output import Output
     from infra.config.models import Project
     from infra.demo.topic import TopicReader
     from infra.embedded.kafka import EmbeddedKafka
+    from infra.output import Output
 
 __all__ = ["DemoResult", "TopicResult", "TrailResult", "run_demo"]
 
@@ -171,8 +171,8 @@ class _Demo:
         self.reader: TopicReader | None = None
 
     def play(self) -> DemoResult:
-        from infra.cli.session import spark_session
         from infra.config.load import load
+        from infra.runtime import spark_session
 
         with self._doing("starting PostgreSQL"), undisturbed():
             self.server.start()
@@ -240,7 +240,7 @@ class _Demo:
             self.output.note(line if rows is None else f"{line:<66}{rows:>6,} row{'s' if rows != 1 else ''}")
 
     def _replicate(self, spark: SparkSession, project: Project) -> None:
-        from infra.cli.session import build_pipeline
+        from infra.runtime import build_pipeline
 
         for name in self.targets:
             if name == EVENTS:
@@ -270,7 +270,7 @@ class _Demo:
             self.output.note(line)
 
     def _follow(self, spark: SparkSession, project: Project) -> None:
-        from infra.cli.session import build_pipeline
+        from infra.runtime import build_pipeline
 
         followed: dict[str, _Followed] = {}
         try:
@@ -292,7 +292,7 @@ class _Demo:
                 one.handle.stop()
 
     def _audit(self, spark: SparkSession, project: Project) -> TrailResult:
-        from infra.cli.session import build_pipeline
+        from infra.runtime import build_pipeline
 
         with self._doing("writing the trail"):
             build_pipeline(project, TRAIL, spark).run(progress=lambda step: self.output.note(_line(step)))
@@ -318,7 +318,7 @@ class _Demo:
         )
 
     def _verify(self, spark: SparkSession, project: Project) -> dict[str, bool]:
-        from infra.cli.session import build_pipeline
+        from infra.runtime import build_pipeline
 
         verified = {}
         for name, target in self.targets.items():

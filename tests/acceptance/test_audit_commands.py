@@ -83,9 +83,9 @@ def test_trails(project: Project, here: Command, spark: SparkSession, tmp_path: 
     done = project.run(*verify)
     assert done.code == 0, done.out + done.err
     for name in sources:
-        assert f"{name}: intact and sealed through version 1 (20" in done.out
+        assert f"{name}: intact and signed through version 1 (20" in done.out
         for step in ("ledger", "events", "values", "statistics"):
-            assert f"{name}: looking at the {step}" in done.err
+            assert f"{name}: checking the {step}" in done.err
     assert "lies told to the source" in done.out
     states = {file: file.read_text() for file in (folder / "state").iterdir()}
     assert len(states) == len(sources)
@@ -159,4 +159,4 @@ def test_trails(project: Project, here: Command, spark: SparkSession, tmp_path: 
     assert done.code == 3
     assert done.out.count("replaced: ") == len(old)
     done = here("audit", "verify", "--state", "fresh", *[word for file in old for word in ("--anchor", file)])
-    assert (done.code, "is of none of these trails" in done.err) == (2, True)
+    assert (done.code, "belongs to none of these trails" in done.err) == (2, True)

@@ -133,7 +133,7 @@ def test_plan_of_a_target_that_is_behind(
     done = project.run("plan", environment={"DELTARELAY_JARS": None, "JAVA_TOOL_OPTIONS": None})
 
     assert done.code == 0, done.err
-    assert "target at version 2, would go to version 5" in done.out
+    assert "target is at version 2, would advance to version 5" in done.out
     assert re.search(r"^3\.\.5 +3 +\d+ +2 delete, 1 insert +2 delete, 1 insert *$", done.out, re.MULTILINE), done.out
     assert database.position() == 2
     check_quiet(done)
@@ -319,15 +319,15 @@ def test_what_only_spark_can_look_up_is_not_called_well(project: Project, source
     )
     done = project.run("validate", "--connect", environment=NO_JAVA)
     assert done.code == 0, done.err
-    assert "named: NOT LOOKED AT" in done.out
+    assert "named: NOT CHECKED" in done.out
     assert "lake.orders is a catalog name (`deltarelay plan` starts Spark and looks)" in done.out
-    assert "encoded: NOT LOOKED AT" in done.out
+    assert "encoded: NOT CHECKED" in done.out
     assert re.search(
         r"a%20b has a percent sign .* which delta-rs decodes in any spelling \(`deltarelay plan`", done.out
     )
     done = project.run("doctor")
-    assert "all well" not in done.out
-    assert re.search(r"\d+ checks: (nothing wrong was found, \d+ skipped|.* warning)", done.out)
+    assert "no problems found\n" not in done.out
+    assert re.search(r"\d+ checks: (no problems found, \d+ skipped|.* warning)", done.out)
     with pytest.raises(TableNotFound, match="delta-rs decodes"):
         open_source(str(encoded))
     # Should delta-rs learn to leave such a path alone, this fails, and the exception for it can go

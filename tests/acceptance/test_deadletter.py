@@ -37,8 +37,8 @@ def test_from_the_first_rejected_row_to_the_last(
     done = project.run("run")
     assert done.code == 0, done.err
     assert "version 2: 2 inserts" in done.err
-    assert "2 rows of them set aside" in done.err
-    assert "2 rows set aside: `deltarelay deadletter list`" in done.out
+    assert "2 rows of them dead-lettered" in done.err
+    assert "2 rows dead-lettered: `deltarelay deadletter list`" in done.out
     assert CANARY not in done.out + done.err
     assert database.position() == 2
 
@@ -79,7 +79,7 @@ def test_from_the_first_rejected_row_to_the_last(
     database.query("alter table public.customers drop constraint short")
     done = project.run("deadletter", "replay", "-p", "customers")
     assert done.code == 3, done.err
-    assert "customers: 1 stored, 0 deleted, 1 still do not fit" in done.out
+    assert "customers: 1 stored, 0 deleted, 1 rejected again" in done.out
     assert CANARY not in done.err
     assert sorted(database.query("select id, name from customers")) == [(1, "fine"), (2, "fine"), (3, CANARY)]
     change(spark, filled, "update {t} set name = 'mended' where id = 4")

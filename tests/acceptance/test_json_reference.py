@@ -28,12 +28,15 @@ from cdf.results import Followed, FollowStatus, Plan, PlannedWindow, RunResult
 from cdf.sink import Conflicts, DeadLetter, PositionRecord, RunRecord
 from cdf.source.table import FeedEnabled, FeedStatus
 from cdf.verify.verify import Difference, Verification
-from infra.cli import output
-from infra.cli.commands.audit.encrypt import SealedEarlier
-from infra.cli.commands.audit.group import Anchored, AnchoredCheckpoint, KeyMade
-from infra.cli.commands.audit.sinks import Reached, SinkReached
-from infra.cli.commands.deadletter import Dropped, Letters, Replayed
-from infra.cli.commands.erase.group import ErasureKeyMade, ErasureRegisterMade, KeysSplit
+from infra import output
+from infra.cli.commands.audit.encrypt import TrailEncrypted
+from infra.cli.commands.audit.signing.anchors import AnchoredCheckpoint, TrailAnchors
+from infra.cli.commands.audit.signing.keygen import KeyMade
+from infra.cli.commands.audit.sinks import ChangeCoverage, SinkCoverage
+from infra.cli.commands.deadletter import DeadLetters, Dropped, Replayed
+from infra.cli.commands.erase.setup.init import ErasureRegisterMade
+from infra.cli.commands.erase.setup.keygen import ErasureKeyMade
+from infra.cli.commands.erase.setup.split_keys import KeysSplit
 from infra.cli.commands.position import PositionShown
 from infra.cli.commands.runs import PipelineRuns
 from infra.diagnostics.doctor import Diagnosis, Finding
@@ -56,8 +59,8 @@ SECTIONS = {
     "### `verify`": (Verification, Difference),
     "### `status`": (PipelineStatus,),
     "### `runs`": (PipelineRuns, RunRecord),
-    "### `deadletter list`": (Letters,),
-    "## `deadletter show`": (Letters, DeadLetter),
+    "### `deadletter list`": (DeadLetters,),
+    "## `deadletter show`": (DeadLetters, DeadLetter),
     "## `deadletter replay`": (Replayed,),
     "## `deadletter drop`": (Dropped,),
     "### `validate --connect`": (Connected,),
@@ -75,10 +78,10 @@ SECTIONS = {
     "## `audit verify`": (TrailVerification, TrailFinding),
     "## `audit checkpoint`": (SignedCheckpoint, AnchorFailure),
     "## `audit optimize`": (Compaction,),
-    "## `audit seal`": (SealedEarlier,),
-    "## `audit anchors`": (Anchored, AnchoredCheckpoint, AnchorFailure),
+    "## `audit encrypt`": (TrailEncrypted,),
+    "## `audit anchors`": (TrailAnchors, AnchoredCheckpoint, AnchorFailure),
     "## `audit reconcile`": (Reconciled, Mismatch, NotCompared),
-    "## `audit sinks`": (Reached, SinkReached),
+    "## `audit sinks`": (ChangeCoverage, SinkCoverage),
     "## `erase keygen`": (ErasureKeyMade,),
     "## `erase split-keys`": (KeysSplit,),
     "## `erase init`": (ErasureRegisterMade,),

@@ -111,7 +111,7 @@ def test_from_the_first_key_to_the_next_epoch(safe: Safe) -> None:
     done = safe.run("restore-check", "monday.sql", "--json")
     result = done.document["result"]
     assert (done.code, result["brings_back"], result["loses"], result["unknown"]) == (3, 1, 1, 0)
-    assert "bring people back" in safe.run("restore-check", "monday.sql").out
+    assert "bring erased people back" in safe.run("restore-check", "monday.sql").out
 
     # A day later nobody has the old root key any more
     assert safe.run("new-root", "root-2.key").code == 0
@@ -213,10 +213,10 @@ def test_what_is_asked_wrongly(safe: Safe, tmp_path: Path) -> None:
     for words, said in (
         (("rotate", "--to", "root.key"), "a root key of its own"),
         (("rotate", "--to", "nowhere.key"), "cannot be read"),
-        (("rotate", "--to", "erasure.key"), "is not a valid root key"),
-        (("rotate", "--to", "root.key", "--retire-after", "7"), "is destroyed by whoever keeps it"),
+        (("rotate", "--to", "erasure.key"), "is no root key"),
+        (("rotate", "--to", "root.key", "--retire-after", "7"), "you must destroy a root key in a file yourself"),
         (("root-gone", "file:00000000", "2026-12-01"), "no epoch that is over"),
-        (("root-gone", "file:00000000", "soon"), "is no date"),
+        (("root-gone", "file:00000000", "soon"), "is not a date"),
         (("backup", str(tmp_path / "no" / "where.sql")), "cannot be written"),
         (("restore-check", "nothing.sql"), "cannot be read"),
     ):

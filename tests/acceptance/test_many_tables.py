@@ -92,14 +92,14 @@ def test_a_restarting_database_is_waited_for(
         server.stop()
         done = project.run("run", "--retry-seconds", "0", "--json", environment=environment)
         assert done.code == 75
-        assert "try 2" not in done.err
+        assert "attempt 2" not in done.err
         done = project.run("run", "-p", "sales.items", "--retry-seconds", "1", environment=environment)
         assert done.code == 75
-        assert [line.split("; ")[-1].split(" in ")[0] for line in done.err.splitlines() if "; try " in line] == [
+        assert [line.split("; ")[-1].split(" in ")[0] for line in done.err.splitlines() if "; attempt " in line] == [
             f"try {number} of 5" for number in (2, 3, 4, 5)
         ]
         run = project.start("run", "--json", environment=environment)
-        run.until(lambda: (project.folder / "2.err").read_text().count("; try 2 of 5") == 2, "both try again")
+        run.until(lambda: (project.folder / "2.err").read_text().count("; attempt 2 of 5") == 2, "both try again")
         server.start()
         assert server.dsn == dsn
         done = run.done()

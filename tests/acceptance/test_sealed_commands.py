@@ -121,11 +121,11 @@ def test_what_was_written_before_a_class_was_named(
     assert here("erase", "init").code == 0
     assert here("keys", "init").code == 0
     assert here("run").code == 0
-    none = here("audit", "seal")
-    assert (none.code, "nothing is there from before" in none.out) == (0, True), none.err
+    none = here("audit", "encrypt")
+    assert (none.code, "no rows to encrypt" in none.out) == (0, True), none.err
 
     configure(project, table.path, "customer_id", "email")
-    told = here("audit", "seal", "--check", "--json")
+    told = here("audit", "encrypt", "--check", "--json")
     assert told.code == 3, told.err
     [entry] = told.document["result"]["pipelines"]
     assert (entry["rows"], entry["classes"], entry["sealed"]) == (2, {"contact": 2}, 0)
@@ -133,14 +133,14 @@ def test_what_was_written_before_a_class_was_named(
     (project.folder / "requests.csv").write_text(f"id,email,requester\nDSR-1,{CANARY.lower()},privacy desk\n")
     planned = here("erase", "plan", "requests.csv", "--json")
     [problem] = planned.document["result"]["problems"]
-    assert "`deltarelay audit seal --pipeline trail`" in problem
+    assert "`deltarelay audit encrypt --pipeline trail`" in problem
     refused = here("erase", "run", "erasure-plan.json")
-    assert (refused.code, "audit seal" in refused.err) == (2, True), refused.err
+    assert (refused.code, "audit encrypt" in refused.err) == (2, True), refused.err
 
-    done = here("audit", "seal", "--ticket", "SEC-4")
+    done = here("audit", "encrypt", "--ticket", "SEC-4")
     assert done.code == 0, done.err
     assert "2 rows" in done.out
-    assert here("audit", "seal", "--check").code == 0
+    assert here("audit", "encrypt", "--check").code == 0
     removals = here("audit", "query", "removals", "--pipeline", "trail", "--format", "json").document["result"]["rows"]
     assert [(one["kind"], one["events"], one["ticket"]) for one in removals] == [("sealing", 2, "SEC-4")]
     assert here("audit", "verify").code == 0
@@ -167,7 +167,7 @@ def test_what_was_written_before_a_class_was_named(
     assert kept == [("DSR-1", "1"), ("DSR-1", "1")]
     for words, said in (
         (("DSR-1", "--out", "access.json"), "already"),
-        (("DSR-1", "--out", "nowhere/access.json"), "no folder"),
+        (("DSR-1", "--out", "nowhere/access.json"), "does not exist"),
         (("DSR-9", "--out", "other.json"), "DSR-9"),
         (("DSR-9", "--out", "other.json", "--requests", "requests.csv"), "no request DSR-9"),
     ):

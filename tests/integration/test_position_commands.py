@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from connectors.postgres import position as positions
-from infra.cli import batch as each
+from infra.cli import batch
 from infra.cli.commands import position as command
 from infra.cli.main import main
 from tests.fixtures.fix_postgres import Pg
@@ -98,7 +98,7 @@ def run(
         yield spark
 
     monkeypatch.setattr(command, "spark_session", session)
-    monkeypatch.setattr(each, "spark_session", session)
+    monkeypatch.setattr(batch, "spark_session", session)
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: False))
     before = signal.getsignal(signal.SIGTERM)
 
@@ -160,7 +160,7 @@ def test_a_rewind_applies_again_and_ends_with_the_same_rows(run: Command, pg: Pg
     moved = run("position", "rewind", "1", "-p", "people", "--yes")
     assert moved.code == 0
     assert (moved.result["from_version"], moved.result["to_version"], moved.result["action"]) == (4, 1, "rewind")
-    assert "once more" in moved.err
+    assert "again" in moved.err
     assert position(pg) == 1
     assert epoch(pg) > before
     assert names(pg) == LATEST, "no row is touched"

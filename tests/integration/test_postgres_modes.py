@@ -17,8 +17,8 @@ from cdf.testing import delete, insert, update
 from connectors.postgres.column_mapping import Columns
 from connectors.postgres.options import Modes
 from connectors.postgres.verify.image import PostgresImage
-from infra.cli.commands.verify import _show
-from infra.cli.output import Output
+from infra.cli.commands.verify import print_verification
+from infra.output import Output
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.postgres_case import ON_BOTH_PATHS, loaded, names, opened, people, person, position, sink_of
@@ -134,7 +134,7 @@ def test_deletes_that_are_ignored_leave_the_row(
     assert names(pg) == {1: "a", 2: "b", 3: "c", 4: "d"}
     found = pipeline.verify()
     assert (found.equal, found.kept, found.extra, found.source_rows, found.target_rows) == (True, 2, 0, 2, 4)
-    _show(Output("verify", as_json=False, debug=False), found)
+    print_verification(Output("verify", as_json=False, debug=False), found)
     assert "4 rows, 2 of them kept although the source has deleted them" in capsys.readouterr().out
     pipeline.run()  # the row that comes again meets the one that stayed, which is no conflict
     assert names(pg) == {1: "a", 2: "again", 3: "c", 4: "d", 14: "d"}

@@ -106,7 +106,7 @@ def test_a_lock_table_before_there_is_a_file(aws: Aws, run: Command, options: li
     again = run("lock", "create", *options)
     assert (again.code, again.out) == (
         0,
-        f"the lock table {aws.lock_table} in {aws.region} was there already; added: nothing\n",
+        f"the lock table {aws.lock_table} in {aws.region} already exists; added: nothing\n",
     )
     assert run("lock", "check", *options).code == 0
 

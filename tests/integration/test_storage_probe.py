@@ -18,12 +18,12 @@ from typer.testing import CliRunner
 import infra.scaffold
 from cdf.errors import CdfError, ConfigError, SourceUnavailable, TableNotFound
 from infra.cli.main import app
-from infra.cli.output import Output
-from infra.cli.session import build_pipeline, spark_session
 from infra.config.load import load
 from infra.diagnostics.delta_table import open_source
 from infra.diagnostics.preflight import connect
 from infra.diagnostics.status import pipeline_status
+from infra.output import Output
+from infra.runtime import build_pipeline, spark_session
 from infra.s3.lock.table import create
 from infra.s3.model import Storage
 from infra.s3.probe import probe, probe_any, probe_buckets

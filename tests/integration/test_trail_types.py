@@ -22,7 +22,7 @@ from audit.report.sections import build_document
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
 from audit.verification import VerifiedState, verify_trail
 from cdf.errors import VerificationError
-from infra.cli.commands.audit.common import reading
+from infra.cli.commands.audit.trails import translate_read_errors
 from tests.integration.delta_table import Table
 from tests.integration.trail_case import KEY, Trail, run, sealed
 
@@ -92,7 +92,7 @@ def test_what_is_planted_beside_the_columns_and_inside_of_them(trail: Trail, ver
         "`held_0` was added, `key_0` was added, `row.address.approved_by` was added, "
         "`row.address.lines.element.who` was added"
     )
-    with pytest.raises(VerificationError, match="cannot be read"), reading(asked):
+    with pytest.raises(VerificationError, match="cannot be read"), translate_read_errors(asked):
         history(asked, {"id": 1}).collect()
 
 
@@ -105,7 +105,7 @@ def test_columns_that_are_gone_or_of_another_type(trail: Trail) -> None:
     assert found[:2] == [("altered", PAYLOAD, None, None), ("altered", EVENTS, None, None)]
     assert ("added", EVENTS, 1, None) in found
     asked = AuditTrail(trail.spark, str(trail.path))
-    with pytest.raises(VerificationError, match="cannot be read"), reading(asked):
+    with pytest.raises(VerificationError, match="cannot be read"), translate_read_errors(asked):
         history(asked, {"id": 1}).collect()
 
 

@@ -17,8 +17,10 @@ from audit.trail.column_history import Column
 from audit.trail.position import read_position
 from audit.verification import NOT_COVERED, TrailVerification, VerifiedState
 from cdf.errors import ConfigError, SinkUnavailable, VerificationError
-from infra.cli.commands.audit.common import Kept, reading, verdict, visible, worst
-from infra.cli.output import DIFFERENCE, DONE, FAILED, TEMPORARY, Output
+from infra.cli.commands.audit.trails import combine_trail_codes, escape_unprintable, translate_read_errors
+from infra.cli.commands.audit.verification.summary import report_unreachable_anchors
+from infra.cli.commands.audit.verification.verified_state import VerifiedStateFile
+from infra.output import DIFFERENCE, DONE, FAILED, TEMPORARY, Output
 
 KNOWN = VerifiedState(
     "deltarelay.audit/one", 0, (), bytes(32), 4, None, 0, (Column("id", "id", LongType()),), 0, 0, None, None
@@ -29,33 +31,36 @@ FOUND = TrailVerification(
 
 
 def test_what_was_verified_is_kept_by_the_place_of_the_trail(tmp_path: Path) -> None:
-    kept, output = Kept(tmp_path / "state", str(tmp_path / "trail")), Output("audit verify")
+    kept, output = VerifiedStateFile(tmp_path / "state", str(tmp_path / "trail")), Output("audit verify")
     assert kept.read() is None
     kept.write(KNOWN.to_json(), output)
-    assert Kept(tmp_path / "state", f"{tmp_path}/other/../trail").read() == KNOWN
-    assert Kept(tmp_path / "state", str(tmp_path / "other")).read() is None
+    assert VerifiedStateFile(tmp_path / "state", f"{tmp_path}/other/../trail").read() == KNOWN
+    assert VerifiedStateFile(tmp_path / "state", str(tmp_path / "other")).read() is None
     kept.file.write_text("[]")
-    with pytest.raises(ConfigError, match="is not what a verification left"):
+    with pytest.raises(ConfigError, match="is not a state file of"):
         kept.read()
 
 
 def test_who_finds_another_trail_is_told_what_to_remove_where_that_is_right(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept, output = Kept(tmp_path, "trail"), Output("audit verify")
-    kept.compare("p", None, FOUND, output)
-    kept.compare("p", KNOWN, FOUND, output)
+    kept, output = VerifiedStateFile(tmp_path, "trail"), Output("audit verify")
+    kept.report_replaced_trail("p", None, FOUND, output)
+    kept.report_replaced_trail("p", KNOWN, FOUND, output)
     assert capsys.readouterr().err == ""
-    kept.compare("p", KNOWN, dataclasses.replace(FOUND, origin="deltarelay.audit/another"), output)
+    kept.report_replaced_trail("p", KNOWN, dataclasses.replace(FOUND, origin="deltarelay.audit/another"), output)
     assert str(kept.file) in capsys.readouterr().err
 
 
 def test_an_anchor_that_cannot_be_asked_is_a_failure_and_hides_no_finding(capsys: pytest.CaptureFixture[str]) -> None:
     output = Output("audit report")
     missed = (AnchorFailure("s3://anchors", AnchorUnavailable("no answer")),)
-    assert verdict(output, "p", FOUND) == DONE
-    assert verdict(output, "p", dataclasses.replace(FOUND, unreachable=missed)) == FAILED
-    assert verdict(output, "p", dataclasses.replace(FOUND, unreachable=missed, intact=False)) == DIFFERENCE
+    assert report_unreachable_anchors(output, "p", FOUND) == DONE
+    assert report_unreachable_anchors(output, "p", dataclasses.replace(FOUND, unreachable=missed)) == FAILED
+    assert (
+        report_unreachable_anchors(output, "p", dataclasses.replace(FOUND, unreachable=missed, intact=False))
+        == DIFFERENCE
+    )
     assert capsys.readouterr().err.count("no answer") == 2
 
 
@@ -71,21 +76,24 @@ def test_an_anchor_that_cannot_be_asked_is_a_failure_and_hides_no_finding(capsys
     ],
 )
 def test_of_several_trails_a_finding_counts_most(codes: list[int], code: int) -> None:
-    assert worst(codes) == code
+    assert combine_trail_codes(codes) == code
 
 
 @pytest.mark.parametrize("error", [KeyError("name"), TypeError(), ValueError(), IndexError(), AttributeError()])
 def test_a_trail_that_has_another_form_says_so(error: Exception) -> None:
     trail = Trail(cast(SparkSession, None), "/data/trail")
-    with pytest.raises(VerificationError, match=f"/data/trail cannot be read .{type(error).__name__}"), reading(trail):
+    with (
+        pytest.raises(VerificationError, match=f"/data/trail cannot be read .{type(error).__name__}"),
+        translate_read_errors(trail),
+    ):
         raise error
     ours = ConfigError("one of ours stays what it is")
-    with pytest.raises(ConfigError), reading(trail):
+    with pytest.raises(ConfigError), translate_read_errors(trail):
         raise ours
 
 
 def test_a_name_steers_no_terminal() -> None:
-    assert visible("a\x1b[2Jb\u202e") == r"a\x1b[2Jb\u202e"
+    assert escape_unprintable("a\x1b[2Jb\u202e") == r"a\x1b[2Jb\u202e"
 
 
 def test_a_folder_that_cannot_be_looked_at_is_no_empty_trail() -> None:

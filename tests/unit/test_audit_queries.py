@@ -21,10 +21,11 @@ from audit.queries.view import fields_of, widens
 from audit.trail.column_history import Column, extend_columns
 from cdf.errors import ConfigError
 from cdf.os_user import os_user
-from infra.cli.commands.audit.questions import _csv, _parsed, _print
-from infra.cli.commands.feed import _csv as feed_csv
-from infra.cli.commands.feed import _Number
-from infra.cli.output import Output
+from infra.cli.commands.audit.questions.answer import format_csv_value, print_answer
+from infra.cli.commands.audit.questions.parameters import parse_parameter
+from infra.cli.commands.feed import Number
+from infra.cli.commands.feed import format_csv_value as format_feed_value
+from infra.output import Output
 
 # ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -206,24 +207,28 @@ def test_texts_for_other_engines_run_as_they_are() -> None:
 
 def test_what_is_no_pair_is_not_told() -> None:
     with pytest.raises(ConfigError) as raised:
-        _parsed("record", ["customer_id=7", "4711"])
+        parse_parameter("record", ["customer_id=7", "4711"])
     assert "4711" not in str(raised.value) + str(raised.value.hint)
-    assert _parsed("record", ["a=b=c,d", "e="]) == {"a": "b=c,d", "e": ""}
+    assert parse_parameter("record", ["a=b=c,d", "e="]) == {"a": "b=c,d", "e": ""}
 
 
 @pytest.mark.parametrize("said", ["²", "2026-01-31T07:00:00", "-1", "now"])
 def test_a_moment_is_a_version_or_a_time_with_its_zone(said: str) -> None:
     with pytest.raises(ConfigError):
-        _parsed("when", [said])
-    assert _parsed("when", ["12"]) == 12
-    assert _parsed("when", ["2026-01-31T08:00:00+01:00"]) == dt.datetime(2026, 1, 31, 7, tzinfo=dt.UTC)
+        parse_parameter("when", [said])
+    assert parse_parameter("when", ["12"]) == 12
+    assert parse_parameter("when", ["2026-01-31T08:00:00+01:00"]) == dt.datetime(2026, 1, 31, 7, tzinfo=dt.UTC)
 
 
 def test_a_place_is_a_version_and_an_index() -> None:
-    assert (_parsed("version", ["12"]), _parsed("index", ["0"]), _parsed("index", None)) == (12, 0, None)
+    assert (parse_parameter("version", ["12"]), parse_parameter("index", ["0"]), parse_parameter("index", None)) == (
+        12,
+        0,
+        None,
+    )
     for wrong in (["twelve"], ["-1"], None, ["1", "2"]):
         with pytest.raises(ConfigError):
-            _parsed("version", wrong)
+            parse_parameter("version", wrong)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +247,7 @@ def test_a_place_is_a_version_and_an_index() -> None:
     ],
 )
 def test_csv(value: Any, written: str) -> None:
-    assert _csv(value) == written
+    assert format_csv_value(value) == written
 
 
 ANSWER = pa.table(
@@ -258,7 +263,7 @@ ANSWER = pa.table(
 
 
 def printed(format: str, capsys: pytest.CaptureFixture[str], limit: int = 9) -> str:
-    _print(Output("audit query", format == "json"), ANSWER, format, limit)
+    print_answer(Output("audit query", format == "json"), ANSWER, format, limit)
     return capsys.readouterr().out
 
 
@@ -315,14 +320,14 @@ def test_why_a_value_is_not_shown_stands_in_its_place(capsys: pytest.CaptureFixt
         ],
         names=[*names, "unreadable"],
     )
-    _print(Output("audit diff", True), rows, "json", 9, left_out=3)
+    print_answer(Output("audit diff", True), rows, "json", 9, left_out=3)
     result = json.loads(capsys.readouterr().out)["result"]
     expected = dict(zip(names, [*why.values(), None, "of the commit"], strict=True))
     assert (result["columns"], result["rows"], result["left_out"]) == (names, [expected], 3)
 
 
 def test_a_limit_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    _print(Output("audit query"), ANSWER, "csv", 1)
+    print_answer(Output("audit query"), ANSWER, "csv", 1)
     told = capsys.readouterr()
     assert len(told.out.splitlines()) == 2
     assert "only the first 1 rows" in told.err
@@ -331,10 +336,10 @@ def test_a_limit_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("value", "written"),
     [("=1+1", "'=1+1"), ("-2", "'-2"), ("@a", "'@a"), ("\t=1", "'\t=1"), ("a=1", "a=1"), (None, ""), (-2, "-2"),
-     (_Number("-2.50"), "-2.50"), (["=1"], '["=1"]'), (True, "true")],
+     (Number("-2.50"), "-2.50"), (["=1"], '["=1"]'), (True, "true")],
 )  # fmt: skip
 def test_csv_of_a_feed_computes_nothing(value: Any, written: str) -> None:
-    assert feed_csv(value) == written
+    assert format_feed_value(value) == written
 
 
 def test_the_user_is_who_the_kernel_says(monkeypatch: pytest.MonkeyPatch) -> None:

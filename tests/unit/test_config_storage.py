@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdf.errors import ConfigError
-from infra.cli.session import address as typed
+from infra.cli.options import normalize_table
 from infra.config.load import load
 from infra.config.models import Project
 from infra.s3.address import S3Address, normalised
@@ -93,7 +93,7 @@ def test_keys_in_an_address_are_refused_and_not_repeated(address: str) -> None:
             read(address)
         assert CANARY not in str(caught.value)
     with pytest.raises(ConfigError) as refused:
-        typed(address)
+        normalize_table(address)
     assert CANARY not in f"{refused.value} {refused.value.hint}"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from cdf.errors import ConfigError
 from connectors.postgres.config import PostgresOptions
-from infra.cli.session import chosen
+from infra.cli.project import select_pipelines
 from infra.config.load import load
 from infra.config.models import Project
 from infra.config.references import describe
@@ -69,13 +69,13 @@ def test_each_table_becomes_a_pipeline_with_everything_else_alike(tmp_path: Path
 
 def test_a_name_means_one_or_all(tmp_path: Path, lake: Path) -> None:
     project = read(tmp_path, SALES)
-    assert chosen(project, None) == ["first", "sales.items", "sales.orders"]
-    assert chosen(project, ["sales"]) == ["sales.items", "sales.orders"]
-    assert chosen(project, ["sales.orders", "first"]) == ["first", "sales.orders"]
+    assert select_pipelines(project, None) == ["first", "sales.items", "sales.orders"]
+    assert select_pipelines(project, ["sales"]) == ["sales.items", "sales.orders"]
+    assert select_pipelines(project, ["sales.orders", "first"]) == ["first", "sales.orders"]
     with pytest.raises(ConfigError, match=r"no pipeline `sales\.order`; did you mean `sales\.orders`"):
-        chosen(project, ["sales.order"])
+        select_pipelines(project, ["sales.order"])
     with pytest.raises(ConfigError, match="no pipeline `sale`"):
-        chosen(project, ["sale"])
+        select_pipelines(project, ["sale"])
     with pytest.raises(ConfigError, match="`sales` stands for 2 tables") as caught:
         project.pipeline("sales")
     assert caught.value.hint == "name one of them: sales.items, sales.orders"

@@ -16,8 +16,8 @@ from cdf.errors import CdfError, ConfigError, RowRejected
 from cdf.results import Followed, Step
 from cdf.sink import Applied, Conflicts
 from infra import logs
-from infra.cli.output import Output
 from infra.logs import LOG_FORMAT_VARIABLE, bind, configure, json_lines, log_step
+from infra.output import Output
 
 CANARY = "canary-row-4711"
 

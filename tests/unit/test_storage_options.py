@@ -17,7 +17,7 @@ from cdf.errors import ConfigError
 from cdf.source.single_writer import LOCK_STORE
 from infra.cli.commands.storage.show import show as show_command
 from infra.cli.main import app as main_app
-from infra.cli.session import address
+from infra.cli.options import normalize_table
 from infra.s3 import settings as module
 from infra.s3.display import show
 from infra.s3.model import Storage
@@ -408,12 +408,12 @@ def test_show_as_a_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("typed", ["s3://lake/t", "s3n://lake//t/", "S3A://lake/t"])
 def test_a_typed_address_gets_the_one_spelling(typed: str) -> None:
-    assert address(typed) == "s3a://lake/t"
+    assert normalize_table(typed) == "s3a://lake/t"
 
 
 def test_an_address_without_a_bucket_is_refused() -> None:
-    assert address("./t") == "./t"
+    assert normalize_table("./t") == "./t"
     with pytest.raises(ConfigError, match="names no bucket"):
-        address("s3://")
+        normalize_table("s3://")
     done = CliRunner().invoke(main_app, ["feed", "status", "s3:///t"])
     assert isinstance(done.exception, ConfigError)

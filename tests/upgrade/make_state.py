@@ -17,8 +17,8 @@ from pathlib import Path
 
 from audit.anchors.postgres import statements
 from audit.signing.signer import Signer
-from infra.cli.output import DONE, TEMPORARY
 from infra.embedded.postgres import EmbeddedPostgres, programs
+from infra.output import DONE, TEMPORARY
 from infra.s3.model import Storage
 from infra.spark.session_builder import session
 

@@ -236,7 +236,7 @@ def not_sealed(copies: Iterable[Copy]) -> list[str]:
     ]
     return [
         f"the trail of pipeline {pipeline} has {rows:,} rows from before a class was named, which are not sealed: "
-        f"`deltarelay audit seal --pipeline {pipeline}`"
+        f"`deltarelay audit encrypt --pipeline {pipeline}`"
         for pipeline, rows in found
         if rows
     ]

@@ -1,1 +1,1 @@
-"""One file per command."""
+"""The commands, one file for each; related commands share a package."""

@@ -1,4 +1,4 @@
-"""``deltarelay feed``: the change feed of a table, without any pipeline."""
+"""``deltarelay feed``: the change feed of one table, without a pipeline."""
 
 from __future__ import annotations
 
@@ -6,25 +6,24 @@ import csv
 import json
 import sys
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cdf.errors import ConfigError
-from infra.cli.output import Output, no_formula
-from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, address, spark_session
+from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json, normalize_table
+from infra.cli.project import load_optional_project
+from infra.output import Output, escape_formula
+from infra.runtime import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from infra.config.models import Project
+__all__ = ["Number", "app", "format_csv_value"]
 
-__all__ = ["app"]
+app = typer.Typer(help="Enable, inspect and read the change feed of a Delta table.", no_args_is_help=True)
 
-app = typer.Typer(help="Turn on, look at and read the change feed of a Delta table.", no_args_is_help=True)
-
-Table = Annotated[str, typer.Argument(help="Path, URL or catalog name of the Delta table.", callback=address)]
+Table = Annotated[str, typer.Argument(help="Path, URL or catalog name of the Delta table.", callback=normalize_table)]
 
 
 class Form(StrEnum):
@@ -33,25 +32,16 @@ class Form(StrEnum):
     csv = "csv"
 
 
-def _settings(config: Path) -> Project | None:
-    """These commands need no file; where the default one is there, its Spark settings are used."""
-    if config == DEFAULT_CONFIG and not config.exists():
-        return None
-    from infra.config.load import load
-
-    return load(config, look_for_tables=False)
-
-
 @app.command()
 def enable(table: Table, config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug = False) -> None:
-    """Turn the change feed on for an existing table; does nothing where it is on."""
+    """Enable the change feed of an existing table; does nothing if it is enabled."""
     output = Output("feed enable", as_json, debug)
-    with spark_session(output, _settings(config), tables=(table,)) as spark:
+    with spark_session(output, load_optional_project(config), tables=(table,)) as spark:
         from cdf import ChangeFeed
 
         result = ChangeFeed(spark, table).enable()
-    what = "is on from version" if result.changed else "was on already, since version"
-    output.line(f"the change feed of {table} {what} {result.since_version}")
+    state = "is enabled from version" if result.changed else "was already enabled, since version"
+    output.line(f"the change feed of {table} {state} {result.since_version}")
     for warning in result.warnings:
         output.line(f"warning: {warning}", style="yellow")
     output.result(result)
@@ -59,9 +49,9 @@ def enable(table: Table, config: Config = DEFAULT_CONFIG, as_json: Json = False,
 
 @app.command()
 def status(table: Table, config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug = False) -> None:
-    """Is the feed on and since when, which versions can be read, what is missing."""
+    """Show whether the feed is enabled and since when, which versions can be read, and which are missing."""
     output = Output("feed status", as_json, debug)
-    with spark_session(output, _settings(config), tables=(table,)) as spark:
+    with spark_session(output, load_optional_project(config), tables=(table,)) as spark:
         from cdf import ChangeFeed
 
         result = ChangeFeed(spark, table).status()
@@ -72,7 +62,9 @@ def status(table: Table, config: Config = DEFAULT_CONFIG, as_json: Json = False,
 @app.command()
 def show(
     table: Table,
-    start: Annotated[str, typer.Option("--from", metavar="VERSION|TIME", help="First version, or a time with a zone.")],
+    start: Annotated[
+        str, typer.Option("--from", metavar="VERSION|TIME", help="First version, or a time with a time zone.")
+    ],
     end: Annotated[
         str | None, typer.Option("--to", metavar="VERSION|TIME", help="Last version or time; default: the latest.")
     ] = None,
@@ -80,23 +72,23 @@ def show(
         Form,
         typer.Option(
             "--format",
-            help="How the changes are printed. csv: a text that a spreadsheet would take for a formula begins with '.",
+            help="Output format. csv: a text that a spreadsheet would evaluate as a formula is prefixed with '.",
         ),
     ] = Form.table,
-    limit: Annotated[int, typer.Option(min=1, help="Print at most so many changes.")] = 1_000,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of changes to print.")] = 1_000,
     config: Config = DEFAULT_CONFIG,
     debug: Debug = False,
 ) -> None:
-    """Print the changes of a range of versions, in commit order: removes before puts within a version."""
+    """Print the changes of a range of versions in commit order; within a version, deletes and old rows come first."""
     output = Output("feed show", form is Form.json, debug)
-    with spark_session(output, _settings(config), tables=(table,)) as spark:
+    with spark_session(output, load_optional_project(config), tables=(table,)) as spark:
         from cdf import ChangeFeed
         from cdf.read_errors import translate
 
         feed = ChangeFeed(spark, table)
-        changes = feed.read(**_bound("start", start), **_bound("end", end))
+        changes = feed.read(**_parse_bound("start", start), **_parse_bound("end", end))
         try:
-            rows = _in_order(changes, limit + 1)
+            rows = _read_in_order(changes, limit + 1)
         except Exception as error:
             raise translate(error, table=table, first=0, last=feed.log.latest()) from error
         columns = changes.columns
@@ -107,30 +99,30 @@ def show(
         )
     elif form is Form.csv:
         writer = csv.writer(sys.stdout)
-        writer.writerow(map(no_formula, columns))
-        writer.writerows([[_csv(value) for value in row] for row in rows])
+        writer.writerow(map(escape_formula, columns))
+        writer.writerows([[format_csv_value(value) for value in row] for row in rows])
     else:
-        output.table(columns, [[_cell(value, null="NULL") for value in row] for row in rows])
+        output.table(columns, [[_format_cell(value, null="NULL") for value in row] for row in rows])
     if more:
-        output.note(f"only the first {limit} changes are shown: raise --limit, or narrow the range")
+        output.note(f"only the first {limit} changes are shown: raise --limit or narrow the range")
 
 
-def _cell(value: Any, *, null: str) -> str:
+def _format_cell(value: Any, *, null: str) -> str:
     if value is None:
         return null
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _csv(value: Any) -> str:
-    text = _cell(value, null="")
-    return text if isinstance(value, int | _Number) else no_formula(text)
+def format_csv_value(value: Any) -> str:
+    text = _format_cell(value, null="")
+    return text if isinstance(value, int | Number) else escape_formula(text)
 
 
-class _Number(str):
-    """A number with a fraction, as it was written: what a float would round."""
+class Number(str):
+    """A decimal number in its original notation, which a float would round."""
 
 
-def _bound(side: str, text: str | None) -> dict[str, Any]:
+def _parse_bound(side: str, text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
     text = text.strip()
@@ -141,15 +133,15 @@ def _bound(side: str, text: str | None) -> dict[str, Any]:
     return {f"{side}_timestamp": text}
 
 
-def _in_order(changes: DataFrame, most: int) -> list[list[Any]]:
-    """The first rows in commit order, every value as JSON has it (nested ones parsed, the rest as text or number)."""
+def _read_in_order(changes: DataFrame, most: int) -> list[list[Any]]:
+    """Return the first rows in commit order, with values as in JSON (nested values parsed, others as text or number)."""
     from pyspark.sql import functions as F
 
     from cdf.changes.canonical import TO_JSON
     from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, DELETE, UPDATE_PREIMAGE
 
-    puts_last = F.when(F.col(CHANGE_TYPE).isin(DELETE, UPDATE_PREIMAGE), 0).otherwise(1)
-    ordered = changes.orderBy(F.col(COMMIT_VERSION), puts_last).limit(most)
-    found = ordered.select(F.to_json(F.struct("*"), TO_JSON).alias("row")).collect()
-    parsed = [json.loads(row["row"], parse_float=_Number) for row in found]
+    new_rows_last = F.when(F.col(CHANGE_TYPE).isin(DELETE, UPDATE_PREIMAGE), 0).otherwise(1)
+    ordered = changes.orderBy(F.col(COMMIT_VERSION), new_rows_last).limit(most)
+    selected = ordered.select(F.to_json(F.struct("*"), TO_JSON).alias("row")).collect()
+    parsed = [json.loads(row["row"], parse_float=Number) for row in selected]
     return [[row.get(column) for column in changes.columns] for row in parsed]

@@ -1,15 +1,15 @@
-"""``deltarelay plan``: what ``run`` would do. Writes nothing."""
+"""``deltarelay plan``: shows what ``run`` would do. Writes nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import typer
-
-from infra.cli.batch import each_pipeline
-from infra.cli.output import DONE, FAILED, Output, overall
-from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, Until
+from infra.cli.batch import process_pipelines
+from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, Until
+from infra.cli.project import load_project
+from infra.output import DONE, FAILED, Output, combine_exit_codes
 
 if TYPE_CHECKING:
     from cdf import Pipeline, Plan
@@ -25,31 +25,28 @@ def plan(
     debug: Debug = False,
 ) -> None:
     """Show what a run would do: windows, counts per change type, DDL, problems and warnings. Writes nothing."""
-    from infra.config.load import load
     from infra.diagnostics.status import at_stake
 
     output = Output("plan", as_json, debug)
-    project = load(config)
+    project = load_project(config)
 
-    def work(one: Pipeline) -> tuple[Plan, int]:
+    def plan_pipeline(one: Pipeline) -> tuple[Plan, int]:
         found = one.plan(until)
-        if (stake := at_stake(project, one.name)) is not None:
-            found = replace(found, warnings=(*found.warnings, stake))
-        _show(output, found)
+        if (warning := at_stake(project, one.name)) is not None:
+            found = replace(found, warnings=(*found.warnings, warning))
+        _print_plan(output, found)
         return found, FAILED if found.problems else DONE
 
-    results, codes = each_pipeline(output, project, pipeline, work)
-    code = overall(codes)
-    output.result({"pipelines": results}, exit_code=code)
-    raise typer.Exit(code)
+    results, codes = process_pipelines(output, project, pipeline, plan_pipeline)
+    output.finish({"pipelines": results}, combine_exit_codes(codes))
 
 
-_WAYS = {"swap": " (by a copy of the table, swapped in)", "merge": " (by a copy of the table, merged)"}
+_STRATEGIES = {"swap": " (by a copy of the table, swapped in)", "merge": " (by a copy of the table, merged)"}
 
 
-def _show(output: Output, plan: Plan) -> None:
-    stands = "empty" if plan.position is None else f"at version {plan.position}"
-    output.line(f"{plan.pipeline}: {plan.table} → target {stands}, would go to version {plan.last_version}")
+def _print_plan(output: Output, plan: Plan) -> None:
+    position = "empty" if plan.position is None else f"at version {plan.position}"
+    output.line(f"{plan.pipeline}: {plan.table} → target is {position}, would advance to version {plan.last_version}")
     if plan.load_version is not None:
         output.line(f"  copies the table at version {plan.load_version}: {plan.load_rows} rows")
     rows = [
@@ -57,8 +54,8 @@ def _show(output: Output, plan: Plan) -> None:
             f"{window.first}..{window.last}",
             window.commits,
             window.change_bytes,
-            _counts(window.changes),
-            _counts(window.net) + _WAYS.get(window.way, ""),
+            _format_counts(window.changes),
+            _format_counts(window.net) + _STRATEGIES.get(window.way, ""),
         )
         for window in plan.windows
     ]
@@ -71,6 +68,5 @@ def _show(output: Output, plan: Plan) -> None:
             output.line(f"  {label}: {line}")
 
 
-def _counts(counts: object) -> str:
-    assert hasattr(counts, "items")
+def _format_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "none"

@@ -1,10 +1,9 @@
-"""``deltarelay position``: where the targets stand, and positions moved by hand."""
+"""``deltarelay position``: shows the positions of targets, and moves them manually."""
 
 from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,10 +11,21 @@ import typer
 from cdf.errors import ConfigError, TargetNotReady, VerificationError
 from cdf.result import Result
 from cdf.sink import Bounds, Movable, PositionRecord, Standing, Tracked
-from infra.cli.batch import each_target
+from infra.cli.batch import process_targets
 from infra.cli.confirm import confirm, require_terminal
-from infra.cli.output import DIFFERENCE, Output, overall
-from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, build_pipeline, spark_session
+from infra.cli.options import (
+    DEFAULT_CONFIG,
+    Config,
+    Debug,
+    Json,
+    OnePipeline,
+    Pipelines,
+    Yes,
+    expand_options,
+)
+from infra.cli.project import load_project
+from infra.output import DIFFERENCE, Output, combine_exit_codes
+from infra.runtime import build_pipeline, spark_session
 from infra.signals import ctrl_c_counts
 
 if TYPE_CHECKING:
@@ -24,14 +34,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PositionShown", "app"]
 
-app = typer.Typer(help="Look at the positions of targets, and move them by hand.", no_args_is_help=True)
+app = typer.Typer(help="Show the positions of targets, and move them manually.", no_args_is_help=True)
 
 RECORDS_SHOWN = 10
 
-Pipeline = Annotated[str, typer.Option("--pipeline", "-p", help="The pipeline.")]
 Version = Annotated[int, typer.Argument(help="A version of the source.")]
-Reason = Annotated[str | None, typer.Option("--reason", help="Why; kept with the record of the change.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed where there is no terminal.")]
+Reason = Annotated[str | None, typer.Option("--reason", help="The reason; stored with the record of the change.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,187 +63,157 @@ class PositionShown(Result):
 def show(
     config: Config = DEFAULT_CONFIG, pipeline: Pipelines = None, as_json: Json = False, debug: Debug = False
 ) -> None:
-    """Show where each target stands, who holds its lease, and what was done to its position by hand. No JVM."""
-    from infra.config.load import load
-
+    """Show the position of each target, the holder of its lease, and manual changes of the position. Starts no JVM."""
     output = Output("position show", as_json, debug)
-    project = load(config)
-    shown: list[PositionShown] = []
+    project = load_project(config)
+    positions: list[PositionShown] = []
 
-    def work(name: str) -> PositionShown:
-        shown.append(found := _shown(project, name))
+    def read_position(name: str) -> PositionShown:
+        positions.append(found := _read_position(project, name))
         return found
 
-    results, codes = each_target(output, project, pipeline, work)
-    _print(output, shown)
-    code = overall(codes)
-    output.result({"pipelines": results}, exit_code=code)
-    raise typer.Exit(code)
+    results, codes = process_targets(output, project, pipeline, read_position)
+    _print_positions(output, positions)
+    output.finish({"pipelines": results}, combine_exit_codes(codes))
 
 
-def _shown(project: Project, name: str) -> PositionShown:
+def _read_position(project: Project, name: str) -> PositionShown:
     sink = project.build_sink(name)
     if isinstance(sink, Movable):
-        standing = sink.standing(most_records=RECORDS_SHOWN)
+        state = sink.standing(most_records=RECORDS_SHOWN)
     elif isinstance(sink, Tracked):
-        standing = Standing(position=sink.position())
+        state = Standing(position=sink.position())
     else:
-        raise TargetNotReady(f"the sink of {name} does not tell its position without a run", hint="`deltarelay plan`")
+        raise TargetNotReady(f"the sink of {name} reports its position only to a run", hint="`deltarelay plan`")
     return PositionShown(
         pipeline=name,
         source=project.pipeline(name).source.table,
-        position=standing.position.version,
-        table_id=standing.position.table_id,
-        pending=standing.position.pending,
-        epoch=standing.epoch,
-        lease_holder=standing.lease_holder,
-        lease_until=standing.lease_until,
-        updated_at=standing.updated_at,
-        records=standing.records,
+        position=state.position.version,
+        table_id=state.position.table_id,
+        pending=state.position.pending,
+        epoch=state.epoch,
+        lease_holder=state.lease_holder,
+        lease_until=state.lease_until,
+        updated_at=state.updated_at,
+        records=state.records,
     )
 
 
-def _print(output: Output, shown: list[PositionShown]) -> None:
+def _print_positions(output: Output, positions: list[PositionShown]) -> None:
     columns = ("pipeline", "position", "table id", "epoch", "lease", "moved at")
     rows = [
         (
-            one.pipeline,
-            one.position,
-            one.table_id,
-            one.epoch,
-            "free" if one.lease_until is None else f"held until {_time(one.lease_until)}",
-            None if one.updated_at is None else _time(one.updated_at),
+            found.pipeline,
+            found.position,
+            found.table_id,
+            found.epoch,
+            "free" if found.lease_until is None else f"held until {_format_time(found.lease_until)}",
+            None if found.updated_at is None else _format_time(found.updated_at),
         )
-        for one in shown
+        for found in positions
     ]
     if rows:
         output.table(columns, rows, numbers=("position", "epoch"))
-    for one in shown:
-        for record in one.records:
-            before = "nothing" if record.from_version is None else record.from_version
-            why = f": {record.reason}" if record.reason else ""
+    for found in positions:
+        for record in found.records:
+            before = "no position" if record.from_version is None else record.from_version
+            reason = f": {record.reason}" if record.reason else ""
             output.line(
-                f"{one.pipeline}: {_time(record.at)} {record.action} from {before} to {record.to_version} "
-                f"by {record.by}{why}"
+                f"{found.pipeline}: {_format_time(record.at)} {record.action} from {before} to {record.to_version} "
+                f"by {record.by}{reason}"
             )
 
 
-def _time(moment: dt.datetime) -> str:
+def _format_time(moment: dt.datetime) -> str:
     return moment.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 # ── set, rewind, adopt ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@dataclass(frozen=True, slots=True)
+class MoveOptions:
+    """The options of every command that moves a position."""
+
+    pipeline: OnePipeline
+    reason: Reason = None
+    yes: Yes = False
+    config: Config = DEFAULT_CONFIG
+    as_json: Json = False
+    debug: Debug = False
+
+
 @app.command("set")
-def set_(
-    version: Version,
-    pipeline: Pipeline,
-    reason: Reason = None,
-    yes: Yes = False,
-    config: Config = DEFAULT_CONFIG,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Say that a target equals another version of its source than its position tells. Its rows are not touched.
+@expand_options
+def set_(version: Version, options: MoveOptions) -> None:
+    """Declare that a target equals another version of its source than its position says. Changes no rows.
 
-    Forward, the changes in between are never applied. It also sets anew which table the target was filled from.
+    Moved forward, the changes in between are never applied. Also records again which table the target was filled from.
     """
-    _move("set", version, pipeline, reason=reason, yes=yes, config=config, as_json=as_json, debug=debug)
+    _move("set", version, options)
 
 
 @app.command()
-def rewind(
-    version: Version,
-    pipeline: Pipeline,
-    reason: Reason = None,
-    yes: Yes = False,
-    config: Config = DEFAULT_CONFIG,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Go back to a version: the next run applies the changes after it once more, and ends with the same rows.
+@expand_options
+def rewind(version: Version, options: MoveOptions) -> None:
+    """Go back to a version: the next run applies the later changes again, and ends with the same rows.
 
-    While it does, readers meet rows of different versions. With `conflicts: refuse` it stops: use `run --reload` there.
+    Meanwhile, readers see rows of different versions. With `conflicts: refuse` the run stops: use `run --reload` instead.
     """
-    _move("rewind", version, pipeline, reason=reason, yes=yes, config=config, as_json=as_json, debug=debug)
+    _move("rewind", version, options)
 
 
 @app.command()
+@expand_options
 def adopt(
-    pipeline: Pipeline,
+    options: MoveOptions,
     version: Annotated[int | None, typer.Argument(help="The version that it equals; default: the latest.")] = None,
-    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare it with the source first.")] = True,
-    reason: Reason = None,
-    yes: Yes = False,
-    config: Config = DEFAULT_CONFIG,
-    as_json: Json = False,
-    debug: Debug = False,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Compare the target with the source first.")
+    ] = True,
 ) -> None:
-    """Take over a target that is filled but has no position, as this version of its source.
+    """Take over a target that already has rows but no position, as a copy of this version of its source.
 
-    Exit code 3 means that it does not equal that version: nothing was changed.
+    Exit code 3: it differs from that version, and nothing was changed.
     """
-    _move(
-        "adopt",
-        version,
-        pipeline,
-        compare=verify,
-        reason=reason,
-        yes=yes,
-        config=config,
-        as_json=as_json,
-        debug=debug,
-    )
+    _move("adopt", version, options, compare=verify)
 
 
-def _move(
-    action: Action,
-    version: int | None,
-    name: str,
-    *,
-    compare: bool = True,
-    reason: str | None,
-    yes: bool,
-    config: Path,
-    as_json: bool,
-    debug: bool,
-) -> None:
+def _move(action: Action, version: int | None, options: MoveOptions, *, compare: bool = True) -> None:
     from cdf.pipeline.move_position import make_move, plan_move
-    from infra.config.load import load
 
-    output = Output(f"position {action}", as_json, debug)
-    project = load(config)
+    output = Output(f"position {action}", options.as_json, options.debug)
+    project, name = load_project(options.config), options.pipeline
     project.pipeline(name)
     if version is not None and version < 0:
         raise ConfigError(f"{version} is not a version", hint="versions are whole numbers from 0")
-    if not yes:
+    if not options.yes:
         require_terminal(f"position {action}")
     with spark_session(output, project) as spark, ctrl_c_counts():
         pipeline = build_pipeline(project, name, spark)
         try:
             move = plan_move(pipeline.context, action, version, compare=compare)
         except VerificationError as error:
-            if "different" not in error.fields:  # no comparison could be made
+            if "different" not in error.fields:  # the comparison itself failed
                 raise
             raise typer.Exit(output.error(error, exit_code=DIFFERENCE)) from None
-        output.note(describe(move))
-        if not yes:
+        output.note(describe_move(move))
+        if not options.yes:
             confirm()
-        make_move(pipeline.sink, move, reason=reason)
-    output.line(f"{name}: the position is {move.to_version} now")
+        make_move(pipeline.sink, move, reason=options.reason)
+    output.line(f"{name}: the position is now {move.to_version}")
     output.result(move)
 
 
-def describe(move: Move) -> str:
-    """What will happen, in a sentence."""
+def describe_move(move: Move) -> str:
+    """Describe in one sentence what the move will do."""
     to, before = move.to_version, move.from_version
     if before is None:
-        found = "was not compared with it" if move.compared_rows is None else f"equals it, {move.compared_rows} rows"
-        return f"{move.pipeline}: the target will count as version {to} of {move.table}; it {found}"
+        compared = "was not compared with it" if move.compared_rows is None else f"equals it, {move.compared_rows} rows"
+        return f"{move.pipeline}: the target will be at version {to} of {move.table}; it {compared}"
     moves = f"{move.pipeline}: the position will move from {before} to {to} (the latest is {move.latest_version})"
     if to > before:
         return f"{moves}; the changes of versions {before + 1}..{to} will never be applied"
     if to < before:
-        return f"{moves}; the next run applies the changes after version {to} once more"
-    return f"{moves}; only the table that it belongs to is set anew"
+        return f"{moves}; the next run will apply the changes after version {to} again"
+    return f"{moves}; only the recorded source table changes"

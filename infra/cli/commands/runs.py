@@ -1,4 +1,4 @@
-"""``deltarelay runs``: what was done to each target, step by step, and what failed. No JVM."""
+"""``deltarelay runs``: the recorded steps of each target, and failed attempts. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import typer
 from cdf.errors import TargetNotReady
 from cdf.result import Result
 from cdf.sink import Monitored, RunRecord
-from infra.cli.batch import each_target
-from infra.cli.output import Output, overall
-from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines
+from infra.cli.batch import process_targets
+from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json, Pipelines
+from infra.cli.project import load_project
+from infra.output import Output, combine_exit_codes
 
 if TYPE_CHECKING:
     from infra.config.models import Project
@@ -39,61 +40,62 @@ COLUMNS = (
 class PipelineRuns(Result):
     pipeline: str
     runs: tuple[RunRecord, ...]
-    """The latest first."""
+    """Latest first."""
 
 
 def runs(
     config: Config = DEFAULT_CONFIG,
     pipeline: Pipelines = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="So many of each pipeline, the latest.")] = 20,
-    failed: Annotated[bool, typer.Option("--failed", help="Only tries that failed.")] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="Maximum number of steps per pipeline, the latest ones.")
+    ] = 20,
+    failed: Annotated[bool, typer.Option("--failed", help="Show only failed attempts.")] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show the history that the targets keep: each load, window and reload with its figures, and each try that failed."""
-    from infra.config.load import load
-
+    """Show the run history stored in each target: loads, windows and reloads with row counts, and failed attempts."""
     output = Output("runs", as_json, debug)
-    project = load(config)
-    shown: list[RunRecord] = []
+    project = load_project(config)
+    records: list[RunRecord] = []
 
-    def work(name: str) -> PipelineRuns:
-        found = PipelineRuns(name, _runs_of(project, name, limit, failed=failed))
-        shown.extend(found.runs)
+    def read_runs(name: str) -> PipelineRuns:
+        found = PipelineRuns(name, _read_runs(project, name, limit, failed=failed))
+        records.extend(found.runs)
         return found
 
-    results, codes = each_target(output, project, pipeline, work)
-    shown.sort(key=lambda one: one.ended_at, reverse=True)
-    if shown:
-        output.table(COLUMNS, [_row(one) for one in shown], numbers=COLUMNS[3:11])
+    results, codes = process_targets(output, project, pipeline, read_runs)
+    records.sort(key=lambda record: record.ended_at, reverse=True)
+    if records:
+        output.table(COLUMNS, [_format_row(record) for record in records], numbers=COLUMNS[3:11])
     else:
-        output.line("nothing failed" if failed else "nothing was done yet")
-    code = overall(codes)
-    output.result({"pipelines": results}, exit_code=code)
-    raise typer.Exit(code)
+        output.line("no failed attempts" if failed else "no runs yet")
+    output.finish({"pipelines": results}, combine_exit_codes(codes))
 
 
-def _runs_of(project: Project, name: str, limit: int, *, failed: bool) -> tuple[RunRecord, ...]:
+def _read_runs(project: Project, name: str, limit: int, *, failed: bool) -> tuple[RunRecord, ...]:
     sink = project.build_sink(name)
     if not isinstance(sink, Monitored):
-        raise TargetNotReady(f"the sink of {name} keeps no history", hint="leave it out with -p")
+        raise TargetNotReady(f"the sink of {name} keeps no run history", hint="select other pipelines with -p")
     return tuple(sink.runs(limit, failed=failed))
 
 
-def _row(one: RunRecord) -> tuple[Any, ...]:
-    versions = "" if one.first is None else f" {one.first}" if one.first == one.last else f" {one.first}..{one.last}"
-    why = None if one.code is None else one.code + (f" ({one.condition})" if one.condition else "")
+def _format_row(record: RunRecord) -> tuple[Any, ...]:
+    if record.first is None:
+        versions = ""
+    else:
+        versions = f" {record.first}" if record.first == record.last else f" {record.first}..{record.last}"
+    failure = None if record.code is None else record.code + (f" ({record.condition})" if record.condition else "")
     return (
-        f"{one.started_at.astimezone():%Y-%m-%d %H:%M:%S}",
-        one.pipeline,
-        one.kind + versions,
-        one.rows_in,
-        one.inserts,
-        one.updates,
-        one.deletes,
-        one.conflicts,
-        one.change_bytes,
-        f"{(one.ended_at - one.started_at).total_seconds():.2f}",
-        one.retries,
-        why,
+        f"{record.started_at.astimezone():%Y-%m-%d %H:%M:%S}",
+        record.pipeline,
+        record.kind + versions,
+        record.rows_in,
+        record.inserts,
+        record.updates,
+        record.deletes,
+        record.conflicts,
+        record.change_bytes,
+        f"{(record.ended_at - record.started_at).total_seconds():.2f}",
+        record.retries,
+        failure,
     )

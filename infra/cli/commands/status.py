@@ -1,4 +1,4 @@
-"""``deltarelay status``: where every pipeline stands. No JVM."""
+"""``deltarelay status``: the position and lag of every pipeline. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from infra.cli.output import DONE, FAILED, TEMPORARY, Output, overall
-from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, chosen
-
-__all__ = ["status"]
-
+from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json, Pipelines
+from infra.cli.project import load_project, select_pipelines
+from infra.output import DONE, FAILED, TEMPORARY, Output, combine_exit_codes
 
 if TYPE_CHECKING:
     from infra.diagnostics.status import PipelineStatus
+
+__all__ = ["status"]
 
 COLUMNS = ("pipeline", "state", "position", "latest", "lag (versions)", "lag (seconds)", "feed files last (days)")
 
@@ -23,67 +23,67 @@ COLUMNS = ("pipeline", "state", "position", "latest", "lag (versions)", "lag (se
 def status(
     config: Config = DEFAULT_CONFIG,
     pipeline: Pipelines = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh the table until Ctrl-C.")] = False,
     interval_seconds: Annotated[
-        float, typer.Option("--interval-seconds", min=0.1, help="With --watch: how often.")
+        float, typer.Option("--interval-seconds", min=0.1, help="With --watch: seconds between refreshes.")
     ] = 2.0,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show position, latest version, lag, and how long the feed files that are still needed will last."""
-    from infra.config.load import load
+    """Show position, latest version, lag, and for how many days the feed files that are still needed will exist."""
     from infra.diagnostics.status import pipeline_status
 
     if watch and as_json:
-        raise typer.BadParameter("is for people: call status --json again instead", param_hint="--watch")
+        raise typer.BadParameter(
+            "cannot be combined with --json: call `status --json` repeatedly", param_hint="--watch"
+        )
     output = Output("status", as_json, debug)
-    project = load(config)
-    names = chosen(project, pipeline)
+    project = load_project(config)
+    names = select_pipelines(project, pipeline)
     try:
         while watch:
-            _draw(output, [pipeline_status(project, name) for name in names])
+            _refresh(output, [pipeline_status(project, name) for name in names])
             time.sleep(interval_seconds)
     except KeyboardInterrupt:
         raise typer.Exit(DONE) from None
-    found = [pipeline_status(project, name) for name in names]
-    _show(output, found)
-    code = overall((TEMPORARY if one.transient else FAILED) if one.code is not None else DONE for one in found)
-    output.result({"pipelines": [one.to_dict() for one in found]}, exit_code=code)
-    raise typer.Exit(code)
+    statuses = [pipeline_status(project, name) for name in names]
+    _print_statuses(output, statuses)
+    codes = [(TEMPORARY if found.transient else FAILED) if found.code is not None else DONE for found in statuses]
+    output.finish({"pipelines": [found.to_dict() for found in statuses]}, combine_exit_codes(codes))
 
 
-def _draw(output: Output, found: Sequence[PipelineStatus]) -> None:
+def _refresh(output: Output, statuses: Sequence[PipelineStatus]) -> None:
     output.clear()
-    output.line(time.strftime("%H:%M:%S  (Ctrl-C ends)"))
-    _show(output, found)
+    output.line(time.strftime("%H:%M:%S  (press Ctrl-C to stop)"))
+    _print_statuses(output, statuses)
 
 
-def _show(output: Output, found: Sequence[PipelineStatus]) -> None:
+def _print_statuses(output: Output, statuses: Sequence[PipelineStatus]) -> None:
     rows = [
         (
-            one.pipeline,
-            one.state.replace("_", " "),
-            one.position,
-            one.latest_version,
-            one.lag_versions,
-            None if one.lag_seconds is None else f"{one.lag_seconds:.0f}",
-            one.feed_files_days,
+            found.pipeline,
+            found.state.replace("_", " "),
+            found.position,
+            found.latest_version,
+            found.lag_versions,
+            None if found.lag_seconds is None else f"{found.lag_seconds:.0f}",
+            found.feed_files_days,
         )
-        for one in found
+        for found in statuses
     ]
     output.table(COLUMNS, rows)
-    for one in found:
-        if one.last:
-            output.line(f"{one.pipeline}: {_step(one.last)}")
-        if one.error:
-            output.line(f"{one.pipeline}: {one.error}" + (f" ({one.hint})" if one.hint else ""))
-        if one.note:
-            output.line(f"{one.pipeline}: {one.note}", style="yellow")
+    for found in statuses:
+        if found.last:
+            output.line(f"{found.pipeline}: {_format_last_step(found.last)}")
+        if found.error:
+            output.line(f"{found.pipeline}: {found.error}" + (f" ({found.hint})" if found.hint else ""))
+        if found.note:
+            output.line(f"{found.pipeline}: {found.note}", style="yellow")
 
 
-def _step(last: Mapping[str, Any]) -> str:
-    """The figures of the last step while it was followed: rows, speed, and where its time went."""
-    # Another release may have written it, with other figures
+def _format_last_step(last: Mapping[str, Any]) -> str:
+    """Describe the last step of ``run --follow``: row counts, throughput, and seconds per phase."""
+    # Another release may have written the record, with other fields
     seconds = ", ".join(f"{name} {value:.2f} s" for name, value in last.get("seconds", {}).items())
     rows = [
         f"{last[name]:,} rows {word}"

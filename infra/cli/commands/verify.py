@@ -1,4 +1,4 @@
-"""``deltarelay verify``: does the target hold what the source held at the target's position?"""
+"""``deltarelay verify``: compares each target with its source at the target's position."""
 
 from __future__ import annotations
 
@@ -6,49 +6,47 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from infra.cli.batch import each_pipeline
-from infra.cli.output import DIFFERENCE, DONE, Output, overall
-from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines
+from infra.cli.batch import process_pipelines
+from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json, Pipelines
+from infra.cli.project import load_project
+from infra.output import DIFFERENCE, DONE, Output, combine_exit_codes
 
 if TYPE_CHECKING:
     from cdf import Pipeline, Verification
 
-__all__ = ["verify"]
+__all__ = ["print_verification", "verify"]
 
 
 def verify(
     config: Config = DEFAULT_CONFIG,
     pipeline: Pipelines = None,
     show_keys: Annotated[
-        bool, typer.Option("--show-keys", help="Print differing keys in clear instead of hashed.")
+        bool, typer.Option("--show-keys", help="Print differing keys in plain text instead of hashed.")
     ] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Compare each target with its source at the target's position: counts, checksums, then the differing keys.
 
-    Exit code 3 means that a difference was found; 1 that a comparison could not be made.
+    Exit code 3: a difference was found. 1: a comparison was not possible.
     """
-    from infra.config.load import load
-
     output = Output("verify", as_json, debug)
 
-    def work(one: Pipeline) -> tuple[Verification, int]:
+    def verify_pipeline(one: Pipeline) -> tuple[Verification, int]:
         found = one.verify(show_keys=show_keys)
-        _show(output, found)
+        print_verification(output, found)
         return found, DONE if found.equal else DIFFERENCE
 
-    results, codes = each_pipeline(output, load(config), pipeline, work)
-    # A comparison that could not be made weighs more than a difference that was found
-    code = overall(code for code in codes if code != DIFFERENCE) or max(codes, default=DONE)
-    output.result({"pipelines": results}, exit_code=code)
-    raise typer.Exit(code)
+    results, codes = process_pipelines(output, load_project(config), pipeline, verify_pipeline)
+    # A comparison that failed takes precedence over a difference that was found
+    code = combine_exit_codes(code for code in codes if code != DIFFERENCE) or max(codes, default=DONE)
+    output.finish({"pipelines": results}, code)
 
 
-def _show(output: Output, found: Verification) -> None:
+def print_verification(output: Output, found: Verification) -> None:
     if found.equal:
         output.line(
-            f"{found.pipeline}: equal at version {found.version}, {found.target_rows} rows{_besides(found)} "
+            f"{found.pipeline}: equal at version {found.version}, {found.target_rows} rows{_format_exceptions(found)} "
             f"({found.seconds:.1f} s)"
         )
         return
@@ -56,20 +54,20 @@ def _show(output: Output, found: Verification) -> None:
     output.line(
         f"{found.pipeline}: DIFFERENT at version {found.version}: {least}{found.missing} missing, "
         f"{least}{found.extra} extra, {least}{found.different} different "
-        f"({found.source_rows} rows in the source, {found.target_rows} in the target{_besides(found)})"
+        f"({found.source_rows} rows in the source, {found.target_rows} in the target{_format_exceptions(found)})"
     )
     if found.duplicate:
         output.line(
             f"  {least}{found.duplicate} keys are in the source more than once: the columns named as `key` do not identify "
             "a row there"
         )
-    output.table(("difference", "key"), [(one.kind, one.key) for one in found.examples])
+    output.table(("difference", "key"), [(difference.kind, difference.key) for difference in found.examples])
     shown = len(found.examples)
     if shown < found.missing + found.extra + found.different + found.duplicate:
-        output.line(f"  … and more; the first {shown} are shown")
+        output.line(f"  … and more; only the first {shown} are shown")
 
 
-def _besides(found: Verification) -> str:
-    """What was left out of the comparison, as the pipeline is set to."""
+def _format_exceptions(found: Verification) -> str:
+    """Describe the rows that the comparison leaves out because of the settings of the pipeline."""
     kept = f", {found.kept} of them kept although the source has deleted them" if found.kept else ""
-    return kept + (f"; {found.set_aside} keys set aside" if found.set_aside else "")
+    return kept + (f"; {found.set_aside} dead-lettered keys" if found.set_aside else "")

@@ -1,4 +1,4 @@
-"""``deltarelay audit seal``: rows from before a class of columns was named are sealed, under a record that tells it."""
+"""``deltarelay audit encrypt``: encrypts rows that a trail stored before their columns were configured as personal."""
 
 from __future__ import annotations
 
@@ -9,79 +9,96 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cdf.result import Result
-from infra.cli.commands.audit.common import each_trail, loaded
-from infra.cli.output import DIFFERENCE, DONE, Output, counted
-from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines
+from infra.cli.commands.audit.trails import build_trail_sink, process_trails
+from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, expand_options
+from infra.cli.project import load_project
+from infra.output import DIFFERENCE, DONE, Output, format_count
 
 if TYPE_CHECKING:
     from audit.audit_trail import Trail
     from audit.encryption.reencrypt import Unsealed
 
-__all__ = ["SealedEarlier", "seal"]
-
-Check = Annotated[
-    bool, typer.Option("--check", help="Change nothing: tell which rows are not sealed, with exit code 3 if any are.")
-]
-Ticket = Annotated[str | None, typer.Option("--ticket", help="Why: it stands in the record for good.")]
+__all__ = ["TrailEncrypted", "encrypt", "seal"]
 
 
 @dataclass(frozen=True, slots=True)
-class SealedEarlier(Result):
+class TrailEncrypted(Result):
     rows: int
-    """That were written before their class was named, as they were found."""
+    """Rows in plain text that were found, whose columns are configured as personal."""
     first_version: int | None
     last_version: int | None
     classes: Mapping[str, int] = field(default_factory=dict)
-    """Rows by class; one may be of several."""
+    """Rows by class; a row may belong to several."""
     sealed: int = 0
-    """Rows that are sealed now."""
+    """Rows that this command encrypted."""
 
 
-def seal(
-    config: Config = DEFAULT_CONFIG,
-    pipeline: Pipelines = None,
-    check: Check = False,
-    ticket: Ticket = None,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Seal the rows that a trail has from before a class was named, in `classes` of `erasure.tables`.
+@dataclass(frozen=True, slots=True)
+class EncryptOptions:
+    """The options of both names of the command."""
 
-    Each is held against its event before, and verified by the record after. Their old files, which can be read, go with
-    VACUUM once delta.deletedFileRetentionDuration of the payload is over, or with the next `erase run`. Without it no
-    erasure begins: what a certificate tells of sealed columns would not hold.
+    config: Config = DEFAULT_CONFIG
+    pipeline: Pipelines = None
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing: report the rows to encrypt; exit code 3 if there are any.")
+    ] = False
+    ticket: Annotated[
+        str | None,
+        typer.Option("--ticket", help="The reason, such as a ticket number; stored permanently in the trail."),
+    ] = None
+    as_json: Json = False
+    debug: Debug = False
+
+
+@expand_options
+def encrypt(options: EncryptOptions) -> None:
+    """Encrypt rows that a trail stored in plain text before `classes` in `erasure.tables` named their columns.
+
+    The trail is verified first: each row must match the hash of its event. The change is recorded in the trail, and `audit
+    verify` checks the rows against that record. The old files stay readable until VACUUM removes them, after
+    delta.deletedFileRetentionDuration of the payload table, or until the next `erase run`. While such rows exist, `erase
+    run` does not start: its certificate would not be true for them.
     """
-    output = Output("audit seal", as_json, debug)
-    project = loaded(config)
+    _encrypt_trails(Output("audit encrypt", options.as_json, options.debug), options)
 
-    def work(name: str, _: Trail) -> tuple[Result, int]:
-        from connectors.delta_audit.sink import DeltaAuditSink
 
-        sink, source = project.build_sink(name), project.pipeline(name).source
-        assert isinstance(sink, DeltaAuditSink)  # else there was no trail
+@expand_options
+def seal(options: EncryptOptions) -> None:
+    """The former name of `audit encrypt`."""
+    output = Output("audit seal", options.as_json, options.debug)
+    output.note("warning: `audit seal` is deprecated: use `audit encrypt`. The old name is accepted until 1.0")
+    _encrypt_trails(output, options)
+
+
+def _encrypt_trails(output: Output, options: EncryptOptions) -> None:
+    project = load_project(options.config)
+
+    def encrypt_trail(name: str, _: Trail) -> tuple[Result, int]:
+        sink, source = build_trail_sink(project, name), project.pipeline(name).source
         found = sink.unsealed()
-        output.line(f"{name}: {_told(found)}")
-        told = SealedEarlier(found.rows, found.first_version, found.last_version, found.classes)
-        if not found.rows or check:
-            return told, DIFFERENCE if found.rows else DONE
+        output.line(f"{name}: {_format_found(found)}")
+        counts = TrailEncrypted(found.rows, found.first_version, found.last_version, found.classes)
+        if not found.rows or options.check:
+            return counts, DIFFERENCE if found.rows else DONE
 
-        def progress(done: int) -> None:
-            output.note(f"{name}: {done:,} of {found.rows:,} rows sealed …")
+        def show_progress(done: int) -> None:
+            output.note(f"{name}: encrypted {done:,} of {found.rows:,} rows …")
 
         output.note(f"{name}: verifying the trail first …")
-        reasons = {"purpose": "sealing", **({} if ticket is None else {"ticket": ticket})}
-        sink.encrypt_earlier_rows(source.table, tuple(source.key), reasons, progress=progress)
-        output.line(f"{name}: sealed, under a record of the trail")
-        return SealedEarlier(found.rows, found.first_version, found.last_version, found.classes, found.rows), DONE
+        reasons = {"purpose": "sealing", **({} if options.ticket is None else {"ticket": options.ticket})}
+        sink.encrypt_earlier_rows(source.table, tuple(source.key), reasons, progress=show_progress)
+        output.line(f"{name}: encrypted {format_count(found.rows, 'row')}, and recorded it in the trail")
+        encrypted = TrailEncrypted(found.rows, found.first_version, found.last_version, found.classes, found.rows)
+        return encrypted, DONE
 
-    each_trail(output, config, pipeline, work)
+    process_trails(output, options.config, options.pipeline, encrypt_trail)
 
 
-def _told(found: Unsealed) -> str:
+def _format_found(found: Unsealed) -> str:
     if not found.rows:
-        return "nothing is there from before a class was named"
+        return "no rows to encrypt"
     classes = ", ".join(f"{name} {count:,}" for name, count in found.classes.items())
     return (
-        f"{counted(found.rows, 'row')} of version {found.first_version} to {found.last_version} from before a class was "
-        f"named ({classes})"
+        f"{format_count(found.rows, 'row')} in plain text of versions {found.first_version} to {found.last_version}, stored "
+        f"before their columns were configured as personal ({classes})"
     )

@@ -1,13 +1,14 @@
-"""``deltarelay audit optimize``: fewer files, and those of one record close together."""
+"""``deltarelay audit optimize``: rewrites trails into fewer files, with the events of a record close together."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from cdf.result import Result
-from infra.cli.commands.audit.common import each_trail, loaded
-from infra.cli.output import DONE, Output, counted
-from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines
+from infra.cli.commands.audit.trails import process_trails
+from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json, Pipelines
+from infra.cli.project import load_project
+from infra.output import DONE, Output, format_count
 
 if TYPE_CHECKING:
     from audit.audit_trail import Trail
@@ -18,19 +19,21 @@ __all__ = ["optimize"]
 def optimize(
     config: Config = DEFAULT_CONFIG, pipeline: Pipelines = None, as_json: Json = False, debug: Debug = False
 ) -> None:
-    """Write the trails' files anew in the order of the key, so that the history of a record reads few of them.
+    """Rewrite the files of the trails in the order of the key, so that the history of a record needs few of them.
 
-    The rows and their hashes stay what they are. It reads and writes all of a trail; the files of before go with VACUUM. A
-    runner may be at work, except where storage.commits promises a single writer: then one waits for the other.
+    Rows and hashes do not change. The command reads and writes the whole trail; VACUUM removes the old files. The pipeline
+    may run at the same time, unless storage.commits promises a single writer: then one waits for the other.
     """
     output = Output("audit optimize", as_json, debug)
-    project = loaded(config)
+    project = load_project(config)
 
-    def work(name: str, trail: Trail) -> tuple[Result, int]:
+    def optimize_trail(name: str, trail: Trail) -> tuple[Result, int]:
         key = project.pipeline(name).source.key
-        done = trail.optimize(key, progress=lambda table: output.note(f"{name}: writing the {table} anew …"))
-        words = (f"{table} {done.before[table]} → {counted(after, 'file')}" for table, after in done.after.items())
-        output.line(f"{name}: " + ", ".join(words))
-        return done, DONE
+        result = trail.optimize(key, progress=lambda table: output.note(f"{name}: rewriting the {table} …"))
+        changes = (
+            f"{table} {result.before[table]} → {format_count(after, 'file')}" for table, after in result.after.items()
+        )
+        output.line(f"{name}: " + ", ".join(changes))
+        return result, DONE
 
-    each_trail(output, config, pipeline, work)
+    process_trails(output, config, pipeline, optimize_trail)

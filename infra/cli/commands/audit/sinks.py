@@ -1,4 +1,4 @@
-"""``audit sinks``: has every sink this change?"""
+"""``deltarelay audit sinks``: checks whether every sink of a source has applied a change."""
 
 from __future__ import annotations
 
@@ -9,85 +9,82 @@ import typer
 
 from cdf.errors import ConfigError
 from cdf.result import Result
-from infra.cli.commands.audit.common import One, loaded
-from infra.cli.output import DIFFERENCE, DONE, FAILED, Output
-from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json
+from infra.cli.commands.audit.options import TrailPipeline
+from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json
+from infra.cli.project import load_project
+from infra.output import DIFFERENCE, DONE, FAILED, Output
 
-__all__ = ["Reached", "SinkReached", "sinks"]
+__all__ = ["ChangeCoverage", "SinkCoverage", "sinks"]
 
 
 @dataclass(frozen=True, slots=True)
-class SinkReached(Result):
+class SinkCoverage(Result):
     pipeline: str
     connection: str
     kind: str
     position: int | None
-    """The version at which the sink stands."""
+    """The version that the sink has applied."""
     has: bool | None
-    """Whether the sink has the version. None: it cannot be told; ``error`` says why."""
+    """Whether the sink has the version. None: unknown, because of ``error``."""
     error: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Reached(Result):
+class ChangeCoverage(Result):
     pipeline: str
     source: str
     version: int
-    sinks: tuple[SinkReached, ...]
+    sinks: tuple[SinkCoverage, ...]
 
 
 def sinks(
-    pipeline: One,
+    pipeline: TrailPipeline,
     version: Annotated[
-        int | None, typer.Option("--version", min=0, help="The version of the source. Left out: the trail's newest.")
+        int | None, typer.Option("--version", min=0, help="The version of the source; default: the trail's latest.")
     ] = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Tell whether every sink of the trail's source has a change: its position is at that version or beyond. No JVM.
+    """Check that every sink of the trail's source has applied a version: its position is there or later. Starts no JVM.
 
-    Exit code 0: all have it. 3: one has not. 1: one cannot be asked.
+    Exit code 0: all sinks have it. 3: a sink does not have it. 1: a sink cannot be reached.
     """
     from infra.diagnostics.status import PipelineStatus, pipeline_status
 
     output = Output("audit sinks", as_json, debug)
-    project = loaded(config)
+    project = load_project(config)
     source = project.pipeline(pipeline).source.table
-    found: dict[str, PipelineStatus] = {
+    statuses: dict[str, PipelineStatus] = {
         name: pipeline_status(project, name) for name, one in project.pipelines.items() if one.source.table == source
     }
-    wanted = found[pipeline].position if version is None else version
+    wanted = statuses[pipeline].position if version is None else version
     if wanted is None:
         raise ConfigError(
-            f"{pipeline} has no version yet: {found[pipeline].error or 'it is empty'}", hint="name one with --version"
+            f"{pipeline} has no version yet: {statuses[pipeline].error or 'it is empty'}",
+            hint="name a version with --version",
         )
-    reached = []
-    for name, status in found.items():
+    covered = []
+    for name, status in statuses.items():
         connection = project.pipelines[name].sink.connection
-        known = status.position is not None or status.state == "empty"
-        reached.append(
-            SinkReached(
+        is_known = status.position is not None or status.state == "empty"
+        covered.append(
+            SinkCoverage(
                 name,
                 connection,
                 project.connections[connection].kind,
                 status.position,
-                (status.position is not None and status.position >= wanted) if known else None,
+                (status.position is not None and status.position >= wanted) if is_known else None,
                 status.error,
             )
         )
     output.line(f"version {wanted} of {source}")
-    rows = [(one.pipeline, one.connection, one.kind, one.position, _said(one)) for one in reached]
+    labels = {True: "yes", False: "NO", None: "unknown"}
+    rows = [(sink.pipeline, sink.connection, sink.kind, sink.position, labels[sink.has]) for sink in covered]
     output.table(("pipeline", "connection", "kind", "position", "has it"), rows, numbers=("position",))
-    for one in reached:
-        if one.error:
-            output.line(f"{one.pipeline}: {one.error}")
-    code = (
-        FAILED if any(one.has is None for one in reached) else DONE if all(one.has for one in reached) else DIFFERENCE
-    )
-    output.result(Reached(pipeline, source, wanted, tuple(reached)), exit_code=code)
-    raise typer.Exit(code)
-
-
-def _said(one: SinkReached) -> str:
-    return {True: "yes", False: "NO", None: "cannot be told"}[one.has]
+    for sink in covered:
+        if sink.error:
+            output.line(f"{sink.pipeline}: {sink.error}")
+    is_unknown = any(sink.has is None for sink in covered)
+    code = FAILED if is_unknown else DONE if all(sink.has for sink in covered) else DIFFERENCE
+    output.finish(ChangeCoverage(pipeline, source, wanted, tuple(covered)), code)

@@ -1,4 +1,4 @@
-"""``deltarelay erase access-report``: what is held on one person, to be told to them."""
+"""``deltarelay erase access-report``: writes a report of all data about one person, for that person."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from audit.files import describe_failure, write_new
 from cdf.errors import ConfigError
 from cdf.os_user import os_user
-from infra.cli.commands.erase.common import Office, now
-from infra.cli.output import Output, counted
-from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, spark_session
+from infra.cli.commands.erase.context import ErasureContext, RequestId, current_time
+from infra.cli.files import require_folder, require_new, write_output
+from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json
+from infra.output import Output, format_count
+from infra.runtime import spark_session
 from infra.signals import ctrl_c_counts
 
 if TYPE_CHECKING:
@@ -26,86 +27,85 @@ Format = Literal["html", "json"]
 
 
 def access_report(
-    request: Annotated[str, typer.Argument(metavar="REQUEST", help="The id of the request.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the report goes; a file that is there is kept.")],
+    request: RequestId,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The file for the report; an existing file is not overwritten.")
+    ],
     requests: Annotated[
         Path | None,
         typer.Option(
-            "--requests", help="A file as for `erase plan` that has the request; left out: the register has it."
+            "--requests",
+            help="A file as for `erase plan` that contains the request; default: the request in the register.",
         ),
     ] = None,
     format: Annotated[
-        Format | None, typer.Option("--format", help="Left out: by the ending of the file's name, else html.")
+        Format | None, typer.Option("--format", help="Default: according to the file name's extension, else html.")
     ] = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write down everything that is held on one person: rows, recipients, retention, history (Art. 15 GDPR).
+    """Write a report of all data about one person: rows, recipients, retention, history (Art. 15 GDPR).
 
-    It takes the walk of `erase plan`, and changes nothing. The file shows personal data: it is made for you alone to read,
-    and is for the person. What rows say of others stays out of it, and a request that may be about two people needs an
-    approver. The register keeps that it was made, by whom, and its hash (`erase status`); where a trail is sealed, the
-    person's own keys are asked for, which becomes an event of the trail.
+    The command searches as `erase plan` does, and changes no table. The file contains personal data and is readable only by
+    you; it is meant for the person. Data about other people in the same rows is left out. A request that may concern two
+    people needs an approver. The register stores that the report was made, by whom, and its hash (`erase status`). To read
+    encrypted data in a trail, the person's own keys are used; this becomes an event of the trail.
     """
     from audit.erasure.access.html import access_page
-    from audit.erasure.access.report import access_report as made_of
+    from audit.erasure.access.report import access_report as make_report
 
     output = Output("erase access-report", as_json, debug)
-    office = Office(config)
-    if out.exists():
-        raise ConfigError(f"there is a file at {out} already", hint="name another one with --out")
-    if not out.parent.is_dir():
-        raise ConfigError(f"there is no folder {out.parent} for the report", hint="make it, or name another one")
-    register, graph = office.register(), office.erasure.graph()
-    asked, known = _asked(office, register, request, requests)
-    with spark_session(output, office.project) as spark, ctrl_c_counts():
-        report = made_of(
+    context = ErasureContext(config)
+    require_new(out)
+    require_folder(out, "the report")
+    register, graph = context.open_register(), context.erasure.graph()
+    found, known = _find_request(context, register, request, requests)
+    with spark_session(output, context.project) as spark, ctrl_c_counts():
+        report = make_report(
             spark,
             graph,
-            office.copies(),
-            asked,
+            context.build_copies(),
+            found,
             known,
-            targets=office.project.targets(),
-            registry=office.registry(),
+            targets=context.project.targets(),
+            registry=context.open_key_registry(),
             reader=os_user(),
-            approve_above=office.erasure.approve_above,
-            now=now(),
+            approve_above=context.erasure.approve_above,
+            now=current_time(),
             progress=lambda step: output.note(f"{step} …"),
         )
     chosen = format or ("json" if out.suffix.lower() == ".json" else "html")
     text = (
         json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n" if chosen == "json" else access_page(report)
     )
-    # Whoever has the file has read it: what the register cannot keep is not written
-    register.accessed(asked.id, asked.subject, os_user(), report.digest, report.counts())
-    try:
-        write_new(out, text, mode=0o600)
-    except OSError as error:
-        raise ConfigError(f"the report cannot be written to {out}: {describe_failure(error)}") from error
+    # Monitored before the file is written: no report may exist that the register does not list
+    register.accessed(found.id, found.subject, os_user(), report.digest, report.counts())
+    write_output(out, text, mode=0o600, what="the report")
     counts = report.counts()
     output.line(
-        f"{out}: {counted(counts['rows'], 'row')} in {counted(counts['tables'], 'table')}, {counts['kept']:,} more that "
-        f"copies keep, {counted(counts['events'], 'event')} of history"
+        f"{out}: {format_count(counts['rows'], 'row')} in {format_count(counts['tables'], 'table')}, {counts['kept']:,} "
+        f"more that copies keep, {format_count(counts['events'], 'event')} of history"
     )
-    output.result({"report": str(out), "format": chosen, "request": asked.id, "digest": report.digest, **counts})
+    output.result({"report": str(out), "format": chosen, "request": found.id, "digest": report.digest, **counts})
 
 
-def _asked(
-    office: Office, register: Register, id: str, requests: Path | None
+def _find_request(
+    context: ErasureContext, register: Register, id: str, requests: Path | None
 ) -> tuple[Request, list[tuple[str, str, str]]]:
-    """The request, and what the register has learned about the person besides."""
+    """Return the request, and the other identifiers of the person that the register knows."""
     from audit.erasure.requests.read import read_requests
 
     if requests is None:
-        found = office.requests(register, [id])
-        if not found:
+        stored = context.read_requests(register, [id])
+        if not stored:
             raise ConfigError(
-                f"the identifiers of request {id} are forgotten", hint="name them again, in a file: --requests FILE"
+                f"the register no longer has the identifiers of request {id}",
+                hint="provide them in a file: --requests FILE",
             )
-        return found[0], register.known([id], office.keys)
-    received = read_requests(requests, office.erasure.graph().subjects, today=now().date())
-    wanted = next((one for one in received if one.id == id), None)
+        return stored[0], register.known([id], context.keys)
+    received = read_requests(requests, context.erasure.graph().subjects, today=current_time().date())
+    wanted = next((request for request in received if request.id == id), None)
     if wanted is None:
-        raise ConfigError(f"{requests} has no request {id}", hint="the column `id` names them")
+        raise ConfigError(f"{requests} has no request {id}", hint="the column `id` contains the ids")
     return wanted, []

@@ -1,4 +1,4 @@
-"""``deltarelay storage show``: what the ``storage`` block means to Spark and to others. No JVM."""
+"""``deltarelay storage show``: the ``storage`` block as settings of Spark and other engines. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from infra.cli.output import Output
-from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json
+from cdf.errors import ConfigError
+from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json
+from infra.output import Output
 
 __all__ = ["show"]
 
@@ -21,20 +22,19 @@ class Reader(StrEnum):
 
 
 def show(
-    reader: Annotated[Reader, typer.Option("--for", help="Who is to be told.")] = Reader.spark,
+    reader: Annotated[Reader, typer.Option("--for", help="The engine that uses the settings.")] = Reader.spark,
     table: Annotated[
         str | None,
-        typer.Option("--table", help="For delta-rs: the table on S3; default: the first source of the file that is."),
+        typer.Option("--table", help="For delta-rs: the table on S3; default: the first source on S3 in the file."),
     ] = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Print the settings for tables on S3 in the form that Spark, Databricks or delta-rs takes. Secrets are masked."""
-    from cdf.errors import ConfigError
+    """Print the settings for tables on S3 in the format of Spark, Databricks or delta-rs. Secrets are masked."""
     from infra.config.load import load
     from infra.s3.address import is_s3, normalised
-    from infra.s3.display import show as shown
+    from infra.s3.display import show as format_settings
 
     output = Output("storage show", as_json, debug)
     project = load(config, look_for_tables=False)
@@ -43,6 +43,6 @@ def show(
         if not is_s3(table):
             raise ConfigError(f"{table} is not on S3", hint="name it as s3a://BUCKET/PATH")
         sources = [normalised(table)]
-    found = shown(project.storage, reader.value, addresses=sources)
-    output.line(found.text)
-    output.result(found)
+    settings = format_settings(project.storage, reader.value, addresses=sources)
+    output.line(settings.text)
+    output.result(settings)

@@ -1,0 +1,1 @@
+"""Queries on trails, and their answers as table, JSON, CSV or HTML."""

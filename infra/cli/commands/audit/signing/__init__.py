@@ -1,0 +1,1 @@
+"""Keys, checkpoints, anchors and proofs of trails."""

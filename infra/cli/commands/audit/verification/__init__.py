@@ -1,0 +1,1 @@
+"""Trails checked against their own hashes and signatures, and against their sources."""

@@ -1,0 +1,32 @@
+"""Findings of a scan: data of people that still exists, printed as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from infra.output import Output
+
+if TYPE_CHECKING:
+    from audit.erasure.sink_contract import Find
+
+__all__ = ["print_findings", "suggest_actions"]
+
+
+def print_findings(output: Output, findings: Sequence[Find]) -> None:
+    if findings:
+        output.table(
+            ("request", "place", "reason", "spelling", "count", "removed on"),
+            [
+                (one.request, one.place, one.reason, one.spelling, one.count, one.clears_on or "not by itself")
+                for one in findings
+            ],
+            numbers=("count",),
+        )
+
+
+def suggest_actions(findings: Sequence[Find]) -> list[tuple[str, str]]:
+    """Return each reason of the findings with the action that helps."""
+    from audit.erasure.scan.findings import NEXT
+
+    return [(reason, NEXT[reason]) for reason in sorted({finding.reason for finding in findings})]

@@ -1,0 +1,1 @@
+"""Keys and the register that erasing needs."""

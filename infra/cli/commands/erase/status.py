@@ -1,0 +1,68 @@
+"""``deltarelay erase status``: shows the state of requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from infra.cli.commands.erase.context import ErasureContext, current_time
+from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json
+from infra.output import Output, format_count
+
+if TYPE_CHECKING:
+    from audit.erasure.register.store import Standing
+
+__all__ = ["status"]
+
+
+def status(
+    requests: Annotated[
+        list[str] | None, typer.Argument(metavar="[REQUEST]...", help="Show only these requests; default: all.")
+    ] = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show the state of each request, overdue ones first, and the access reports that were made. Starts no JVM."""
+    output = Output("erase status", as_json, debug)
+    register = ErasureContext(config).open_register()
+    states = register.requests(requests or None)
+    reports = [report for report in register.accesses() if not requests or report.request in requests]
+    output.table(
+        ("request", "state", "received", "due", "requester", "approver", "waits until", "reappeared"),
+        [
+            (
+                one.id,
+                one.state,
+                one.received,
+                _format_due(one),
+                one.requester,
+                one.approver,
+                one.waits_until and one.waits_until.date(),
+                _format_reappearance(one),
+            )
+            for one in states
+        ],
+    )
+    for one in states:
+        for text in (one.waits_for or "").split("; ") if one.waits_for else ():
+            output.line(f"{one.id} waits for {text}")
+    for report in reports:
+        rows = format_count(report.counts["rows"] + report.counts["kept"], "row")
+        events = format_count(report.counts["events"], "event")
+        output.line(
+            f"{report.request}: access report of {rows} and {events}, {report.at:%Y-%m-%d %H:%M}Z by {report.reader}"
+        )
+    if not states:
+        output.line("no requests")
+    output.result({"requests": states, "access_reports": reports})
+
+
+def _format_due(request: Standing) -> str:
+    is_overdue = request.state not in ("certified", "partial") and request.due < current_time().date()
+    return f"{request.due} (overdue)" if is_overdue else str(request.due)
+
+
+def _format_reappearance(request: Standing) -> str | None:
+    return None if request.returned_at is None else f"{request.returned_at:%Y-%m-%d %H:%M}Z in {request.returned_to}"

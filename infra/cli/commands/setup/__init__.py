@@ -1,0 +1,1 @@
+"""Commands that prepare or check this machine and the configuration."""

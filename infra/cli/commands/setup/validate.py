@@ -1,0 +1,75 @@
+"""``deltarelay validate``: checks the configuration file. Starts no JVM, and connects only with --connect."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json
+from infra.cli.project import load_project
+from infra.output import DONE, FAILED, TEMPORARY, Output, combine_exit_codes, format_count
+
+if TYPE_CHECKING:
+    from infra.config.models import Project
+
+__all__ = ["validate"]
+
+
+def validate(
+    config: Config = DEFAULT_CONFIG,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of the file instead.")] = False,
+    connect: Annotated[
+        bool,
+        typer.Option(
+            "--connect", help="Also check every source and target, and show problems and DDL. Writes nothing."
+        ),
+    ] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Check the configuration file, and report all mistakes at once, each with line and column.
+
+    With --connect, exit code 1 means that a problem would stop a run, 75 that a target is unavailable at the moment.
+    """
+    output = Output("validate", as_json, debug)
+    if schema:
+        from infra.config.json_schema import schema as file_schema
+
+        print(json.dumps(file_schema(), indent=2))
+        return
+    from infra.config.references import describe
+
+    project = load_project(config)
+    output.line(
+        f"{config} is valid: {format_count(len(project.pipelines), 'pipeline')}, "
+        f"{format_count(len(project.connections), 'connection')}"
+    )
+    rows = [
+        (name, pipeline.source.table, ", ".join(pipeline.source.key), pipeline.source.start, pipeline.sink.connection)
+        for name, pipeline in project.pipelines.items()
+    ]
+    output.table(("pipeline", "source", "key", "start", "connection"), rows)
+    if not connect:
+        output.result(describe(project))
+        return
+    checks, code = _check_connections(output, project)
+    output.finish({**describe(project), "connected": checks}, code)
+
+
+def _check_connections(output: Output, project: Project) -> tuple[list[dict[str, object]], int]:
+    from infra.diagnostics.preflight import connect
+
+    checks = [connect(project, name) for name in project.pipelines]
+    for check in checks:
+        target = "empty" if check.position is None else f"at version {check.position}"
+        ready = f"ready: the source is at version {check.latest_version}, the target is {target}"
+        if check.ok and check.latest_version is None:
+            ready = "NOT CHECKED"
+        output.line(f"{check.pipeline}: {ready if check.ok else 'NOT READY'}")
+        for label, lines in (("problem", check.problems), ("warning", check.warnings), ("DDL", check.ddl)):
+            for line in lines:
+                output.line(f"  {label}: {line}")
+    codes = [DONE if check.ok else TEMPORARY if check.transient else FAILED for check in checks]
+    return [check.to_dict() for check in checks], combine_exit_codes(codes)

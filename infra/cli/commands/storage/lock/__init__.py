@@ -1,0 +1,1 @@
+"""``deltarelay storage lock``."""
