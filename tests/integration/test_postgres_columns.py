@@ -77,8 +77,8 @@ CHOICES = {
 def test_chosen_columns_on_every_way_to_the_target(source: Table, pg: Pg, choice: str, path: dict[str, int]) -> None:
     columns, expected = CHOICES[choice]
     pipeline = pipeline_of(source, pg, columns=columns, conflicts="refuse", **path)
-    taken = [name for name in ("id", "region", "name", "secret.note", "Größe%") if columns.takes(name)]
-    listed = ", ".join('"' + columns.name(name).replace('"', '""') + '"' for name in taken)
+    taken = [name for name in ("id", "region", "name", "secret.note", "Größe%") if columns.includes(name)]
+    listed = ", ".join('"' + columns.target_name(name).replace('"', '""') + '"' for name in taken)
     sources = ", ".join(f"`{name}`" for name in taken)
 
     def check(version: int) -> None:
@@ -95,7 +95,7 @@ def test_chosen_columns_on_every_way_to_the_target(source: Table, pg: Pg, choice
     check(2)
     pipeline.run()
     check(3)
-    last = '"' + columns.name(taken[-1]).replace('"', '""') + '"'
+    last = '"' + columns.target_name(taken[-1]).replace('"', '""') + '"'
     pg.connection.execute(f"update target set {last} = null where {last} is not null")  # type: ignore[arg-type]
     assert (pipeline.verify().different or 0) >= 2
     pipeline.reload()

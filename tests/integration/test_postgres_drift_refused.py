@@ -14,7 +14,7 @@ from cdf.pipeline.move_position import plan_move
 from cdf.results import Step
 from connectors.postgres.column_mapping import Columns
 from connectors.postgres.options import Modes
-from connectors.postgres.write import window_writer as apply
+from connectors.postgres.state import position as positions
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.drift_case import MAPPED, WIDENING, Replica, replica, replicated, told
@@ -280,7 +280,7 @@ def test_neither_columns_nor_rows_where_the_transaction_fails(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(apply.positions, "move_position", die)  # rows and columns are there, in the transaction
+        patch.setattr(positions, "move_position", die)  # rows and columns are there, in the transaction
         with pytest.raises(Killed):
             made.run()
     assert made.state() == before

@@ -83,7 +83,7 @@ class DefinitionCloner:
         wanted = {field.name: target_type(field.dataType) for field in self._schema.fields}
         # Checks also have columns, and before PostgreSQL 18 a NOT NULL is not a constraint
         named = {column for found in self._definition.constraints if found.not_null for column in found.columns}
-        for column in self._definition.kept(self._schema):
+        for column in self._definition.kept_columns(self._schema):
             about = f"column {column.name!r}"
             alter = sql.SQL("alter table {} alter column {} ").format(self._table, sql.Identifier(column.name))
             if column.not_null and column.name not in named:
