@@ -158,7 +158,7 @@ def test_a_pipeline_with_its_commands_goes_through(
 
 
 def test_what_a_pooler_does_not_pass_on_is_named(pg: Pg, bouncer: PgBouncer, session: SparkSession | None) -> None:
-    with pytest.raises(TargetNotReady, match="does not take what the dsn asks for") as found:
+    with pytest.raises(TargetNotReady, match="refuses a parameter of the dsn") as found:
         PostgresSink(make_conninfo(bouncer.dsn, options="-c lock_timeout=1s"), table="target").position()
     assert "pooler" in str(found.value.hint)
     with opened(pg, people(session).source(), dsn=bouncer.dsn):

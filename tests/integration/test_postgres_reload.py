@@ -287,7 +287,7 @@ def test_rows_that_come_while_an_empty_table_is_reloaded_are_not_thrown_away(
         pg.query("create view seen as select id from target")
     with open_to_reload(pg, table) as sink:
         pg.query("insert into target values (7, 'theirs')")
-        with pytest.raises(TargetNotReady, match="somebody else"):
+        with pytest.raises(TargetNotReady, match="another session"):
             sink.reload(table.snapshot(9, AFTER))
     assert (names(pg), position(pg)) == ({7: "theirs"}, None)
 

@@ -176,7 +176,7 @@ def test_rows_that_came_while_a_lock_was_waited_for_are_seen(session: SparkSessi
             other.commit()
 
         Timer(0, commit_when_waited_for).start()
-        with pytest.raises(TargetNotReady, match="somebody else"):
+        with pytest.raises(TargetNotReady, match="another session"):
             sink.load(table.snapshot(1, [person(1, "a")]))
     assert names(pg) == {7: "theirs"}
 

@@ -89,7 +89,7 @@ def test_a_strangers_lock_that_stays_is_reported(
     with loaded(pg, table, [A]) as sink:
         with strangers(pg, lock) as stranger:
             began = time.monotonic()
-            with pytest.raises(SinkUnavailable, match="a lock that somebody else holds") as found:
+            with pytest.raises(SinkUnavailable, match="a lock that another session holds") as found:
                 sink.apply(second(table))
             assert time.monotonic() - began < 50
             assert "pg_blocking_pids" in str(found.value.hint)
@@ -221,7 +221,7 @@ def test_a_target_that_is_restored_two_windows_back_goes_on_from_there(session: 
             pg.query("insert into target select * from kept")
             pg.query("update deltarelay.position set version = 1 where target = %s", f"{pg.schema}.target")
         fourth = table.window(4, [insert(person(4, "xanadu-d"))])
-        with pytest.raises(WindowOutOfOrder, match="stands at 1"):
+        with pytest.raises(WindowOutOfOrder, match="is at version 1"):
             sink.apply(fourth)
         assert (names(pg), position(pg)) == ({1: "xanadu-a"}, 1)
         assert sink.open(table.source()).version == 1
