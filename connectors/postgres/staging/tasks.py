@@ -1,4 +1,4 @@
-"""COPY from Spark tasks (or from memory) into our own tables, each task in a transaction of its own."""
+"""COPY from Spark tasks (or from memory) into our own tables, each task in a separate transaction."""
 
 from __future__ import annotations
 
