@@ -1,7 +1,7 @@
 """From which share of a table on is a copy cheaper than the changes?
 
 One window updates a quarter, half or all of a table's rows. Three ways to take it in
-(``connectors.postgres.write.copy_threshold``): its changes, a copy of the table swapped in, a copy merged. Each starts
+(``connectors.postgres.load.copy_threshold``): its changes, a copy of the table swapped in, a copy merged. Each starts
 from a copy of one database, in an order left to chance. The ratio is that of the way the sink chooses by itself to the
 best of those it may choose from, the worst of all cases: 1 means that it always chooses right. For tables that may not
 be replaced only the changes and the merge count."""
@@ -16,7 +16,7 @@ from benchmarks.answer import Answer
 from benchmarks.lab import Lab, median
 from benchmarks.postgres_state import TABLE, Changes, State, connected, fresh, windows
 from cdf import Step
-from connectors.postgres.write import copy_threshold as large
+from connectors.postgres.load import copy_threshold as large
 
 __all__ = ["measure"]
 
@@ -101,11 +101,11 @@ def _forced(way: str) -> Iterator[None]:
 
 @contextmanager
 def _limits(*, least: int, share: float | None = None) -> Iterator[None]:
-    before = large.LEAST_BYTES, large.SWAP_SHARE, large.MERGE_SHARE
-    large.LEAST_BYTES = least
+    before = large.MIN_BYTES, large.SWAP_SHARE, large.MERGE_SHARE
+    large.MIN_BYTES = least
     if share is not None:
         large.SWAP_SHARE = large.MERGE_SHARE = share
     try:
         yield
     finally:
-        large.LEAST_BYTES, large.SWAP_SHARE, large.MERGE_SHARE = before
+        large.MIN_BYTES, large.SWAP_SHARE, large.MERGE_SHARE = before

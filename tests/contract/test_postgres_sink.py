@@ -15,8 +15,8 @@ from cdf.testing.conformance.position import PositionPromises
 from cdf.testing.conformance.runner import RunnerPromises
 from cdf.testing.conformance.state import StatePromises
 from connectors.postgres import PostgresSink
-from connectors.postgres import position as positions
 from connectors.postgres.options import Modes
+from connectors.postgres.state import lease
 from tests.fixtures.fix_postgres import Pg
 
 
@@ -45,8 +45,8 @@ class PostgresHarness:
 
     def expire_lease(self) -> None:
         for sink in self.made:  # as in a process that stands still: nobody renews
-            if sink._renewal is not None:
-                sink._renewal.stop()
+            if sink._open_target.renewal is not None:
+                sink._open_target.renewal.stop()
         self.pg.query(
             "update deltarelay.position set lease_until = clock_timestamp() - interval '1 second' where target = %s",
             f"{self.pg.schema}.target",
@@ -56,7 +56,7 @@ class PostgresHarness:
 @pytest.fixture
 def fast_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
     """A runner shows every 0.3 s that it is alive, so that the tests need not wait 4 s to see it."""
-    monkeypatch.setattr(positions, "RENEW_SECONDS", 0.3)
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.3)
 
 
 def closing(harness: PostgresHarness) -> Iterator[PostgresHarness]:

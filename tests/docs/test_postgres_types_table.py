@@ -6,10 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from connectors.postgres.arrays import native_type
 from pyspark.sql import types as T
 
-from connectors.postgres.types import target_type
+from connectors.postgres.types import native_type, target_type
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "postgres-types.md"
 PLAIN: dict[str, T.DataType] = {

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from connectors.postgres.position import CREATE
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from typer.testing import CliRunner
 
 from cdf.sink import Monitored
 from connectors.postgres.sink import PostgresSink
+from connectors.postgres.state.migrations import CREATE
 from infra.cli.main import app
 from infra.diagnostics.doctor import Finding, examine
 from tests.fixtures.fix_postgres import Pg

@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from connectors.postgres import position as positions
+from connectors.postgres.state import lease as leases
+from connectors.postgres.state import migrations
+from connectors.postgres.state import position as positions
 from infra.cli import batch
 from infra.cli.commands import position as command
 from infra.cli.main import main
@@ -91,7 +93,7 @@ def run(
         f"pipelines:\n  people: {json.dumps(pipeline)}\n"
     )
     monkeypatch.setenv("POSITION_DSN", pg.dsn)
-    monkeypatch.setattr(positions, "RENEW_SECONDS", 0.3)
+    monkeypatch.setattr(leases, "RENEW_SECONDS", 0.3)
 
     @contextmanager
     def session(*_: Any) -> Iterator[SparkSession]:
@@ -309,16 +311,16 @@ def test_an_installation_from_before_the_records_gets_them(
 
     connection: Any = InOwnSchema(pg.connection)
     try:
-        for statement in positions.CREATE[:2]:
+        for statement in migrations.CREATE[:2]:
             connection.execute(statement)
         connection.execute("insert into deltarelay.position (target, pipeline, source, version, source_table_id)"
                            " values ('t', 'p', 's', 7, 'id')")  # fmt: skip
-        assert positions.missing(connection) == positions.CREATE[2:]
+        assert migrations.missing_ddl(connection) == migrations.CREATE[2:]
         assert positions.read_position(connection, "t").version == 7
         assert positions.read_standing(connection, "t", most_records=3).records == ()
-        for statement in positions.missing(connection):
+        for statement in migrations.missing_ddl(connection):
             connection.execute(statement)
-        assert positions.missing(connection) == ()
+        assert migrations.missing_ddl(connection) == ()
         assert positions.read_standing(connection, "t", most_records=3).position.version == 7
     finally:
         pg.query(f"drop schema if exists {schema} cascade")

@@ -6,8 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from connectors.postgres.write.prefetch import Ahead
-from connectors.postgres.write.staging import Staged
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
@@ -15,6 +13,8 @@ from cdf.changes.window import Window
 from cdf.errors import Fenced, RowRejected, VersionsExpired
 from cdf.testing import SampleTable, delete, insert, update
 from connectors.postgres import PostgresSink
+from connectors.postgres.staging.columns import Staged
+from connectors.postgres.staging.prefetch import Prefetch
 from tests.acceptance.commands import wait_for
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.postgres_case import left_of, loaded, names, people, person, position, sink_of
@@ -28,13 +28,13 @@ TASKS: dict[str, Any] = {"small_window_bytes": 0}
 def results(monkeypatch: pytest.MonkeyPatch) -> list[Staged | None]:
     """What was staged ahead, in the order in which it was asked for."""
     found: list[Staged | None] = []
-    usual = Ahead.result
+    usual = Prefetch.result
 
-    def result(self: Ahead) -> Staged | None:
+    def result(self: Prefetch) -> Staged | None:
         found.append(usual(self))
         return found[-1]
 
-    monkeypatch.setattr(Ahead, "result", result)
+    monkeypatch.setattr(Prefetch, "result", result)
     return found
 
 
@@ -117,8 +117,8 @@ def test_a_runner_that_was_overtaken_applies_nothing_of_it(spark: SparkSession, 
         sink.announce(following)
         sink.apply(second(table))
         wait_for(lambda: staged_rows(pg, sink) == 3, "the next window to be staged")
-        assert sink._renewal is not None
-        sink._renewal.stop()
+        assert sink._open_target.renewal is not None
+        sink._open_target.renewal.stop()
         pg.query(
             "update deltarelay.position set lease_until = null where target = %s returning 1", f"{pg.schema}.target"
         )
@@ -156,8 +156,7 @@ def test_closing_ends_it_and_leaves_nothing(spark: SparkSession, pg: Pg) -> None
         read, sleeps = following.read, "reflect('java.lang.Thread', 'sleep', 60000L) = ''"
         sink.announce(replace(following, read=lambda: read().where(sleeps)))
         sink.apply(second(table))
-        assert sink._writer is not None
-        ahead = sink._writer._ahead
+        ahead = sink._open_target.writer.stager.prefetch
         assert ahead is not None
         wait_for(spark.sparkContext.statusTracker().getActiveJobsIds, "the next window to be under way")
         sink.close()

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 from adbc_driver_postgresql import dbapi
-from connectors.postgres.arrays import image_text, native_type, wire_list
 from psycopg import sql
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, types
 
 from cdf.changes.canonical import ROW_DIGEST, digests
-from connectors.postgres.errors import from_task
-from connectors.postgres.types import target_type
-from connectors.postgres.verify.canonical_sql import canonical_text
+from connectors.postgres.errors import sqlstate_of_task
+from connectors.postgres.types import native_type, target_type, wire_list
+from connectors.postgres.verify.canonical_sql import array_text, canonical_text
 from tests.fixtures.fix_postgres import Pg
 
 ULP = "0." + "0" * 37 + "1"
@@ -143,7 +142,7 @@ def row_digests(pg: Pg, schema: types.StructType) -> dict[int, str]:
     def text(field: types.StructField) -> sql.Composable:
         column, kind = sql.Identifier(field.name), field.dataType
         if isinstance(kind, types.ArrayType):
-            return image_text(column, lambda element: canonical_text(element, kind.elementType))
+            return array_text(column, lambda element: canonical_text(element, kind.elementType))
         return canonical_text(column, kind)
 
     texts = sql.SQL(", ").join(
@@ -242,7 +241,7 @@ def test_a_date_that_postgres_does_not_have_is_refused_and_one_at_its_edge_arriv
 ) -> None:
     with pytest.raises(PySparkException) as found:
         copied(pg, spark, f"select 1L as id, array(null, {value}) as a0")
-    assert from_task(found.value) == "22008"
+    assert sqlstate_of_task(found.value) == "22008"
 
 
 def test_dates_at_the_edges_arrive(spark: SparkSession, pg: Pg) -> None:

@@ -410,7 +410,7 @@ def test_letters_and_rows_are_one_transaction(
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr("connectors.postgres.position.move_position", interrupted)
+            patch.setattr("connectors.postgres.state.position.move_position", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 sink.apply(window)
         assert (position(pg), names(pg), keys(sink)) == (1, {1: "one"}, [])

@@ -14,7 +14,7 @@ from cdf.pipeline.move_position import plan_move
 from cdf.results import Step
 from connectors.postgres.column_mapping import Columns
 from connectors.postgres.options import Modes
-from connectors.postgres.write import window_writer as apply
+from connectors.postgres.state import position as positions
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.drift_case import MAPPED, WIDENING, Replica, replica, replicated, told
@@ -69,7 +69,7 @@ def refused(made: Replica, *words: str, kind: type[CdfError] = SchemaDrift, unti
         ("alter table {t} alter column s.f type double", "float to double inside of a nested value"),
         ("alter table {t} alter column s.d type timestamp_ntz", "date to timestamp_ntz inside of a nested value"),
         ("alter table {t} add columns (m map<date, int>)", "its type has no faithful image in PostgreSQL"),
-        ("alter table {t} add columns (xmin int)", "every table of PostgreSQL has a column of this name already"),
+        ("alter table {t} add columns (xmin int)", "every table of PostgreSQL has a system column of this name"),
     ],
     ids=["key", "float", "date", "type", "system"],
 )
@@ -155,7 +155,7 @@ def test_a_view_on_the_column(
     made = begun(spark, pg, table)
     pg.query(dependent)
     table.sql("insert into {t} values (2, 'a', 'b', 2, null)", change)
-    error = refused(made, word, "view", "seen depends on it: drop that", kind=TargetNotReady)
+    error = refused(made, word, "view", "seen depends on it: drop that object", kind=TargetNotReady)
     assert error.fields["problems"]
     pg.query("drop view seen")
     # One that comes while the run is at work is met in the transaction
@@ -171,7 +171,7 @@ def test_a_view_on_the_column(
     assert made.state() == before[0]
     assert made.position == 2
     assert caught.value.condition in ("2BP01", "0A000")
-    assert "drop what depends on it" in told(caught.value)
+    assert "drop the dependent object" in told(caught.value)
     pg.query("drop view seen")
     made.follows()
 
@@ -212,7 +212,7 @@ def test_what_else_depends_on_a_column(spark: SparkSession, pg: Pg, table: Table
     ):
         for statement in make.replace("; end'", "\0").split(";"):
             pg.query(statement.replace("\0", "; end'"))
-        refused(made, "depends on it: drop that", kind=TargetNotReady)
+        refused(made, "depends on it: drop that object", kind=TargetNotReady)
         pg.query(drop)
     made.follows()
 
@@ -228,16 +228,16 @@ def test_a_stranger_s_columns(spark: SparkSession, pg: Pg, table: Table) -> None
     table.sql("alter table {t} add columns (w int, m int)", "alter table {t} rename column b to c")
     refused(
         made,
-        "column 'w' of its own with values in it, and the source has added one of that name",
+        "has another column 'w' with values in it, and the source has added one of that name",
         "target.m is text, the source needs integer",
-        "has a column 'c' of its own, as 'b' is called from now on",
+        "has another column 'c', and the source's column 'b' was renamed to that name",
         kind=TargetNotReady,
     )
     for column in "wmc":
         pg.query(f"alter table target drop column {column}")
     made.follows()
     pg.query("alter table target drop column a")
-    error = refused(made, "has no column 'a'", "`run --reload` makes it anew", kind=TargetNotReady)
+    error = refused(made, "has no column 'a'", "`run --reload` rebuilds it", kind=TargetNotReady)
     assert error.hint
     made.pipeline.reload()
     made.equals()
@@ -246,7 +246,7 @@ def test_a_stranger_s_columns(spark: SparkSession, pg: Pg, table: Table) -> None
 def test_a_column_that_goes_while_a_run_is_at_work(spark: SparkSession, pg: Pg, table: Table) -> None:
     made = begun(spark, pg, table, limits=Limits(max_commits=1))
     table.sql("insert into {t} values (2, 'a', 'b', 2, null)", "insert into {t} values (3, 'a', 'b', 3, null)")
-    with pytest.raises(TargetNotReady, match="had a column 'a' a moment ago"):
+    with pytest.raises(TargetNotReady, match="dropped or renamed the column 'a'"):
         made.pipeline.run(progress=lambda _: pg.query("alter table target drop column a") and None)
     assert made.position == 2
     assert "a" not in made.columns()
@@ -280,7 +280,7 @@ def test_neither_columns_nor_rows_where_the_transaction_fails(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(apply.positions, "move_position", die)  # rows and columns are there, in the transaction
+        patch.setattr(positions, "move_position", die)  # rows and columns are there, in the transaction
         with pytest.raises(Killed):
             made.run()
     assert made.state() == before

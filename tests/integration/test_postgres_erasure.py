@@ -22,7 +22,7 @@ from connectors.postgres.column_mapping import Columns
 from connectors.postgres.erasure import purge
 from connectors.postgres.errors import StagingFailed
 from connectors.postgres.options import Deletes, Modes
-from connectors.postgres.state import dead_letters
+from connectors.postgres.state import migrations
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.postgres_case import left_of, names, opened, people, sink_of, tells
@@ -107,12 +107,12 @@ def test_what_soft_deletes_keep_goes_and_only_that(
         raise StagingFailed("08006")
 
     with monkeypatch.context() as patch:
-        patch.setattr("connectors.postgres.write.staging.bulk_connection", gone)
+        patch.setattr("connectors.postgres.staging.adbc_copy.bulk_connection", gone)
         with pytest.raises(SinkUnavailable) as told:
             sink.erase(replica.erasing([1, 3], erased))
     assert told.value.transient
     with monkeypatch.context() as patch:  # as if a crash of the server had emptied staging, which is UNLOGGED
-        patch.setattr("connectors.postgres.write.staging.copy_batches", lambda *_: None)
+        patch.setattr("connectors.postgres.staging.adbc_copy.copy_batches", lambda *_: None)
         with pytest.raises(SinkUnavailable, match="another number of keys"):
             sink.erase(replica.erasing([1, 3], erased))
     assert rows(pg).keys() == {1, 2, 3, 4, 5}
@@ -335,7 +335,7 @@ def test_letters_of_other_targets_are_not_told_of_and_their_numbers_are_nobodys(
     replica = Replica(spark, pg, delta_path, modes=Modes(rejects="dead_letter", reject_rows=True))
     sink = replica.sink
     replica.run("insert into {t} values (1, 'a')")
-    pg.query(dead_letters.CREATE)
+    pg.query(migrations.CREATE_DEAD_LETTER)
     for number in range(40):
         said = f'{{"id": {number}, "name": "{other}"}}' if number % 2 else '{"id": 0}'
         pg.query(

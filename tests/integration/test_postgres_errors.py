@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from cdf.errors import CdfError, ConfigError, SinkUnavailable, TargetNotReady
 from cdf.testing import insert
 from connectors.postgres import PostgresSink
-from connectors.postgres.write import staging
+from connectors.postgres.staging import adbc_copy, tasks
 from infra.embedded.postgres import EmbeddedPostgres
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.postgres_case import loaded, names, opened, people, person, position, tells
@@ -102,15 +102,15 @@ def test_a_dsn_that_is_none_is_refused_without_being_repeated() -> None:
 def test_a_database_out_of_the_executors_reach_is_said_to_be_so(
     spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, usual = people(spark), staging.copy_from_tasks
+    table, usual = people(spark), tasks.copy_from_tasks
     elsewhere = f"postgresql://me:{SECRET}@127.0.0.1:1/db"
     with opened(pg, table.source(), small_window_bytes=0) as sink:
         with monkeypatch.context() as patch:
-            patch.setattr(staging, "copy_from_tasks", lambda rows, _, *rest: usual(rows, elsewhere, *rest))
+            patch.setattr(tasks, "copy_from_tasks", lambda rows, _, *rest: usual(rows, elsewhere, *rest))
             with pytest.raises(SinkUnavailable, match="as seen from the executors") as load:
                 sink.load(table.snapshot(1, [A]))
         sink.load(table.snapshot(1, [A]))
-        monkeypatch.setattr(staging, "copy_from_tasks", lambda rows, _, *rest: usual(rows, elsewhere, *rest))
+        monkeypatch.setattr(tasks, "copy_from_tasks", lambda rows, _, *rest: usual(rows, elsewhere, *rest))
         with pytest.raises(SinkUnavailable, match="as seen from the executors") as window:
             sink.apply(table.window(2, [insert(B)]))
         assert (names(pg), position(pg)) == ({1: "xanadu-a"}, 1)
@@ -122,9 +122,9 @@ def test_a_database_out_of_the_executors_reach_is_said_to_be_so(
 def test_the_driver_is_not_called_an_executor(
     session: SparkSession | None, pg: Pg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, usual = people(session), staging.bulk_connection
+    table, usual = people(session), adbc_copy.bulk_connection
     with loaded(pg, table, [A]) as sink:
-        monkeypatch.setattr(staging, "bulk_connection", lambda _: usual("postgresql://127.0.0.1:1/db"))
+        monkeypatch.setattr(adbc_copy, "bulk_connection", lambda _: usual("postgresql://127.0.0.1:1/db"))
         with pytest.raises(SinkUnavailable) as found:
             sink.apply(table.window(2, [insert(B)]))
     assert "executors" not in str(found.value)
@@ -158,6 +158,6 @@ def test_a_key_index_that_went_away_in_the_run_is_named(session: SparkSession | 
     with loaded(pg, table, [A]) as sink:
         sink.apply(table.window(2, [insert(B)]))
         pg.query("alter table target drop constraint target_pkey")
-        with pytest.raises(TargetNotReady, match="no longer what it was"):
+        with pytest.raises(TargetNotReady, match="has changed since the run began"):
             sink.apply(table.window(3, [insert(person(3, "xanadu-c"))]))
         assert position(pg) == 2

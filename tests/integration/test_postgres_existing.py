@@ -14,7 +14,9 @@ from pyspark.sql.types import StructType
 
 from cdf.errors import CdfError, RowRejected, TargetNotReady
 from cdf.testing import SampleTable, delete, insert, update
-from connectors.postgres.target.ddl import MADE_BY_US, TargetName, column_types
+from connectors.postgres.sql_parts import TargetName
+from connectors.postgres.target.ddl import MADE_BY_US
+from connectors.postgres.target.reflection import read_column_types
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.postgres_case import (
     ON_BOTH_PATHS,
@@ -153,7 +155,7 @@ def test_nobody_alters_a_type_between_the_cast_and_the_column(
     tried: list[bool] = []
 
     def looked(connection: psycopg.Connection[tuple[object, ...]], name: TargetName) -> object:
-        found = column_types(connection, name)
+        found = read_column_types(connection, name)
         pg.query("set lock_timeout = '200ms'")
         with suppress(psycopg.errors.LockNotAvailable):
             tried.append(True)
@@ -161,7 +163,7 @@ def test_nobody_alters_a_type_between_the_cast_and_the_column(
         return found
 
     with loaded(pg, table, []) as sink:
-        monkeypatch.setattr("connectors.postgres.write.window_writer.column_types", looked)
+        monkeypatch.setattr("connectors.postgres.write.target_columns.read_column_types", looked)
         sink.apply(table.window(2, [insert({"id": 1, "sum": Decimal("2.25")})]))
     assert tried
     assert pg.query("select sum::text from target") == [("2.25",)]

@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 from cdf.errors import SinkUnavailable
 from cdf.sink import Conflicts
 from cdf.testing import delete, insert
-from connectors.postgres.write import staging
+from connectors.postgres.staging import tasks
+from connectors.postgres.staging.columns import Staged
 from tests.acceptance.commands import wait_for
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.postgres_proxy import PostgresProxy
@@ -136,16 +137,16 @@ def test_two_attempts_of_every_task_finish_and_one_counts(
     spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
     """A task that is retried after its COPY committed, or runs twice: Spark hands on the report of one attempt alone."""
-    table, usual = people(spark), staging.copy_from_tasks
-    reports: list[staging.Staged] = []
+    table, usual = people(spark), tasks.copy_from_tasks
+    reports: list[Staged] = []
 
-    def twice(*args: Any) -> staging.Staged:
+    def twice(*args: Any) -> Staged:
         reports.extend((usual(*args), usual(*args)))
         first, second = reports[-2:]
         return second if guarded else dataclasses.replace(second, attempts=first.attempts + second.attempts)
 
     with loaded(pg, table, [A], small_window_bytes=0) as sink:
-        monkeypatch.setattr(staging, "copy_from_tasks", twice)
+        monkeypatch.setattr(tasks, "copy_from_tasks", twice)
         if not guarded:
             with pytest.raises(SinkUnavailable, match="another number of rows"):  # the recount is the second guard
                 sink.apply(second(table))
@@ -166,7 +167,7 @@ def test_cut_before_any_statement_of_a_window_it_is_unavailable_or_done_and_goes
     """The same window again and again, cut one statement later each time, until it has gone through."""
     table = people(session)
     with loaded(pg, table, [A], dsn=proxy.dsn) as sink:
-        sink._renewal.stop()  # type: ignore[union-attr]  # so that the statements are the window's alone
+        sink._open_target.renewal.stop()  # type: ignore[union-attr]  # so that the statements are the window's alone
         for number in range(1, 60):
             proxy.clear()
             passed = iter(range(1, number))
@@ -185,7 +186,7 @@ def test_cut_before_any_statement_of_a_window_it_is_unavailable_or_done_and_goes
             pg.query("delete from target")
             pg.query("insert into target values (1, 'xanadu-a')")
             pg.query("update deltarelay.position set version = 1 where target = %s", f"{pg.schema}.target")
-            sink._position = dataclasses.replace(sink._position, version=1)
+            sink._open_target.position = dataclasses.replace(sink._open_target.position, version=1)
         else:
             pytest.fail("never got through")
         assert number > 5
@@ -228,8 +229,8 @@ def test_an_idle_session_timeout_of_the_server_costs_nothing(session: SparkSessi
     table = people(session)
     dsn = make_conninfo(pg.dsn, application_name=pg.schema, options="-c idle_session_timeout=1000")
     with loaded(pg, table, [A], dsn=dsn) as sink:
-        assert sink._renewal is not None
-        sink._renewal.stop()  # it connects anew every few seconds
+        assert sink._open_target.renewal is not None
+        sink._open_target.renewal.stop()  # it connects anew every few seconds
         sink.apply(second(table))
         ours = "select pid from pg_stat_activity where application_name = %s"
         wait_for(lambda: not pg.query(ours, pg.schema), "the server to end every session")

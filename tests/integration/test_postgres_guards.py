@@ -15,11 +15,14 @@ from pyspark.sql import SparkSession
 from cdf.changes.window import Snapshot
 from cdf.errors import Fenced, RowRejected, SinkUnavailable, WindowOutOfOrder
 from cdf.testing import delete, insert, update
-from connectors.postgres import position as positions
-from connectors.postgres.write import initial_load as load
-from connectors.postgres.write import staging
-from connectors.postgres.write import window_writer as apply
+from connectors.postgres.load import initial_load as load
+from connectors.postgres.staging import tasks
+from connectors.postgres.staging.columns import Staged
+from connectors.postgres.state import position as positions
+from connectors.postgres.state.lease import Lease
+from connectors.postgres.write import record_writer, target_columns
 from connectors.postgres.write.statements import ApplyStatements, apply_statements
+from connectors.postgres.write.window_writer import WindowWriter
 from infra.embedded.postgres import EmbeddedPostgres
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.postgres_case import ON_BOTH_PATHS, left_of, loaded, names, opened, people, person, position
@@ -39,21 +42,21 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], N
     """Do something once, after a window was staged and before it is committed."""
 
     def put(action: Callable[[], None]) -> None:
-        usual, todo = apply.WindowWriter.commit, [action]
+        usual, todo = WindowWriter.commit, [action]
 
-        def commit(writer: apply.WindowWriter, *args: Any, **options: Any) -> Any:
+        def commit(writer: WindowWriter, *args: Any, **options: Any) -> Any:
             if todo:
                 todo.pop()()
             return usual(writer, *args, **options)
 
-        monkeypatch.setattr(apply.WindowWriter, "commit", commit)
+        monkeypatch.setattr(WindowWriter, "commit", commit)
 
     return put
 
 
 def switch_off(monkeypatch: pytest.MonkeyPatch, *guards: str) -> None:
     for guard in guards:
-        monkeypatch.setattr(apply, guard, lambda *_, **__: None)
+        monkeypatch.setattr(record_writer, guard, lambda *_, **__: None)
 
 
 # ── the recount of staging ───────────────────────────────────────────────────────────────────────────────────────────
@@ -126,7 +129,7 @@ def test_what_another_attempt_has_staged_is_not_applied(
         stray = sql.SQL("insert into {} values " + strays)  # type: ignore[arg-type]
         between(lambda: pg.connection.execute(stray.format(sink._session.own_table("stage"))) and None)
         if not guarded:
-            monkeypatch.setattr(apply, "apply_statements", strays_count)
+            monkeypatch.setattr(target_columns, "apply_statements", strays_count)
             switch_off(monkeypatch, "recount", "refuse_swallowed")
         sink.apply(table.window(2, [insert(person(3, "c")), delete(A)]))
         assert names(pg) == {2: "b", 3: "c"} | ({} if guarded else {9: "ghost"})
@@ -141,8 +144,8 @@ def test_a_runner_that_wakes_up_late_overwrites_nothing(
 ) -> None:
     table, newest = people(session), person(1, "newest")
     with loaded(pg, table, [A]) as zombie:
-        assert zombie._renewal is not None
-        zombie._renewal.stop()
+        assert zombie._open_target.renewal is not None
+        zombie._open_target.renewal.stop()
         pg.query(
             "update deltarelay.position set lease_until = now() - interval '1 s' where target = %s",
             f"{pg.schema}.target",
@@ -161,7 +164,7 @@ def test_a_runner_that_wakes_up_late_overwrites_nothing(
                 assert (names(pg), position(pg)) == ({1: "new"}, 2)  # the past, come back
 
 
-def moved_by_force(connection: psycopg.Connection[Any], lease: positions.Lease, *, version: int, **_: Any) -> None:
+def moved_by_force(connection: psycopg.Connection[Any], lease: Lease, *, version: int, **_: Any) -> None:
     connection.execute("update deltarelay.position set version = %s where target = %s", [version, lease.target])
 
 
@@ -209,7 +212,7 @@ def test_a_deleted_rows_unique_value_is_free_for_another(
             sink.apply(window)
             assert names(pg) == {2: "a", 3: "b"}
         else:
-            monkeypatch.setattr(apply, "apply_statements", delete_last)
+            monkeypatch.setattr(target_columns, "apply_statements", delete_last)
             switch_off(monkeypatch, "refuse_swallowed")  # it counts the rows that the delete has left
             with pytest.raises(RowRejected, match="by_name"):
                 sink.apply(window)
@@ -220,16 +223,16 @@ def test_a_deleted_rows_unique_value_is_free_for_another(
 
 def doubling(pg: Pg, monkeypatch: pytest.MonkeyPatch, *, times: int) -> list[str]:
     """The first copies of a load come with a row too many, as where a task runs twice. → the tables that were copied to"""
-    usual, copied = staging.copy_snapshot_rows, list[str]()
+    usual, copied = tasks.copy_snapshot_rows, list[str]()
 
-    def copy(snapshot: Snapshot, dsn: str, name: str) -> staging.Staged:
+    def copy(snapshot: Snapshot, dsn: str, name: str) -> Staged:
         staged = usual(snapshot, dsn, name)
         if len(copied) < times:
             pg.query(f"insert into deltarelay.{name} values (9, 'ghost')")
         copied.append(name)
         return staged
 
-    monkeypatch.setattr(staging, "copy_snapshot_rows", copy)
+    monkeypatch.setattr(tasks, "copy_snapshot_rows", copy)
     return copied
 
 

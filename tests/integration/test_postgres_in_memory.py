@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from connectors.postgres.write.in_memory import wire_rows
-from connectors.postgres.write.staging import Wanted
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, StringType, StructType
 
 from cdf.errors import ConfigError
 from cdf.testing import SampleTable, delete, insert, update
-from connectors.postgres.write import rejected, staging
+from connectors.postgres.staging import storability, wire
+from connectors.postgres.staging.columns import StagingOptions
+from connectors.postgres.staging.in_memory import wire_rows
 
 SCHEMA = StructType().add("id", "long").add("name", "string").add("amount", "decimal(12,3)").add("at", "timestamp")
 SCHEMA = SCHEMA.add("local", "timestamp_ntz").add("day", "date").add("yes", "boolean").add("größe", "byte")
@@ -54,31 +54,31 @@ def told(table: pa.Table | None) -> tuple[list[tuple[str, str]], list[str]]:
 )
 @pytest.mark.parametrize("commit", [False, True])
 def test_a_window_is_staged_alike(spark: SparkSession, transients: bool, marks: dict[str, bool], commit: bool) -> None:
-    wanted = Wanted(commit=commit, transients=transients, **marks)
+    wanted = StagingOptions(commit=commit, transients=transients, **marks)
     one, two = (SampleTable(session, SCHEMA, KEY).window(7, *EDITS) for session in (None, spark))
-    of_memory = told(staging.wire_net_on_driver(one, wanted))
-    net = staging.wire_net(two.net(transients=transients), SCHEMA, KEY, wanted).toArrow()
+    of_memory = told(wire.wire_net_on_driver(one, wanted))
+    net = wire.wire_net(two.net(transients=transients), SCHEMA, KEY, wanted).toArrow()
     assert of_memory == told(net)
     if marks or not transients:  # a transient key that cannot be copied makes the driver leave the window to the tasks
-        assert of_memory == told(staging.wire_net_on_driver(two, wanted))
+        assert of_memory == told(wire.wire_net_on_driver(two, wanted))
 
 
 def test_a_snapshot_is_copied_alike(spark: SparkSession) -> None:
     rows = [PLAIN, OTHER, WITH_NUL, row(5, "nothing")]
     one, two = (SampleTable(session, SCHEMA, KEY).snapshot(7, rows) for session in (None, spark))
-    assert told(wire_rows(one.collect(), SCHEMA)) == told(staging.wire_rows(two.read(), SCHEMA).toArrow())
+    assert told(wire_rows(one.collect(), SCHEMA)) == told(wire.wire_rows(two.read(), SCHEMA).toArrow())
 
 
 def test_what_cannot_be_stored_is_named_alike(spark: SparkSession) -> None:
     tables = [SampleTable(session, SCHEMA, KEY) for session in (None, spark)]
-    named = [rejected.unfaithful_values(table.window(7, *EDITS)) for table in tables]
+    named = [storability.describe_unstorable(table.window(7, *EDITS)) for table in tables]
     assert named[0] == named[1]
     assert "column 'name' at version 7 holds text with a NUL" in str(named[0])
-    assert len({rejected.unfaithful_values(table.snapshot(7, [PLAIN, WITH_NUL])) for table in tables}) == 1
-    assert {rejected.unfaithful_values(table.snapshot(7, [PLAIN])) for table in tables} == {None}
+    assert len({storability.describe_unstorable(table.snapshot(7, [PLAIN, WITH_NUL])) for table in tables}) == 1
+    assert {storability.describe_unstorable(table.snapshot(7, [PLAIN])) for table in tables} == {None}
 
 
 def test_nested_values_are_refused_by_name() -> None:
     table = SampleTable(None, StructType().add("id", "long").add("tags", ArrayType(StringType())), ("id",))
     with pytest.raises(ConfigError, match="column 'tags' is nested"):
-        staging.wire_net_on_driver(table.window(2, [insert({"id": 1, "tags": ["a"]})]), Wanted())
+        wire.wire_net_on_driver(table.window(2, [insert({"id": 1, "tags": ["a"]})]), StagingOptions())

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cdf import ChangeFeed, Pipeline
 from connectors.postgres import PostgresSink
+from connectors.postgres.load import copy_threshold as large
+from connectors.postgres.load import open_readers
 from connectors.postgres.options import Modes
-from connectors.postgres.write import copy_threshold as large
-from connectors.postgres.write import reload
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.erasures import Knows
@@ -24,7 +24,7 @@ Setup = Callable[[Pg], object]
 
 @pytest.fixture(autouse=True)
 def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large, "LEAST_BYTES", 0)
+    monkeypatch.setattr(large, "MIN_BYTES", 0)
     monkeypatch.setattr(large, "MERGE_SHARE", 0.6)
 
 
@@ -132,7 +132,7 @@ def test_a_small_window_or_a_drift_is_applied_as_changes(
     table, pipeline = filled(spark, delta_path, pg)
     table.sql("alter table {t} add column more int")
     assert [window.way for window in pipeline.plan().windows] == ["swap", "changes"]
-    monkeypatch.setattr(large, "LEAST_BYTES", 2**20)
+    monkeypatch.setattr(large, "MIN_BYTES", 2**20)
     assert [window.way for window in pipeline.plan().windows] == ["changes", "changes"]
     assert pipeline.run().copies == 0
     assert pipeline.verify().equal
@@ -141,7 +141,7 @@ def test_a_small_window_or_a_drift_is_applied_as_changes(
 def test_a_reader_in_the_way_makes_it_the_changes(
     spark: SparkSession, delta_path: str, pg: Pg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reload, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(open_readers, "PATIENCE_SECONDS", 1.0)
     _, pipeline = filled(spark, delta_path, pg)
     before = relation(pg)
     with psycopg.connect(pg.dsn) as reader:

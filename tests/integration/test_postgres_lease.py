@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from cdf.errors import LeaseHeld, SinkUnavailable
 from cdf.testing import insert
 from connectors.postgres import PostgresSink
-from connectors.postgres import position as positions
+from connectors.postgres.state import lease as leases
 from connectors.postgres.write.window_writer import WindowWriter
 from infra.embedded.postgres import EmbeddedPostgres
 from tests.acceptance.commands import wait_for
@@ -26,14 +26,14 @@ A, B = person(1, "a"), person(2, "b")
 
 @pytest.fixture(autouse=True)
 def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positions, "LEASE_SECONDS", 3.0)
-    monkeypatch.setattr(positions, "RENEW_SECONDS", 0.4)
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 3.0)
+    monkeypatch.setattr(leases, "RENEW_SECONDS", 0.4)
 
 
 def vanish(sink: PostgresSink) -> None:
     """As a process does that is killed: it renews no more and gives nothing back."""
-    assert sink._renewal is not None
-    sink._renewal.stop()
+    assert sink._open_target.renewal is not None
+    sink._open_target.renewal.stop()
 
 
 def kill_connections(pg: Pg) -> int:
@@ -47,7 +47,7 @@ def kill_connections(pg: Pg) -> int:
 def test_a_living_runner_is_recognised_long_before_its_lease_ends(
     session: SparkSession | None, pg: Pg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(positions, "LEASE_SECONDS", 60.0)
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 60.0)
     source = people(session).source()
     with opened(pg, source) as first:
         began = time.monotonic()
@@ -67,7 +67,7 @@ def test_a_lease_is_renewed_for_as_long_as_its_runner_lives(session: SparkSessio
             "select epoch from deltarelay.position where target = %s and lease_until > clock_timestamp()"
             " and lease_until > %s + make_interval(secs => %s)"
         )
-        found = wait_for(lambda: pg.query(renewed, target, begun, positions.LEASE_SECONDS), "a lease of renewals")
+        found = wait_for(lambda: pg.query(renewed, target, begun, leases.LEASE_SECONDS), "a lease of renewals")
         assert found == [(1,)]
 
 
@@ -75,7 +75,7 @@ def test_a_long_transaction_shows_its_runner(
     session: SparkSession | None, pg: Pg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No renewal gets through while it holds the position's row."""
-    monkeypatch.setattr(positions, "LEASE_SECONDS", 1.0)
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 1.0)
     table = people(session)
     with loaded(pg, table, [A]) as sink, psycopg.connect(pg.dsn) as other:
         holder = sink.standing().lease_holder
@@ -112,7 +112,7 @@ def test_a_dead_runner_is_succeeded_within_one_lease(session: SparkSession | Non
 def test_a_closed_runner_is_succeeded_at_once(
     session: SparkSession | None, pg: Pg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(positions, "LEASE_SECONDS", 60.0)
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 60.0)
     source = people(session).source()
     for broken in (False, True):
         with opened(pg, source):

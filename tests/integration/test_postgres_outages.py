@@ -112,7 +112,7 @@ def goes_on(pg: Pg, sink: PostgresSink, table: SampleTable) -> None:
         ({"user": "nobody"}, TargetNotReady, "28", "refused the login"),
         ({"dbname": "nowhere"}, TargetNotReady, "3D000", "does not exist"),
         ({"options": "-c role=postgres"}, TargetNotReady, "42501", "lacks a right"),
-        ({"options": "-c no_such_setting=1"}, TargetNotReady, "DSN", "does not take what the dsn asks for"),
+        ({"options": "-c no_such_setting=1"}, TargetNotReady, "DSN", "refuses a parameter of the dsn"),
         ({"options": "-c connection_limit_of_clerk=0"}, SinkUnavailable, "53300", "no free connection"),
     ],
     ids=["password", "user", "database", "role", "setting", "limit"],

@@ -18,7 +18,7 @@ from cdf.sink import Conflicts
 from cdf.testing import SinkConformance, delete, insert, update
 from cdf.testing.conformance.position import PositionPromises
 from connectors.postgres import PostgresSink
-from connectors.postgres import position as positions
+from connectors.postgres.state import lease as leases
 from tests.contract.test_postgres_sink import PostgresHarness, closing
 from tests.fixtures.fix_pgbouncer import PgBouncer, Program, pooled
 from tests.fixtures.fix_postgres import Pg
@@ -56,7 +56,7 @@ def test_transactions_meet_other_sessions(bouncer: PgBouncer) -> None:
 
 @pytest.fixture
 def fast_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positions, "RENEW_SECONDS", 0.3)
+    monkeypatch.setattr(leases, "RENEW_SECONDS", 0.3)
 
 
 @pytest.mark.usefixtures("fast_renewal")
@@ -84,7 +84,7 @@ def test_one_server_session_is_enough(
     session: SparkSession | None, pg: Pg, narrow: PgBouncer, path: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of the sink keeps a transaction open while it needs another: it would wait for itself."""
-    monkeypatch.setattr(positions, "RENEW_SECONDS", 0.2)
+    monkeypatch.setattr(leases, "RENEW_SECONDS", 0.2)
     table = people(session)
     with loaded(pg, table, [A], dsn=narrow.dsn, **path) as sink:
         for version in range(2, 6):
@@ -158,7 +158,7 @@ def test_a_pipeline_with_its_commands_goes_through(
 
 
 def test_what_a_pooler_does_not_pass_on_is_named(pg: Pg, bouncer: PgBouncer, session: SparkSession | None) -> None:
-    with pytest.raises(TargetNotReady, match="does not take what the dsn asks for") as found:
+    with pytest.raises(TargetNotReady, match="refuses a parameter of the dsn") as found:
         PostgresSink(make_conninfo(bouncer.dsn, options="-c lock_timeout=1s"), table="target").position()
     assert "pooler" in str(found.value.hint)
     with opened(pg, people(session).source(), dsn=bouncer.dsn):

@@ -104,4 +104,4 @@ def test_a_view_that_keeps_a_column_from_being_altered_is_named(pg: Pg, statemen
     assert isinstance(found, TargetNotReady)
     assert found.condition == condition
     assert "view" in str(found)
-    assert "create it anew" in str(found.hint)
+    assert "recreate it" in str(found.hint)

@@ -21,9 +21,9 @@ from cdf.sink import Applied
 from cdf.testing import SampleTable, insert
 from cdf.testing.changes import Row
 from connectors.postgres import PostgresSink
-from connectors.postgres import position as positions
+from connectors.postgres.load import merge, open_readers, reload, swap
+from connectors.postgres.state import position as positions
 from connectors.postgres.target import catalog
-from connectors.postgres.write import merge, reload
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
 from tests.integration.postgres_case import left_of, loaded, names, opened, people, person, position, sink_of, tells
@@ -174,7 +174,7 @@ def test_readers_never_see_an_empty_table_nor_an_error(spark: SparkSession, pg: 
 def test_an_older_snapshot_is_waited_for(spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch) -> None:
     table = people(spark)
     filled(pg, table)
-    monkeypatch.setattr(reload, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(open_readers, "PATIENCE_SECONDS", 1.0)
     with psycopg.connect(pg.dsn) as reader:
         reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         reader.execute("select 1")  # not of the target: it holds no lock there
@@ -185,12 +185,12 @@ def test_an_older_snapshot_is_waited_for(spark: SparkSession, pg: Pg, monkeypatc
             ) as refused:
                 reloaded(pg, table)
         assert "nothing was copied" in str(refused.value.hint)
-        monkeypatch.setattr(reload, "look_for_readers", lambda _: None)
+        monkeypatch.setattr(open_readers, "check_readers", lambda _: None)
         with pytest.raises(SinkUnavailable, match="could still read") as refused:
             reloaded(pg, table)
         assert "the copy is dropped" in str(refused.value.hint)
         assert left_of(pg, sink_of(pg)) == []
-        monkeypatch.setattr(reload, "await_readers", lambda *_: None)
+        monkeypatch.setattr(open_readers, "wait_for_readers", lambda *_: None)
         reloaded(pg, table)
         found = reader.execute(f"select count(*) from {pg.schema}.target").fetchall()  # type: ignore[arg-type]
         assert found == [(0,)], "what the wait is for: without it that reader meets an empty table"
@@ -202,7 +202,7 @@ def test_only_what_can_read_the_target_is_waited_for(
 ) -> None:
     table, role = people(spark), f"{pg.schema}_reader"
     filled(pg, table)
-    monkeypatch.setattr(reload, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(open_readers, "PATIENCE_SECONDS", 0.5)
     pg.query(f"create role {role} login")
     try:
         with psycopg.connect(make_conninfo(pg.dsn, user=role)) as reader:
@@ -221,8 +221,8 @@ def test_only_what_can_read_the_target_is_waited_for(
 def test_a_reader_who_stays_keeps_nobody_else_out(spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch) -> None:
     table = people(spark)
     filled(pg, table)
-    monkeypatch.setattr(reload, "PATIENCE_SECONDS", 2.0)
-    monkeypatch.setattr(reload, "LOCK_TIMEOUT", "200ms")
+    monkeypatch.setattr(open_readers, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(swap, "LOCK_TIMEOUT", "200ms")
     with psycopg.connect(pg.dsn) as reader:
         reader.execute(f"select count(*) from {pg.schema}.target")  # type: ignore[arg-type]
         with pytest.raises(SinkUnavailable, match="locked for") as found:
@@ -287,7 +287,7 @@ def test_rows_that_come_while_an_empty_table_is_reloaded_are_not_thrown_away(
         pg.query("create view seen as select id from target")
     with open_to_reload(pg, table) as sink:
         pg.query("insert into target values (7, 'theirs')")
-        with pytest.raises(TargetNotReady, match="somebody else"):
+        with pytest.raises(TargetNotReady, match="another session"):
             sink.reload(table.snapshot(9, AFTER))
     assert (names(pg), position(pg)) == ({7: "theirs"}, None)
 
@@ -453,32 +453,32 @@ def test_a_reload_that_dies_leaves_the_old_or_the_new(
     filled(pg, table)
     if way == "merge":
         pg.query("create view seen as select id from target")
-    usual = positions.move_recorded
+    usual = positions.move_and_record
     with monkeypatch.context() as patch:
         if moment == "copied":
-            patch.setattr(*((reload, "await_readers") if way == "swap" else (merge, "add_key")), killed)
+            patch.setattr(*((open_readers, "wait_for_readers") if way == "swap" else (merge, "add_key")), killed)
         elif moment == "before the commit":
 
             def move(*args: Any, **options: Any) -> None:
                 usual(*args, **options)
                 raise Killed
 
-            patch.setattr(positions, "move_recorded", move)
+            patch.setattr(positions, "move_and_record", move)
         else:
-            done = reload.patiently
+            done = open_readers.retry_locked
 
             def then_killed(session: Any, step: Callable[[], tuple[str, ...]], patience: float) -> tuple[str, ...]:
                 done(session, step, patience)
                 raise Killed
 
-            patch.setattr(reload, "patiently", then_killed)
+            patch.setattr(open_readers, "retry_locked", then_killed)
         sink = sink_of(pg)
         sink.open_to_reload(table.source())
         with pytest.raises(Killed):
             sink.reload(table.snapshot(9, AFTER))
         # As when the process is gone: nobody closes the sink or renews its lease
-        assert sink._renewal is not None
-        sink._renewal.stop()
+        assert sink._open_target.renewal is not None
+        sink._open_target.renewal.stop()
         sink._session.main().close()
         pg.query("update deltarelay.position set lease_until = null where target = %s", f"{pg.schema}.target")
     new = moment == "after the commit"

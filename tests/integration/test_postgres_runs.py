@@ -134,7 +134,7 @@ def test_the_row_is_written_by_the_applying_transaction(session: SparkSession | 
 
 
 def test_old_rows_go(session: SparkSession | None, pg: Pg, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "TIDY_EVERY", 1)
+    monkeypatch.setattr(runs, "CLEAN_UP_EVERY", 1)
     monkeypatch.setattr(runs, "MOST_ROWS", 3)
     table = people(session)
     with loaded(pg, table, START) as sink:

@@ -13,7 +13,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from connectors.postgres.write.staging import bulk_connection
 from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -28,7 +27,8 @@ from cdf.testing import SampleTable, delete
 from connectors.postgres.client import Session
 from connectors.postgres.erasure.scan import _copied
 from connectors.postgres.options import Modes
-from connectors.postgres.target.ddl import TargetName
+from connectors.postgres.sql_parts import TargetName
+from connectors.postgres.staging.adbc_copy import bulk_connection
 from tests.fixtures.fix_pgbouncer import PgBouncer, Program, pooled
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
@@ -176,7 +176,7 @@ def test_rows_that_came_while_a_lock_was_waited_for_are_seen(session: SparkSessi
             other.commit()
 
         Timer(0, commit_when_waited_for).start()
-        with pytest.raises(TargetNotReady, match="somebody else"):
+        with pytest.raises(TargetNotReady, match="another session"):
             sink.load(table.snapshot(1, [person(1, "a")]))
     assert names(pg) == {7: "theirs"}
 
@@ -199,7 +199,7 @@ def test_sessions_are_opened_in_one_place() -> None:
     files = [file for part in ("audit", "cdf", "connectors", "infra") for file in (root / part).rglob("*.py")]
     opening = re.compile(r"psycopg\.(connect|Connection\.connect)\(|dbapi\.connect\(")
     found = {str(file.relative_to(root)) for file in files if opening.search(file.read_text())}
-    assert found == {"connectors/postgres/write/staging.py"}  # ADBC, with the dsn of the sink's session
+    assert found == {"connectors/postgres/staging/adbc_copy.py"}  # ADBC, with the dsn of the sink's session
 
 
 def test_kept_rows_are_read_whatever_the_settings_are(spark: SparkSession, pg: Pg, role: str, delta_path: str) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from cdf.errors import CdfError, ConflictFound, Fenced, LeaseHeld, SinkUnavailable, WindowOutOfOrder
 from cdf.sink import Conflicts
 from cdf.testing import delete, insert, update
-from connectors.postgres import position as positions
+from connectors.postgres.state import position as positions
 from connectors.postgres.write.window_writer import WindowWriter
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.postgres_proxy import PostgresProxy
@@ -89,7 +89,7 @@ def test_a_strangers_lock_that_stays_is_reported(
     with loaded(pg, table, [A]) as sink:
         with strangers(pg, lock) as stranger:
             began = time.monotonic()
-            with pytest.raises(SinkUnavailable, match="a lock that somebody else holds") as found:
+            with pytest.raises(SinkUnavailable, match="a lock that another session holds") as found:
                 sink.apply(second(table))
             assert time.monotonic() - began < 50
             assert "pg_blocking_pids" in str(found.value.hint)
@@ -221,7 +221,7 @@ def test_a_target_that_is_restored_two_windows_back_goes_on_from_there(session: 
             pg.query("insert into target select * from kept")
             pg.query("update deltarelay.position set version = 1 where target = %s", f"{pg.schema}.target")
         fourth = table.window(4, [insert(person(4, "xanadu-d"))])
-        with pytest.raises(WindowOutOfOrder, match="stands at 1"):
+        with pytest.raises(WindowOutOfOrder, match="is at version 1"):
             sink.apply(fourth)
         assert (names(pg), position(pg)) == ({1: "xanadu-a"}, 1)
         assert sink.open(table.source()).version == 1
@@ -237,8 +237,8 @@ def test_the_epoch_keeps_out_who_has_lost_the_lease_but_not_the_position(
     """Both stand at version 1: the position alone would let the one in that has no lease."""
     table = people(session)
     with loaded(pg, table, [A]) as zombie:
-        assert zombie._renewal is not None
-        zombie._renewal.stop()
+        assert zombie._open_target.renewal is not None
+        zombie._open_target.renewal.stop()
         pg.query("update deltarelay.position set lease_until = now() where target = %s", f"{pg.schema}.target")
         with opened(pg, table.source()) as successor:
             if guarded:
@@ -265,7 +265,7 @@ def test_a_runner_that_freezes_in_its_transaction_does_not_hold_the_row_for_ever
     """What it says next comes 40 s late: by then the server has ended its transaction, and a successor has applied it."""
     table = people(session)
     with loaded(pg, table, [A], dsn=proxy.dsn) as zombie:
-        zombie._renewal.stop()  # type: ignore[union-attr]
+        zombie._open_target.renewal.stop()  # type: ignore[union-attr]
         proxy.delay("insert into", 40, within="for update")
         failed = list[CdfError]()
 

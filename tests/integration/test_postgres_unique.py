@@ -320,7 +320,7 @@ def test_changing_places_does_not_reach_into_another_table(
         pg.query("insert into child values (1, 2)")
         window = table.window(2, moved(r1="xanadu-b", r2="xanadu-a"))
         if rejects == "refuse" or action in ("restrict", "no action"):
-            with pytest.raises(RowRejected, match=r"one_mail|change places") as found:
+            with pytest.raises(RowRejected, match=r"one_mail|swap values") as found:
                 sink.apply(window)
             assert "xanadu" not in tells(found.value)
             assert found.value.hint is not None

@@ -26,7 +26,7 @@ from cdf.errors import CdfError, Fenced, LeaseHeld, WindowOutOfOrder
 from cdf.testing import SampleTable
 from cdf.testing.model import COLUMNS, KEY, History, random_history
 from connectors.postgres import PostgresSink
-from connectors.postgres import position as positions
+from connectors.postgres.state import lease as leases
 from infra.embedded.postgres import EmbeddedPostgres
 from tests.fixtures.postgres_proxy import PostgresProxy
 
@@ -41,8 +41,8 @@ PATIENCE_SECONDS = 180.0
 @pytest.fixture(autouse=True)
 def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every runner that is cut off from the server leaves its lease behind."""
-    monkeypatch.setattr(positions, "LEASE_SECONDS", 2.0)
-    monkeypatch.setattr(positions, "RENEW_SECONDS", 0.5)
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 2.0)
+    monkeypatch.setattr(leases, "RENEW_SECONDS", 0.5)
 
 
 class Soak:
@@ -208,8 +208,8 @@ class Soak:
             while not opened:  # a runner that was cut off has left its lease
                 with suppress(LeaseHeld):
                     opened = bool(zombie.open(self.table.source()))
-            assert zombie._renewal is not None
-            zombie._renewal.stop()
+            assert zombie._open_target.renewal is not None
+            zombie._open_target.renewal.stop()
             self.asked("update deltarelay.position set lease_until = clock_timestamp() - interval '1 s'")
             if self.chance.random() < 0.7:
                 successor.open(self.table.source())

@@ -12,8 +12,9 @@ from pydantic import SecretStr, ValidationError
 
 from cdf.errors import ConfigError
 from connectors.postgres.column_mapping import Columns
-from connectors.postgres.config import POSTGRES, PostgresConnection, PostgresOptions, split_table
+from connectors.postgres.config import POSTGRES, PostgresConnection, PostgresOptions
 from connectors.postgres.options import Modes
+from connectors.postgres.table_name import split_table
 from infra.config.load import load
 
 CANARY = "hunter2canary"

@@ -6,15 +6,15 @@ import json
 
 from audit.erasure.scan.search_terms import Needle, Needles
 from connectors.postgres.column_mapping import Columns
-from connectors.postgres.conversions import Found
+from connectors.postgres.conversions import ColumnType
 from connectors.postgres.erasure.cell_matcher import Cells
 
 CELLS = Cells(Needles([Needle("r1", "4711", "number"), Needle("r2", "a\\b", "code")]), Columns(rename={"number": "nr"}))
 HIT = {("r1", "value")}
 
 
-def found(**types: str) -> dict[str, Found]:
-    return {name: Found(kind, kind) for name, kind in types.items()}
+def found(**types: str) -> dict[str, ColumnType]:
+    return {name: ColumnType(kind, kind) for name, kind in types.items()}
 
 
 def line(*cells: str | None) -> bytes:

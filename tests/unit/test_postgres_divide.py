@@ -7,7 +7,7 @@ import random
 import psycopg
 import pytest
 
-from connectors.postgres.state.dead_letters import Pages, divide
+from connectors.postgres.write.bisect import Pages, bisect
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -32,11 +32,11 @@ def test_each_good_row_is_put_once_and_each_bad_one_named(seed: int) -> None:
             raise psycopg.errors.CheckViolation
         put.extend(found)
 
-    failed = divide(Pages(range(40), rows_of), put_all, most=1000)
-    assert [one.place for one in failed] == [f"({page},{row})" for page, row in sorted(bad)]
+    failed = bisect(Pages(range(40), rows_of), put_all, limit=1000)
+    assert [one.address for one in failed] == [f"({page},{row})" for page, row in sorted(bad)]
     assert sorted(put) == sorted(set(rows) - bad)
     assert set(listed) <= {1}
-    assert divide([], put_all, most=1) == []
+    assert bisect([], put_all, limit=1) == []
 
 
 def test_a_refusal_that_no_row_explains_is_raised() -> None:
@@ -44,7 +44,7 @@ def test_a_refusal_that_no_row_explains_is_raised() -> None:
         raise psycopg.errors.CheckViolation
 
     with pytest.raises(psycopg.errors.CheckViolation):
-        divide(Pages(range(3), lambda *_: []), put, most=10)
+        bisect(Pages(range(3), lambda *_: []), put, limit=10)
 
 
 @pytest.mark.parametrize(
@@ -55,4 +55,4 @@ def test_what_no_row_is_to_blame_for_sets_no_row_aside(error: type[psycopg.Error
         raise error
 
     with pytest.raises(error):
-        divide(["(0,1)", "(0,2)"], put, most=10)
+        bisect(["(0,1)", "(0,2)"], put, limit=10)

@@ -9,7 +9,8 @@ import psycopg
 import pytest
 
 from cdf.errors import CdfError, RowRejected, SinkError, SinkUnavailable, TargetNotReady
-from connectors.postgres.errors import FAULTS, UNREACHED, StagingFailed, of_state, raise_alone, sqlstate_of, translate
+from connectors.postgres.errors import StagingFailed, error_of_state, raise_alone, sqlstate_of, translate
+from connectors.postgres.sqlstates import FAULTS, UNREACHED
 
 KINDS = {
     SinkUnavailable: "08000 08001 08006 08P01 40001 40P01 25006 25P03 25P04 53000 53100 53200 53300 53400 55006 55P03"
@@ -25,7 +26,7 @@ KINDS = {
     ("kind", "state"), [(kind, state) for kind, states in KINDS.items() for state in states.split()]
 )
 def test_each_state_is_of_its_kind(kind: type[CdfError], state: str) -> None:
-    error = of_state(state, "applying the window")
+    error = error_of_state(state, "applying the window")
     assert type(error) is kind
     assert error.condition == state
     assert error.transient is (kind is SinkUnavailable)
@@ -74,7 +75,7 @@ def test_no_state_stands_in_two_lines() -> None:
 
 
 def test_a_foreign_key_names_the_ways_out() -> None:
-    hint = str(of_state("23503", "applying the window").hint)
+    hint = str(error_of_state("23503", "applying the window").hint)
     assert all(word in hint for word in ("up to date first", "DEFERRABLE", "drop"))
 
 
@@ -82,10 +83,12 @@ def test_names_are_told_and_values_are_not() -> None:
     diagnostics = SimpleNamespace(
         table_name="t", column_name=None, constraint_name="t_check", message_detail="Failing row contains (hunter2)."
     )
-    assert str(of_state("23514", "copying rows", diagnostics=diagnostics)).endswith("(table 't', constraint 't_check')")
+    assert str(error_of_state("23514", "copying rows", diagnostics=diagnostics)).endswith(
+        "(table 't', constraint 't_check')"
+    )
     nameless = SimpleNamespace(message_detail=diagnostics.message_detail)
     for state in ("23514", "P0001", None):
-        assert "hunter2" not in str(of_state(state, "copying rows", diagnostics=nameless))
+        assert "hunter2" not in str(error_of_state(state, "copying rows", diagnostics=nameless))
 
 
 def test_a_drivers_exception_is_in_no_chain() -> None:

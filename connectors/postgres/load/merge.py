@@ -175,17 +175,17 @@ def _statements(
     mark = sql.Identifier("t", DELETED_AT)
     statements: dict[str, tuple[sql.Composed, sql.Composed | None]] = {}
     count = sql.SQL("select count(*) from {} ")
-    gone = sql.SQL("where not exists (select from {} s where {})").format(loaded, same_key)
+    missing = sql.SQL("where not exists (select from {} s where {})").format(loaded, same_key)
     if deletes == "hard":
         statements["deletes"] = (
-            sql.SQL("delete from {} t ").format(target) + gone,
-            count.format(target) + sql.SQL("t ") + gone,
+            sql.SQL("delete from {} t ").format(target) + missing,
+            count.format(target) + sql.SQL("t ") + missing,
         )
     elif deletes == "soft":
-        gone = sql.SQL("{} and {} is null").format(gone, mark)
+        missing = sql.SQL("{} and {} is null").format(missing, mark)
         statements["deletes"] = (
-            sql.SQL("update {} t set {} = now() ").format(target, sql.Identifier(DELETED_AT)) + gone,
-            count.format(target) + sql.SQL("t ") + gone,
+            sql.SQL("update {} t set {} = now() ").format(target, sql.Identifier(DELETED_AT)) + missing,
+            count.format(target) + sql.SQL("t ") + missing,
         )
     # Compared by their bytes: `is distinct from` treats -0.0 as 0.0 and 1.50 in jsonb as 1.5, and compares text by collation
     differs = [

@@ -1,1 +1,1 @@
-"""Rows on their way into staging tables."""
+"""Copying rows into our own tables: their form, the COPY, and values that cannot be stored."""

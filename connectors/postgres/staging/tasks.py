@@ -1,4 +1,4 @@
-"""COPY from Spark tasks (or from memory) into our own tables, each task in a transaction of its own."""
+"""COPY from Spark tasks (or from memory) into our own tables, each task in a separate transaction."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from cdf.changes.in_memory import InMemorySnapshot
 from cdf.changes.net_arrow import net_of_sorted
 from connectors.postgres.errors import sqlstate_of_task
 from connectors.postgres.sqlstates import UNFAITHFUL
-from connectors.postgres.staging import in_memory
-from connectors.postgres.staging.adbc_copy import Tally, bulk_connection, copy_batches
+from connectors.postgres.staging import adbc_copy, in_memory
 from connectors.postgres.staging.columns import COPY_ROWS, Staged, StagingOptions
 from connectors.postgres.staging.wire import NetForm, wire_changes, wire_net, wire_rows
 from connectors.postgres.types import target_type
@@ -94,10 +93,10 @@ def copy_snapshot_rows(snapshot: Snapshot, dsn: str, table: str) -> Staged:
     first, *rest = in_memory.wire_rows(snapshot.collect(), snapshot.schema).to_batches(max_chunksize=COPY_ROWS) or [
         None
     ]
-    tally = Tally(_load_columns(snapshot.schema))
+    tally = adbc_copy.Tally(_load_columns(snapshot.schema))
     if first is not None:
-        with bulk_connection(dsn) as connection:
-            copy_batches(connection, table, first, iter(rest), tally)
+        with adbc_copy.bulk_connection(dsn) as connection:
+            adbc_copy.copy_batches(connection, table, first, iter(rest), tally)
     return tally.staged()
 
 
@@ -113,9 +112,9 @@ def _copier(dsn: str, table: str, columns: list[tuple[str, bool]] | None, prepar
         first = next(batches, None)
         if first is None:
             return
-        tally = Tally(columns)
-        with bulk_connection(dsn) as connection:
-            copy_batches(connection, table, first, batches, tally)
+        tally = adbc_copy.Tally(columns)
+        with adbc_copy.bulk_connection(dsn) as connection:
+            adbc_copy.copy_batches(connection, table, first, batches, tally)
         yield pa.RecordBatch.from_pylist([tally.report()])
 
     return copy

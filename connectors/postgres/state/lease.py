@@ -112,7 +112,7 @@ def is_fenced(connection: Connection, lease: Lease) -> bool:
 def fenced(target: str) -> Fenced:
     return Fenced(
         f"another runner has taken over {target}; this one writes nothing more",
-        hint="let the other runner finish; if it is gone, run again",
+        hint="let the other runner finish; if it is not running any more, run again",
         target=target,
     )
 

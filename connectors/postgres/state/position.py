@@ -12,7 +12,8 @@ from cdf.errors import WindowOutOfOrder
 from cdf.os_user import os_user
 from cdf.sink import Position, PositionRecord, Standing
 from connectors.postgres.sql_parts import Name, TargetName
-from connectors.postgres.state.lease import LEASE_SECONDS, Lease, fenced, position_of_row
+from connectors.postgres.state import lease as leases
+from connectors.postgres.state.lease import Lease, fenced, position_of_row
 from connectors.postgres.state.migrations import find_state_tables
 
 __all__ = [
@@ -82,7 +83,7 @@ def move_position(connection: Connection, lease: Lease, *, expected: int | None,
                lease_until = clock_timestamp() + make_interval(secs => %s)
          where target = %s and epoch = %s and version is not distinct from %s
         """,
-        [version, table_id, LEASE_SECONDS, lease.target, lease.epoch, expected],
+        [version, table_id, leases.LEASE_SECONDS, lease.target, lease.epoch, expected],
     )
     if moved.rowcount != 1:
         raise fenced(lease.target)

@@ -147,7 +147,7 @@ select pg_describe_object(d.classid, d.objid, d.objsubid)
 """
 _PARTITIONED = """
 union
-select 'the way in which the table is partitioned'
+select 'the partition key of the table'
   from it join pg_partitioned_table p on p.partrelid = it.attrelid and it.attnum = any (p.partattrs)
  order by 1
 """

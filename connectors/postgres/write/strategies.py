@@ -6,7 +6,7 @@
     BisectWriter          in halves with savepoints, to find the rows that become dead letters
     ReplaceBisectWriter   replace, with dead letters for the rows that the target refuses
 
-Each attempt is a transaction of its own, begun after the attempt before was rolled back.
+Each attempt is a separate transaction, begun after the previous attempt was rolled back.
 """
 
 from __future__ import annotations
