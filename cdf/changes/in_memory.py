@@ -168,7 +168,6 @@ class InMemorySnapshot(Snapshot):
             self.schema,
             self.key,
             (commit,),
-            commit_sha256=lambda _: "",
             rows=inserts,
         )
 

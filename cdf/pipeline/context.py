@@ -74,7 +74,7 @@ class PipelineContext:
         if without is None:
             return step
         left = step.without(without)
-        return replace(left, whole=None, filtered=True) if isinstance(left, Window) else left
+        return replace(left, filtered=True) if isinstance(left, Window) else left
 
     def find_erasures(self, commits: Sequence[Commit]) -> frozenset[int]:
         """The versions among these commits that erased persons, according to the guard."""

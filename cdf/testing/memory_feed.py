@@ -128,7 +128,6 @@ class MemoryFeed(ChangeFeed):
             schema=schema,
             commits=commits,
             rows=lambda: self._changes(first, last, schema),
-            commit_sha256=self.log.sha256,
             **fields,
         )
 

@@ -97,7 +97,7 @@ def plain(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 def as_window(table: SampleTable, feed: ChangeFeed, like: Window) -> Window:
     read = lambda: feed.read(start_version=like.first, end_version=like.last)  # noqa: E731
-    return Window(table.table, table.table_id, table.schema, table.key, like.commits, read, like.commit_sha256)
+    return Window(table.table, table.table_id, table.schema, table.key, like.commits, read, like.source)
 
 
 def same_windows(one: Window, other: Window) -> None:

@@ -102,7 +102,6 @@ class QueryTable:
             key=self.key,
             commits=(made,),
             read=lambda: self.spark.sql(feed),
-            commit_sha256=str,
         )
 
 
