@@ -151,7 +151,7 @@ class _Out:
     def rows(self, work: Transaction, table: str) -> int:
         columns = ", ".join(f'"{column}"' for column in COLUMNS[table])
         before = self._rows
-        for part in work.copied(f"copy {{{table}}} ({columns}) to stdout"):
+        for part in work.copy_out(f"copy {{{table}}} ({columns}) to stdout"):
             self._put(part)
             told, self._rows = self._rows // _ROWS, self._rows + part.count(b"\n")
             if self._rows // _ROWS > told:

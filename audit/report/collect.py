@@ -31,7 +31,7 @@ from audit.report.model import (
     Scope,
 )
 from audit.trail.column_history import columns_from_json
-from audit.trail.ledger import PAYLOAD_CHANGES
+from audit.trail.record_kinds import PAYLOAD_CHANGES
 from audit.trail.redaction import parse_object
 from audit.trail.tables import LEDGER
 from cdf.changes.columns import DELETE, INSERT, UPDATE_POSTIMAGE
@@ -66,9 +66,9 @@ def make_report(
     continuation of, as ``Trail.verify`` takes them. ``progress`` is told each step before it begins. Raises
     VerificationError where a table cannot be read.
     """
-    tables, tell = trail.there(), progress or (lambda _step: None)
+    tables, tell = trail.require_tables(), progress or (lambda _step: None)
     tell("records")
-    seen, missed = trail.seen()
+    seen, missed = trail.read_checkpoints()
     walk = _walked(tables, {one.checkpoint.size for one in seen if one.checkpoint is not None})
     verification, _ = trail.verify(before=before, extra=extra, origin=origin, progress=tell)
     return Report(
@@ -274,7 +274,7 @@ _FORMAL = {"kind", "previous", "table_id", "removed_at", "removed", "sealed", "h
 
 def _walked(tables: TrailTables, sizes: set[int]) -> _Walk:
     walk = _Walk(sizes)
-    for row in tables.now(LEDGER).select("record", "sequence").orderBy("sequence").toLocalIterator():
+    for row in tables.read_current(LEDGER).select("record", "sequence").orderBy("sequence").toLocalIterator():
         walk.take(row["record"])
     return walk
 

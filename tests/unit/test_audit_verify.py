@@ -26,14 +26,14 @@ from audit.trail.record_kinds import are_hashes, parse_columns, parse_micros, pa
 from audit.trail.redaction import canonical_json
 from audit.trail.tables import EVENTS, LEDGER, STORED_EVENT, TrailTables, payload_schema
 from audit.verification import CHECKPOINTS, MOST_FINDINGS, FoundCheckpoint, VerifiedState
-from audit.verification.events import _folded, _verify_commit
+from audit.verification.events import _verify_chunks, _verify_commit
 from audit.verification.ledger import Commit as EventsOf
 from audit.verification.ledger import LedgerScan, select_trusted, verify_ledger
-from audit.verification.payload import _fitting, _hasher
-from audit.verification.payload_records import _removed, _resealed
+from audit.verification.payload import _check_types, _make_hasher
+from audit.verification.payload_records import _expand_encryptions, _expand_removals
 from audit.verification.results import Findings
 from audit.verification.schema import find_schema_faults
-from audit.verification.verify import _Asked, _expect_seal
+from audit.verification.verify import _Request, _require_signature
 from cdf.errors import VerificationError
 from tests.fixtures.fix_seed import examples
 
@@ -194,7 +194,7 @@ def test_the_leaves_of_each_chunk() -> None:
         ],
         names=["version", "chunk", "leaves", "least", "most"],
     )
-    (out,) = _folded([batch.slice(1)])  # batches come as parts of larger ones
+    (out,) = _verify_chunks([batch.slice(1)])  # batches come as parts of larger ones
     one, other, third = out.to_pylist()
     assert one["root"] == merkle_root([leaf["leaf"] for leaf in whole])
     assert (one["size"], one["last"], one["altered"], one["gaps"], one["doubled"]) == (3, 2, [], [], [])
@@ -231,7 +231,7 @@ def test_each_row_is_hashed_with_the_columns_of_its_commit() -> None:
         ],
         names=["id", "version", "salt", "row", "copies", "kept_hash"],
     )
-    (out,) = _hasher([1, 4], [narrow, wide], frozenset())([batch])
+    (out,) = _make_hasher([1, 4], [narrow, wide], frozenset())([batch])
 
     def hashed(at: int, columns: tuple[Column, ...]) -> bytes:
         schema = StructType([StructField(column.name, column.type) for column in columns])
@@ -469,7 +469,7 @@ def test_any_field_of_any_record_is_a_finding_or_intact(seed: int) -> None:
         assert not tampers or altered in texts, rows
         changed += bool(texts)
         # What comes after the ledger: no more is made out of a record than what is there
-        for kind, work in ((b'"removal"', _removed), (b'"sealing"', _resealed)):
+        for kind, work in ((b'"removal"', _expand_removals), (b'"sealing"', _expand_encryptions)):
             own = [{**row, "sequence": 0} for row in rows if kind in (row["record"] or b"")]
             made = work(walk.distrusted, [pa.RecordBatch.from_pylist(own, schema=OF_KIND)])
             assert sum(one.num_rows for one in made) <= 6
@@ -478,7 +478,7 @@ def test_any_field_of_any_record_is_a_finding_or_intact(seed: int) -> None:
         for row in rows:
             report.take(row["record"])
         assert report.scope().records == len(rows)
-        assert all(_fitting(one, held) in (one, None) for one in walk.columns.values())
+        assert all(_check_types(one, held) in (one, None) for one in walk.columns.values())
     assert changed > 0.9 * FORGED
 
 
@@ -652,8 +652,8 @@ def test_what_nobody_has_signed_is_told_where_a_signature_is_to_be_expected() ->
         for row in WRITTEN[:size]:
             walk.tree.append(row["leaf"])
         walk.removals = {} if removal is None else {removal: (0,)}
-        values = {"seen": (), "since": None, "before": None, "anchored": False, "unreachable": (), "origin": None}
-        _expect_seal(walk, covered, _Asked(**{**values, "keys": (), **asked}), left, findings)
+        values = {"found": (), "since": None, "before": None, "anchored": False, "unreachable": (), "origin": None}
+        _require_signature(walk, covered, _Request(**{**values, "keys": (), **asked}), left, findings)
         assert {(one.kind, one.table) for one in findings.kept} <= {("not_signed", LEDGER)}
         return [one.text for one in findings.kept]
 
@@ -684,10 +684,10 @@ def test_columns_that_no_runner_writes_are_named_by_their_version(text: str) -> 
 @pytest.mark.parametrize("type", ["string", {"type": "array", "elementType": "long", "containsNull": True}])
 def test_columns_of_other_types_than_the_payload_has(type: Any) -> None:
     (column,) = columns_from_json([{"live": True, "name": "id", "stored": "id", "type": type}])
-    assert _fitting([column], {"id": LongType()}) is None
-    assert _fitting([Column("id", "id", LongType())], {"id": LongType()}) is not None
+    assert _check_types([column], {"id": LongType()}) is None
+    assert _check_types([Column("id", "id", LongType())], {"id": LongType()}) is not None
     rows = pa.RecordBatch.from_pylist([{"id": b"a", "version": 1, "copies": 1, "kept_hash": b"", "row": {"id": 1}}])
-    (found,) = _hasher([0], [None], frozenset())([rows])
+    (found,) = _make_hasher([0], [None], frozenset())([rows])
     assert found.column("hash").to_pylist() == [None]
 
 

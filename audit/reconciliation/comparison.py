@@ -65,7 +65,7 @@ def reconcile(trail: Trail, pipeline: Pipeline, *, progress: _Progress | None = 
     A runner may be at work meanwhile: what the ledger does not have yet is left out. Raises a SourceError where the source
     cannot be read, for another reason than its retention, and VerificationError where the trail cannot.
     """
-    return _Comparison(trail, trail.there(), pipeline, progress or _untold).result()
+    return _Comparison(trail, trail.require_tables(), pipeline, progress or _untold).result()
 
 
 def _untold(_done: int, _of: int) -> None:
@@ -95,7 +95,9 @@ def _ledger(tables: TrailTables) -> _Ledger:
     from pyspark.sql import functions as F
 
     told = (F.get_json_object("record", f"$.{name}").alias(name) for name in ("log_sha256", "table_id", "columns"))
-    records = tables.now(LEDGER).where("kind in ('commit', 'baseline') and version is not null").orderBy("sequence")
+    records = (
+        tables.read_current(LEDGER).where("kind in ('commit', 'baseline') and version is not null").orderBy("sequence")
+    )
     found = _Ledger()
     for row in records.select("kind", "version", *told).toLocalIterator():
         version = row["version"]
@@ -114,7 +116,7 @@ def _ledger(tables: TrailTables) -> _Ledger:
 def _removed(tables: TrailTables) -> Mapping[int, int]:
     """How many values of each version the ledger says were removed."""
     ranges: dict[int, list[tuple[int, int]]] = {}
-    for row in tables.now(LEDGER).where("kind = 'removal'").select("record").collect():
+    for row in tables.read_current(LEDGER).where("kind = 'removal'").select("record").collect():
         record = parse_record(row["record"])
         if record is None or record["kind"] != "removal":
             continue  # what it names is told as missing; `audit verify` reports the record
@@ -166,7 +168,10 @@ class _Comparison:
         with self._of_the_trail("ledger"):
             self.ledger = _ledger(self.tables)
             # After the ledger, which is written last; before the removals, which it has before the values go
-            self.events, self.payload = self.tables.now(EVENTS), completed(self.trail, self.tables.now(PAYLOAD))
+            self.events, self.payload = (
+                self.tables.read_current(EVENTS),
+                completed(self.trail, self.tables.read_current(PAYLOAD)),
+            )
             self.removals = _removed(self.tables)
             self.sealed = sealed_names(self.payload)
             states = self.trail.states
