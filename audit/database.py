@@ -55,7 +55,7 @@ class Transaction:
     def execute(self, statement: str, values: Sequence[Any] | None = None) -> psycopg.Cursor[Any]:
         return self._connection.execute(self._text(statement), values)
 
-    def copied(self, statement: str) -> Iterator[bytes]:
+    def copy_out(self, statement: str) -> Iterator[bytes]:
         """``copy … to stdout``, see ``copy_out``."""
         from audit.postgres_session import copy_out
 

@@ -33,7 +33,8 @@ from audit.encryption.stored_groups import match_groups
 from audit.hashing.merkle import merkle_root
 from audit.queries.view import eras, eras_by_name
 from audit.trail.column_history import GROUPS, SEALED, Column, row_type
-from audit.trail.ledger import State, append_removal, read_state_from_records
+from audit.trail.ledger import append_removal
+from audit.trail.ledger_state import State, read_state_from_records
 from audit.trail.record_kinds import is_folder_name
 from audit.trail.redaction import shorten_text
 from audit.trail.row_hashes import hash_rows
@@ -95,10 +96,10 @@ class Resealing:
         how many are done. Raises VerificationError where the trail is not what was written."""
         from pyspark.sql import functions as F
 
-        if not has_groups(self.tables.now(PAYLOAD)):
+        if not has_groups(self.tables.read_current(PAYLOAD)):
             self._widen()
         held = copy(self.trail)
-        held.tables = self.trail.there().as_now()
+        held.tables = self.trail.require_tables().pin()
         rows, named = _asked(held, self.sealing, F.col("_metadata.file_path").alias("file"))
         sizes = {one["file"]: one["count"] for one in rows.groupBy("file").count().collect()}
         if sizes:
@@ -123,7 +124,7 @@ class Resealing:
 
     def _widen(self) -> None:
         """Give the payload the columns that sealed rows have."""
-        held = self.tables.now(PAYLOAD)
+        held = self.tables.read_current(PAYLOAD)
         row = StructType([*_struct(held, "row").fields, StructField(SEALED, GROUPS)])
         rest = [one for one in held.schema.fields if one.name not in ("row", "sealed")]
         new = [StructField("row", row), StructField("sealed", ArrayType(BinaryType()))]
@@ -235,11 +236,11 @@ def finish_sealing(tables: TrailTables, made_in: str) -> None:
         )
     if not _is_there(tables, made_in):
         return
-    held = tables.now(PAYLOAD).select("id", "salt", "row_hash", "row", "sealed").schema
+    held = tables.read_current(PAYLOAD).select("id", "salt", "row_hash", "row", "sealed").schema
     # By a schema: whoever was killed while they removed the folder may have left no file in it
     anew = tables.spark.read.schema(held).parquet(_folder(tables, made_in))
     same = "held.id = anew.id and held.row_hash <> anew.row_hash"
-    there = tables.now(PAYLOAD).select("id", "row_hash").alias("held")
+    there = tables.read_current(PAYLOAD).select("id", "row_hash").alias("held")
     if not there.join(anew.alias("anew"), F.expr(same), "left_semi").isEmpty():
 
         def put(payload: DeltaTable) -> None:
@@ -321,9 +322,9 @@ def _asked(trail: Trail, sealing: ColumnEncryption, *more: SparkColumn) -> tuple
     value is sealed already."""
     from pyspark.sql import functions as F
 
-    payload = trail.there().now(PAYLOAD)
+    payload = trail.require_tables().read_current(PAYLOAD)
     past = _eras(trail, sealing.people, payload)
-    last = read_state_from_records(trail.there()).version  # of what has no record yet nothing is known
+    last = read_state_from_records(trail.require_tables()).version  # of what has no record yet nothing is known
     groups = F.col("row").getField(SEALED) if has_groups(payload) else None
     columns: dict[str, SparkColumn] = {}
     named: dict[str, list[str]] = {}

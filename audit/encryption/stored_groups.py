@@ -1,4 +1,4 @@
-"""Whether the encrypted bytes beside payload rows are those that the rows' groups record."""
+"""Compares the encrypted bytes beside payload rows with what the rows record about them."""
 
 from __future__ import annotations
 

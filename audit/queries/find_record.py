@@ -86,7 +86,7 @@ def as_data(spark: SparkSession, values: Sequence[tuple[str, Any, DataType]]) ->
 def payload_with(trail: Trail, wanted: Wanted, fields: Sequence[Field]) -> tuple[DataFrame, list[int]]:
     """The rows of the events that have the wanted values, by these ``fields`` (``row_of``); and their versions. Raises
     ConfigError where the values are sealed and the trail has no keys."""
-    files = _Files(tables := trail.there())
+    files = _Files(tables := trail.require_tables())
     sealed = find_encrypted_columns(tables.read(PAYLOAD)) & {name for field in wanted.fields for name in field.names}
     if sealed and trail.states is None:
         raise ConfigError(

@@ -42,7 +42,7 @@ from audit.queries.view import (
     view,
     why,
 )
-from audit.trail.ledger import PAYLOAD_CHANGES
+from audit.trail.record_kinds import PAYLOAD_CHANGES
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
 from cdf.changes.columns import DELETE, INSERT, UPDATE_POSTIMAGE
 from cdf.errors import ConfigError
@@ -93,7 +93,7 @@ def history(trail: Trail, record: Mapping[str, Any]) -> DataFrame:
 
     Of the payload only the files are read that can hold the key, of events and ledger those of its versions.
     """
-    tables, fields = trail.there(), fields_of(trail.columns())
+    tables, fields = trail.require_tables(), fields_of(trail.columns())
     recorded = last_record(trail)
     found, versions = payload_with(trail, Wanted.of(tables.spark, record, fields), fields)
     rows = joined(trail, found, versions, recorded=recorded)
@@ -108,7 +108,7 @@ def record_as_of(trail: Trail, record: Mapping[str, Any], when: When) -> DataFra
     begun with the table or a baseline.
     """
     version = _version(trail, when)
-    tables, fields = trail.there(), fields_at(trail, version)
+    tables, fields = trail.require_tables(), fields_at(trail, version)
     recorded = last_record(trail)
     found, versions = payload_with(trail, Wanted.of(tables.spark, record, fields), fields)
     versions = [one for one in versions if one <= version]
@@ -299,7 +299,7 @@ def actor_activity(
     """
     from pyspark.sql import functions as F
 
-    asked = as_data(trail.there().spark, [("actor", actor, StringType())])
+    asked = as_data(trail.require_tables().spark, [("actor", actor, StringType())])
     rows = _within(records(trail), since, until).join(F.broadcast(asked), F.col("actor") == F.col("key_0"))
     return rows.select(*_COMMIT, *_counts(), "ticket", "purpose", "job", "run").orderBy("version")
 
@@ -361,7 +361,7 @@ def gaps(trail: Trail) -> DataFrame:
         F.lit(None).cast("long").alias("events"),
     )
     told = records(trail).groupBy("version").agg(F.first("rows").alias("rows"))
-    of_commits = trail.there().read(EVENTS).groupBy("version")
+    of_commits = trail.require_tables().read(EVENTS).groupBy("version")
     there = of_commits.agg(F.count("*").alias("there"), F.count_distinct("index").alias("places"))
     both = told.join(there, "version", "full_outer").fillna(0, ["there", "places"])
     fault = (
@@ -391,7 +391,7 @@ def removals(trail: Trail) -> DataFrame:
     record = F.from_json("record", f"{told}, removed map<string, string>, sealed map<string, string>")
     places = F.coalesce(record["removed"], record["sealed"])
     return (
-        trail.there()
+        trail.require_tables()
         .read(LEDGER)
         .where(F.col("kind").isin(*PAYLOAD_CHANGES))
         .select(
@@ -416,7 +416,7 @@ def erasures(trail: Trail) -> DataFrame:
     from pyspark.sql import functions as F
 
     record = F.from_json("record", "run string, state string, requests array<string>, reached_at timestamp")
-    told = trail.there().read(LEDGER).where("kind = 'erasure'")
+    told = trail.require_tables().read(LEDGER).where("kind = 'erasure'")
     columns = (record[name].alias(name) for name in ("reached_at", "run", "state", "requests"))
     return told.select("sequence", F.col("committed_at").alias("noted_at"), *columns).orderBy("sequence")
 
@@ -432,7 +432,7 @@ def readings(trail: Trail) -> DataFrame:
     record = F.from_json(
         "record", "read_at timestamp, role string, reader string, purpose string, question string, keys long"
     )
-    told = trail.there().read(LEDGER).where("kind = 'reading'")
+    told = trail.require_tables().read(LEDGER).where("kind = 'reading'")
     columns = (record[name].alias(name) for name in ("read_at", "role", "reader", "purpose", "question", "keys"))
     return told.select("sequence", F.col("committed_at").alias("noted_at"), *columns).orderBy("sequence")
 
@@ -444,7 +444,7 @@ def values_removed(trail: Trail) -> int:
     told = records(trail).agg(F.sum("rows").alias("rows"), F.max("version").alias("last")).collect()[0]
     if told["last"] is None:
         return 0
-    return max(0, int(told["rows"]) - trail.there().read(PAYLOAD).where(f"version <= {told['last']}").count())
+    return max(0, int(told["rows"]) - trail.require_tables().read(PAYLOAD).where(f"version <= {told['last']}").count())
 
 
 def keys_untold(trail: Trail, key: Sequence[str], when: When | None = None) -> int:
@@ -452,7 +452,7 @@ def keys_untold(trail: Trail, key: Sequence[str], when: When | None = None) -> i
     as one that was erased. ``as_of``, ``diff`` and ``column_changes`` leave them out."""
     from pyspark.sql import functions as F
 
-    if trail.states is None or not has_groups(trail.there().read(PAYLOAD)):
+    if trail.states is None or not has_groups(trail.require_tables().read(PAYLOAD)):
         return 0
     recorded, payload = last_record(trail), completed(trail, now(trail, PAYLOAD))
     version = None if when is None else _version(trail, when)
@@ -591,7 +591,7 @@ def _as_rows(standing: DataFrame) -> DataFrame:
 
 def _to_compare(trail: Trail, columns: Iterable[str] | None) -> None:
     """Raises ConfigError where values of these columns would have to be compared, of any with None, that are sealed."""
-    sealed = find_encrypted_columns(trail.there().read(PAYLOAD)) if trail.states is None else set()
+    sealed = find_encrypted_columns(trail.require_tables().read(PAYLOAD)) if trail.states is None else set()
     if columns is not None:
         sealed &= {name.casefold() for name in columns}
     if sealed:

@@ -86,7 +86,7 @@ def view(trail: Trail) -> DataFrame:
 def now(trail: Trail, table: str) -> DataFrame:
     """As it is whenever it is asked something. With keys as it is at this moment, because they are asked for now: rows that
     come later would have none."""
-    return trail.there().read(table) if trail.states is None else trail.there().now(table)
+    return trail.require_tables().read(table) if trail.states is None else trail.require_tables().read_current(table)
 
 
 def shown(trail: Trail, payload: DataFrame, *more: str) -> DataFrame:
@@ -248,7 +248,7 @@ def last_record(trail: Trail) -> int | None:
 
     if trail.states is None:
         return None
-    number: int | None = trail.there().now(LEDGER).agg(F.max("sequence")).collect()[0][0]
+    number: int | None = trail.require_tables().read_current(LEDGER).agg(F.max("sequence")).collect()[0][0]
     return number
 
 
@@ -265,7 +265,7 @@ def joined(
     from before; what was sealed later by it, or by those after it, may be in the payload or not."""
     from pyspark.sql import functions as F
 
-    events, told = trail.there().read(EVENTS) if events is None else events, records(trail)
+    events, told = trail.require_tables().read(EVENTS) if events is None else events, records(trail)
     if versions is not None:
         events, told = (rows.where(F.col("version").isin(list(versions))) for rows in (events, told))
     told = told.select("version", "baseline", *TOLD)
@@ -289,7 +289,7 @@ def _with_hashes(trail: Trail, events: DataFrame, recorded: int | None) -> DataF
     from audit.verification.payload_records import read_reencrypted_hashes
 
     events = events.select("id", *_WHAT, F.col("row_hash").alias("deltarelay_hash"))
-    later = read_reencrypted_hashes(trail.there().now(LEDGER), recorded)
+    later = read_reencrypted_hashes(trail.require_tables().read_current(LEDGER), recorded)
     told: list[SparkColumn] = [F.col("deltarelay_hash")]
     if later is not None:
         events = events.join(later.withColumnRenamed("event_version", "version"), ["version", "index"], "left")
@@ -314,7 +314,7 @@ def records(trail: Trail) -> DataFrame:
 
     told = F.from_json("record", _RECORD)
     return (
-        trail.there()
+        trail.require_tables()
         .read(LEDGER)
         .where("kind in ('commit', 'baseline')")
         .select(

@@ -14,7 +14,7 @@ from audit.trail.tables import LEDGER
 if TYPE_CHECKING:
     from audit.encryption.key_registry import Registry
     from audit.signing.signer import Signer
-    from audit.trail.ledger import State
+    from audit.trail.ledger_state import State
     from audit.trail.tables import TrailTables
 
 __all__ = ["record_readings"]
@@ -34,7 +34,9 @@ def record_readings(
         return state
     identity = (F.get_json_object("record", f"$.{name}") for name in ("reading", "read_at"))
     # With the time: a registry that was restored or recreated uses the same numbers again
-    known = {(row[0], row[1]) for row in tables.now(LEDGER).where("kind = 'reading'").select(*identity).collect()}
+    known = {
+        (row[0], row[1]) for row in tables.read_current(LEDGER).where("kind = 'reading'").select(*identity).collect()
+    }
     new = [
         {
             "reading": reading.id,

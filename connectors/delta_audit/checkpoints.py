@@ -9,7 +9,7 @@ from collections.abc import Callable
 from audit.anchors.base import parse_note
 from audit.errors import ForkedTrail
 from audit.proof import ProofError
-from audit.trail.ledger import State
+from audit.trail.ledger_state import State
 from cdf.errors import CdfError
 from connectors.delta_audit.context import TrailContext
 

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Va
 from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
-    from audit.audit_trail import NamedAnchor
+    from audit.anchors.base import NamedAnchor
     from cdf.sink import Sink
     from connectors.sink_kind import ConfigurationContext
 
@@ -75,7 +75,6 @@ class FileAnchorOptions(_Model):
 
     def build(self, context: ConfigurationContext) -> NamedAnchor:  # noqa: ARG002
         from audit.anchors.file import FileAnchor
-        from audit.audit_trail import NamedAnchor
 
         return NamedAnchor(self.path, FileAnchor(Path(self.path)))
 
@@ -94,7 +93,6 @@ class PostgresAnchorOptions(_Model):
 
     def build(self, context: ConfigurationContext) -> NamedAnchor:
         from audit.anchors.postgres import PostgresAnchor
-        from audit.audit_trail import NamedAnchor
 
         dsn = context.get_connection(self.connection, "postgres").dsn.get_secret_value()
         return NamedAnchor(self.connection, PostgresAnchor(dsn, schema=self.schema_name))
@@ -115,7 +113,6 @@ class S3AnchorOptions(_Model):
 
     def build(self, context: ConfigurationContext) -> NamedAnchor:
         from audit.anchors.s3 import S3Anchor
-        from audit.audit_trail import NamedAnchor
 
         bucket = self.url.partition("://")[2].partition("/")[0]
         anchor = S3Anchor(self.url, lambda: context.create_s3_client(bucket), object_lock_days=self.object_lock_days)

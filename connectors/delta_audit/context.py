@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from audit.audit_trail import NamedAnchor
+    from audit.anchors.base import NamedAnchor
     from audit.encryption.encrypt import ColumnEncryption
     from audit.encryption.key_registry import Registry
     from audit.proof import VerifierKey

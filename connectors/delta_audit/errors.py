@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from audit.errors import find_named_file
-from audit.trail.ledger import State
+from audit.trail.ledger_state import State
 from cdf.errors import CdfError, SinkError, TargetNotReady, WindowOutOfOrder, condition_of
 from cdf.sink import Bounds
 

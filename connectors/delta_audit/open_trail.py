@@ -12,7 +12,7 @@ from audit.encryption.reencrypt import tidy
 from audit.errors import ForkedTrail
 from audit.trail.column_history import extend_columns, row_type
 from audit.trail.lease import Lease
-from audit.trail.ledger import State, delete_unrecorded_payload, read_state
+from audit.trail.ledger_state import State, delete_unrecorded_payload, read_state
 from audit.trail.tables import PAYLOAD, TrailTables
 from audit.writing.removal import finish_removal
 from cdf.errors import PositionError

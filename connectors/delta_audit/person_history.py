@@ -31,7 +31,7 @@ def read_person_history(
     """Return the events as ``audit.erasure.sink_contract.Historic`` defines them."""
     from pyspark.sql import functions as F
 
-    payload = completed(trail, trail.there().now(PAYLOAD))
+    payload = completed(trail, trail.require_tables().read_current(PAYLOAD))
     present = present_values(trail)
     values = [value.alias(name) for name, value in present.items()]
     ids = catch(payload.select(F.col("id").alias("__id"), *values)).select("__id")
@@ -53,7 +53,9 @@ def read_person_history(
         "committed_at": "_commit_timestamp",
         "change_type": "_change_type",
     }
-    events = trail.tables.now(EVENTS).select(*(F.col(name).alias(alias) for name, alias in event_columns.items()))
+    events = trail.tables.read_current(EVENTS).select(
+        *(F.col(name).alias(alias) for name, alias in event_columns.items())
+    )
     found = found.join(events, "__id").join(F.broadcast(operations), "_commit_version", "left")
     event_fields = ("_commit_version", "_commit_timestamp", "_change_type", "_operation", "_unreadable")
     names = [quoted(name) for name in present]

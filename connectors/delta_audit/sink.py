@@ -17,7 +17,8 @@ from audit.audit_trail import Trail
 from audit.encryption.decrypt import has_groups
 from audit.encryption.reencrypt import Resealing, Unsealed, unsealed
 from audit.erasure.scan.files import LocalFiles
-from audit.trail.ledger import State, append_notes, read_state
+from audit.trail.ledger import append_notes
+from audit.trail.ledger_state import State, read_state
 from audit.trail.position import read_columns, read_position
 from audit.trail.tables import PAYLOAD, TrailTables
 from audit.writing.removal import remove_encrypted, remove_values
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from audit.audit_trail import NamedAnchor
+    from audit.anchors.base import NamedAnchor
     from audit.encryption.encrypt import ColumnEncryption
     from audit.encryption.key_registry import Registry, States
     from audit.erasure.scan.files import Files

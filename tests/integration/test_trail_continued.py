@@ -15,9 +15,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from audit.anchors.base import parse_note
+from audit.anchors.base import NamedAnchor, parse_note
 from audit.anchors.file import FileAnchor
-from audit.audit_trail import NamedAnchor
 from audit.errors import ForkedTrail
 from audit.hashing.merkle import EMPTY_ROOT
 from audit.signing.signer import Signer

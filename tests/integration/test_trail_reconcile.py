@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from audit.audit_trail import Trail
-from audit.reconciliation.reconcile import Reconciled, reconcile
+from audit.reconciliation.comparison import Reconciled, reconcile
 from audit.trail.redaction import canonical_json
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
 from cdf import ChangeFeed, Pipeline

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from audit.anchors.base import NamedAnchor
 from audit.anchors.file import FileAnchor
-from audit.audit_trail import NamedAnchor, Trail
+from audit.audit_trail import Trail
 from audit.encryption.column_groups import PersonColumns
 from audit.encryption.decrypt import decrypt_rows
 from audit.encryption.reencrypt import Unsealed
 from audit.queries.view import eras, view
-from audit.reconciliation.reconcile import reconcile
+from audit.reconciliation.comparison import reconcile
 from audit.signing.signer import Signer
 from audit.trail.column_history import SEALED
 from audit.trail.row_hashes import hash_rows

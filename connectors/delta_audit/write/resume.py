@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 
 from audit.trail.column_history import GROUPS, SEALED, extend_columns
 from audit.trail.events import CommitRoots, compute_commit_roots
-from audit.trail.ledger import State, read_record_of_version
+from audit.trail.ledger_state import State, read_record_of_version
 from audit.trail.tables import EVENTS, PAYLOAD, TrailTables
 from audit.writing.recovery import has_encrypted_rows, matches_source
 from cdf.changes.window import Commit
@@ -50,13 +50,13 @@ def resume_window(
 
     Raises TargetNotReady if the written rows are not those of the source.
     """
-    events, payload = (tables.now(name).where(window.build_condition()) for name in (EVENTS, PAYLOAD))
+    events, payload = (tables.read_current(name).where(window.build_condition()) for name in (EVENTS, PAYLOAD))
 
     def read_key_states(ids: Iterable[bytes]) -> Mapping[bytes, KeyState]:
         return {} if context.registry is None else context.registry().read_states(ids)
 
     def is_as_written(columns: tuple[Column, ...]) -> bool:
-        computed = build_payload(context, window, columns, encrypt=False).rows(window.partitions)
+        computed = build_payload(context, window, columns, encrypt=False).build_on_cluster(window.partitions)
         return matches_source(events, payload, computed, columns, window.table_id, read_key_states)
 
     with timed(seconds, "events"):
@@ -102,7 +102,7 @@ def restore_commit_times(path: str, tables: TrailTables, commits: Sequence[Commi
     before = None
     if state.version is not None:
         with translate_errors(path, "reading the ledger"):
-            recorded = read_record_of_version(tables, state.version).get("committed_at")
+            recorded = read_record_of_version(tables, state.version).time
         before = None if recorded is None else dt.datetime.fromisoformat(recorded)
     restored = []
     for commit in commits:

@@ -13,7 +13,8 @@ from pyspark.sql.types import StructType
 
 from audit.trail.column_history import extend_columns, row_type
 from audit.trail.events import CommitRoots, build_event_rows, build_events, compute_commit_roots, compute_roots
-from audit.trail.ledger import State, append_records, describe_commits, read_record_of_version
+from audit.trail.ledger import append_records, describe_commits
+from audit.trail.ledger_state import State, read_record_of_version
 from audit.trail.tables import EVENTS, PAYLOAD, STORED_EVENT, payload_schema
 from cdf.changes.window import Commit
 from cdf.errors import CdfError, TableReplaced, VersionsExpired, WindowOutOfOrder
@@ -85,7 +86,7 @@ class WindowWriter:
         version, and then changed until it is past the position again, has other commits."""
         if self._log_hash is None or self._log_hash[0] != version:
             with translate_errors(self._context.path, "reading the ledger"):
-                self._log_hash = version, read_record_of_version(self._trail.tables, version).get("log_sha256")
+                self._log_hash = version, read_record_of_version(self._trail.tables, version).log_sha256
         _, recorded = self._log_hash
         if recorded is None:  # of a baseline
             return
@@ -149,7 +150,7 @@ class WindowWriter:
         new = [field for field in row_type(columns, stored=True).fields if field.name not in row.names]
         if '"timestamp_ntz"' in StructType(new).json():
             with translate_errors(self._context.path, "adding a column"):
-                self._trail.tables.admit_times_without_zone()
+                self._trail.tables.enable_timestamp_ntz()
         self._trail.payload_row = StructType([*row.fields, *new])
 
     # ── payload and events ───────────────────────────────────────────────────────────────────────────────────────
@@ -168,7 +169,7 @@ class WindowWriter:
         tables, path = self._trail.tables, self._context.path
         with timed(seconds, "read"):
             try:
-                payload = build_payload(self._context, window, columns).table()
+                payload = build_payload(self._context, window, columns).build_on_driver()
             except CdfError:
                 raise
             except Exception as error:
@@ -180,9 +181,9 @@ class WindowWriter:
         events = build_events(payload, window.table_id)
         with translate_errors(path, "writing the payload"), timed(seconds, "payload"):
             schema = payload_schema(row_type(columns, stored=True))
-            tables.append(PAYLOAD, tables.rows_of(payload, schema), about=window.about)
+            tables.append(PAYLOAD, tables.create_rows(payload, schema), about=window.about)
         with translate_errors(path, "writing the events"), timed(seconds, "events"):
-            tables.append(EVENTS, tables.rows_of(events, STORED_EVENT), about=window.about)
+            tables.append(EVENTS, tables.create_rows(events, STORED_EVENT), about=window.about)
         return compute_roots(events)
 
     def _write_by_tasks(
@@ -192,7 +193,7 @@ class WindowWriter:
         tables = self._trail.tables
         with timed(seconds, "payload"):
             try:
-                payload = build_payload(self._context, window, columns).rows(window.partitions)
+                payload = build_payload(self._context, window, columns).build_on_cluster(window.partitions)
                 written = tables.append(PAYLOAD, payload, about=window.about)
                 self._check_no_other_rows(PAYLOAD, window, written)
             except CdfError:

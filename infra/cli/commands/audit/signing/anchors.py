@@ -49,7 +49,7 @@ def anchors(
     output = Output("audit anchors", as_json, debug)
 
     def list_anchors(name: str, trail: Trail) -> tuple[Result, int]:
-        seen, missed = trail.seen()
+        seen, missed = trail.read_checkpoints()
         checkpoints = tuple(AnchoredCheckpoint.of(one) for one in seen)
         rows = [
             (name, one.anchor, one.records, None if one.root is None else one.root[:16], "yes" if one.signed else "NO")

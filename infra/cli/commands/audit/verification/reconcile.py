@@ -13,7 +13,7 @@ from infra.runtime import build_pipeline
 
 if TYPE_CHECKING:
     from audit.audit_trail import Trail
-    from audit.reconciliation.reconcile import Reconciled
+    from audit.reconciliation.results import Reconciled
 
 __all__ = ["reconcile"]
 
@@ -27,13 +27,13 @@ def reconcile(
     or the source's log was rewritten. 1: nothing could be compared. Versions that were not compared are listed with the
     reason.
     """
-    from audit.reconciliation import reconcile as engine
+    from audit.reconciliation.comparison import reconcile as compare_with_source
 
     output = Output("audit reconcile", as_json, debug)
     project = load_project(config)
 
     def reconcile_trail(name: str, trail: Trail) -> tuple[Result, int]:
-        found = engine.reconcile(
+        found = compare_with_source(
             trail,
             build_pipeline(project, name, trail.tables.spark),
             progress=lambda done, of: output.note(f"{name}: compared {done} of {of} versions …"),
