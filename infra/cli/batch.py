@@ -20,7 +20,7 @@ from cdf.errors import Interrupted
 from cdf.interrupt import Stop
 from infra.cli.output import DONE, Output, in_our_words
 from infra.cli.session import Answered, build_pipeline, chosen, spark_session
-from infra.signals import first_noted
+from infra.signals import defer_first_signal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,7 +111,7 @@ class _Several:
         ]
         for thread in threads:
             thread.start()
-        with first_noted() as interrupted:
+        with defer_first_signal() as interrupted:
             for thread in threads:
                 while thread.is_alive() and not interrupted():
                     thread.join(0.1)

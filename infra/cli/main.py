@@ -31,7 +31,7 @@ from infra.cli.commands.keys import group as keys
 from infra.cli.commands.storage import group as storage
 from infra.cli.output import FAILED, INTERRUPTED, Output, in_our_words
 from infra.logs import configure
-from infra.signals import is_interrupt, listening
+from infra.signals import handle_signals, is_interrupt
 
 __all__ = ["app", "main"]
 
@@ -86,7 +86,7 @@ app.add_typer(storage.app, name="storage")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    with listening(last=arguments is None):
+    with handle_signals(last=arguments is None):
         _main(arguments)
 
 

@@ -67,7 +67,7 @@ class Output:
 
     def note(self, text: str, *, style: str | None = None) -> None:
         """A line for whoever watches; never data. Where stderr is a log of JSON lines it is one of them."""
-        if logs.json_lines():
+        if logs.is_json():
             logs.bind().info(text.strip())
             return
         self._console("err").print(text, style=style, markup=False, highlight=False, soft_wrap=True)
@@ -135,7 +135,7 @@ class Output:
 
     def _tell(self, error: CdfError, name: str | None = None) -> None:
         self.puzzled |= type(error).code in {CdfError.code, SourceError.code}
-        if logs.json_lines():
+        if logs.is_json():
             logs.bind(**({"pipeline": name} if name else {})).error("failed", exc_info=error)
             return
         for line in error_lines(error):
@@ -165,7 +165,7 @@ class Output:
     def progress_console(self) -> Console | None:
         """Where a moving progress display may be drawn: a terminal, or None."""
         console = self._console("err")
-        return console if console.is_terminal and not self.as_json and not logs.json_lines() else None
+        return console if console.is_terminal and not self.as_json and not logs.is_json() else None
 
 
 def in_our_words(error: Exception) -> CdfError:

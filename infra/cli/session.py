@@ -74,10 +74,10 @@ Until = Annotated[
 
 def address(table: str) -> str:
     """A table's address as it was typed, in the one spelling that S3 has here."""
-    from infra.s3.address import normalised
+    from infra.s3.address import normalize_address
 
     try:
-        return normalised(table)
+        return normalize_address(table)
     except ValueError as error:
         raise ConfigError(f"the table's address {error}") from None
 
@@ -88,7 +88,7 @@ def chosen(project: Project, names: Sequence[str] | None) -> list[str]:
         return list(project.pipelines)
     wanted: set[str] = set()
     for name in names:
-        wanted.update(project.named(name))
+        wanted.update(project.names_of(name))
     return [name for name in project.pipelines if name in wanted]
 
 
@@ -101,13 +101,14 @@ def spark_session(output: Output, project: Project | None, *, tables: Sequence[s
     """
     from pyspark.logger import PySparkLogger
 
-    from infra.s3.probe import probe, probe_any, told_otherwise
-    from infra.signals import listen
-    from infra.spark.jars import storage_of
+    from infra.config.models import storage_of
+    from infra.s3.probe import probe, probe_any
+    from infra.s3.spark_settings import has_own_access
+    from infra.signals import install_handlers
     from infra.spark.session_builder import session
 
     storage = storage_of(project, tables)
-    if project is not None and told_otherwise(project.spark.settings()):
+    if project is not None and has_own_access(project.spark.settings()):
         pass  # what Spark will ask cannot be asked beforehand
     elif storage is not None and tables:
         probe(storage, tables)
@@ -126,7 +127,7 @@ def spark_session(output: Output, project: Project | None, *, tables: Sequence[s
         log_file=log_file,
         storage=storage,
     )
-    listen()
+    install_handlers()
     try:
         yield spark
     finally:
@@ -159,10 +160,10 @@ class Answered:
 def build_pipeline(project: Project, name: str, spark: SparkSession, *, answered: Answered | None = None) -> Pipeline:
     """The pipeline of that name. Raises where its source is not a Delta table; opens nothing at the sink."""
     from cdf import ChangeFeed, Pipeline
-    from infra.s3.probe import told_otherwise
+    from infra.s3.spark_settings import has_own_access
 
     settings = project.pipeline(name)
-    if not told_otherwise(project.spark.settings()):
+    if not has_own_access(project.spark.settings()):
         (answered or Answered()).probe(project.storage, settings.source.table)
     return Pipeline(
         ChangeFeed(spark, settings.source.table),

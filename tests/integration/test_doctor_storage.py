@@ -17,7 +17,8 @@ import infra.diagnostics.doctor.storage
 from infra.diagnostics.doctor import Finding, examine
 from infra.s3.lock.table import create
 from infra.s3.model import Storage
-from infra.s3.settings import delta_rs_options, packages
+from infra.s3.packages import list_packages
+from infra.s3.settings import delta_rs_options
 from tests.fixtures.fix_aws import REGION, SECRET, Aws
 from tests.fixtures.setups import CUSTOMERS, FEED, Setup
 
@@ -53,7 +54,7 @@ def setup(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OnS3:
     alone = Storage.model_validate({"s3": made.s3, "commits": {"kind": "single_writer"}})
     options = delta_rs_options(alone, made.address, writing=True)
     write_deltalake(made.address, pa.table(CUSTOMERS), storage_options=options, configuration=FEED)
-    for package in packages(aws.storage()):
+    for package in list_packages(aws.storage()):
         group, artifact, version = package.split(":")
         for file in (
             made.ivy / "jars" / f"{group}_{artifact}-{version}.jar",

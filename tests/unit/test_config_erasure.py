@@ -14,8 +14,7 @@ from audit.erasure.register.secrets import SealKey, WatchKey
 from audit.signing.signer import Signer
 from cdf.errors import ConfigError
 from infra.config.load import load
-from infra.config.models import Project
-from infra.config.references import describe
+from infra.config.models import Project, describe
 
 KEY = "PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz"
 BASE = """\

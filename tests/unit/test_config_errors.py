@@ -9,7 +9,7 @@ import pytest
 
 from cdf.errors import ConfigError
 from infra.config.load import load
-from infra.config.messages import nearest
+from infra.config.messages import suggest_name
 
 GOOD = """\
 version: 1
@@ -205,4 +205,4 @@ def test_an_unsupported_version_is_the_only_complaint(tmp_path: Path) -> None:
     ("word", "near"), [("max_versions", "max_commits"), ("max_comits", "max_commits"), ("max_byte", "max_bytes")]
 )
 def test_a_window_is_limited_by_commits_which_others_call_versions(word: str, near: str) -> None:
-    assert nearest(word, ["max_bytes", "max_commits"]) == f"; did you mean `{near}`?"
+    assert suggest_name(word, ["max_bytes", "max_commits"]) == f"; did you mean `{near}`?"

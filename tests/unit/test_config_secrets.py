@@ -16,8 +16,7 @@ from audit.signing.signer import Signer
 from cdf.errors import ConfigError
 from connectors.postgres.config import PostgresOptions
 from infra.config.load import load
-from infra.config.models import Project
-from infra.config.references import describe
+from infra.config.models import Project, describe
 from infra.s3.model import Storage
 from tests.fixtures.fix_seed import examples
 

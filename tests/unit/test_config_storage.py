@@ -10,7 +10,7 @@ from cdf.errors import ConfigError
 from infra.cli.session import address as typed
 from infra.config.load import load
 from infra.config.models import Project
-from infra.s3.address import S3Address, normalised
+from infra.s3.address import S3Address, normalize_address
 
 CANARY = "AKIACANARY4410KEY"
 BASE = """\
@@ -88,7 +88,7 @@ def test_a_region_may_be_left_out(tmp_path: Path) -> None:
     "address", [f"s3://{CANARY}:secret@lake/t", f"s3a://{CANARY}@lake/t", f"s3a://lake:{CANARY}/t"]
 )
 def test_keys_in_an_address_are_refused_and_not_repeated(address: str) -> None:
-    for read in (normalised, S3Address.parse):
+    for read in (normalize_address, S3Address.parse):
         with pytest.raises(ValueError, match="holds credentials") as caught:
             read(address)
         assert CANARY not in str(caught.value)

@@ -12,8 +12,7 @@ from cdf.errors import ConfigError
 from connectors.postgres.config import PostgresOptions
 from infra.cli.session import chosen
 from infra.config.load import load
-from infra.config.models import Project
-from infra.config.references import describe
+from infra.config.models import Project, describe
 
 SALES = """\
 version: 1

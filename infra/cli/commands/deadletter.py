@@ -14,7 +14,7 @@ from infra.cli.batch import each_target
 from infra.cli.confirm import confirm, require_terminal
 from infra.cli.output import DIFFERENCE, DONE, Output, overall
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, build_pipeline, spark_session
-from infra.signals import ctrl_c_counts
+from infra.signals import raise_interrupt_on_signal
 
 if TYPE_CHECKING:
     from infra.config.models import Project
@@ -122,7 +122,7 @@ def replay(pipeline: Pipeline, config: Config = DEFAULT_CONFIG, as_json: Json = 
     output = Output("deadletter replay", as_json, debug)
     project = load(config)
     _sink(project, pipeline)
-    with spark_session(output, project) as spark, ctrl_c_counts():
+    with spark_session(output, project) as spark, raise_interrupt_on_signal():
         applied = try_again(build_pipeline(project, pipeline, spark))
     result = Replayed(pipeline, max(applied.inserts - applied.rejected, 0), applied.deletes, applied.rejected)
     output.line(f"{pipeline}: {result.stored} stored, {result.deleted} deleted, {result.rejected} still do not fit")

@@ -13,7 +13,7 @@ from cdf.errors import CdfError, SinkUnavailable
 from infra.cli.output import DONE, Output, exit_code_of, in_our_words
 from infra.cli.session import Answered, build_pipeline, chosen, spark_session
 from infra.logs import bind, log_step
-from infra.signals import first_noted
+from infra.signals import defer_first_signal
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -40,7 +40,7 @@ def follow(
     failed: dict[str, CdfError] = {}
     answered = Answered()
     trigger = {"processingTime": f"{round(interval_seconds * 1000)} milliseconds"}
-    with spark_session(output, project) as spark, first_noted() as asked:
+    with spark_session(output, project) as spark, defer_first_signal() as asked:
         for name in names:
             try:
                 pipeline = build_pipeline(project, name, spark, answered=answered)

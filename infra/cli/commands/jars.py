@@ -32,22 +32,23 @@ def _project(config: Path) -> Project | None:
 @app.command("list")
 def list_jars(config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug = False) -> None:
     """Show what the installed PySpark and delta-spark need, and the files that are there for it. No JVM."""
-    from infra.s3.settings import packages
-    from infra.spark.jars import cached, ivy_folder, storage_of, user_home
-    from infra.spark.session_builder import delta_package, jar_files
+    from infra.config.models import storage_of
+    from infra.s3.packages import list_packages
+    from infra.spark.jars import find_cached_jars, ivy_folder, user_home
+    from infra.spark.session_builder import delta_package, find_jar_files
 
     output = Output("jars list", as_json, debug)
     project = _project(config)
     storage = storage_of(project)
-    given = jar_files(list(project.jars) or None if project else None, os.environ)
+    given = find_jar_files(list(project.jars) or None if project else None, os.environ)
     if given:
         origin, files = "path", [(name, _bytes(name)) for name in given]
     else:
         ivy = ivy_folder(user_home(), project.spark.settings() if project else None)
-        files = [(jar.file, jar.bytes) for jar in cached(ivy, storage)]
+        files = [(jar.file, jar.bytes) for jar in find_cached_jars(ivy, storage)]
         origin = "ivy" if files else "none"
     output.line(f"needed: {delta_package()}, and what it depends on (without its Hadoop clients: PySpark has one)")
-    s3 = packages(storage) if storage is not None else []
+    s3 = list_packages(storage) if storage is not None else []
     if s3:
         output.line(f"for tables on S3: {', '.join(s3)}")
     if origin == "none":
@@ -70,19 +71,20 @@ def check(
 ) -> None:
     """Say whether jars given by path are all that is needed, in the right version. No JVM; exit 1 if they are not."""
     from cdf.errors import ConfigError
-    from infra.spark.jars import examined, storage_of
-    from infra.spark.session_builder import jar_files
+    from infra.config.models import storage_of
+    from infra.spark.jars import examine_jars
+    from infra.spark.session_builder import find_jar_files
 
     output = Output("jars check", as_json, debug)
     project = _project(config)
     named = [directory] if directory is not None else list(project.jars) or None if project else None
-    files = [name for name in jar_files(named, os.environ) if "://" not in name]
+    files = [name for name in find_jar_files(named, os.environ) if "://" not in name]
     if not files:
         raise ConfigError(
             "no jars are given by path, so there is nothing to check: Spark fetches its own",
             hint="name a folder, or set jars: in the configuration file or DELTARELAY_JARS",
         )
-    _end(output, examined(files, storage_of(project)))
+    _end(output, examine_jars(files, storage_of(project)))
 
 
 @app.command()
@@ -93,8 +95,8 @@ def fetch(
     debug: Debug = False,
 ) -> None:
     """Fetch the jars by Spark's own Ivy and copy them into a folder: for `jars:`, or DELTARELAY_JARS, elsewhere."""
-    from infra.spark.jars import fetch as fetch_jars
-    from infra.spark.jars import storage_of
+    from infra.config.models import storage_of
+    from infra.spark.jars import fetch_jars as fetch_jars
 
     output = Output("jars fetch", as_json, debug)
     project = _project(config)

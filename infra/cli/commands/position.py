@@ -16,7 +16,7 @@ from infra.cli.batch import each_target
 from infra.cli.confirm import confirm, require_terminal
 from infra.cli.output import DIFFERENCE, Output, overall
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, build_pipeline, spark_session
-from infra.signals import ctrl_c_counts
+from infra.signals import raise_interrupt_on_signal
 
 if TYPE_CHECKING:
     from cdf.pipeline.move_position import Action, Move
@@ -211,7 +211,7 @@ def _move(
         raise ConfigError(f"{version} is not a version", hint="versions are whole numbers from 0")
     if not yes:
         require_terminal(f"position {action}")
-    with spark_session(output, project) as spark, ctrl_c_counts():
+    with spark_session(output, project) as spark, raise_interrupt_on_signal():
         pipeline = build_pipeline(project, name, spark)
         try:
             move = plan_move(pipeline, action, version, compare=compare)

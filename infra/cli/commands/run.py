@@ -16,8 +16,8 @@ from infra.cli.batch import Use, several_pipelines
 from infra.cli.commands.follow import follow as follow_all
 from infra.cli.output import DONE, Output, counted, overall
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Logs, Pipelines, Until, Verbose
-from infra.logs import LogFormat, bind, configure, json_lines, log_details, log_step
-from infra.retry import RETRY_SECONDS, TRIES, persistently
+from infra.logs import LogFormat, bind, configure, is_json, log_step, log_step_details
+from infra.retry import RETRY_SECONDS, TRIES, retry
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -124,7 +124,7 @@ class _Runs:
             def tell(error: CdfError, number: int, seconds: float) -> None:
                 self._output.note(f"{name}: {error.message} ({error.code}); try {number} of {TRIES} in {seconds:.1f} s")
 
-            last = persistently(once, seconds=self._retry_seconds, moved=moved.is_set, tell=tell)
+            last = retry(once, seconds=self._retry_seconds, has_progressed=moved.is_set, on_retry=tell)
         # Of all tries: what an earlier one applied was applied by this command
         result = totals.result(name, last.table, last.position, last.latest_version, time.monotonic() - began)
         self._shown.line(summary(result))
@@ -232,14 +232,14 @@ class _Shown:
 
     def steps_of(self, name: str) -> AbstractContextManager[Callable[[Step], None]]:
         log = bind(pipeline=name)
-        if json_lines():
+        if is_json():
             return nullcontext(lambda step: log_step(log, step))
         if self._bars is not None:
             return self._bar(self._bars, name)
 
         def tell(step: Step) -> None:
             self._output.note(f"{name}: {describe_step(step)}")
-            log_details(log, step)
+            log_step_details(log, step)
 
         return nullcontext(tell)
 
@@ -255,7 +255,7 @@ class _Shown:
             done = step.last - began[0] + 1
             bars.update(task, total=total, completed=done, doing=f"version {step.last} of {step.until}")
             bars.console.print(f"{name}: {describe_step(step)}", markup=False, highlight=False)
-            log_details(log, step)
+            log_step_details(log, step)
 
         try:
             yield show

@@ -36,7 +36,7 @@ def validate(
         print(json.dumps(file_schema(), indent=2))
         return
     from infra.config.load import load
-    from infra.config.references import describe
+    from infra.config.models import describe
 
     project = load(config)
     output.line(

@@ -16,7 +16,7 @@ from cdf.errors import CdfError, ConfigError, TargetNotReady
 from cdf.result import Result
 from infra.cli.output import DIFFERENCE, DONE, FAILED, Output, in_our_words, overall
 from infra.cli.session import chosen, spark_session
-from infra.signals import ctrl_c_counts
+from infra.signals import raise_interrupt_on_signal
 
 if TYPE_CHECKING:
     from audit.trail.trail import Trail
@@ -76,7 +76,7 @@ def each_trail(
             before({name: trail_of(project, name) for name in names})
         for name in names:
             try:
-                with ctrl_c_counts():
+                with raise_interrupt_on_signal():
                     result, code = work(name, trail_of(project, name))
                 entry = {"pipeline": name, "ok": code == DONE, **result.to_dict()}
             except BrokenPipeError:

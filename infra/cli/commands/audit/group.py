@@ -37,7 +37,7 @@ from infra.cli.commands.audit.reconcile import reconcile
 from infra.cli.commands.audit.report import report
 from infra.cli.output import DONE, FAILED, Output, counted
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, spark_session
-from infra.signals import ctrl_c_counts
+from infra.signals import raise_interrupt_on_signal
 
 if TYPE_CHECKING:
     from audit.trail.trail import Trail
@@ -340,7 +340,7 @@ def prove(
     project = loaded(config)
     if os.path.lexists(out):
         raise _there_already(out)
-    with spark_session(output, project), ctrl_c_counts():
+    with spark_session(output, project), raise_interrupt_on_signal():
         trail = trail_of(project, pipeline)
         with reading(trail):
             text = trail.prove(version, index, show_row=show_row)

@@ -19,7 +19,7 @@ from infra.cli.commands.audit.sinks import sinks
 from infra.cli.commands.audit.sql import sql
 from infra.cli.output import Output, no_formula
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, spark_session
-from infra.signals import ctrl_c_counts
+from infra.signals import raise_interrupt_on_signal
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -228,7 +228,7 @@ def _ask(
     project = loaded(config)
     said = {"key": project.pipeline(pipeline).source.key, **given}
     values = {parameter: _parsed(parameter, said.get(parameter)) for parameter in asked.parameters}
-    with spark_session(output, project), ctrl_c_counts():
+    with spark_session(output, project), raise_interrupt_on_signal():
         trail = trail_of(project, pipeline)
         if purpose is not None:
             trail.states = _keys(project, trail.path, name, purpose)

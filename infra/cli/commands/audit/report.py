@@ -24,7 +24,7 @@ from infra.cli.commands.audit.common import (
 )
 from infra.cli.output import Output, counted
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, spark_session
-from infra.signals import ctrl_c_counts
+from infra.signals import raise_interrupt_on_signal
 
 if TYPE_CHECKING:
     from audit.report import Report
@@ -61,7 +61,7 @@ def report(
         raise ConfigError(f"there is no folder {out.parent} for the report", hint="make it, or name another one")
     project = loaded(config)
     extra = [(str(path), brought(path)) for path in anchor or ()]
-    with spark_session(output, project), ctrl_c_counts():
+    with spark_session(output, project), raise_interrupt_on_signal():
         trail = trail_of(project, pipeline)
         kept = Kept(state, trail.path)
         known = kept.read()

@@ -14,7 +14,7 @@ from cdf.os_user import os_user
 from infra.cli.commands.erase.common import Office, now
 from infra.cli.output import Output, counted
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, spark_session
-from infra.signals import ctrl_c_counts
+from infra.signals import raise_interrupt_on_signal
 
 if TYPE_CHECKING:
     from audit.erasure.model import Request
@@ -59,7 +59,7 @@ def access_report(
         raise ConfigError(f"there is no folder {out.parent} for the report", hint="make it, or name another one")
     register, graph = office.register(), office.erasure.graph()
     asked, known = _asked(office, register, request, requests)
-    with spark_session(output, office.project) as spark, ctrl_c_counts():
+    with spark_session(output, office.project) as spark, raise_interrupt_on_signal():
         report = made_of(
             spark,
             graph,

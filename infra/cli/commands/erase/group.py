@@ -16,7 +16,7 @@ from infra.cli.commands.erase.access_report import access_report
 from infra.cli.commands.erase.common import Office, now
 from infra.cli.output import DIFFERENCE, DONE, FAILED, Output, counted
 from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, spark_session
-from infra.signals import ctrl_c_counts
+from infra.signals import raise_interrupt_on_signal
 
 if TYPE_CHECKING:
     from audit.erasure.erase.runner import ErasureReport
@@ -164,7 +164,7 @@ def plan(
     if not wanted:
         raise ConfigError("every request of the file is done with already", hint="`deltarelay erase status`")
     run = f"er-{now():%Y%m%d}-{uuid.uuid4().hex[:8]}"
-    with spark_session(output, office.project) as spark, ctrl_c_counts():
+    with spark_session(output, office.project) as spark, raise_interrupt_on_signal():
         copies = office.copies()
         register.carry(copy.carrier for copy in copies)
         made = make_plan(
@@ -299,7 +299,7 @@ def run(
         requests = office.requests(register, run.requests)
         graph = office.erasure.graph()
         check_tables(document, [one.table for one in graph.tables_of(*(one.subject for one in requests))])
-        with spark_session(output, office.project) as spark, ctrl_c_counts():
+        with spark_session(output, office.project) as spark, raise_interrupt_on_signal():
             erasing = ErasureRun(
                 spark=spark,
                 graph=graph,
@@ -485,7 +485,7 @@ def scan(
         raise ConfigError("nobody to look for", hint="name a file with --requests")
     needles = needles_of(wanted, known)
     tables = [one.table for one in graph.order]
-    with spark_session(output, office.project), ctrl_c_counts():
+    with spark_session(output, office.project), raise_interrupt_on_signal():
         copies = [copy for copy in office.copies() if copy.table in tables]
         found = scan_everything(graph, tables, copies, needles, files=office.files, now=now(), progress=output.note)
     _show_scan(output, found)

@@ -146,10 +146,10 @@ def list_(
 
     Exit code 3: there are some, or one table is written under two addresses, which do not exclude each other.
     """
-    from infra.s3.lock.entries import entries
+    from infra.s3.lock.entries import read_entries
 
     output = Output("storage lock list", as_json, debug)
-    found = entries(_storage(config, table, region, endpoint), address, young_seconds=min_age_seconds)
+    found = read_entries(_storage(config, table, region, endpoint), address, young_seconds=min_age_seconds)
     _show(output, found)
     _end(output, found, DONE if found.sound else DIFFERENCE)
 
@@ -174,14 +174,14 @@ def repair(
 
     Exit code 3: something is left to you, or a commit is lost.
     """
-    from infra.s3.lock.entries import entries
+    from infra.s3.lock.entries import read_entries
     from infra.s3.lock.repair import repair as mend
 
     output = Output("storage lock repair", as_json, debug)
     storage = _storage(config, table, region, endpoint)
     if drop_lost and not yes:
         require_terminal("storage lock repair --drop-lost")
-        seen = entries(storage, address, young_seconds=min_age_seconds)
+        seen = read_entries(storage, address, young_seconds=min_age_seconds)
         lost = [one for one in seen.open if one.state == "lost"]
         for one in lost:
             output.note(f"{one.table}: version {one.version} is lost; its entry will be removed")
@@ -215,19 +215,19 @@ def forget(
 
     Refuses while the table has commits. Exit code 3: some entries changed meanwhile and were left.
     """
-    from infra.s3.lock.entries import listed
+    from infra.s3.lock.entries import list_entries
+    from infra.s3.lock.repair import check_forgettable
     from infra.s3.lock.repair import forget as clear
-    from infra.s3.lock.repair import forgettable
-    from infra.s3.lock.table import opened
+    from infra.s3.lock.table import connect
 
     output = Output("storage lock forget", as_json, debug)
     storage = _storage(config, table, region, endpoint)
     if not yes:
         require_terminal("storage lock forget")
         if not force:
-            forgettable(storage, address)
-        there, client = opened(storage)
-        number = len(listed(client, there.table, address))
+            check_forgettable(storage, address)
+        there, client = connect(storage)
+        number = len(list_entries(client, there.table, address))
         output.note(f"{number} {'entry' if number == 1 else 'entries'} of {address} will be removed")
         confirm()
     found = clear(storage, address, commits="ignore" if force else "refuse")

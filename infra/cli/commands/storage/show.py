@@ -33,8 +33,8 @@ def show(
     """Print the settings for tables on S3 in the form that Spark, Databricks or delta-rs takes. Secrets are masked."""
     from cdf.errors import ConfigError
     from infra.config.load import load
-    from infra.s3.address import is_s3, normalised
-    from infra.s3.display import show as shown
+    from infra.diagnostics.storage_settings import show as shown
+    from infra.s3.address import is_s3, normalize_address
 
     output = Output("storage show", as_json, debug)
     project = load(config, look_for_tables=False)
@@ -42,7 +42,7 @@ def show(
     if table is not None:
         if not is_s3(table):
             raise ConfigError(f"{table} is not on S3", hint="name it as s3a://BUCKET/PATH")
-        sources = [normalised(table)]
+        sources = [normalize_address(table)]
     found = shown(project.storage, reader.value, addresses=sources)
     output.line(found.text)
     output.result(found)
