@@ -272,7 +272,7 @@ def test_a_version_written_by_a_stranger_is_told_and_kept(storage: Storage, tabl
     assert states(storage) == [(2, "foreign")]
     found = repair(storage, young_seconds=0)
     assert (done(found), found.whole) == ([(2, "foreign", "marked")], False)
-    assert "another writer, who does not use this lock table" in str(found.entries[0].advice)
+    assert "another writer, which does not use this lock table" in str(found.entries[0].advice)
     assert table.files()[file_of(2)] == b"theirs\n"
     assert table.is_complete(2)
 

@@ -143,7 +143,7 @@ def test_a_table_as_the_log_store_makes_it_works_and_is_unwise(aws: Aws) -> None
     found = check(aws.storage())
     assert kinds(found) == [("billing", "unwise"), ("ttl", "unwise"), ("recovery", "unwise")]
     assert found.usable
-    assert "5/5 provisioned units, which is what Delta's log store makes by itself" in found.deviations[0].found
+    assert "5/5 provisioned units, the default of Delta's log store" in found.deviations[0].found
     assert all(one.fix for one in found.deviations)
 
 

@@ -74,10 +74,10 @@ def test_one_jar_with_everything_in_it(here: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "classes", "version", "problem"),
     [
-        ("other.jar", (SPARK,), "3.2.0", r"other\.jar is delta-spark 3\.2\.0, but 4\.4\.0 is needed"),
-        ("copy.jar", (STORAGE,), VERSION, r"delta-storage is there 2 times \(.*copy\.jar.*\): keep 4\.4\.0 alone"),
-        ("hadoop-client-api-3.4.2.jar", (HADOOP,), "3.4.2", "hadoop-client-api-3.4.2.jar brings a Hadoop client"),
-        ("delta-spark_4.0_2.13-4.4.0.jar", (SPARK,), VERSION, "is made for another Spark: take the one of 4.2_2.13"),
+        ("other.jar", (SPARK,), "3.2.0", r"other\.jar is delta-spark 3\.2\.0, but 4\.4\.0 is required"),
+        ("copy.jar", (STORAGE,), VERSION, r"delta-storage is present 2 times \(.*copy\.jar.*\): keep 4\.4\.0 only"),
+        ("hadoop-client-api-3.4.2.jar", (HADOOP,), "3.4.2", "hadoop-client-api-3.4.2.jar contains a Hadoop client"),
+        ("delta-spark_4.0_2.13-4.4.0.jar", (SPARK,), VERSION, "is built for another Spark: use the jar for 4.2_2.13"),
     ],
 )
 def test_what_must_not_be_in_it(whole: Path, file: str, classes: tuple[str, ...], version: str, problem: str) -> None:
@@ -233,7 +233,7 @@ def test_tables_on_s3_need_more_jars(whole: Path, on_s3: Storage) -> None:
 def test_a_hadoop_aws_of_another_hadoop(whole: Path, on_s3: Storage) -> None:
     jar(whole / "aws.jar", S3A, version="3.3.4")
     problems = examine_jars(sorted(whole.glob("*.jar")), on_s3).problems
-    assert any("aws.jar is hadoop-aws 3.3.4, but PySpark carries Hadoop" in one for one in problems)
+    assert any("aws.jar is hadoop-aws 3.3.4, but PySpark contains Hadoop" in one for one in problems)
 
 
 def test_a_log_store_that_is_missing_says_where_else_it_may_come_from(whole: Path) -> None:

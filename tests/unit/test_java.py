@@ -79,7 +79,7 @@ def test_a_java_home_without_java_is_not_passed_over(tmp_path: Path) -> None:
 
 def test_a_java_home_that_does_not_answer(tmp_path: Path) -> None:
     make_java(tmp_path, "Error: could not find libjava.so", status=2)
-    with pytest.raises(ConfigError, match="does not tell its version"):
+    with pytest.raises(ConfigError, match="does not print its version"):
         find_java({"JAVA_HOME": str(tmp_path)})
 
 

@@ -131,7 +131,7 @@ def test_a_foreign_session_without_delta_is_refused() -> None:
         conf = SimpleNamespace(get={"spark.sql.extensions": extensions}.get)
         return SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))
 
-    with pytest.raises(ConfigError, match="no Delta Lake in it"):
+    with pytest.raises(ConfigError, match="has no Delta Lake"):
         module._reuse_session(active(None))
     with_delta = active(f"x.Y,{EXTENSION}")
     assert module._reuse_session(with_delta) is with_delta
