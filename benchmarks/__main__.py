@@ -43,7 +43,7 @@ from benchmarks import (
 )
 from benchmarks.answer import Answer, keep, show
 from benchmarks.lab import Lab, conditions
-from infra.signals import ctrl_c_counts
+from infra.signals import raise_interrupt_on_signal
 
 Question = Callable[[Lab], Iterator[Answer]]
 
@@ -105,7 +105,7 @@ def _ask(name: str, lab: Lab, answers: list[Answer]) -> int:
     lab.say(f"{name} …")
     began = time.monotonic()
     try:
-        with ctrl_c_counts():
+        with raise_interrupt_on_signal():
             for answer in QUESTIONS[name](lab):
                 answers.append(answer)
                 lab.say(f"  {answer.question}: {answer.ratio:.2f}  {answer.words}")

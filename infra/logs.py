@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Event = MutableMapping[str, Any]
 
-__all__ = ["LOG_FORMAT_VARIABLE", "LogFormat", "bind", "configure", "json_lines", "log_details", "log_step"]
+__all__ = ["LOG_FORMAT_VARIABLE", "LogFormat", "bind", "configure", "is_json", "log_step_details", "log_step"]
 
 LOG_FORMAT_VARIABLE = "DELTARELAY_LOG_FORMAT"
 
@@ -56,7 +56,7 @@ class _Stderr(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             if self.formatter is None:
-                self.setFormatter(_formatter(self.json, self.run, self.debug))
+                self.setFormatter(_build_formatter(self.json, self.run, self.debug))
             stream: TextIO = sys.stderr
             stream.write(self.format(record) + "\n")
             stream.flush()
@@ -80,7 +80,7 @@ def configure(
     as JSON, also what is merely worth knowing (info); with ``verbose`` every detail of ours; with ``debug`` also the other
     loggers, and traces.
     """
-    chosen = _chosen(log_format)
+    chosen = _parse_format(log_format)
     as_json = chosen is LogFormat.json or (chosen is LogFormat.auto and long_running and not sys.stderr.isatty())
     _handler.json, _handler.run, _handler.debug = as_json, secrets.token_hex(4), debug
     _handler.setFormatter(
@@ -103,7 +103,7 @@ def configure(
     return _handler.run
 
 
-def _chosen(log_format: LogFormat | str | None) -> LogFormat:
+def _parse_format(log_format: LogFormat | str | None) -> LogFormat:
     name = log_format or os.environ.get(LOG_FORMAT_VARIABLE) or LogFormat.auto
     try:
         return LogFormat(name)
@@ -113,7 +113,7 @@ def _chosen(log_format: LogFormat | str | None) -> LogFormat:
         ) from None
 
 
-def json_lines() -> bool:
+def is_json() -> bool:
     """Is stderr a log of JSON lines, so that nothing else may be written to it?"""
     return _handler.json
 
@@ -159,10 +159,10 @@ def log_step(log: BoundLogger, step: Step | Followed) -> None:
         "snapshot copied" if step.kind == "load" else "window applied",
         **{name: value for name, value in fields.items() if value is not None},
     )
-    log_details(log, step)
+    log_step_details(log, step)
 
 
-def log_details(log: BoundLogger, step: Step | Followed) -> None:
+def log_step_details(log: BoundLogger, step: Step | Followed) -> None:
     """For ``verbose``: the seconds of each part of a step, and the DDL that was run."""
     done = step.applied if isinstance(step, Step) else step
     fields: dict[str, Any] = {f"{part}_seconds": seconds for part, seconds in done.seconds.items()}
@@ -174,7 +174,7 @@ def log_details(log: BoundLogger, step: Step | Followed) -> None:
 # ── one line ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _formatter(as_json: bool, run: str, debug: bool) -> logging.Formatter:
+def _build_formatter(as_json: bool, run: str, debug: bool) -> logging.Formatter:
     from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level
 
     def with_run(_logger: Any, _method: str, event: Event) -> Event:
@@ -185,8 +185,8 @@ def _formatter(as_json: bool, run: str, debug: bool) -> logging.Formatter:
         processors=[
             ProcessorFormatter.remove_processors_meta,
             with_run,
-            _traced if debug else _untraced,
-            _machine if as_json else _human,
+            _add_error_and_trace if debug else _add_error,
+            _format_json if as_json else _format_human,
         ],
     )
 
@@ -200,18 +200,18 @@ def _error_of(event: Event) -> BaseException | None:
     return given if isinstance(given, BaseException) else None
 
 
-def _untraced(_logger: Any, _method: str, event: Event) -> Event:
+def _add_error(_logger: Any, _method: str, event: Event) -> Event:
     """What went wrong in our own words; anybody else's words may quote a row, so of these only the kind is told."""
-    return _told(event, _error_of(event))
+    return _add_error_fields(event, _error_of(event))
 
 
-def _traced(_logger: Any, _method: str, event: Event) -> Event:
+def _add_error_and_trace(_logger: Any, _method: str, event: Event) -> Event:
     if (error := _error_of(event)) is not None:
-        _told(event, error)["trace"] = "".join(traceback.format_exception(error)).rstrip()
+        _add_error_fields(event, error)["trace"] = "".join(traceback.format_exception(error)).rstrip()
     return event
 
 
-def _told(event: Event, error: BaseException | None) -> Event:
+def _add_error_fields(event: Event, error: BaseException | None) -> Event:
     if isinstance(error, CdfError):
         given = {"error": error.message, "code": error.code, "condition": error.condition, "hint": error.hint}
         event.update({name: text for name, text in given.items() if text})
@@ -220,31 +220,31 @@ def _told(event: Event, error: BaseException | None) -> Event:
     return event
 
 
-def _head(event: Event) -> dict[str, Any]:
+def _take_head(event: Event) -> dict[str, Any]:
     """The fields that stand first in every line; the others stay in ``event``."""
     return {name: event.pop(name) for name in ("level", "event", "run", "pipeline") if name in event}
 
 
-def _machine(_logger: Any, _method: str, event: Event) -> str:
+def _format_json(_logger: Any, _method: str, event: Event) -> str:
     import json
 
     now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return json.dumps({"time": now, **_head(event), **event}, default=str)
+    return json.dumps({"time": now, **_take_head(event), **event}, default=str)
 
 
-def _human(_logger: Any, _method: str, event: Event) -> str:
-    head, trace = _head(event), event.pop("trace", None)
+def _format_human(_logger: Any, _method: str, event: Event) -> str:
+    head, trace = _take_head(event), event.pop("trace", None)
     level = "" if head["level"] in ("info", "debug") else f"{head['level']}: "
     whose = f"{head['pipeline']}: " if "pipeline" in head else ""
-    fields = "".join(f" {name}={_word(value)}" for name, value in event.items())
-    line = f"{dt.datetime.now():%H:%M:%S} {_line(whose)}{level}{_line(str(head['event']))}{fields}"
+    fields = "".join(f" {name}={_quote_value(value)}" for name, value in event.items())
+    line = f"{dt.datetime.now():%H:%M:%S} {_escape_text(whose)}{level}{_escape_text(str(head['event']))}{fields}"
     return f"{line}\n{trace}" if trace else line
 
 
-def _word(value: Any) -> str:
+def _quote_value(value: Any) -> str:
     text = str(value)
     return text if text and text.isprintable() and " " not in text else repr(text)
 
 
-def _line(text: str) -> str:
+def _escape_text(text: str) -> str:
     return text if text.isprintable() else repr(text)

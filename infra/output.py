@@ -67,7 +67,7 @@ class Output:
 
     def note(self, text: str, *, style: str | None = None) -> None:
         """Print a line on stderr, never data. If stderr is a log of JSON lines, the line is written as one of them."""
-        if logs.json_lines():
+        if logs.is_json():
             logs.bind().info(text.strip())
             return
         self._console("err").print(text, style=style, markup=False, highlight=False, soft_wrap=True)
@@ -143,7 +143,7 @@ class Output:
 
     def _print_error(self, error: CdfError, name: str | None = None) -> None:
         self.needs_spark_log |= type(error).code in {CdfError.code, SourceError.code}
-        if logs.json_lines():
+        if logs.is_json():
             logs.bind(**({"pipeline": name} if name else {})).error("failed", exc_info=error)
             return
         for line in format_error(error):
@@ -173,7 +173,7 @@ class Output:
     def progress_console(self) -> Console | None:
         """The terminal on which a progress display may be drawn, or None."""
         console = self._console("err")
-        return console if console.is_terminal and not self.as_json and not logs.json_lines() else None
+        return console if console.is_terminal and not self.as_json and not logs.is_json() else None
 
 
 def to_cdf_error(error: Exception) -> CdfError:

@@ -1,4 +1,4 @@
-"""Tries again what is only temporarily in the way: a database that restarts, a storage that hiccups."""
+"""Retries after temporary failures, with back-off: a database that restarts, a storage that is briefly unavailable."""
 
 from __future__ import annotations
 
@@ -12,52 +12,52 @@ from cdf.errors import CdfError, Interrupted, PositionError
 if TYPE_CHECKING:
     from stamina.instrumentation import RetryDetails
 
-__all__ = ["RETRY_SECONDS", "TRIES", "Tell", "passes", "persistently"]
+__all__ = ["RETRY_SECONDS", "TRIES", "OnRetry", "is_retryable", "retry"]
 
 T = TypeVar("T")
-Tell = Callable[[CdfError, int, float], None]
-"""What was in the way, the number of the next try, and how many seconds until then."""
+OnRetry = Callable[[CdfError, int, float], None]
+"""Called before each pause: the error, the number of the next try, and the seconds until then."""
 
 RETRY_SECONDS = 60.0
 TRIES = 5
-"""The first one and four more. Each pause is twice as long as the one before."""
+"""The first one and four retries. Each pause is twice as long as the previous one."""
 _SHARES = 2 ** (TRIES - 1)
 
-_telling: contextvars.ContextVar[Callable[[RetryDetails], None]] = contextvars.ContextVar("telling")
+_hook: contextvars.ContextVar[Callable[[RetryDetails], None]] = contextvars.ContextVar("hook")
 
 
-def passes(error: BaseException) -> bool:
-    """Whether it is worth a try by the same runner. Where another one is at work a lease was waited for already."""
+def is_retryable(error: BaseException) -> bool:
+    """Whether a retry by the same runner can help. A lease of another runner was already waited for."""
     return isinstance(error, CdfError) and error.transient and not isinstance(error, (PositionError, Interrupted))
 
 
-def persistently(work: Callable[[], T], *, seconds: float, moved: Callable[[], bool], tell: Tell) -> T:
-    """Call ``work`` until it goes through, with pauses that together last ``seconds``; 0: once.
+def retry(work: Callable[[], T], *, seconds: float, has_progressed: Callable[[], bool], on_retry: OnRetry) -> T:
+    """Call ``work`` until it succeeds, with pauses of ``seconds`` in total; 0: call it once.
 
-    ``moved`` says whether the last try got anywhere before it failed: then all tries begin anew. What does not pass, and
-    what lasts, is raised.
+    ``has_progressed``: whether the last try made progress before it failed; then the number of tries starts again. Errors
+    that a retry cannot help, and the last error, are raised.
     """
     if seconds <= 0:
         return work()
     import stamina
     from stamina.instrumentation import set_on_retry_hooks
 
-    # Its own hooks would write log lines of their own, with the exception as Python shows it
-    set_on_retry_hooks([lambda details: _telling.get()(details)])
+    # The default hooks would write log lines with the text of the exception
+    set_on_retry_hooks([lambda details: _hook.get()(details)])
 
-    def about_to_try(details: RetryDetails) -> None:
+    def report_retry(details: RetryDetails) -> None:
         if isinstance(details.caused_by, CdfError):
-            tell(details.caused_by, details.retry_num + 1, details.wait_for)
+            on_retry(details.caused_by, details.retry_num + 1, details.wait_for)
 
     pause = seconds / _SHARES
-    token = _telling.set(about_to_try)
+    token = _hook.set(report_retry)
     try:
         while True:
             try:
                 for attempt in stamina.retry_context(
-                    on=lambda error: passes(error) and not moved(),
+                    on=lambda error: is_retryable(error) and not has_progressed(),
                     attempts=TRIES,
-                    timeout=None,  # a try may take long before it fails: the pauses alone are limited
+                    timeout=None,  # a try may take long before it fails: only the pauses are limited
                     wait_initial=pause,
                     wait_max=seconds,
                     wait_jitter=pause / (TRIES - 1),
@@ -65,9 +65,9 @@ def persistently(work: Callable[[], T], *, seconds: float, moved: Callable[[], b
                     with attempt:
                         return work()
             except CdfError as error:
-                if not (passes(error) and moved()):
+                if not (is_retryable(error) and has_progressed()):
                     raise
-                tell(error, 2, pause)
+                on_retry(error, 2, pause)
                 time.sleep(pause)
     finally:
-        _telling.reset(token)
+        _hook.reset(token)

@@ -34,13 +34,14 @@ def spark_session(output: Output, project: Project | None, *, tables: Sequence[s
     """
     from pyspark.logger import PySparkLogger
 
-    from infra.s3.probe import probe, probe_any, told_otherwise
-    from infra.signals import listen
-    from infra.spark.jars import storage_of
+    from infra.config.models import storage_of
+    from infra.s3.probe import probe, probe_any
+    from infra.s3.spark_settings import has_own_access
+    from infra.signals import install_handlers
     from infra.spark.session_builder import session
 
     storage = storage_of(project, tables)
-    if project is not None and told_otherwise(project.spark.settings()):
+    if project is not None and has_own_access(project.spark.settings()):
         pass  # Spark's own settings name an S3 endpoint or keys, which the probe cannot use
     elif storage is not None and tables:
         probe(storage, tables)
@@ -59,7 +60,7 @@ def spark_session(output: Output, project: Project | None, *, tables: Sequence[s
         log_file=log_file,
         storage=storage,
     )
-    listen()
+    install_handlers()
     try:
         yield spark
     finally:
@@ -93,10 +94,10 @@ class BucketProbes:
 def build_pipeline(project: Project, name: str, spark: SparkSession, *, probes: BucketProbes | None = None) -> Pipeline:
     """Build the pipeline ``name``. Raises if its source is not a Delta table; does not connect to the sink."""
     from cdf import ChangeFeed, Pipeline
-    from infra.s3.probe import told_otherwise
+    from infra.s3.spark_settings import has_own_access
 
     settings = project.pipeline(name)
-    if not told_otherwise(project.spark.settings()):
+    if not has_own_access(project.spark.settings()):
         (probes or BucketProbes()).probe(project.storage, settings.source.table)
     return Pipeline(
         ChangeFeed(spark, settings.source.table),

@@ -26,7 +26,7 @@ CHECKED_ROWS = 1_000_000
 """Beyond so many rows the proposed key is not held against them: it would take a while, and memory."""
 
 _KEY_TYPES = {"byte", "short", "integer", "long", "string"}
-_CANDIDATES = 5
+_MAX_CANDIDATES = 5
 _PLAIN = re.compile(r"[A-Za-z_./][\w./-]*")
 _WORDS = {"true", "false", "null"}
 
@@ -59,7 +59,7 @@ class Scaffold(Result):
 
 def propose_key(table: SourceTable, name: str) -> KeyProposal:
     """The likeliest column by its name and type; of several the first that is unique, where that can be looked at."""
-    candidates = list(dict.fromkeys(_candidates(table.columns, name)))[:_CANDIDATES]
+    candidates = list(dict.fromkeys(_list_key_candidates(table.columns, name)))[:_MAX_CANDIDATES]
     if not candidates:
         first = table.columns[0].name if table.columns else "id"
         return KeyProposal((first,), "no column looks like a key; this is the first one", None)
@@ -69,7 +69,7 @@ def propose_key(table: SourceTable, name: str) -> KeyProposal:
     rows = 0
     try:
         for column, reason in candidates:
-            rows, unique = _held_against_rows(table, column)
+            rows, unique = _check_uniqueness(table, column)
             if rows == 0:
                 return KeyProposal((column,), reason, None, rows)
             if unique:
@@ -79,7 +79,7 @@ def propose_key(table: SourceTable, name: str) -> KeyProposal:
     return KeyProposal(candidates[0][:1], candidates[0][1], False, rows)
 
 
-def _candidates(columns: tuple[Column, ...], name: str) -> Iterator[tuple[str, str]]:
+def _list_key_candidates(columns: tuple[Column, ...], name: str) -> Iterator[tuple[str, str]]:
     fit = [column for column in columns if column.type in _KEY_TYPES]
     singular = name.lower().removesuffix("s")
     own = {
@@ -107,7 +107,7 @@ def _is_small(table: SourceTable) -> bool:
         return False
 
 
-def _held_against_rows(table: SourceTable, column: str) -> tuple[int, bool]:
+def _check_uniqueness(table: SourceTable, column: str) -> tuple[int, bool]:
     """How many rows there are, and whether the column is never null and never twice in them.
 
     By delta-rs' own SQL, which knows about deletion vectors and renamed columns; the files alone would tell too much.
@@ -135,19 +135,19 @@ def scaffold(table: SourceTable | None, *, to: Path) -> tuple[Scaffold, str]:
         name, address, about = "customers", "/data/customers", ["The Delta table: a path, a URL or a catalog name."]
         key_about = ["What identifies a row: one column or several, never null, never twice."]
     else:
-        name, address = _name(table.address), _from_folder(table.address, to.parent)
+        name, address = _to_pipeline_name(table.address), _relative_to(table.address, to.parent)
         proposal = propose_key(table, name)
-        about, key_about = _about(table), _about_key(proposal)
-    target = _target(name)
+        about, key_about = _describe_table(table), _describe_key(proposal)
+    target = _to_target_name(name)
     comment = "\n".join(f"      # {line}".rstrip() for line in about)
     key_comment = "\n".join(f"      # {line}" for line in key_about)
     text = _TEMPLATE.format(
         variable=VARIABLE,
         pipeline=name,
         about=comment,
-        table=_scalar(address),
+        table=_to_yaml_scalar(address),
         key_about=key_comment,
-        key=", ".join(_scalar(column) for column in proposal.columns),
+        key=", ".join(_to_yaml_scalar(column) for column in proposal.columns),
         target=target,
         storage=_STORAGE if is_s3(address) else "",
     )
@@ -181,24 +181,24 @@ def write_new(file: Path, text: str, *, overwrite: bool = False) -> None:
         ) from error
 
 
-def _about(table: SourceTable) -> list[str]:
-    width = max((len(_shown(column.name)) for column in table.columns), default=0)
+def _describe_table(table: SourceTable) -> list[str]:
+    width = max((len(_to_comment(column.name)) for column in table.columns), default=0)
     lines = [f"At version {table.version} it has these columns:"]
     for column in table.columns:
         null = "" if column.nullable else "  not null"
-        lines.append(f"  {_shown(column.name):<{width}}  {column.type}{null}")
+        lines.append(f"  {_to_comment(column.name):<{width}}  {column.type}{null}")
     if table.feed_on:
         lines.append("Its change feed is on.")
     else:
         lines.append("Its change feed is OFF, and only changes made while it is on can be carried. This turns it on:")
-        lines.append(f"  deltarelay feed enable {_shown(table.address)}")
+        lines.append(f"  deltarelay feed enable {_to_comment(table.address)}")
     return lines
 
 
-def _about_key(proposal: KeyProposal) -> list[str]:
+def _describe_key(proposal: KeyProposal) -> list[str]:
     lines = [
         "What identifies a row: one column or several, never null, never twice. A PROPOSAL, to be checked:",
-        f"{_shown(proposal.columns[0])} was chosen because {proposal.reason}.",
+        f"{_to_comment(proposal.columns[0])} was chosen because {proposal.reason}.",
     ]
     if proposal.unique:
         lines.append(f"It was never null and never twice in the {proposal.rows:,} rows that were there.")
@@ -215,17 +215,17 @@ def _about_key(proposal: KeyProposal) -> list[str]:
     return lines
 
 
-def _name(address: str) -> str:
+def _to_pipeline_name(address: str) -> str:
     last = re.split(r"[/\\]", address.rstrip("/"))[-1]
     return re.sub(r"[^A-Za-z0-9_-]+", "_", last).strip("_-") or "table"
 
 
-def _target(name: str) -> str:
+def _to_target_name(name: str) -> str:
     plain = re.sub(r"\W", "_", name.lower())
     return f"public.{'t_' if plain[0].isdigit() else ''}{plain}"[: len("public.") + 60]
 
 
-def _from_folder(address: str, folder: Path) -> str:
+def _relative_to(address: str, folder: Path) -> str:
     """As the file has to say it: relative paths start at the file's folder, not at the one the command is run in."""
     if "://" in address or Path(address).is_absolute() or address.startswith("~"):
         return address
@@ -233,14 +233,14 @@ def _from_folder(address: str, folder: Path) -> str:
     return relative if relative.startswith("..") else f"./{relative}"
 
 
-def _scalar(text: str) -> str:
+def _to_yaml_scalar(text: str) -> str:
     """The text as YAML takes it, in quotes only where it needs them. ``$`` begins a reference, ``$$`` does not."""
     text = text.replace("$", "$$")
     is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS and text.isascii()
     return text if is_plain else json.dumps(text, ensure_ascii=False)
 
 
-def _shown(name: str) -> str:
+def _to_comment(name: str) -> str:
     """A name on one line of a comment, whatever is in it."""
     return name if name.isprintable() else json.dumps(name)
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and TERM end a command at any moment, also where the interrupt is hidden behind an error that it causes."""
+"""Ctrl-C and TERM end a command at any moment, even where an error that they cause hides the interrupt."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ from types import FrameType
 
 from cdf.interrupt import ECHO_SECONDS, is_echo, may_be_echo
 
-__all__ = ["ctrl_c_counts", "first_noted", "is_interrupt", "listen", "listening", "undisturbed"]
+__all__ = [
+    "raise_interrupt_on_signal",
+    "defer_first_signal",
+    "is_interrupt",
+    "install_handlers",
+    "handle_signals",
+    "defer_signals",
+]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-# Plain values and no Event: a handler that sets one may have interrupted the very thread that holds the Event's lock
-_came: list[int] = []
+# Lists instead of an Event: the handler may interrupt the very thread that holds the lock of the Event
+_received: list[int] = []
 _defer: list[bool] = []
 _lost: list[bool] = []
 _process: list[int] = []
@@ -29,38 +36,38 @@ def _handler(number: int, _frame: FrameType | None) -> None:
     if _lost:
         _lost.clear()  # the same signal once more
     else:
-        _came.append(number)
-    if not (_defer and len(_came) == 1):
+        _received.append(number)
+    if not (_defer and len(_received) == 1):
         raise KeyboardInterrupt
 
 
-def _dropped(unraisable: sys.UnraisableHookArgs) -> None:
-    """Python drops what is raised in a finalizer and in a hook of ``fork``: a KeyboardInterrupt is raised again soon."""
+def _raise_dropped_interrupt(unraisable: sys.UnraisableHookArgs) -> None:
+    """Python drops exceptions of finalizers and of ``fork`` hooks: a KeyboardInterrupt is raised again shortly after."""
     if not isinstance(unraisable.exc_value, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
-    elif _came and os.getpid() == _process[-1]:  # a child that was just forked has the handlers as well
+    elif _received and os.getpid() == _process[-1]:  # a child process that was just forked has the same handlers
         _lost.append(True)
-        again = threading.Timer(AGAIN_SECONDS, os.kill, (os.getpid(), _came[-1]))
+        again = threading.Timer(AGAIN_SECONDS, os.kill, (os.getpid(), _received[-1]))
         again.daemon = True
         again.start()
 
 
-def listen() -> None:
-    """A scheduler's TERM is treated like Ctrl-C. Called again once Spark has started: it puts a handler of its own there."""
+def install_handlers() -> None:
+    """Treat TERM like Ctrl-C. Called again once Spark has started, because Spark installs a handler of its own."""
     if threading.current_thread() is threading.main_thread():
         for number in _SIGNALS:
             signal.signal(number, _handler)
 
 
 @contextmanager
-def listening(*, last: bool = False) -> Iterator[None]:
-    """For the time of one command. ``last``: the process ends with it, and no signal changes the outcome any more."""
+def handle_signals(*, last: bool = False) -> Iterator[None]:
+    """Handle signals for the duration of one command. ``last``: the process ends with it; later signals are ignored."""
     before, hook = {number: signal.getsignal(number) for number in _SIGNALS}, sys.unraisablehook
-    _came.clear()
+    _received.clear()
     _lost.clear()
     _process[:] = [os.getpid()]
-    sys.unraisablehook = _dropped
-    listen()
+    sys.unraisablehook = _raise_dropped_interrupt
+    install_handlers()
     try:
         yield
     finally:
@@ -71,49 +78,49 @@ def listening(*, last: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def first_noted() -> Iterator[Callable[[], bool]]:
-    """While the work is done by other threads: the first signal is only noted, the second raises KeyboardInterrupt.
+def defer_first_signal() -> Iterator[Callable[[], bool]]:
+    """While other threads do the work: the first signal is only recorded, the second raises KeyboardInterrupt.
 
-    → whether one came, also one whose KeyboardInterrupt other code has swallowed before
+    → a function that tells whether a signal was received, also one whose KeyboardInterrupt other code has swallowed
     """
     _defer.append(True)
     try:
-        yield lambda: bool(_came)
+        yield lambda: bool(_received)
     finally:
         _defer.pop()
 
 
 def is_interrupt(error: Exception) -> bool:
-    """Whether an error that ends the command is only the echo of a signal; one that is on its way is waited for."""
+    """Whether an error is only a consequence of a signal; waits shortly for a signal that has not arrived yet."""
     try:
-        if may_be_echo(error) and not _came:
+        if may_be_echo(error) and not _received:
             time.sleep(ECHO_SECONDS)
     except KeyboardInterrupt:
         return True
-    return is_echo(error, asked=bool(_came), cancelled=bool(_came))
+    return is_echo(error, asked=bool(_received), cancelled=bool(_received))
 
 
 @contextmanager
-def ctrl_c_counts() -> Iterator[None]:
-    """Ctrl-C or TERM while Spark works: the failure of the job that is cancelled may hide the KeyboardInterrupt."""
+def raise_interrupt_on_signal() -> Iterator[None]:
+    """Raise KeyboardInterrupt where Spark's failure of a cancelled job would hide it."""
     before: dict[int, Callable[..., object]] = {
         number: handler for number in _SIGNALS if callable(handler := signal.getsignal(number))
     }
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    pressed: list[int] = []
+    received: list[int] = []
 
-    def noted(number: int, frame: FrameType | None) -> None:
-        pressed.append(number)
+    def record_signal(number: int, frame: FrameType | None) -> None:
+        received.append(number)
         before[number](number, frame)
 
     for number in before:
-        signal.signal(number, noted)
+        signal.signal(number, record_signal)
     try:
         yield
     except Exception as error:
-        if pressed or is_interrupt(error):
+        if received or is_interrupt(error):
             raise KeyboardInterrupt from error
         raise
     finally:
@@ -122,17 +129,17 @@ def ctrl_c_counts() -> Iterator[None]:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """Ctrl-C waits until the end: PostgreSQL's programs, interrupted half-way, would leave a server that nobody knows."""
+def defer_signals() -> Iterator[None]:
+    """Defer Ctrl-C and TERM to the end: an interrupted ``pg_ctl`` would leave a server that nothing stops."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
-    before = {number: signal.signal(number, lambda number, _frame: came.append(number)) for number in _SIGNALS}
+    received: list[int] = []
+    before = {number: signal.signal(number, lambda number, _frame: received.append(number)) for number in _SIGNALS}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if came:
+    if received:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""The folder of this user below the temporary one, for logs of Spark and Ivy and for settings that Java reads."""
+"""A private folder of this user inside the temporary folder: logs of Spark and Ivy, and settings that Java reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cdf.errors import ConfigError
 
-__all__ = ["private_folder", "private_path", "what_is_wrong"]
+__all__ = ["private_folder", "private_path", "find_folder_problem"]
 
 
 def private_path(parent: Path | None = None) -> Path:
@@ -17,30 +17,30 @@ def private_path(parent: Path | None = None) -> Path:
 
 
 def private_folder() -> Path:
-    """The folder, which nobody else can write to. Its name is known beforehand, so that another user may have made it, or
-    a link in its place: ConfigError then."""
+    """The folder; no other user can write to it. Its name is predictable, so another user may have created it, or a link in
+    its place: then ConfigError is raised."""
     folder = private_path()
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        if (wrong := what_is_wrong(folder)) is None:
-            folder.chmod(0o700)  # Spark may have made it, for others to read
+        if (problem := find_folder_problem(folder)) is None:
+            folder.chmod(0o700)  # Spark may have created it readable for others
     except FileExistsError:
-        wrong = "is no folder"
+        problem = "is not a folder"
     except OSError as error:
-        wrong = f"cannot be used ({error.strerror})"
-    if wrong is not None:
+        problem = f"cannot be used ({error.strerror})"
+    if problem is not None:
         raise ConfigError(
-            f"the temporary folder {folder} {wrong}",
-            hint="remove it once it is known who made it, or set TMPDIR to a folder of your own",
+            f"the temporary folder {folder} {problem}",
+            hint="find out who created it and remove it, or set TMPDIR to a folder of your own",
         )
     return folder
 
 
-def what_is_wrong(folder: Path) -> str | None:
-    """In words; None: it is a folder of this user's that no other user can write to."""
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode):
-        return "is no folder"
-    if found.st_uid != os.getuid():
+def find_folder_problem(folder: Path) -> str | None:
+    """Why the folder must not be used; None: it is owned by this user, and no other user can write to it."""
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        return "is not a folder"
+    if status.st_uid != os.getuid():
         return "belongs to another user"
-    return "can be written to by other users" if found.st_mode & 0o022 else None
+    return "is writable for other users" if status.st_mode & 0o022 else None

@@ -21,7 +21,7 @@ from cdf.interrupt import Stop
 from infra.cli.project import select_pipelines
 from infra.output import DONE, Output, to_cdf_error
 from infra.runtime import BucketProbes, build_pipeline, spark_session
-from infra.signals import first_noted
+from infra.signals import defer_first_signal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,7 +119,7 @@ class _PipelineThreads:
         ]
         for thread in threads:
             thread.start()
-        with first_noted() as is_interrupted:
+        with defer_first_signal() as is_interrupted:
             for thread in threads:
                 while thread.is_alive() and not is_interrupted():
                     thread.join(0.1)

@@ -19,7 +19,7 @@ from infra.cli.commands.setup import demo, doctor, init, jars, validate
 from infra.cli.commands.storage import app as storage
 from infra.logs import configure
 from infra.output import FAILED, INTERRUPTED, Output, to_cdf_error
-from infra.signals import is_interrupt, listening
+from infra.signals import handle_signals, is_interrupt
 
 __all__ = ["app", "main"]
 
@@ -75,7 +75,7 @@ app.add_typer(storage.app, name="storage")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    with listening(last=arguments is None):
+    with handle_signals(last=arguments is None):
         _run_command(arguments)
 
 

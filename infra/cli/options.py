@@ -64,10 +64,10 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 def normalize_table(table: str) -> str:
     """Return a table address from the command line in the spelling that the product uses for S3 (``s3a://``)."""
-    from infra.s3.address import normalised
+    from infra.s3.address import normalize_address
 
     try:
-        return normalised(table)
+        return normalize_address(table)
     except ValueError as error:
         raise ConfigError(f"the table's address {error}") from None
 

@@ -35,5 +35,5 @@ def select_pipelines(project: Project, names: Sequence[str] | None) -> list[str]
         return list(project.pipelines)
     wanted: set[str] = set()
     for name in names:
-        wanted.update(project.named(name))
+        wanted.update(project.names_of(name))
     return [name for name in project.pipelines if name in wanted]

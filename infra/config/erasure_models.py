@@ -1,196 +1,129 @@
-"""The ``erasure`` block of the configuration: whose data are where, what may not go yet, and who keeps the state."""
+"""The ``erasure`` block of the configuration: personal data, retention, and where the erasure state is stored."""
 
 from __future__ import annotations
 
-import datetime as dt
-import re
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    ModelWrapValidatorHandler,
-    SecretStr,
-    StringConstraints,
-    ValidationInfo,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, ModelWrapValidatorHandler, SecretStr, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
-from audit.encryption.root_keys import check_root
 from audit.erasure.model import Hold, OnErase, OnReturn, PersonalTable, Subject
 from audit.erasure.register.secrets import Keys, Marker, SealKey, WatchKey
 from audit.erasure.table_graph import Graph, parse_path
 from audit.identifiers import Spelling
 from audit.signing.signer import Signer
 from cdf.errors import ConfigError
-from infra.config.base_model import Model
-from infra.config.values import parse_count, resolve_table
+from infra.base_model import Model
+from infra.config.erasure_values import (
+    Address,
+    ColumnClasses,
+    Columns,
+    Day,
+    NonEmptyText,
+    PersonPath,
+    RootKeyText,
+    RowCount,
+    SchemaName,
+    SealKeyText,
+    SigningKeyText,
+    WatchKeyText,
+    check_spellings,
+)
+from infra.config.values import folder_of, resolve_table
 
-__all__ = ["PARTS", "Erasure", "ErasureHold", "ErasureKeys", "ErasureState", "ErasureSubject", "ErasureTable"]
+__all__ = [
+    "PARTS",
+    "Erasure",
+    "ErasureHold",
+    "ErasureKeys",
+    "ErasureState",
+    "ErasureSubject",
+    "ErasureTable",
+    "OtherSubject",
+]
 
 PARTS = "parts"
-"""In the context of an error of ours: the places below it, each with its message."""
-_LONGEST_NAME = 63  # bytes; PostgreSQL cuts longer names off without an error
-_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-
-
-def _folder(info: ValidationInfo) -> Path | None:
-    return info.context.get("folder") if isinstance(info.context, dict) else None
-
-
-def _address(value: str, info: ValidationInfo) -> str:
-    return resolve_table(value, _folder(info))
-
-
-def _path(value: str, info: ValidationInfo) -> str:
-    path = parse_path(value)
-    if isinstance(path, str):
-        return path
-    return f"{path.column} -> {resolve_table(path.table, _folder(info))}.{path.other}"
-
-
-def _day(value: Any) -> dt.date:
-    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
-        return value
-    try:
-        if isinstance(value, str) and _DAY.fullmatch(value):
-            return dt.date.fromisoformat(value)
-    except ValueError:
-        pass  # such as 2026-02-30
-    raise ValueError("must be a date such as 2031-12-31")
-
-
-def _schema_name(value: str) -> str:
-    if not value or "\0" in value:
-        raise ValueError("must be a name")
-    if len(value.encode()) > _LONGEST_NAME:
-        raise ValueError(f"is longer than {_LONGEST_NAME} bytes, which PostgreSQL would cut off")
-    return value
-
-
-def _key(value: SecretStr) -> SecretStr:
-    try:
-        Signer.parse(value.get_secret_value())
-    except ConfigError:
-        pass
-    else:
-        return value
-    raise ValueError(
-        'is no signing key: `deltarelay erase keygen` makes one, "${file:/run/secrets/erasure.key}" takes it from a file'
-    )
-
-
-def _apart(kind: type[WatchKey] | type[SealKey]) -> AfterValidator:
-    def check(value: SecretStr) -> SecretStr:
-        try:
-            kind.parse(value.get_secret_value())
-        except ConfigError:
-            raise ValueError(f"is no {kind.kind.lower()} key: `deltarelay erase split-keys FOLDER` writes it") from None
-        return value
-
-    return AfterValidator(check)
-
-
-def _root_key(value: SecretStr) -> SecretStr:
-    try:
-        check_root(value.get_secret_value())
-    except ConfigError:
-        pass
-    else:
-        return value
-    raise ValueError(
-        'is no root key: `deltarelay keys new-root FILE` makes one, "${file:/run/secrets/root.key}" takes it '
-        "from a file; or aws_kms: and the ARN of a key of AWS KMS"
-    )
-
-
-def _columns(value: tuple[str, ...]) -> tuple[str, ...]:
-    if not all(column.strip() for column in value):
-        raise ValueError("has an empty column name")
-    if len({column.lower() for column in value}) < len(value):
-        raise ValueError("names a column twice")
-    return value
-
-
-def _each_once(value: Any, info: ValidationInfo) -> Any:
-    """Two spellings of one address would be one table with half of its settings lost."""
-    if isinstance(value, dict):
-        first: dict[str, str] = {}
-        for written in value:
-            try:
-                address = resolve_table(str(written), _folder(info))
-            except ValueError:
-                continue  # told at the key itself
-            if address in first:
-                raise ValueError(f"names one table twice, in two spellings: {address}")
-            first[address] = written
-    return value
-
-
-_WatchKey = Annotated[SecretStr, _apart(WatchKey)]
-_SealKey = Annotated[SecretStr, _apart(SealKey)]
-_Text = Annotated[str, StringConstraints(min_length=1)]
-_Address = Annotated[str, AfterValidator(_address)]
-_Rows = Annotated[
-    int,
-    BeforeValidator(parse_count),
-    Field(ge=0),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": r"^[0-9]+$|\$\{"}]}),
-]
-_Classes = Annotated[dict[_Text, Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_columns)]], Field()]
-_Day = Annotated[
-    dt.date,
-    BeforeValidator(_day),
-    WithJsonSchema({"type": "string", "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$|\$\{"}),
-]
+"""In the context of a custom error: the settings below it that are wrong, each with its message."""
+_SETTINGS = {"path": "identified_by", "others": "other_subjects"}
+"""Fields of ``audit.erasure.model``, and the settings that they come from."""
 
 
 class ErasureState(Model):
-    """Where the requests and what became of them are kept."""
+    """Where requests, steps and certificates are stored."""
 
     connection: str = Field(title="Connection", description="The name of a connection of kind postgres.")
-    schema_name: Annotated[str, AfterValidator(_schema_name)] = Field(
-        default="erasure", alias="schema", title="Schema", description="Where the tables are, or are made."
+    schema_name: SchemaName = Field(
+        default="erasure",
+        alias="schema",
+        title="Schema",
+        description="The schema of the tables; created where it is missing.",
     )
-    identity: _Text | None = Field(
+    identity: NonEmptyText | None = Field(
         default=None,
         title="Identity",
-        description="Of the register, as `deltarelay erase init` prints it: commands and pipelines refuse to work with any "
-        "other, such as an empty one in its place.",
+        description="The identity of the register, as `deltarelay erase init` prints it. Commands and pipelines refuse to "
+        "work with any other register, such as an empty one in its place.",
     )
 
 
 class ErasureKeys(Model):
-    """Where the keys of persons are kept, and what opens them."""
+    """Where the keys of persons are stored, and the root key that decrypts them."""
 
     connection: str = Field(
         title="Connection",
-        description="The name of a connection of kind postgres, best to a database that nothing else is in, with backups "
-        "of its own.",
+        description="The name of a connection of kind postgres; preferably a separate database with backups of its own.",
     )
-    schema_name: Annotated[str, AfterValidator(_schema_name)] = Field(
-        default="keys", alias="schema", title="Schema", description="Where the tables are, or are made."
+    schema_name: SchemaName = Field(
+        default="keys",
+        alias="schema",
+        title="Schema",
+        description="The schema of the tables; created where it is missing.",
     )
-    root_key: Annotated[SecretStr, AfterValidator(_root_key)] = Field(
+    root_key: RootKeyText = Field(
         title="Root key",
-        description="The key of `deltarelay keys new-root`, best as ${file:/run/secrets/root.key}; or aws_kms:ARN, for a "
-        "key of AWS KMS, which is asked with the credentials of `storage.s3`. Without it every sealed value is lost.",
+        description="The key created by `deltarelay keys new-root`, preferably as ${file:/run/secrets/root.key}; or "
+        "aws_kms:ARN, for a key in AWS KMS, with the credentials of `storage.s3`. Without it every encrypted value is lost.",
     )
 
 
 class ErasureSubject(Model):
     """A kind of person."""
 
-    identifiers: dict[_Text, Spelling] = Field(
+    identifiers: dict[NonEmptyText, Spelling] = Field(
         min_length=1,
         title="Identifiers",
-        description="By what such a person is named in a request, and how two values are compared: `exact`, or `email` "
-        "(without regard to case, surrounding blanks, and how Unicode composes the characters).",
+        description="What identifies such a person in a request, and how two values are compared: `exact`, or `email` "
+        "(ignoring case, surrounding blanks, and the Unicode composition of characters).",
+    )
+
+
+class OtherSubject(Model):
+    """A further person whom the rows of a table name."""
+
+    subject: str | None = Field(
+        default=None,
+        title="Subject",
+        description="The name of an entry under `subjects`; by default the subject of the table.",
+    )
+    identified_by: PersonPath = Field(
+        title="Identified by",
+        description="How a row identifies this person, as in `identified_by` of the table.",
+    )
+    personal: Columns = Field(
+        default=(),
+        title="Personal columns",
+        description="Columns with data of this person; `nullify` sets them to NULL.",
+    )
+    on_erase: OnErase = Field(
+        default="nullify",
+        title="On erase",
+        description="`nullify` the personal columns, or `delete` the rows, including what they say about other people.",
+    )
+    classes: ColumnClasses = Field(
+        default={},
+        title="Classes",
+        description="Columns with data of this person that audit trails encrypt, as in `classes` of the table.",
     )
 
 
@@ -198,113 +131,97 @@ class ErasureTable(Model):
     """A table with rows of a subject."""
 
     subject: str = Field(title="Subject", description="The name of an entry under `subjects`.")
-    path: Annotated[str, AfterValidator(_path)] = Field(
-        title="Path",
-        description="A column that is an identifier of the subject; or `column -> table.column`: the rows whose column is "
-        "in that column of the rows that are erased from another of these tables.",
+    identified_by: PersonPath = Field(
+        title="Identified by",
+        description="How a row identifies the person: a column with an identifier of the subject; or "
+        "`column -> table.column`, where the column refers to a row of another of these tables.",
     )
-    personal: Annotated[tuple[str, ...], AfterValidator(_columns)] = Field(
-        default=(), title="Personal columns", description="Columns with personal data; `nullify` empties these."
+    personal: Columns = Field(
+        default=(),
+        title="Personal columns",
+        description="Columns with personal data; `nullify` sets them to NULL.",
     )
     on_erase: OnErase = Field(
         default="delete",
         title="On erase",
-        description="`delete` the rows, or `nullify` their personal columns where others need the rest of the row.",
+        description="`delete` the rows, or `nullify` their personal columns where the rest of the row is still needed.",
     )
-    classes: _Classes = Field(
+    classes: ColumnClasses = Field(
         default={},
         title="Classes",
-        description="Columns that audit trails have sealed, by a name of your choice such as `contact`: under a key of the "
-        "person's for each class, which an erasure destroys. Needs `keys`.",
+        description="Columns that audit trails encrypt, by a name of your choice such as `contact`. Each person has one key "
+        "per class, which an erasure destroys. Needs `keys`.",
     )
-    others: tuple[ErasureOther, ...] = Field(
+    other_subjects: tuple[OtherSubject, ...] = Field(
         default=(),
-        title="Others",
-        description="Further people whom a row names, such as the recipient beside the sender. No link leads to them.",
-    )
-
-
-class ErasureOther(Model):
-    """What the rows of a table say of one more person."""
-
-    subject: str | None = Field(
-        default=None, title="Subject", description="The name of an entry under `subjects`; else that of the table."
-    )
-    path: Annotated[str, AfterValidator(_path)] = Field(
-        title="Path", description="Whose it is, as in `path` of the table: by columns of this person alone."
-    )
-    personal: Annotated[tuple[str, ...], AfterValidator(_columns)] = Field(
-        default=(), title="Personal columns", description="Columns with data of this person; `nullify` empties these."
-    )
-    on_erase: OnErase = Field(
-        default="nullify",
-        title="On erase",
-        description="`nullify` the personal columns, or `delete` the rows with all that they say of others.",
-    )
-    classes: _Classes = Field(
-        default={},
-        title="Classes",
-        description="Columns with data of this person that audit trails have sealed, as in `classes` of the table.",
+        title="Other subjects",
+        description="Further people whom a row names, such as the recipient beside the sender. Links from other tables "
+        "refer to the first person only.",
     )
 
 
 class ErasureHold(Model):
-    """What may not go yet: the rows of a table, or the keys of a class."""
+    """What must be retained: the rows of a table, or the keys of a class."""
 
-    table: _Address | None = Field(default=None, title="Table", description="One of `tables`, whose rows have to stay.")
-    class_name: _Text | None = Field(
+    table: Address | None = Field(
+        default=None, title="Table", description="One of `tables`, whose rows must be retained."
+    )
+    class_name: NonEmptyText | None = Field(
         default=None,
         alias="class",
         title="Class",
-        description="One of the `classes` of tables: what trails have sealed of it stays readable. Instead of `table`.",
+        description="One of the `classes` of tables, whose encrypted values stay readable. Instead of `table`.",
     )
-    until: _Day = Field(title="Until", description="The first day on which it may go.")
-    basis: _Text = Field(title="Basis", description="Why it has to stay; it stands in the certificate.")
+    until: Day = Field(title="Until", description="The first day on which erasing is allowed.")
+    basis: NonEmptyText = Field(
+        title="Basis", description="The legal basis for retaining it; printed in the certificate."
+    )
 
 
 class Erasure(Model):
-    """Whose data are where, and what may not go yet."""
+    """Which tables hold personal data, and what must be retained."""
 
-    state: ErasureState = Field(title="State", description="Where the requests and what became of them are kept.")
-    signing_key: Annotated[SecretStr, AfterValidator(_key)] | None = Field(
+    state: ErasureState = Field(title="State", description="Where requests, steps and certificates are stored.")
+    signing_key: SigningKeyText | None = Field(
         default=None,
         title="Signing key",
-        description="The private key of `deltarelay erase keygen`, best as ${file:/run/secrets/erasure.key}. It signs "
-        "certificates. The seal key and the watch key are derived from it too; with `seal_key` and `watch_key` these are "
-        "former keys. A machine that only runs pipelines needs no signing key, but `watch_key`.",
+        description="The private key created by `deltarelay erase keygen`, preferably as ${file:/run/secrets/erasure.key}. "
+        "It signs certificates. The seal key and the watch key are derived from it unless `seal_key` and `watch_key` are "
+        "set; then the derived keys count as former keys. A machine that only runs pipelines needs `watch_key` instead.",
     )
-    watch_key: _WatchKey | None = Field(
+    watch_key: WatchKeyText | None = Field(
         default=None,
         title="Watch key",
-        description="The key by which pipelines recognise erased people, of `deltarelay erase split-keys`; all that a "
-        "machine which only runs pipelines needs of this block's keys.",
+        description="The key by which pipelines recognise erased people, created by `deltarelay erase split-keys`. The only "
+        "key of this block that a machine needs which only runs pipelines.",
     )
-    former_watch_keys: tuple[_WatchKey, ...] = Field(
+    former_watch_keys: tuple[WatchKeyText, ...] = Field(
         default=(),
         title="Former watch keys",
-        description="Those that were `watch_key` before. Keep each for `watch_days` after it was replaced, and until every "
+        description="Earlier values of `watch_key`. Keep each for `watch_days` after its replacement, and until every "
         "request of its time is certified.",
     )
-    seal_key: _SealKey | None = Field(
+    seal_key: SealKeyText | None = Field(
         default=None,
         title="Seal key",
-        description="The key that encrypts identifiers in the state, of `deltarelay erase split-keys`. Needs `watch_key`.",
+        description="The key that encrypts identifiers in the state, created by `deltarelay erase split-keys`. Needs "
+        "`watch_key`.",
     )
-    former_seal_keys: tuple[_SealKey, ...] = Field(
+    former_seal_keys: tuple[SealKeyText, ...] = Field(
         default=(),
         title="Former seal keys",
-        description="Those that were `seal_key` before. Keep each until every request of its time is certified.",
+        description="Earlier values of `seal_key`. Keep each until every request of its time is certified.",
     )
     key_registry: ErasureKeys | None = Field(
         default=None,
         alias="keys",
         title="Keys",
-        description="The registry of the keys that personal columns are sealed by.",
+        description="The registry of the keys that encrypt personal columns.",
     )
-    subjects: dict[_Text, ErasureSubject] = Field(
+    subjects: dict[NonEmptyText, ErasureSubject] = Field(
         min_length=1, title="Subjects", description="The kinds of people, by a name of your choice."
     )
-    tables: Annotated[dict[_Address, ErasureTable], BeforeValidator(_each_once)] = Field(
+    tables: Annotated[dict[Address, ErasureTable], BeforeValidator(check_spellings)] = Field(
         min_length=1,
         title="Tables",
         description="The Delta tables with rows of subjects, by path, URL or catalog name. A relative path starts at the "
@@ -313,33 +230,36 @@ class Erasure(Model):
     holds: tuple[ErasureHold, ...] = Field(
         default=(),
         title="Holds",
-        description="Tables whose rows have to stay until a day, or classes whose keys do, and why.",
+        description="Tables whose rows, or classes whose keys, must be retained until a day, and why.",
     )
-    approve_above: _Rows = Field(
+    approve_above: RowCount = Field(
         default=10_000,
         title="Approve above",
-        description="A request that reaches more rows of one table than this is not run before it has an approver; nor is, "
-        "whatever this says, one that leads to several values of a `path` or to more than ten further identifiers.",
+        description="A request that reaches more rows of one table than this needs an approver. So does, whatever the "
+        "number, a request that leads to several values of an `identified_by` column or to more than ten further "
+        "identifiers.",
     )
-    watch_days: _Rows = Field(
+    watch_days: RowCount = Field(
         default=365,
         title="Watch (days)",
-        description="So long after an erasure pipelines stop where the person comes back; as long as backups live.",
+        description="For how many days after an erasure pipelines stop when the person reappears; set it to the lifetime of "
+        "backups.",
     )
     on_return: OnReturn = Field(
         default="stop",
         title="On return",
-        description="Where an erased person is back in a table: `stop` its pipelines before those rows are applied, or "
-        "`leave_out` these rows and go on; either way it is logged as an error, and `erase status` shows it.",
+        description="When an erased person reappears in a table: `stop` its pipelines before those rows are applied, or "
+        "`leave_out` these rows and continue. Both log an error, and `erase status` shows it.",
     )
-    out_of_reach: tuple[_Text, ...] = Field(
+    out_of_reach: tuple[NonEmptyText, ...] = Field(
         default=(),
         title="Out of reach",
-        description="Copies that nobody here can remove, such as backups, and when they go: told in each certificate.",
+        description="Copies that deltarelay cannot remove, such as backups, and when they expire; listed in each "
+        "certificate.",
     )
 
     @model_validator(mode="after")
-    def _has_keys(self) -> Self:
+    def _check_keys(self) -> Self:
         if self.signing_key is None and self.watch_key is None:
             raise ValueError("needs signing_key or, on a machine that only runs pipelines, watch_key")
         if (self.watch_key is None) and (self.seal_key is not None or self.former_watch_keys):
@@ -350,76 +270,80 @@ class Erasure(Model):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _fits_together(cls, data: Any, handler: ModelWrapValidatorHandler[Erasure], info: ValidationInfo) -> Erasure:
-        made = handler(data)
+    def _check_graph(cls, data: Any, handler: ModelWrapValidatorHandler[Erasure], info: ValidationInfo) -> Erasure:
+        erasure = handler(data)
         problems: list[Any] = []
         try:
-            graph = made.graph()
-        except ConfigError as fault:
-            problems = fault.fields["problems"]
+            graph = erasure.graph()
+        except ConfigError as error:
+            problems = error.fields["problems"]
         else:
-            sealed = [one.table for one in graph.order if graph.sealed(one.table)] if made.key_registry is None else []
-            message = "needs `erasure.keys`, the registry of the keys that the columns are sealed by"
-            problems = [{"place": ["tables", table, "classes"], "message": message} for table in sealed]
+            without_registry = erasure.key_registry is None
+            tables = [one.table for one in graph.order if graph.sealed(one.table)] if without_registry else []
+            message = "needs `erasure.keys`, the registry of the keys that encrypt these columns"
+            problems = [{"place": ["tables", table, "classes"], "message": message} for table in tables]
         if not problems:
-            return made
-        # the file may write an address in another way than we do
-        tables = data["tables"] if isinstance(data, dict) else made.tables
-        written = {resolve_table(str(key), _folder(info)): key for key in tables}
-        parts = [
-            (tuple(written.get(step, step) for step in problem["place"]), problem["message"]) for problem in problems
-        ]
+            return erasure
+        # the file may spell an address in another way
+        written = data["tables"] if isinstance(data, dict) else erasure.tables
+        keys = {resolve_table(str(key), folder_of(info)): key for key in written}
+        parts = [(_to_settings(problem["place"], keys), problem["message"]) for problem in problems]
         text = "; ".join(f"{'.'.join(map(str, place))}: {message}" for place, message in parts)
         raise PydanticCustomError("erasure", "{text}", {"text": text, PARTS: parts})
 
     def graph(self) -> Graph:
         subjects = {name: Subject(name, dict(one.identifiers)) for name, one in self.subjects.items()}
-        tables = [
-            PersonalTable(
-                address,
-                one.subject,
-                parse_path(one.path),
-                one.personal,
-                one.on_erase,
-                tuple(
-                    PersonalTable(
-                        address,
-                        other.subject or one.subject,
-                        parse_path(other.path),
-                        other.personal,
-                        other.on_erase,
-                        classes=tuple(other.classes.items()),
-                    )
-                    for other in one.others
-                ),
-                tuple(one.classes.items()),
-            )
-            for address, one in self.tables.items()
-        ]
+        tables = [_to_personal_table(address, table) for address, table in self.tables.items()]
         return Graph.of(subjects, tables, [Hold(one.table, one.until, one.basis, one.class_name) for one in self.holds])
 
     def signer(self) -> Signer:
-        """Raises ConfigError where there is none."""
+        """Raises ConfigError where no signing key is configured."""
         if self.signing_key is None:
             raise ConfigError(
-                "erasing people needs the key that signs certificates, and only pipelines can be run here",
+                "erasing people needs the key that signs certificates; this configuration is for running pipelines only",
                 hint="set erasure.signing_key, or run the command where it is set",
             )
         return Signer.parse(self.signing_key.get_secret_value())
 
     def keys(self) -> Keys:
-        """Of the state. Raises ConfigError where only pipelines can be run."""
-        seals = [SealKey.parse(one.get_secret_value()) for one in _several(self.seal_key, self.former_seal_keys)]
+        """The keys of the state. Raises ConfigError where the configuration is for running pipelines only."""
+        seals = [SealKey.parse(one.get_secret_value()) for one in _join(self.seal_key, self.former_seal_keys)]
         return Keys(None if self.signing_key is None else self.signer(), watch=self._watch_keys(), seal=seals)
 
     def marker(self) -> Marker:
-        """All that pipelines need."""
+        """The keys that pipelines need."""
         derived = [] if self.signing_key is None else [WatchKey.of(self.signer())]
         return Marker.of([*self._watch_keys(), *derived])
 
     def _watch_keys(self) -> list[WatchKey]:
-        return [WatchKey.parse(one.get_secret_value()) for one in _several(self.watch_key, self.former_watch_keys)]
+        return [WatchKey.parse(one.get_secret_value()) for one in _join(self.watch_key, self.former_watch_keys)]
 
 
-def _several(first: SecretStr | None, others: Sequence[SecretStr]) -> list[SecretStr]:
-    return [*([] if first is None else [first]), *others]
+def _to_personal_table(address: str, table: ErasureTable) -> PersonalTable:
+    further = tuple(
+        PersonalTable(
+            address,
+            one.subject or table.subject,
+            parse_path(one.identified_by),
+            one.personal,
+            one.on_erase,
+            classes=tuple(one.classes.items()),
+        )
+        for one in table.other_subjects
+    )
+    path, classes = parse_path(table.identified_by), tuple(table.classes.items())
+    return PersonalTable(address, table.subject, path, table.personal, table.on_erase, further, classes)
+
+
+def _to_settings(place: Sequence[str | int], keys: Mapping[str, str]) -> tuple[str | int, ...]:
+    """A place of ``audit.erasure.table_graph`` as settings. ``keys``: the addresses of tables as the file spells them."""
+    if place[0] != "tables":
+        return tuple(keys.get(str(step), step) for step in place)
+    top, address, *steps = place
+    # the names of classes, at other indexes, are the user's
+    named = [_SETTINGS.get(str(step), step) if index in (0, 2) else step for index, step in enumerate(steps)]
+    return top, keys.get(str(address), address), *named
+
+
+def _join(current: SecretStr | None, former: Sequence[SecretStr]) -> list[SecretStr]:
+    return [*([] if current is None else [current]), *former]

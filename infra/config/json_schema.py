@@ -1,6 +1,6 @@
-"""The JSON schema of ``deltarelay.yaml``, for editors and other tools; made from the models.
+"""The JSON schema of ``deltarelay.yaml``, for editors and other tools, generated from the models.
 
-``python -m infra.config.json_schema`` writes it, ``--check`` only says whether the written one is current.
+``python -m infra.config.json_schema`` writes it, ``--check`` checks that the written one is current.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ OUTPUT = Path(__file__).parents[2] / "docs" / "reference" / "deltarelay.schema.j
 
 
 def schema() -> dict[str, Any]:
-    """The schema with all built-in kinds; what others installed does not change it."""
+    """The schema with all built-in kinds; installed third-party kinds do not change it."""
     document = Project.model_json_schema()
     definitions: dict[str, Any] = document["$defs"]
-    del definitions["BaseModel"]  # stands for what follows from the kind
+    del definitions["BaseModel"]  # replaced below by the models of the kinds
     connections, sinks = [], []
     for name in sorted(BUILT_IN):
         kind = get_sink_kind(name)
         is_kind = {"const": name, "title": "Kind", "description": "The kind of sink this connection belongs to."}
-        connections.append(_with(kind.connection, {"kind": is_kind}, definitions))
+        connections.append(_merge(kind.connection, {"kind": is_kind}, definitions))
         reference = dict(definitions["SinkTarget"]["properties"]["connection"])
-        sinks.append(_with(kind.options, {"connection": reference}, definitions))
+        sinks.append(_merge(kind.options, {"connection": reference}, definitions))
     for part in document["properties"].values():
         if "patternProperties" in part:
             part["additionalProperties"] = False
@@ -42,11 +42,11 @@ def schema() -> dict[str, Any]:
     return {**head, **{key: value for key, value in document.items() if key != "title"}}
 
 
-def _with(model: type[BaseModel], first: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+def _merge(model: type[BaseModel], first: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
     part = model.model_json_schema()
     for name, definition in part.pop("$defs", {}).items():
         if definitions.setdefault(name, definition) != definition:
-            raise ValueError(f"two models are called {name}; rename the one of {model.__name__}")
+            raise ValueError(f"two models are named {name}; rename the one of {model.__name__}")
     part["properties"] = {**first, **part["properties"]}
     part["required"] = [*first, *part.get("required", [])]
     return part

@@ -1,7 +1,7 @@
-"""What a configuration file may hold at each path: which keys are known, and which values may be shown.
+"""The keys that a configuration file may contain at each path, and which values are secret.
 
-The file writes a connection's settings next to ``kind`` and a sink's options next to ``connection``; the models keep
-them apart. This module knows the file's side of it.
+The file writes a connection's settings next to ``kind`` and a sink's options next to ``connection``; the models separate
+them. This module follows the layout of the file.
 """
 
 from __future__ import annotations
@@ -15,81 +15,77 @@ from pydantic import BaseModel, SecretBytes, SecretStr
 from cdf.errors import ConfigError
 from connectors.registry import get_sink_kind
 from connectors.sink_kind import SinkKind
-from infra.config.models import Connection, Project, SinkTarget
-from infra.config.problems import Path
+from infra.config.file.problems import Path
+from infra.config.models import Project
+from infra.config.pipeline_models import Connection, SinkTarget
 
-__all__ = ["Sight", "as_written", "kind_at", "kinds", "known_keys", "sight"]
+__all__ = ["find_kind", "is_secret", "list_keys", "list_kinds", "to_file_path"]
 
-_WHERE_KEYS_ARE = re.compile(r"default$|env$|profile:|assume_role:")
+_CREDENTIAL_SOURCE = re.compile(r"default$|env$|profile:|assume_role:")
 _CONTAINERS = (dict, Mapping, tuple, list)
-Sight = Literal["branch", "plain", "secret", "unknown"]
 
 
-def kind_at(data: Any, path: Path) -> SinkKind | None:
-    """The kind that decides about ``connections.X`` or ``pipelines.X.sink``; None where it cannot be told."""
+def find_kind(data: Any, path: Path) -> SinkKind | None:
+    """The sink kind of ``connections.X`` or ``pipelines.X.sink``; None where the file names no known one."""
     name = path[1] if path[0] == "connections" else _get(data, *path, "connection")
     kind = _get(data, "connections", name, "kind")
     if not isinstance(kind, str):
         return None
     try:
         return get_sink_kind(kind)
-    except ConfigError:  # whoever validates the connection reports it
+    except ConfigError:  # reported when the connection is validated
         return None
 
 
-def known_keys(data: Any, path: Path) -> list[str]:
-    """The keys that may stand in the mapping at the path."""
-    fields = _fields(_walk(data, path), data, path)
+def list_keys(data: Any, path: Path) -> list[str]:
+    """The keys that the mapping at the path may contain."""
+    fields = _list_fields(_resolve(data, path), data, path)
     return list(fields) if fields else []
 
 
-def sight(data: Any, path: Path) -> Sight:
-    """Whether a message may show what stands at the path: only the values of fields known to hold no secret."""
-    declared = _walk(data, path)
-    if declared is None:
-        return "unknown"
-    if _is_secret(declared) or _is_pasted_key(data, path):
-        return "secret"
-    is_branch = _fields(declared, data, path) is not None or get_origin(declared) in _CONTAINERS
-    return "branch" if is_branch else "plain"
+def is_secret(data: Any, path: Path) -> bool:
+    """Whether the setting at the path holds a secret."""
+    declared = _resolve(data, path)
+    return declared is not None and (_is_secret_type(declared) or _is_pasted_key(data, path))
 
 
 def _is_pasted_key(data: Any, path: Path) -> bool:
-    """``storage.s3.credentials`` says where keys come from; what does not look like that may be one."""
+    """``storage.s3.credentials`` names the source of the credentials; any other text there may be a credential."""
     if path[:1] != ("storage",) or path[-1] != "credentials":
         return False
     written = _get(data, *path)
-    return not isinstance(written, str) or _WHERE_KEYS_ARE.match(written) is None
+    return not isinstance(written, str) or _CREDENTIAL_SOURCE.match(written) is None
 
 
-def kinds(data: Any, path: Path) -> list[str]:
+def list_kinds(data: Any, path: Path) -> list[str]:
     """The values of ``kind`` that choose between the models at the path; empty where there is no choice."""
-    return [kind for model in _models(_walk(data, path)) for kind in _kinds_of(model)]
+    return [kind for model in _list_models(_resolve(data, path)) for kind in _list_kinds_of(model)]
 
 
-def as_written(data: Any, path: Path) -> Path:
-    """A path of pydantic's as it stands in the file: pydantic puts the chosen kind in front of what is below it."""
-    found: Path = ()
+def to_file_path(data: Any, path: Path) -> Path:
+    """A path of pydantic's as the file has it: pydantic inserts the chosen kind before the settings of that kind."""
+    file_path: Path = ()
     is_chosen = False
     for step in path:
-        is_kind = not is_chosen and step in kinds(data, found)
+        is_kind = not is_chosen and step in list_kinds(data, file_path)
         is_chosen = is_kind
         if not is_kind:
-            found = (*found, step)
-    return found
+            file_path = (*file_path, step)
+    return file_path
 
 
-def _walk(data: Any, path: Path) -> Any:
+def _resolve(data: Any, path: Path) -> Any:
+    """The declared type of the setting at the path; None: unknown."""
     declared: Any = Project
     for depth, step in enumerate(path):
-        fields = _fields(declared, data, path[:depth])
+        fields = _list_fields(declared, data, path[:depth])
         if fields is not None:
             declared = fields.get(step) if isinstance(step, str) else None
         elif get_origin(declared) in _CONTAINERS and not _is_scalar_step(declared, step):
             declared = [kind for kind in get_args(declared) if kind is not Ellipsis][-1]
         else:
             return None
-        declared = _bare(declared)
+        declared = _unwrap(declared)
     return declared
 
 
@@ -97,56 +93,60 @@ def _is_scalar_step(declared: Any, step: str | int) -> bool:
     return isinstance(step, int) == (get_origin(declared) in (dict, Mapping))
 
 
-def _fields(declared: Any, data: Any, path: Path) -> Mapping[str, Any] | None:
-    if several := _models(declared):
+def _list_fields(declared: Any, data: Any, path: Path) -> Mapping[str, Any] | None:
+    if several := _list_models(declared):
         kind = _get(data, *path, "kind")
-        chosen = [model for model in several if kind in _kinds_of(model)] or several
-        return {name: one for model in chosen for name, one in (_fields(model, data, path) or {}).items()}
+        chosen = [model for model in several if kind in _list_kinds_of(model)] or several
+        return {name: field for model in chosen for name, field in (_list_fields(model, data, path) or {}).items()}
     if not (isinstance(declared, type) and issubclass(declared, BaseModel)):
         return None
     fields = {field.alias or name: field.annotation for name, field in declared.model_fields.items()}
     if declared is Connection or declared is SinkTarget:
         del fields["settings" if declared is Connection else "options"]
-        if kind := kind_at(data, path):
+        if kind := find_kind(data, path):
             model = kind.connection if declared is Connection else kind.options
             fields |= {field.alias or name: field.annotation for name, field in model.model_fields.items()}
     return fields
 
 
-def _models(declared: Any) -> list[type[BaseModel]]:
-    """The models of a union that ``kind`` chooses from, also where it may be left out."""
-    declared = _bare(declared)
+def _list_models(declared: Any) -> list[type[BaseModel]]:
+    """The models of a union that ``kind`` chooses from, also where the setting is optional."""
+    declared = _unwrap(declared)
     if not _is_union(declared):
         return []
-    options = [_bare(option) for option in get_args(declared)]
-    nested = [model for option in options for model in _models(option)]
-    models = [one for one in options if isinstance(one, type) and issubclass(one, BaseModel) and _kinds_of(one)]
+    options = [_unwrap(option) for option in get_args(declared)]
+    nested = [model for option in options for model in _list_models(option)]
+    models = [
+        option
+        for option in options
+        if isinstance(option, type) and issubclass(option, BaseModel) and _list_kinds_of(option)
+    ]
     return [*models, *nested]
 
 
-def _kinds_of(model: type[BaseModel]) -> list[str]:
+def _list_kinds_of(model: type[BaseModel]) -> list[str]:
     field = model.model_fields.get("kind")
     declared = None if field is None else field.annotation
     return list(get_args(declared)) if get_origin(declared) is Literal else []
 
 
-def _bare(declared: Any) -> Any:
-    """Without what is said about it, and without ``| None``."""
+def _unwrap(declared: Any) -> Any:
+    """The type without ``Annotated`` and without ``| None``."""
     while True:
         if get_origin(declared) is Annotated:
             declared = get_args(declared)[0]
             continue
-        others = [one for one in get_args(declared) if one is not type(None)] if _is_union(declared) else []
-        if len(others) != 1:
+        options = [one for one in get_args(declared) if one is not type(None)] if _is_union(declared) else []
+        if len(options) != 1:
             return declared
-        declared = others[0]
+        declared = options[0]
 
 
-def _is_secret(declared: Any) -> bool:
-    declared = _bare(declared)
+def _is_secret_type(declared: Any) -> bool:
+    declared = _unwrap(declared)
     if declared in (SecretStr, SecretBytes) or hasattr(get_origin(declared) or declared, "get_secret_value"):
         return True
-    return _is_union(declared) and any(_is_secret(option) for option in get_args(declared))
+    return _is_union(declared) and any(_is_secret_type(option) for option in get_args(declared))
 
 
 def _is_union(declared: Any) -> bool:

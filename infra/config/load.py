@@ -1,4 +1,4 @@
-"""From a file to a ``Project``, or to one error that tells every mistake with its line and column."""
+"""From a configuration file to a ``Project``, or to one error that lists every mistake with its line and column."""
 
 from __future__ import annotations
 
@@ -6,59 +6,61 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from infra.config.file.former_names import log_former_names, replace_former_names
+from infra.config.file.problems import Report
+from infra.config.file.references import expand_references
+from infra.config.file.yaml_document import parse_document
 from infra.config.models import Project
-from infra.config.problems import Report
-from infra.config.references import expand
-from infra.config.source_excerpt import mask_syntax, quoter
 from infra.config.validate import Check
-from infra.config.yaml_document import parse
 
 __all__ = ["load"]
 
-_LARGEST = 256 * 1024
-_EXAMPLE = "name the file with --config, or run `deltarelay init`, which writes one"
+_MAX_BYTES = 256 * 1024
+_NAME_A_FILE = "name the file with --config, or create one with `deltarelay init`"
 
 
 def load(path: str | Path, *, environ: Mapping[str, str] | None = None, look_for_tables: bool = True) -> Project:
-    """Read and check a configuration file. References to variables are filled in from ``environ`` (default: ours).
+    """Read and check a configuration file. References to variables are taken from ``environ`` (default: the process's).
 
-    Every ``tables:`` becomes a pipeline for each table that it meets now; for S3 its folder is listed, and
-    SourceUnavailable is raised where that does not answer. Without ``look_for_tables`` nothing outside of the file is looked
-    at, and such a pipeline has the pattern for its table: for commands that ask for the settings only.
+    Every ``tables:`` becomes one pipeline for each table that the pattern matches now; for S3 its folder is listed, and
+    SourceUnavailable is raised where S3 does not answer. Without ``look_for_tables`` only the file itself is read, and such
+    a pipeline has the pattern as its table: for commands that need the settings only.
+
+    Settings that the file writes by a former name are logged as warnings, and listed in ``Project.former_names``.
     """
     file = Path(path)
     report = Report(str(path))
-    text = _read(file, report)
-    report.quote = mask_syntax(text)
-    document = parse(text, report)
-    report.quote = quoter(document, document.data)
+    document = parse_document(_read_text(file, report), report)
     if document.data is None:
-        raise report.fail("is empty", hint="run `deltarelay init`, which writes an example")
+        raise report.fail("is empty", hint="create an example with `deltarelay init`")
     if not isinstance(document.data, dict):
         raise report.fail("must be a mapping, `name: value` per line", hint="start with `version: 1`")
-    folder = Path(os.path.abspath(file)).parent  # noqa: PTH100  links stay: they may be moved between two runs
-    data, failed = expand(document, report, environ=os.environ if environ is None else environ, folder=folder)
-    project = Check(document, report, data, failed, folder).project(look_for_tables=look_for_tables)
+    former_names = replace_former_names(document, report)
+    log_former_names(former_names)
+    folder = Path(os.path.abspath(file)).parent  # noqa: PTH100  links are not resolved: they may change between two runs
+    environ = os.environ if environ is None else environ
+    data, failed = expand_references(document, report, environ=environ, folder=folder)
+    project = Check(document, report, data, failed, folder).check_project(look_for_tables=look_for_tables)
     report.raise_if_any()
     if project is None:
         raise report.fail("is not valid", hint="compare it with docs/reference/deltarelay.schema.json")
-    return project
+    return project.with_former_names(former_names)
 
 
-def _read(file: Path, report: Report) -> str:
+def _read_text(file: Path, report: Report) -> str:
     try:
         with file.open("rb") as handle:
-            content = handle.read(_LARGEST + 1)
+            content = handle.read(_MAX_BYTES + 1)
     except FileNotFoundError:
-        raise report.fail("there is no such file", hint=_EXAMPLE) from None
+        raise report.fail("the file does not exist", hint=_NAME_A_FILE) from None
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
-        raise report.fail(f"cannot be read ({reason})", hint=_EXAMPLE) from error
-    if len(content) > _LARGEST:
-        raise report.fail("is larger than 256 KiB, too long for a configuration file", hint=_EXAMPLE)
+        raise report.fail(f"cannot be read ({reason})", hint=_NAME_A_FILE) from error
+    if len(content) > _MAX_BYTES:
+        raise report.fail("is larger than 256 KiB, the limit for a configuration file", hint=_NAME_A_FILE)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        fault = f"line {line}: is not UTF-8 text"
-    raise report.fail(fault, hint="save the file as UTF-8")
+        message = f"line {line}: is not UTF-8 text"
+    raise report.fail(message, hint="save the file as UTF-8")

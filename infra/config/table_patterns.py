@@ -1,4 +1,4 @@
-"""``tables: /lake/sales/*``: the Delta tables that a pattern meets, on this machine or on S3. No JVM."""
+"""``tables: /lake/sales/*``: the Delta tables that a pattern matches, on this machine or on S3. Needs no JVM."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdf.errors import ConfigError
-from infra.s3.address import S3Address, is_s3, normalised
+from infra.s3.address import S3Address, is_s3, normalize_address
 
 if TYPE_CHECKING:
     from infra.s3.model import Storage
 
-__all__ = ["NAME", "check_pattern", "fill", "names_table", "table_name", "tables_at"]
+__all__ = ["NAME", "check_pattern", "contains_name", "fill_in_name", "list_tables", "table_name"]
 
 NAME = "{name}"
-"""Stands in a sink's options for the last part of a table's address."""
+"""In the options of a sink: the last part of the table's address."""
 LOG = "_delta_log"
 
 _WILD = re.compile(r"[*?\[]")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-_USABLE = re.compile(r"\w(?:[\w. -]*[\w-])?")
-_MOST_THREADS = 8
+_PLAIN_NAME = re.compile(r"\w(?:[\w. -]*[\w-])?")
+_MAX_THREADS = 8
 
 
 def check_pattern(pattern: str) -> str:
-    """Raises ValueError where the pattern is not a folder with wildcards in its last part."""
+    """Raises ValueError unless the pattern is a folder and a last part with wildcards."""
     if "/" not in pattern:
         raise ValueError("must be a path or a URL that ends in a pattern, such as /lake/sales/*")
     if _URL.match(pattern) and not is_s3(pattern):
-        raise ValueError("can be a local path or an address on S3; list other tables one by one with `table`")
+        raise ValueError("must be a local path or an address on S3; list tables elsewhere one by one with `table`")
     folder, last = _split(pattern)
     if _WILD.search(folder):
         raise ValueError("may have wildcards in its last part only, such as /lake/sales/*")
@@ -41,40 +41,40 @@ def check_pattern(pattern: str) -> str:
     return pattern
 
 
-def tables_at(pattern: str, storage: Storage) -> list[str]:
-    """The addresses of the Delta tables that a checked pattern meets, sorted.
+def list_tables(pattern: str, storage: Storage) -> list[str]:
+    """The addresses of the Delta tables that a checked pattern matches, sorted.
 
-    Raises ConfigError where the folder or the bucket cannot be listed, SourceUnavailable where it does not answer.
+    Raises ConfigError where the folder or the bucket cannot be listed, SourceUnavailable where S3 does not answer.
     """
-    return sorted(_on_s3(pattern, storage) if is_s3(pattern) else _here(pattern))
+    return sorted(_list_on_s3(pattern, storage) if is_s3(pattern) else _list_local(pattern))
 
 
 def table_name(address: str) -> str:
-    """What ``{name}`` stands for. Raises ValueError where it cannot be part of a pipeline's name."""
+    """The value of ``{name}``. Raises ValueError where it cannot be part of a pipeline's name."""
     name = _split(address)[1]
-    if _USABLE.fullmatch(name) is None:
+    if _PLAIN_NAME.fullmatch(name) is None:
         raise ValueError(
-            "a folder's name may consist of letters, digits, spaces, _ - and . only: "
-            "rename it, or give the table a pipeline of its own with `table`"
+            "the name of a folder may consist of letters, digits, spaces, _ - and . only; "
+            "rename it, or give the table a separate pipeline with `table`"
         )
     return name
 
 
-def names_table(options: Any) -> bool:
-    """Whether ``{name}`` stands anywhere in the options."""
+def contains_name(options: Any) -> bool:
+    """Whether ``{name}`` is anywhere in the options."""
     if isinstance(options, dict):
-        return any(map(names_table, options.values()))
+        return any(map(contains_name, options.values()))
     if isinstance(options, list):
-        return any(map(names_table, options))
+        return any(map(contains_name, options))
     return isinstance(options, str) and NAME in options
 
 
-def fill(options: Any, name: str) -> Any:
-    """The options of one table: every ``{name}`` in a text filled in."""
+def fill_in_name(options: Any, name: str) -> Any:
+    """The options of one table: every ``{name}`` replaced by its name."""
     if isinstance(options, dict):
-        return {key: fill(value, name) for key, value in options.items()}
+        return {key: fill_in_name(value, name) for key, value in options.items()}
     if isinstance(options, list):
-        return [fill(value, name) for value in options]
+        return [fill_in_name(value, name) for value in options]
     return options.replace(NAME, name) if isinstance(options, str) else options
 
 
@@ -84,12 +84,12 @@ def _split(address: str) -> tuple[str, str]:
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """As a shell has it: what begins with a dot is met only by a pattern that does; so here with ``_``, Delta's own sign."""
-    hidden = name[:1] in (".", "_") and name[:1] != pattern[:1]
-    return not hidden and fnmatch.fnmatchcase(name, pattern)
+    """Like a shell: a name that begins with a dot, or with Delta's ``_``, needs a pattern that begins with it."""
+    is_hidden = name[:1] in (".", "_") and name[:1] != pattern[:1]
+    return not is_hidden and fnmatch.fnmatchcase(name, pattern)
 
 
-def _here(pattern: str) -> list[str]:
+def _list_local(pattern: str) -> list[str]:
     folder, last = _split(pattern)
     path = Path(folder or "/")
     try:
@@ -99,34 +99,35 @@ def _here(pattern: str) -> list[str]:
         reason = (error.strerror or type(error).__name__).lower()
         raise ConfigError(
             f"the folder {folder or '/'} cannot be listed ({reason})",
-            hint="correct the path, and check the rights on it",
+            hint="correct the path, and check its permissions",
         ) from error
     return [f"{folder}/{name}" for name in names if (path / name / LOG).is_dir()]
 
 
-def _on_s3(pattern: str, storage: Storage) -> list[str]:
-    from infra.s3 import clients as aws
+def _list_on_s3(pattern: str, storage: Storage) -> list[str]:
+    from infra.s3.clients import connect_s3
+    from infra.s3.errors import translate_aws_errors
     from infra.s3.probe import probe_buckets
-    from infra.s3.settings import located
+    from infra.s3.settings import fill_in_region
 
-    where = S3Address.parse(normalised(pattern))
-    folder, _, last = where.key.rpartition("/")
-    storage = located(storage)
-    probe_buckets(storage, [f"s3a://{where.bucket}/{folder}"])
-    with aws.in_words(f"listing s3a://{where.bucket}/{folder}"):
-        client = aws.s3(storage.s3.bucket(where.bucket))
-        begins = f"{folder}/" if folder else ""
+    address = S3Address.parse(normalize_address(pattern))
+    folder, _, last = address.key.rpartition("/")
+    storage = fill_in_region(storage)
+    probe_buckets(storage, [f"s3a://{address.bucket}/{folder}"])
+    with translate_aws_errors(f"listing s3a://{address.bucket}/{folder}"):
+        client = connect_s3(storage.s3.bucket(address.bucket))
+        prefix = f"{folder}/" if folder else ""
         fixed = _WILD.split(last, maxsplit=1)[0]
         pages = client.get_paginator("list_objects_v2").paginate(
-            Bucket=where.bucket, Prefix=begins + fixed, Delimiter="/"
+            Bucket=address.bucket, Prefix=prefix + fixed, Delimiter="/"
         )
-        found = [str(one["Prefix"]) for page in pages for one in page.get("CommonPrefixes", ())]
-        keys = [key.rstrip("/") for key in found if _matches(key.rstrip("/").rpartition("/")[2], last)]
+        folders = [str(one["Prefix"]) for page in pages for one in page.get("CommonPrefixes", ())]
+        keys = [key.rstrip("/") for key in folders if _matches(key.rstrip("/").rpartition("/")[2], last)]
 
         def is_table(key: str) -> bool:
-            answer = client.list_objects_v2(Bucket=where.bucket, Prefix=f"{key}/{LOG}/", MaxKeys=1)
-            return bool(answer.get("KeyCount"))
+            response = client.list_objects_v2(Bucket=address.bucket, Prefix=f"{key}/{LOG}/", MaxKeys=1)
+            return bool(response.get("KeyCount"))
 
-        with ThreadPoolExecutor(_MOST_THREADS) as pool:
-            there = list(pool.map(is_table, keys))
-    return [str(S3Address(where.bucket, key)) for key, yes in zip(keys, there, strict=True) if yes]
+        with ThreadPoolExecutor(_MAX_THREADS) as pool:
+            are_tables = list(pool.map(is_table, keys))
+    return [str(S3Address(address.bucket, key)) for key, yes in zip(keys, are_tables, strict=True) if yes]

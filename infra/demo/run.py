@@ -23,7 +23,7 @@ from infra.demo.folder import EVENTS, PIPELINE, TOPIC, TRAIL, WINDOW_COMMITS, De
 from infra.demo.trail import make_key, story, trail_of, verified
 from infra.embedded.postgres import EmbeddedPostgres
 from infra.embedded.s3 import EmbeddedS3
-from infra.signals import ctrl_c_counts, undisturbed
+from infra.signals import defer_signals, raise_interrupt_on_signal
 from infra.spark.java import require_java
 from infra.spark.session_builder import JARS_VARIABLE
 
@@ -122,11 +122,11 @@ def run_demo(output: Output, directory: Path, *, on_s3: bool = False, with_kafka
         if replaces:
             output.note("An earlier demo in this folder is stopped and replaced.")
         try:
-            with undisturbed():
+            with defer_signals():
                 folder.clear()
             return _Demo(output, folder, server, store, broker, began).play()
         except BaseException:
-            with undisturbed(), ExitStack() as closing:  # each of them, also where another cannot be closed
+            with defer_signals(), ExitStack() as closing:  # each of them, also where another cannot be closed
                 for one in (server, store, broker):
                     if one is not None:
                         closing.callback(one.close)
@@ -174,25 +174,25 @@ class _Demo:
         from infra.config.load import load
         from infra.runtime import spark_session
 
-        with self._doing("starting PostgreSQL"), undisturbed():
+        with self._doing("starting PostgreSQL"), defer_signals():
             self.server.start()
         if self.store is not None:
             for name in [name for name in os.environ if name.startswith("AWS_")]:
                 del os.environ[name]  # a user's profile, region or endpoint have no say in it
             os.environ.update(KEYS)
-            with self._doing("starting an S3 server"), undisturbed():
+            with self._doing("starting an S3 server"), defer_signals():
                 self.store.start()
                 self.folder.make_bucket(self.store)
             self.output.note(f"The table is at {self.folder.table}, in an S3 server of the demo's own.")
         if self.broker is not None:
-            with self._doing("starting Kafka"), undisturbed():
+            with self._doing("starting Kafka"), defer_signals():
                 self.broker.start()
         make_key(self.folder)
         self.folder.write_config(self.server.dsn, self.store, self.broker)
         project = load(self.folder.config)
         if not os.environ.get(JARS_VARIABLE) and not any(Path.home().glob(".ivy2*/jars/io.delta_*")):
             self.output.note("Spark fetches Delta's jars first (about 90 MB, once): that may take some minutes.")
-        with spark_session(self.output, _short_lived(project, self.folder)) as spark, ctrl_c_counts():
+        with spark_session(self.output, _short_lived(project, self.folder)) as spark, raise_interrupt_on_signal():
             self._chapter(1, "A Delta table of customers, and the first part of its history")
             self._commit(spark, history.BEFORE)
             self._chapter(2, f"To PostgreSQL: a copy of version {history.COPIED_VERSION}, then the changes since then")

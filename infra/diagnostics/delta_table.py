@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdf.errors import CdfError, ConfigError, SourceUnavailable, TableNotFound, unsupported_features
-from infra.s3.address import is_s3, normalised
+from infra.s3.address import is_s3, normalize_address
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -140,7 +140,7 @@ def reach(address: str, storage: Storage | None) -> tuple[str, dict[str, str] | 
     from infra.s3.probe import probe_buckets
     from infra.s3.settings import delta_rs_options
 
-    storage, address = storage or Storage(), normalised(address)
+    storage, address = storage or Storage(), normalize_address(address)
     probe_buckets(storage, [address])
     return address, delta_rs_options(storage, address)
 

@@ -1,34 +1,34 @@
-"""Addresses on S3. One spelling for one table: ``s3://`` beside ``s3a://`` makes two locks, which exclude nobody."""
+"""Addresses on S3 in one spelling: ``s3://`` beside ``s3a://`` would be two locks for one table, which exclude nothing."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-__all__ = ["S3Address", "is_s3", "normalised"]
+__all__ = ["S3Address", "is_s3", "normalize_address"]
 
 _S3 = re.compile(r"(?i)s3[an]?://")
 SCHEME = "s3a"
-"""Hadoop's name for S3. delta-rs and the lock table take it as well, so it is the one that is used everywhere."""
+"""Hadoop's scheme for S3. delta-rs and the lock table accept it as well, so it is used everywhere."""
 
 
 def is_s3(address: str) -> bool:
     return _S3.match(address) is not None
 
 
-def normalised(address: str) -> str:
-    """``s3://`` and ``s3n://`` as ``s3a://``, no slash at the end nor twice; any other address as it is.
+def normalize_address(address: str) -> str:
+    """``s3://`` and ``s3n://`` as ``s3a://``, without doubled or trailing slashes; any other address unchanged.
 
-    Raises ValueError where no bucket is named.
+    Raises ValueError where the bucket is missing.
     """
-    found = _S3.match(address)
-    if found is None:
+    match = _S3.match(address)
+    if match is None:
         return address
-    bucket, _, key = address[found.end() :].partition("/")
+    bucket, _, key = address[match.end() :].partition("/")
     if not bucket:
-        raise ValueError("names no bucket; write it as s3a://BUCKET/PATH")
+        raise ValueError("has no bucket; write it as s3a://BUCKET/PATH")
     if "@" in bucket or ":" in bucket:  # not repeated: it may be a key
-        raise ValueError("holds credentials; storage.s3.credentials says where they come from")
+        raise ValueError("contains credentials; set storage.s3.credentials to their source instead")
     path = "/".join(part for part in key.split("/") if part)
     return f"{SCHEME}://{bucket}/{path}" if path else f"{SCHEME}://{bucket}"
 
@@ -43,7 +43,7 @@ class S3Address:
     def parse(cls, address: str) -> S3Address:
         if not is_s3(address):
             raise ValueError("is not on S3; write it as s3a://BUCKET/PATH")
-        bucket, _, key = normalised(address).removeprefix(f"{SCHEME}://").partition("/")
+        bucket, _, key = normalize_address(address).removeprefix(f"{SCHEME}://").partition("/")
         return cls(bucket, key)
 
     def __str__(self) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from infra.config.base_model import Model
+from infra.base_model import Model
 
 __all__ = ["S3", "Bucket", "Commits", "DynamoDBCommits", "SingleWriterCommits", "Storage"]
 
@@ -16,79 +16,79 @@ _CREDENTIALS = re.compile(r"default|env|profile:\S+|assume_role:arn:[a-z-]+:iam:
 _URL = re.compile(r"https?://[^\s/@]+(:\d+)?/?")
 
 
-def _credentials(value: str) -> str:
+def _check_credentials(value: str) -> str:
     if not _CREDENTIALS.fullmatch(value):
-        raise ValueError("must be default, env, profile:NAME or assume_role:ARN; keys never stand in this file")
+        raise ValueError("must be default, env, profile:NAME or assume_role:ARN; never write the keys into this file")
     return value
 
 
-def _endpoint(value: str) -> str:
+def _check_endpoint(value: str) -> str:
     if not _URL.fullmatch(value):
         raise ValueError("must be a URL such as https://s3.example.com:9000, without user, path or query")
     return value.rstrip("/")
 
 
 _Region = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+$")]
-_Endpoint = Annotated[str, AfterValidator(_endpoint)]
-_Credentials = Annotated[str, AfterValidator(_credentials)]
+_Endpoint = Annotated[str, AfterValidator(_check_endpoint)]
+_Credentials = Annotated[str, AfterValidator(_check_credentials)]
 
 
 class Bucket(Model):
-    """How to reach one bucket. What is left out is as for all the others."""
+    """How to access one bucket. Settings that are left out are those of `storage.s3`."""
 
     region: _Region | None = Field(default=None, title="Region", description="The AWS region, such as eu-west-1.")
     endpoint: _Endpoint | None = Field(
-        default=None, title="Endpoint", description="The URL of an S3-compatible store; left out, it is AWS."
+        default=None, title="Endpoint", description="The URL of an S3-compatible store; AWS by default."
     )
     path_style: bool | None = Field(
         default=None,
         title="Path style",
-        description="Name the bucket in the path and not in the host name, which most S3-compatible stores need.",
+        description="Put the bucket into the path instead of the host name; most S3-compatible stores need that.",
     )
     credentials: _Credentials | None = Field(
         default=None,
         title="Credentials",
-        description="Where the keys come from: `default` (the usual chain of AWS), `env` (AWS_ACCESS_KEY_ID and the "
-        "like), `profile:NAME` or `assume_role:ARN`. Never the keys themselves.",
+        description="The source of the credentials: `default` (the default chain of AWS), `env` (AWS_ACCESS_KEY_ID and "
+        "related variables), `profile:NAME` or `assume_role:ARN`. Never the keys themselves.",
     )
 
 
 class S3(Bucket):
-    """How to reach the buckets."""
+    """How to access the buckets."""
 
     buckets: Mapping[str, Bucket] = Field(
-        default_factory=dict, title="Buckets", description="What is different for a bucket, by its name."
+        default_factory=dict, title="Buckets", description="Settings for single buckets, by name."
     )
 
     def bucket(self, name: str | None) -> Bucket:
-        """Everything that holds for that bucket, or for any that is not named."""
+        """All settings of that bucket, or of any bucket without settings of its own."""
         own = self.buckets.get(name or "", Bucket()).model_dump(exclude_none=True)
         return Bucket(**{**self.model_dump(exclude={"buckets"}, exclude_none=True), **own})
 
 
 class DynamoDBCommits(Model):
-    """Commits of several clusters are kept apart by a DynamoDB table, through Delta's own S3DynamoDBLogStore."""
+    """A DynamoDB table coordinates the commits of several clusters, through Delta's S3DynamoDBLogStore."""
 
-    kind: Literal["dynamodb"] = Field(title="Kind", description="Several writers, kept apart by a DynamoDB table.")
+    kind: Literal["dynamodb"] = Field(title="Kind", description="Several writers, coordinated by a DynamoDB table.")
     table: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{3,255}$")] = Field(
         default="delta_log",
         title="Table",
-        description="The lock table. Every cluster that writes has to use the same one.",
+        description="The lock table. Every cluster that writes must use the same one.",
     )
     region: _Region | None = Field(
-        default=None, title="Region", description="The lock table's region; left out, that of `storage.s3`."
+        default=None, title="Region", description="The region of the lock table; by default the one of `storage.s3`."
     )
     endpoint: _Endpoint | None = Field(
-        default=None, title="Endpoint", description="The URL of a DynamoDB-compatible server; left out, it is AWS."
+        default=None, title="Endpoint", description="The URL of a DynamoDB-compatible server; AWS by default."
     )
 
 
 class SingleWriterCommits(Model):
-    """Nothing keeps two writers apart: whoever writes this promises that there is one."""
+    """Nothing coordinates writers: this setting is a promise that there is only one."""
 
     kind: Literal["single_writer"] = Field(
         title="Kind",
-        description="The promise that exactly one process writes. A second one makes commits vanish without an error.",
+        description="The promise that exactly one process writes. With a second writer commits are lost without an error.",
     )
 
 
@@ -96,19 +96,19 @@ Commits = Annotated[DynamoDBCommits | SingleWriterCommits, Field(discriminator="
 
 
 class Storage(Model):
-    """Where tables on S3 are, and what keeps the commits of several writers apart."""
+    """How to access tables on S3, and how the commits of several writers are coordinated."""
 
-    s3: S3 = Field(default=S3(), title="S3", description="How to reach the buckets.")
+    s3: S3 = Field(default=S3(), title="S3", description="How to access the buckets.")
     commits: Commits | None = Field(
         default=None,
         title="Commits",
-        description="What keeps writers apart: `kind: dynamodb` or `kind: single_writer`. Left out, nothing is written "
-        "to S3; reading and replicating from it needs no lock.",
+        description="How writers are coordinated: `kind: dynamodb` or `kind: single_writer`. Without it nothing is written "
+        "to S3; reading and replicating from S3 needs no lock.",
     )
 
     @property
     def lock(self) -> DynamoDBCommits | None:
-        """The lock table, with its region filled in; None without one."""
+        """The lock table with its region; None where none is configured."""
         if not isinstance(self.commits, DynamoDBCommits):
             return None
         return self.commits.model_copy(update={"region": self.commits.region or self.s3.region})

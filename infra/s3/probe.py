@@ -1,4 +1,4 @@
-"""Bucket and lock table, asked before Spark is: it hangs for minutes where this takes seconds. Writes nothing."""
+"""Probes buckets and lock table before Spark starts: it takes seconds where Spark would hang for minutes. Writes nothing."""
 
 from __future__ import annotations
 
@@ -7,73 +7,68 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from cdf.errors import CdfError, ConfigError, SourceUnavailable
-from infra.s3 import clients as aws
 from infra.s3.address import S3Address, is_s3
+from infra.s3.clients import connect_s3
+from infra.s3.errors import error_code, translate_aws_errors
 from infra.s3.lock import table as lock_table
 from infra.s3.model import Bucket, Storage
-from infra.s3.settings import located
+from infra.s3.settings import fill_in_region
 
-__all__ = ["bucket_problems", "lock_problem", "probe", "probe_any", "probe_buckets", "told_otherwise"]
+__all__ = ["find_bucket_problems", "find_lock_problem", "probe", "probe_any", "probe_buckets"]
 
 _REGION_HEADER = "x-amz-bucket-region"
 _NOT_FOUND = {"404", "NoSuchBucket", "NotFound"}
-_MOST_THREADS = 8
+_MAX_THREADS = 8
 
 
 def probe(storage: Storage, addresses: Iterable[str]) -> None:
-    """Raise one error for everything that is wrong with the tables' buckets and with the lock table.
+    """Raise one error for all problems of the tables' buckets and of the lock table.
 
-    SourceUnavailable where all of it may go away by itself, else ConfigError.
+    SourceUnavailable where all of them can pass without a change, else ConfigError.
     """
-    storage = located(storage)
-    problems = list(bucket_problems(storage, addresses).values())
-    if (lock := lock_problem(storage)) is not None:
+    storage = fill_in_region(storage)
+    problems = list(find_bucket_problems(storage, addresses).values())
+    if (lock := find_lock_problem(storage)) is not None:
         problems.append(lock)
     _raise_if_any(problems)
 
 
 def probe_any(storage: Storage, addresses: Iterable[str]) -> None:
-    """The same for tables of several pipelines: a bucket stops nobody but its own, as long as one can be worked on."""
-    addresses, storage = list(addresses), located(storage)
-    problems = bucket_problems(storage, addresses)
-    lock = lock_problem(storage)
-    nobody = all(is_s3(one) and S3Address.parse(one).bucket in problems for one in addresses)
-    if lock is not None or nobody:
+    """The same for the tables of several pipelines: raise for buckets only where no table at all is accessible."""
+    addresses, storage = list(addresses), fill_in_region(storage)
+    problems = find_bucket_problems(storage, addresses)
+    lock = find_lock_problem(storage)
+    is_none_left = all(is_s3(one) and S3Address.parse(one).bucket in problems for one in addresses)
+    if lock is not None or is_none_left:
         _raise_if_any([*problems.values(), *filter(None, [lock])])
 
 
 def probe_buckets(storage: Storage, addresses: Iterable[str]) -> None:
-    """The same without the lock table, for whoever reads without Spark."""
-    if addresses := list(filter(is_s3, addresses)):  # to find out the region takes longer than a look at a local table
-        _raise_if_any(list(bucket_problems(located(storage), addresses).values()))
+    """The same without the lock table, for readers without Spark."""
+    if addresses := list(filter(is_s3, addresses)):  # looking up the region is slower than reading a local table
+        _raise_if_any(list(find_bucket_problems(fill_in_region(storage), addresses).values()))
 
 
-def bucket_problems(storage: Storage, addresses: Iterable[str]) -> Mapping[str, CdfError]:
-    """By bucket, what is wrong with it; nothing for those that can be read. All of them are asked at the same time."""
+def find_bucket_problems(storage: Storage, addresses: Iterable[str]) -> Mapping[str, CdfError]:
+    """The error of each bucket that cannot be read, by name. All buckets are asked in parallel."""
     keys: dict[str, str] = {}
     for address in filter(is_s3, addresses):
         table = S3Address.parse(address)
         keys.setdefault(table.bucket, table.key)
     if not keys:
         return {}
-    with ThreadPoolExecutor(max_workers=min(len(keys), _MOST_THREADS)) as pool:
-        ask = lambda name: _caught(lambda: _ask(name, keys[name], storage.s3.bucket(name)))  # noqa: E731
-        answers = list(pool.map(ask, keys))
-    return {name: problem for name, problem in zip(keys, answers, strict=True) if problem is not None}
+    with ThreadPoolExecutor(max_workers=min(len(keys), _MAX_THREADS)) as pool:
+        ask = lambda name: _catch(lambda: _ask_bucket(name, keys[name], storage.s3.bucket(name)))  # noqa: E731
+        errors = list(pool.map(ask, keys))
+    return {name: error for name, error in zip(keys, errors, strict=True) if error is not None}
 
 
-def told_otherwise(conf: Mapping[str, str]) -> bool:
-    """Whether Spark is given an endpoint or keys for S3 by settings of its own, of which boto3 knows nothing."""
-    ours = ("endpoint", "access.key", "aws.credentials.provider")
-    return any(name.startswith("spark.hadoop.fs.s3a.") and name.endswith(ours) for name in conf)
+def find_lock_problem(storage: Storage) -> CdfError | None:
+    """Why the log store in Spark could not use the lock table. Whether it is set up well is checked by ``lock.check``."""
+    return None if storage.lock is None else _catch(lambda: _ask_lock_table(storage))
 
 
-def lock_problem(storage: Storage) -> CdfError | None:
-    """What would keep the log store in Spark from using the lock table; whether it is set up well is another matter."""
-    return None if storage.lock is None else _caught(lambda: _ask_lock(storage))
-
-
-def _caught(ask: Callable[[], None]) -> CdfError | None:
+def _catch(ask: Callable[[], None]) -> CdfError | None:
     try:
         ask()
     except CdfError as error:
@@ -81,27 +76,26 @@ def _caught(ask: Callable[[], None]) -> CdfError | None:
     return None
 
 
-def _ask(name: str, key: str, bucket: Bucket) -> None:
-    """``key``: of a table in it. Rights may end at its folder."""
+def _ask_bucket(name: str, key: str, bucket: Bucket) -> None:
+    """``key``: of a table in the bucket. Permissions may be limited to its folder."""
     from botocore.exceptions import ClientError
 
-    what = f"the bucket {name}"
-    with aws.in_words(what):
-        client = aws.s3(bucket)
+    with translate_aws_errors(f"the bucket {name}"):
+        client = connect_s3(bucket)
         try:
             headers = _headers(client.head_bucket(Bucket=name))
-        except ClientError as refused:
-            headers = _headers(refused.response)
-            if aws.error_code(refused) in _NOT_FOUND:
-                raise _missing(name, bucket) from refused
+        except ClientError as head_error:
+            headers = _headers(head_error.response)
+            if error_code(head_error) in _NOT_FOUND:
+                raise _no_such_bucket(name, bucket) from head_error
             _check_region(name, client, headers)
-            # The answer to a HEAD has no body, so it cannot say why; the answer to a GET does
+            # The response to a HEAD has no body with a reason; the response to a GET has one
             try:
                 prefix = f"{key}/_delta_log/".lstrip("/")
                 headers = _headers(client.list_objects_v2(Bucket=name, MaxKeys=1, Prefix=prefix))
-            except ClientError as told:
-                if aws.error_code(told) in _NOT_FOUND:
-                    raise _missing(name, bucket) from told
+            except ClientError as list_error:
+                if error_code(list_error) in _NOT_FOUND:
+                    raise _no_such_bucket(name, bucket) from list_error
                 raise
     _check_region(name, client, headers)
 
@@ -111,30 +105,33 @@ def _headers(response: Mapping[str, Any]) -> Mapping[str, str]:
     return {str(name).lower(): str(value) for name, value in metadata.get("HTTPHeaders", {}).items()}
 
 
-def _missing(name: str, bucket: Bucket) -> ConfigError:
+def _no_such_bucket(name: str, bucket: Bucket) -> ConfigError:
     where = f" at {bucket.endpoint}" if bucket.endpoint else ""
-    hint = "correct the table's address, or storage.s3.endpoint where it is not a bucket of AWS; nothing here makes buckets"
+    hint = (
+        "correct the address of the table, or storage.s3.endpoint for a bucket outside of AWS; "
+        "deltarelay creates no buckets"
+    )
     return ConfigError(f"there is no bucket {name}{where}", hint=hint)
 
 
 def _check_region(name: str, client: Any, headers: Mapping[str, str]) -> None:
-    """boto3 and S3A follow a bucket to its region at the price of a request each; delta-rs does not."""
+    """boto3 and S3A find the right region with one more request each; delta-rs does not."""
     ours, theirs = client.meta.region_name, headers.get(_REGION_HEADER)
     if theirs and ours and ours != "aws-global" and theirs != ours:
-        hint = f"set storage.s3.region: {theirs}, or storage.s3.buckets.{name}.region where others are elsewhere"
+        hint = f"set storage.s3.region: {theirs}, or storage.s3.buckets.{name}.region if other buckets are elsewhere"
         raise ConfigError(f"the bucket {name} is in the region {theirs}, not in {ours}", hint=hint)
 
 
-def _ask_lock(storage: Storage) -> None:
-    lock, client = lock_table.opened(storage)
-    table = lock_table.described(client, lock.table)
+def _ask_lock_table(storage: Storage) -> None:
+    lock, client = lock_table.connect(storage)
+    table = lock_table.describe(client, lock.table)
     if table is None:
-        hint = "`deltarelay storage lock create` makes it; or correct storage.commits.table and .region"
+        hint = "create it with `deltarelay storage lock create`, or correct storage.commits.table and .region"
         raise ConfigError(f"there is no lock table {lock.table} in {lock.region}", hint=hint)
-    if wrong := lock_table.wrong_keys(table, lock.table):
+    if wrong := lock_table.check_keys(table, lock.table):
         raise ConfigError(wrong.found, hint=wrong.fix)
     if table["TableStatus"] not in ("ACTIVE", "UPDATING"):
-        state = lock_table.in_plain_words(table["TableStatus"])
+        state = lock_table.format_status(table["TableStatus"])
         raise SourceUnavailable(
             f"the lock table {lock.table} in {lock.region} is {state}", hint="try again in a minute"
         )

@@ -9,7 +9,7 @@ __all__ = ["session"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when asked for: looking for Java and for jars needs no PySpark."""
+    """Imported on demand: finding Java and jars needs no PySpark."""
     if name == "session":
         from infra.spark.session_builder import session
 

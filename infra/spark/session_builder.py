@@ -1,7 +1,7 @@
-"""The Spark session with Delta in it: which jars, which settings, and a clear word when it does not start.
+"""Builds the Spark session with Delta: its jars, its settings, and a clear error when it does not start.
 
-``settings`` is pure and decides everything; ``session`` starts the JVM with it. The rest of the project is handed a
-session and never asks where it came from.
+``build_settings`` is pure and makes all decisions; ``session`` starts the JVM with them. The rest of the project receives a
+session as an argument.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdf.errors import ConfigError, condition_of
-from infra.s3.settings import LOG_STORE_ARTIFACT, excludes, is_secret, java_options, located, packages, spark_conf
-from infra.spark.java import require_java, see_output, start_java
+from infra.s3.packages import LOG_STORE_ARTIFACT, list_excludes, list_packages
+from infra.s3.settings import fill_in_region, is_secret
+from infra.s3.spark_settings import java_options, spark_conf
+from infra.spark.java import name_output, require_java, start_java
 from infra.temporary import private_folder, private_path
 
 if TYPE_CHECKING:
@@ -24,22 +26,22 @@ if TYPE_CHECKING:
 
     from infra.s3.model import Storage
 
-__all__ = ["EXCLUDED", "delta_package", "session", "settings"]
+__all__ = ["EXCLUDED", "delta_package", "session", "build_settings"]
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 JARS_VARIABLE = "DELTARELAY_JARS"
 NO_LOG_STORE = (
-    f"not every registry has {LOG_STORE_ARTIFACT}: copy its jar to this machine and name it, "
-    f"`spark: {{conf: {{spark.jars: /path/{LOG_STORE_ARTIFACT}.jar}}}}`, or put it among the jars of `jars:` or "
-    "DELTARELAY_JARS; or, where exactly one process writes, choose `commits: {kind: single_writer}`"
+    f"not every registry has {LOG_STORE_ARTIFACT}: copy its jar to this machine and name it with "
+    f"`spark: {{conf: {{spark.jars: /path/{LOG_STORE_ARTIFACT}.jar}}}}`, or add it to the jars of `jars:` or "
+    "DELTARELAY_JARS; or, where exactly one process writes, set `commits: {kind: single_writer}`"
 )
 DEFAULT_MASTER = "local[*,4]"
-"""All cores, and four tries for a task, as on a cluster: plain ``local[*]`` fails the job with the first lost worker."""
+"""All cores, and four tries per task, as on a cluster: plain ``local[*]`` fails the job when the first worker is lost."""
 
-# Delta's jars ask for older Hadoop clients than the ones that PySpark carries; both on one class path is one too many.
+# Delta's jars depend on older Hadoop clients than those in PySpark; only one may be on the class path.
 EXCLUDED = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
-# For these a caller's value is added to ours: replacing it would take Delta out of the session.
+# A caller's value is added to these: replacing them would remove Delta from the session.
 _LISTS = ("spark.jars", "spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?")
@@ -47,12 +49,12 @@ _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*
 
 
 def delta_package() -> str:
-    """The Maven coordinate of the Delta jars that fit the installed PySpark and delta-spark."""
+    """The Maven coordinate of the Delta jars for the installed PySpark and delta-spark."""
     line = ".".join(metadata.version("pyspark").split(".")[:2])
     return f"io.delta:delta-spark_{line}_2.13:{metadata.version('delta-spark')}"
 
 
-def settings(
+def build_settings(
     master: str | None,
     *,
     conf: Mapping[str, str] | None = None,
@@ -61,10 +63,10 @@ def settings(
     storage: Storage | None = None,
     java: Sequence[str] = (),
 ) -> dict[str, str]:
-    """Every Spark setting of the session. ``master=None``: spark-submit has chosen the master, the jars and the memory.
+    """All Spark settings of the session. ``master=None``: spark-submit has chosen the master, the jars and the memory.
 
-    A value of ``conf`` replaces ours; only the lists (jars, packages, excludes, extensions) and the driver's Java options
-    are joined. ``storage``: there are tables on S3. ``java``: options for the driver's Java.
+    A value of ``conf`` replaces the default; the lists (jars, packages, excludes, extensions) and the options of the
+    driver's Java are joined. ``storage``: set where tables are on S3. ``java``: options for the driver's Java.
     """
     environment = os.environ if environment is None else environment
     chosen = {
@@ -72,12 +74,12 @@ def settings(
         "spark.sql.catalog.spark_catalog": CATALOG,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-        # The default cuts Arrow batches by bytes as well, which makes many small ones out of wide rows.
+        # The default also limits Arrow batches by bytes, which splits wide rows into many small batches.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
-        # Noting the line of Python behind every column costs a millisecond each, 0.1 s for every window
+        # Recording the Python line of every column takes a millisecond each, 0.1 s per window
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.enabled": "false",
-        # Spark remembers 1,000 of each also without its UI: memory, in a process that follows for weeks
+        # Spark keeps 1,000 of each even without its UI, which is memory in a process that runs for weeks
         "spark.ui.retainedJobs": "50",
         "spark.ui.retainedStages": "50",
         "spark.sql.ui.retainedExecutions": "50",
@@ -87,11 +89,13 @@ def settings(
         chosen |= spark_conf(storage)
     if master is not None:
         chosen["spark.master"] = master
-        if given := jar_files(jars, environment):
+        if given := find_jar_files(jars, environment):
             chosen["spark.jars"] = ",".join(given)
         else:
             chosen["spark.jars.packages"] = ",".join([delta_package(), *_s3_packages(storage, conf)])
-            chosen["spark.jars.excludes"] = ",".join([EXCLUDED, *(excludes(storage) if storage is not None else ())])
+            chosen["spark.jars.excludes"] = ",".join(
+                [EXCLUDED, *(list_excludes(storage) if storage is not None else ())]
+            )
         if java:
             chosen[_JAVA_OPTIONS] = " ".join(java)
         chosen |= _local_settings(master)
@@ -104,14 +108,14 @@ def settings(
 
 
 def _s3_packages(storage: Storage | None, conf: Mapping[str, str] | None) -> list[str]:
-    """Without the log store where its jar is among ``spark.jars``: it may be had no other way."""
+    """Without the log store where ``spark.jars`` has its jar: a registry may not have it."""
     given = (conf or {}).get("spark.jars", "")
-    found = packages(storage) if storage is not None else []
+    found = list_packages(storage) if storage is not None else []
     return [one for one in found if LOG_STORE_ARTIFACT not in one or LOG_STORE_ARTIFACT not in given]
 
 
-def jar_files(jars: Sequence[str | Path] | None, environment: Mapping[str, str]) -> list[str]:
-    """The jars to use instead of packages: ``jars``, else ``DELTARELAY_JARS``. A folder stands for the jars in it."""
+def find_jar_files(jars: Sequence[str | Path] | None, environment: Mapping[str, str]) -> list[str]:
+    """The jars to use instead of packages: ``jars``, else ``DELTARELAY_JARS``. A folder means all jars in it."""
     if jars is None:
         named: list[str] = [
             name.strip() for part in environment.get(JARS_VARIABLE, "").split(",") for name in part.split(os.pathsep)
@@ -122,7 +126,7 @@ def jar_files(jars: Sequence[str | Path] | None, environment: Mapping[str, str])
     found: list[str] = []
     problems: list[str] = []
     for name in filter(None, named):
-        if "://" in name:  # Spark's to fetch
+        if "://" in name:  # fetched by Spark
             found.append(name)
             continue
         path = Path(name).expanduser()
@@ -135,7 +139,7 @@ def jar_files(jars: Sequence[str | Path] | None, environment: Mapping[str, str])
     if problems:
         raise ConfigError(
             f"{origin}: {'; '.join(problems)}",
-            hint="name jar files, or one folder that holds all of them; leave it out to have Spark fetch the jars",
+            hint="name jar files, or one folder with all of them; without this setting Spark fetches the jars",
         )
     return found
 
@@ -149,47 +153,47 @@ def session(
     log_file: str | Path | None = None,
     storage: Storage | None = None,
 ) -> SparkSession:
-    """A session with Delta: the one that is already active in this process, else a new one.
+    """A session with Delta: the active one of this process, else a new one.
 
-    ``master`` is ``local[*,4]`` unless spark-submit has started this process. ``storage``: the session is to reach tables
-    on S3; nothing is probed here (``infra.s3.probe`` does), and Spark alone hangs long where S3 does not answer.
-    With ``log_file`` all that the JVM, Ivy and the Python workers print goes to the end of that file and nothing to our
-    stdout or stderr. Whatever goes wrong is a ConfigError that names the cause.
+    ``master`` is ``local[*,4]`` unless spark-submit has started this process. ``storage``: set where the session needs
+    tables on S3. Nothing is probed here: call ``infra.s3.probe`` before, because Spark hangs where S3 does not answer.
+    With ``log_file`` the output of the JVM, Ivy and the Python workers is appended to that file, and nothing is written to
+    stdout or stderr. Raises ConfigError with the cause where the session cannot be started.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     if SparkContext._active_spark_context is not None:
-        return _reused(SparkSession.builder.getOrCreate())
+        return _reuse_session(SparkSession.builder.getOrCreate())
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
         master = (conf or {}).get("spark.master") or master or DEFAULT_MASTER
-        # Workers run `python3` from PATH unless told otherwise: outside our environment, without pyarrow.
-        # Where spark-submit is in charge, its own choice stands: a cluster may keep Python elsewhere than the driver.
+        # By default workers run `python3` from PATH: outside of this environment, without pyarrow.
+        # The choice of spark-submit is kept: on a cluster Python may be elsewhere than on the driver.
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     java: tuple[str, ...] = ()
     if storage is not None:
-        storage = located(storage)
+        storage = fill_in_region(storage)
         java = java_options(storage, private_folder())
-    chosen = settings(master, conf=conf, jars=jars, storage=storage, java=java)
+    chosen = build_settings(master, conf=conf, jars=jars, storage=storage, java=java)
     if chosen.get(_WAREHOUSE, "").startswith(str(private_path())):
-        private_folder()  # else Spark makes it, for others to read
-    started_with = SparkConf(loadDefaults=False).setAll(list(chosen.items())).setAppName(app_name)
+        private_folder()  # otherwise Spark creates it, readable for other users
+    spark_settings = SparkConf(loadDefaults=False).setAll(list(chosen.items())).setAppName(app_name)
     if SparkContext._gateway is None and not submitted:
         require_java()
-        gateway = _start(started_with, log_file, fetches="spark.jars.packages" in chosen)
+        gateway = _start_java(spark_settings, log_file, fetches="spark.jars.packages" in chosen)
     else:
         gateway = None
     try:
-        SparkContext(conf=started_with, gateway=gateway)
+        SparkContext(conf=spark_settings, gateway=gateway)
         spark = SparkSession.builder.getOrCreate()
     except Exception as error:
         raise ConfigError(
             f"Spark did not start on {master or 'the master of spark-submit'}: {_first_line(error)}",
-            hint=see_output(log_file),
+            hint=name_output(log_file),
             condition=condition_of(error),
         ) from error
-    # On a terminal only what is broken; a log file can hold the warnings too.
+    # Only errors on a terminal; warnings as well in a log file.
     spark.sparkContext.setLogLevel("ERROR" if log_file is None else "WARN")
     if not _has_delta(spark):
         spark.stop()
@@ -201,37 +205,37 @@ def session(
 
 
 def _check_java(spark: SparkSession, wanted: Sequence[str]) -> None:
-    """The log store goes by options of the driver's Java alone. Without them it would use another profile or endpoint, and
-    make itself a lock table there."""
+    """The log store is configured only by options of the driver's Java. Without them it would use another profile or
+    endpoint, and create a lock table there."""
     jvm: Any = spark._jvm
     for option in wanted:
         name, _, value = option.removeprefix("-D").partition("=")
         if jvm.java.lang.System.getProperty(name) != value:
             spark.stop()
             raise ConfigError(
-                f"the driver's Java was started without {option}, by which the commit lock finds its table",
-                hint=f"give it to whoever starts it: spark-submit --driver-java-options '{' '.join(wanted)}'",
+                f"the driver's Java was started without {option}, which the commit lock needs to find its table",
+                hint=f"start it with spark-submit --driver-java-options '{' '.join(wanted)}'",
             )
 
 
-def _start(conf: Any, log_file: str | Path | None, *, fetches: bool) -> Any:
+def _start_java(conf: Any, log_file: str | Path | None, *, fetches: bool) -> Any:
     from pyspark import SparkConf
 
-    # These become arguments of Java, which every user of the machine can see; the context gets all settings
-    shown = SparkConf(loadDefaults=False).setAll([one for one in conf.getAll() if not is_secret(one[0])])
+    # These become arguments of Java, visible to every user of the machine; the context receives all settings
+    visible = SparkConf(loadDefaults=False).setAll([one for one in conf.getAll() if not is_secret(one[0])])
     try:
-        return start_java(shown, log_file, fetches=fetches)
+        return start_java(visible, log_file, fetches=fetches)
     except ConfigError as error:
         if LOG_STORE_ARTIFACT not in error.message:
             raise
-        raise ConfigError(error.message, hint=f"{NO_LOG_STORE}; {see_output(log_file)}") from error
+        raise ConfigError(error.message, hint=f"{NO_LOG_STORE}; {name_output(log_file)}") from error
 
 
-def _reused(spark: SparkSession) -> SparkSession:
+def _reuse_session(spark: SparkSession) -> SparkSession:
     extensions = spark.sparkContext.getConf().get("spark.sql.extensions") or ""
     if EXTENSION not in extensions:
         raise ConfigError(
-            "the Spark session that is active in this process has no Delta Lake in it",
+            "the active Spark session of this process has no Delta Lake",
             hint=f"start it with spark.sql.extensions={EXTENSION} and spark.sql.catalog.spark_catalog={CATALOG}, "
             "or stop it first",
         )
@@ -242,7 +246,7 @@ _WAREHOUSE = "spark.sql.warehouse.dir"
 
 
 def _local_settings(master: str) -> dict[str, str]:
-    """What is right on one machine and wrong on a cluster."""
+    """Settings for one machine that would be wrong on a cluster."""
     if one := _LOCAL.fullmatch(master):
         count = one.group(1) or "1"
         cores = (os.cpu_count() or 1) if count == "*" else int(count)
@@ -252,14 +256,14 @@ def _local_settings(master: str) -> dict[str, str]:
         return {}
     local = {
         "spark.driver.memory": "2g",
-        # Any SQL makes this folder, by default in whatever directory the command is run in
+        # Any SQL creates this folder, by default in the current directory of the command
         _WAREHOUSE: str(private_path() / "warehouse"),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         # The defaults (200 and 50 tasks) make every small commit take seconds on one machine.
         "spark.sql.shuffle.partitions": str(cores),
         "spark.databricks.delta.snapshotPartitions": str(cores),
-        # Else a VACUUM of a small table is ten thousand tasks
+        # By default a VACUUM of a small table has ten thousand tasks
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(cores),
         "spark.executorEnv.PYSPARK_PYTHON": sys.executable,
     }
@@ -269,7 +273,7 @@ def _local_settings(master: str) -> dict[str, str]:
 
 
 def _source_tree() -> Path | None:
-    """The folder that workers must import our packages from, unless these are installed in the environment as files."""
+    """The folder from which workers must import our packages, unless these are installed as files in the environment."""
     import cdf
 
     root = Path(cdf.__file__).resolve().parent.parent
@@ -277,10 +281,10 @@ def _source_tree() -> Path | None:
 
 
 def _join(ours: str, theirs: str) -> str:
-    """Both lists in one, ours first; the caller's version of a Maven package replaces ours."""
+    """Both lists joined, the default first; the caller's version of a Maven package replaces the default."""
     added = [item.strip() for item in theirs.split(",") if item.strip()]
-    packages = {item.rsplit(":", 1)[0] for item in added if item.count(":") == 2}
-    kept = [item for item in ours.split(",") if item not in added and item.rsplit(":", 1)[0] not in packages]
+    replaced = {item.rsplit(":", 1)[0] for item in added if item.count(":") == 2}
+    kept = [item for item in ours.split(",") if item not in added and item.rsplit(":", 1)[0] not in replaced]
     return ",".join([*kept, *added])
 
 

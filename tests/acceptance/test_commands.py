@@ -379,7 +379,7 @@ def test_validate_tells_every_mistake_with_its_place(project: Project) -> None:
 def test_refused_before_spark_is_started(project: Project, source: str, tmp_path: Path) -> None:
     missing = project.run("run", "--json")
     assert missing.code == 2
-    assert missing.document["error"]["message"] == "deltarelay.yaml: there is no such file"
+    assert missing.document["error"]["message"] == "deltarelay.yaml: the file does not exist"
     assert "deltarelay init" in missing.document["error"]["hint"]
 
     project.write({"customers": pipeline(source)})

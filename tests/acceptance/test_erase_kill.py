@@ -85,8 +85,8 @@ class Office:
             "signing_key": "${file:erasure.key}",
             "subjects": {"customer": {"identifiers": {"email": "email", "customer_id": "exact"}}},
             "tables": {
-                self.customers: {"subject": "customer", "path": "customer_id", "personal": ["email", "name"]},
-                self.orders: {"subject": "customer", "path": f"customer_id -> {self.customers}.customer_id"},
+                self.customers: {"subject": "customer", "identified_by": "customer_id", "personal": ["email", "name"]},
+                self.orders: {"subject": "customer", "identified_by": f"customer_id -> {self.customers}.customer_id"},
             },
         }
         spark = {"conf": dict(self.event_log)}

@@ -42,11 +42,11 @@ from infra.cli.commands.runs import PipelineRuns
 from infra.diagnostics.doctor import Diagnosis, Finding
 from infra.diagnostics.preflight import Connected
 from infra.diagnostics.status import PipelineStatus
-from infra.s3.display import Shown
+from infra.diagnostics.storage_settings import Shown
 from infra.s3.lock.check import LockTable
 from infra.s3.lock.entries import LockedTable, LockEntries, OpenEntry
 from infra.s3.lock.repair import Forgotten, LockRepair, RepairedEntry
-from infra.s3.lock.table import Deviation, LockTableMade
+from infra.s3.lock.table import Deviation, LockTableCreated
 from infra.scaffold import Scaffold
 from infra.spark.jars import Jar, JarSet
 from tests.acceptance.commands import REPOSITORY
@@ -70,7 +70,7 @@ SECTIONS = {
     "## `position show`": (PositionShown, PositionRecord),
     "## `position set`, `position rewind`, `position adopt`": (Move,),
     "## `storage show`": (Shown,),
-    "## `storage lock create`, `storage lock check`": (LockTableMade, LockTable, Deviation),
+    "## `storage lock create`, `storage lock check`": (LockTableCreated, LockTable, Deviation),
     "## `storage lock list`": (LockEntries, LockedTable, OpenEntry),
     "## `storage lock repair`": (LockRepair, RepairedEntry),
     "## `storage lock forget`": (Forgotten,),

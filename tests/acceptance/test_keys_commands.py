@@ -35,7 +35,7 @@ class Safe:
             "keys": {"connection": "warehouse", "root_key": f"${{file:{root}}}"},
             "signing_key": "${file:erasure.key}",
             "subjects": {"customer": {"identifiers": {"customer_id": "exact"}}},
-            "tables": {"customers": {"subject": "customer", "path": "customer_id"}},
+            "tables": {"customers": {"subject": "customer", "identified_by": "customer_id"}},
         }
         self.project.write({"customers": one}, rest=f"erasure: {json.dumps(erasure)}")
 

@@ -116,7 +116,7 @@ def test_without_the_lock_the_same_two_processes_lose_commits(
 def test_a_newer_delta_rs_is_refused(aws: Aws, s3_table: S3Table, writers: Writers, lock_table: None) -> None:
     with pytest.raises(ConfigError, match=r"deltalake \S+ ignores the lock table") as refused:
         delta_rs_options(aws.storage(), s3_table.address, writing=True)
-    assert "deltalake 1.6.0, the last that takes the lock" in str(refused.value.hint)
+    assert "deltalake 1.6.0, the last release that uses the lock" in str(refused.value.hint)
     answer = writers.delta_rs("a", aws.storage(), None).answer()
     assert "ignores the lock table" in answer["error"]
     assert s3_table.objects() == {}

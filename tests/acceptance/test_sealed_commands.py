@@ -25,7 +25,7 @@ def configure(project: Project, table: str, *columns: str) -> None:
         "keys": {"connection": "warehouse", "root_key": "${file:root.key}"},
         "signing_key": "${file:erasure.key}",
         "subjects": {"customer": {"identifiers": {"email": "email", "customer_id": "exact"}}},
-        "tables": {table: {"subject": "customer", "path": "customer_id", "personal": ["email"], **classes}},
+        "tables": {table: {"subject": "customer", "identified_by": "customer_id", "personal": ["email"], **classes}},
     }
     trail = {
         "source": {"table": table, "key": ["no"], "start": "earliest"},

@@ -88,7 +88,7 @@ def test_no_key_and_nobody_who_was_erased_is_found(project: Project, spark: Spar
         "tables": {
             table.path: {
                 "subject": "customer",
-                "path": "customer_id",
+                "identified_by": "customer_id",
                 "personal": ["email"],
                 "classes": {"contact": ["customer_id", "email"]},
             }

@@ -17,7 +17,8 @@ import infra.diagnostics.doctor.storage
 from infra.diagnostics.doctor import Finding, examine
 from infra.s3.lock.table import create
 from infra.s3.model import Storage
-from infra.s3.settings import delta_rs_options, packages
+from infra.s3.packages import list_packages
+from infra.s3.settings import delta_rs_options
 from tests.fixtures.fix_aws import REGION, SECRET, Aws
 from tests.fixtures.setups import CUSTOMERS, FEED, Setup
 
@@ -53,7 +54,7 @@ def setup(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OnS3:
     alone = Storage.model_validate({"s3": made.s3, "commits": {"kind": "single_writer"}})
     options = delta_rs_options(alone, made.address, writing=True)
     write_deltalake(made.address, pa.table(CUSTOMERS), storage_options=options, configuration=FEED)
-    for package in packages(aws.storage()):
+    for package in list_packages(aws.storage()):
         group, artifact, version = package.split(":")
         for file in (
             made.ivy / "jars" / f"{group}_{artifact}-{version}.jar",
@@ -74,7 +75,7 @@ def findings(setup: OnS3) -> list[Finding]:
 def test_a_healthy_set_up(setup: OnS3) -> None:
     found = findings(setup)
     assert [one for one in found if one.state != "ok"] == [
-        one for one in found if one.check == "lock" and "this server cannot tell" in one.found
+        one for one in found if one.check == "lock" and "this server does not report" in one.found
     ]
     assert [one.check for one in found][-7:] == [
         "bucket", "commits", "lock", "log_store", "s3_settings", "spelling", "source",
@@ -164,10 +165,12 @@ class Broken:
 @pytest.mark.parametrize(
     "broken",
     [
-        Broken(no_bucket, "bucket", "failed", "there is no bucket no-such-bucket-4410", "correct the table's address"),
+        Broken(
+            no_bucket, "bucket", "failed", "there is no bucket no-such-bucket-4410", "correct the address of the table"
+        ),
         Broken(wrong_region, "bucket", "failed", f"is in the region {REGION}", f"set storage.s3.region: {REGION}"),
-        Broken(no_profile, "bucket", "failed", "there is no AWS profile nobody", "aws configure list-profiles"),
-        Broken(unreachable, "bucket", "failed", "nothing can be connected to", "endpoint"),
+        Broken(no_profile, "bucket", "failed", "the AWS profile nobody does not exist", "aws configure list-profiles"),
+        Broken(unreachable, "bucket", "failed", "cannot connect to the endpoint", "endpoint"),
         Broken(no_lock_table, "lock", "failed", "", "storage lock create"),
         Broken(other_keys, "lock", "failed", "Delta needs tablePath", "storage.commits.table"),
         Broken(made_by_the_log_store, "lock", "warning", "5/5 provisioned units", "PAY_PER_REQUEST"),
@@ -177,7 +180,7 @@ class Broken:
         Broken(no_log_store, "log_store", "failed", "delta-storage-s3-dynamodb", "spark.jars"),
         Broken(jars_without_s3, "jars", "failed", "cannot be read as a jar", "deltarelay jars fetch"),
         Broken(other_spelling, "spelling", "warning", "says s3:// where s3a:// is meant", "write s3a:// there"),
-        Broken(no_tls, "s3_settings", "failed", "speaks TLS only", "certificate"),
+        Broken(no_tls, "s3_settings", "failed", "requires TLS", "certificate"),
     ],
     ids=lambda broken: f"{broken.by.__name__}-{broken.check}",
 )
@@ -193,7 +196,7 @@ def test_rights_that_are_missing(setup: OnS3, aws_proxy: Any) -> None:
     aws_proxy.refuse(setup.aws.bucket, code="AccessDenied", status=403)
     setup.s3 = {**(setup.s3 or {}), "endpoint": aws_proxy.endpoint}
     (one,) = [one for one in findings(setup) if one.check == "bucket"]
-    assert (one.state, "do not have the right to" in one.found) == ("failed", True)
+    assert (one.state, "permission denied for these credentials" in one.found) == ("failed", True)
     assert "deltarelay storage template" in str(one.fix)
 
 

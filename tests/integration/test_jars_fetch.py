@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from infra.spark.jars import cached, examined, ivy_folder, poisoned, user_home
+from infra.spark.jars import examine_jars, find_cached_jars, find_incomplete_artifacts, ivy_folder, user_home
 from tests.fixtures.fix_spark import cannot_run
 
 
@@ -20,7 +20,7 @@ from tests.fixtures.fix_spark import cannot_run
 def ivy(spark: SparkSession) -> Path:
     """The cache that the test session's own start has filled, where it was Ivy that brought its jars."""
     folder = ivy_folder(user_home())
-    if not cached(folder):
+    if not find_cached_jars(folder):
         cannot_run("Ivy's cache is empty: the jars of this run are given by path")
     return folder
 
@@ -41,8 +41,8 @@ def test_what_is_fetched_is_all_that_is_needed(ivy: Path, tmp_path: Path) -> Non
     done = fetch(tmp_path / "jars")
     assert done.returncode == 0, done.stderr
     files = sorted((tmp_path / "jars").glob("*.jar"))
-    assert {jar.file.rpartition("/")[2] for jar in cached(ivy)} <= {file.name for file in files}
-    assert examined(files).problems == ()
+    assert {jar.file.rpartition("/")[2] for jar in find_cached_jars(ivy)} <= {file.name for file in files}
+    assert examine_jars(files).problems == ()
 
 
 def test_ivy_fails_on_a_description_without_its_jar(ivy: Path, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_ivy_fails_on_a_description_without_its_jar(ivy: Path, tmp_path: Path) -
     shutil.copy(description, folder / f"delta-storage-{version}.pom")
     shutil.rmtree(description.parent)
     (home / ivy.name / "jars" / f"io.delta_delta-storage-{version}.jar").unlink()
-    assert [(one.folder, one.certain) for one in poisoned(home)] == [(folder, True)]
+    assert [(one.folder, one.certain) for one in find_incomplete_artifacts(home)] == [(folder, True)]
     done = fetch(tmp_path / "jars", home)
     assert done.returncode == 2
     assert f"could not be fetched: io.delta:delta-storage:{version}" in done.stderr

@@ -16,7 +16,7 @@ from cdf.source.single_writer import COMMITS_SETTING, commit_alone, require_writ
 from infra.config.load import load
 from infra.diagnostics.preflight import connect
 from infra.diagnostics.status import pipeline_status
-from infra.s3.settings import spark_conf
+from infra.s3.spark_settings import spark_conf
 from tests.acceptance.commands import change, wait_for
 from tests.fixtures.fix_aws import KEY_ID, SECRET, Aws
 from tests.fixtures.fix_postgres import Pg

@@ -153,7 +153,7 @@ def test_rights_for_reading_are_fewer(aws: Aws, run: Command, aws_proxy: AwsProx
     assert run("lock", "create", *options).code == 0
     aws_proxy.refuse("PutItem", code="AccessDeniedException")
     through = [*options[:-1], aws_proxy.endpoint]
-    assert "breaks: these credentials lack the right dynamodb:PutItem" in run("lock", "check", *through).out
+    assert "breaks: these credentials lack the permission dynamodb:PutItem" in run("lock", "check", *through).out
     assert run("lock", "check", "--for", "read", *through).code == 0
 
 
@@ -235,7 +235,7 @@ def test_force_forgets_a_table_that_is_there(run: Command, table: Commits, optio
 
 def test_an_address_without_a_bucket(run: Command, table: Commits, options: list[str]) -> None:
     refused = run("lock", "list", "s3a://", *options)
-    assert (refused.code, "names no bucket" in refused.err) == (2, True)
+    assert (refused.code, "has no bucket" in refused.err) == (2, True)
 
 
 # ── as a process ─────────────────────────────────────────────────────────────────────────────────────────────────────

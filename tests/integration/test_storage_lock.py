@@ -8,8 +8,8 @@ import time
 import pytest
 
 from cdf.errors import ConfigError, SourceUnavailable, TargetNotReady
-from infra.s3.clients import READ_SECONDS
-from infra.s3.lock.entries import entries
+from infra.s3.errors import READ_SECONDS
+from infra.s3.lock.entries import read_entries
 from infra.s3.lock.evidence import State
 from infra.s3.lock.repair import KEPT_SECONDS, LockRepair, forget, repair
 from infra.s3.lock.table import create
@@ -36,7 +36,7 @@ def table(aws: Aws, storage: Storage) -> Commits:
 
 
 def states(storage: Storage) -> list[tuple[int | None, State]]:
-    return [(one.version, one.state) for one in entries(storage, young_seconds=0).open]
+    return [(one.version, one.state) for one in read_entries(storage, young_seconds=0).open]
 
 
 def done(found: LockRepair) -> list[tuple[int | None, str, str]]:
@@ -48,7 +48,7 @@ def done(found: LockRepair) -> list[tuple[int | None, str, str]]:
 
 def test_a_table_in_order(aws: Aws, storage: Storage, table: Commits) -> None:
     Commits(aws, "sub/other").commit(0)
-    found = entries(storage)
+    found = read_entries(storage)
     assert (found.lock_table, found.region, found.open, found.clashes) == (aws.lock_table, "eu-west-1", (), ())
     assert [(one.table, one.entries, one.latest_complete) for one in found.tables] == [
         (f"s3a://{aws.bucket}/sub/other", 1, 0),
@@ -56,34 +56,34 @@ def test_a_table_in_order(aws: Aws, storage: Storage, table: Commits) -> None:
     ]
     assert found.tables[0].expires_at is not None
     assert found.sound
-    assert [one.table for one in entries(storage, f"s3://{aws.bucket}/t/").tables] == [table.path]
+    assert [one.table for one in read_entries(storage, f"s3://{aws.bucket}/t/").tables] == [table.path]
 
 
 def test_an_empty_lock_table(storage: Storage) -> None:
-    assert entries(storage).tables == ()
+    assert read_entries(storage).tables == ()
 
 
 def test_the_age_of_an_entry_is_that_of_its_temporary_file(storage: Storage, table: Commits) -> None:
     table.temp(2)
     table.claim(2)
     time.sleep(1.1)
-    (found,) = entries(storage).open
+    (found,) = read_entries(storage).open
     assert (found.version, found.state) == (2, "young")
     assert found.age_seconds is not None
     assert 1 <= found.age_seconds < 30
-    assert entries(storage).sound, "a writer at work is no fault"
+    assert read_entries(storage).sound, "a writer at work is no fault"
     table.remove(table.temps[2])
-    (found,) = entries(storage).open
+    (found,) = read_entries(storage).open
     assert (found.state, found.age_seconds) == ("lost", None)
 
 
 def test_two_spellings_of_one_table_are_pointed_out(aws: Aws, storage: Storage, table: Commits) -> None:
     Commits(aws, scheme="s3").commit(1)
     Commits(aws, "elsewhere", scheme="s3").commit(0)
-    found = entries(storage)
+    found = read_entries(storage)
     assert found.clashes == ((f"s3://{aws.bucket}/t", f"s3a://{aws.bucket}/t"),)
     assert not found.sound
-    assert entries(storage, table.path).clashes == found.clashes
+    assert read_entries(storage, table.path).clashes == found.clashes
 
 
 def test_a_table_that_cannot_be_looked_at_hides_no_other(aws: Aws, storage: Storage, table: Commits) -> None:
@@ -92,7 +92,7 @@ def test_a_table_that_cannot_be_looked_at_hides_no_other(aws: Aws, storage: Stor
     Commits(aws, "x").claim(0, tablePath="s3a://no-such-bucket-anywhere/x")
     Commits(aws, "y").claim(0, tablePath="file:///y")
     table.claim(7, fileName="something else")
-    found = {(one.table, one.file): one.state for one in entries(storage, young_seconds=0).open}
+    found = {(one.table, one.file): one.state for one in read_entries(storage, young_seconds=0).open}
     assert found == {
         ("file:///y", file_of(0)): "unseen",
         ("s3a://no-such-bucket-anywhere/x", file_of(0)): "unseen",
@@ -202,7 +202,7 @@ def test_a_lost_commit_that_delta_rs_took_for_complete(storage: Storage, table: 
     """It completes an entry whose temporary file is gone without a look at the commit."""
     table.complete(2)
     assert states(storage) == [(2, "lost")]
-    assert entries(storage).open[0].complete
+    assert read_entries(storage).open[0].complete
     assert done(repair(storage, lost="drop")) == [(2, "lost", "removed")]
     assert (table.entry(2), states(storage)) == (None, [])
 
@@ -272,7 +272,7 @@ def test_a_version_written_by_a_stranger_is_told_and_kept(storage: Storage, tabl
     assert states(storage) == [(2, "foreign")]
     found = repair(storage, young_seconds=0)
     assert (done(found), found.whole) == ([(2, "foreign", "marked")], False)
-    assert "another writer, who does not use this lock table" in str(found.entries[0].advice)
+    assert "another writer, which does not use this lock table" in str(found.entries[0].advice)
     assert table.files()[file_of(2)] == b"theirs\n"
     assert table.is_complete(2)
 
@@ -417,7 +417,7 @@ def test_the_entries_of_a_dropped_table_are_forgotten(aws: Aws, storage: Storage
     assert "storage lock forget" in str(found.entries[0].advice)
     forgotten = forget(storage, table.path)
     assert (forgotten.table, forgotten.removed, forgotten.kept) == (table.path, 4, 0)
-    assert [one.table for one in entries(storage).tables] == [other.path]
+    assert [one.table for one in read_entries(storage).tables] == [other.path]
     assert forget(storage, table.path).removed == 0
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cdf.errors import ConfigError, SourceUnavailable
-from infra.s3.clients import READ_SECONDS
+from infra.s3.errors import READ_SECONDS
 from infra.s3.lock import table as lock_table
 from infra.s3.lock.check import LockTable, check
 from infra.s3.lock.table import create
@@ -143,7 +143,7 @@ def test_a_table_as_the_log_store_makes_it_works_and_is_unwise(aws: Aws) -> None
     found = check(aws.storage())
     assert kinds(found) == [("billing", "unwise"), ("ttl", "unwise"), ("recovery", "unwise")]
     assert found.usable
-    assert "5/5 provisioned units, which is what Delta's log store makes by itself" in found.deviations[0].found
+    assert "5/5 provisioned units, the default of Delta's log store" in found.deviations[0].found
     assert all(one.fix for one in found.deviations)
 
 
@@ -183,7 +183,7 @@ def test_ttl_on_another_attribute(aws: Aws) -> None:
 @pytest.mark.parametrize("state", ["CREATING", "DELETING", "UPDATING"])
 def test_a_table_that_is_not_active(aws: Aws, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
     create(aws.storage())
-    real = lock_table.described
+    real = lock_table.describe
 
     def described(client: Any, name: str) -> Any:
         return {**(real(client, name) or {}), "TableStatus": state}
@@ -193,7 +193,7 @@ def test_a_table_that_is_not_active(aws: Aws, monkeypatch: pytest.MonkeyPatch, s
     assert (found.kind, found.severity) == ("status", "unwise" if state == "UPDATING" else "breaks")
     assert state.lower() in found.found
     if state != "UPDATING":
-        monkeypatch.setattr(lock_table, "described", described)
+        monkeypatch.setattr(lock_table, "describe", described)
         monkeypatch.setattr(lock_table, "PATIENCE_SECONDS", 0.0)
         with pytest.raises(SourceUnavailable, match=state.lower()):
             create(aws.storage())
@@ -282,7 +282,7 @@ def test_what_is_no_fault_of_the_table_is_an_error(
 def test_a_silent_service_is_given_up_within_seconds(
     aws: Aws, aws_proxy: AwsProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("infra.s3.clients.READ_SECONDS", 0.3)
+    monkeypatch.setattr("infra.s3.errors.READ_SECONDS", 0.3)
     aws_proxy.silence("DescribeTable")
     with pytest.raises(SourceUnavailable, match="no answer"):
         check(aws.storage(endpoint=aws_proxy.endpoint))

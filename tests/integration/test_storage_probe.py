@@ -102,8 +102,8 @@ def test_the_bucket_is_in_another_region(aws: Aws) -> None:
     [
         ("ExpiredToken", 400, "the AWS credentials have expired", "renew"),
         ("InvalidAccessKeyId", 403, "the AWS credentials are not accepted", "storage.s3.credentials"),
-        ("AccessDenied", 403, "do not have the right to", "deltarelay storage template"),
-        ("RequestTimeTooSkewed", 403, "this machine's clock is wrong", "NTP"),
+        ("AccessDenied", 403, "permission denied for these credentials", "deltarelay storage template"),
+        ("RequestTimeTooSkewed", 403, "the clock of this machine is wrong", "NTP"),
     ],
 )
 def test_s3_refuses(aws: Aws, aws_proxy: AwsProxy, code: str, status: int, words: str, helps: str) -> None:
@@ -130,7 +130,10 @@ def test_there_are_no_keys(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
     assert "no AWS credentials" in refused(alone(aws, credentials="default"), f"s3a://{aws.bucket}/t").message
     assert "are not set" in refused(alone(aws), f"s3a://{aws.bucket}/t").message
-    assert "no AWS profile nobody" in refused(alone(aws, credentials="profile:nobody"), f"s3a://{aws.bucket}/t").message
+    assert (
+        "the AWS profile nobody does not exist"
+        in refused(alone(aws, credentials="profile:nobody"), f"s3a://{aws.bucket}/t").message
+    )
 
 
 def test_nobody_is_there(aws: Aws) -> None:

@@ -13,7 +13,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from infra.s3.lock.check import check
-from infra.s3.lock.entries import entries
+from infra.s3.lock.entries import read_entries
 from infra.s3.lock.repair import forget, repair
 from infra.s3.lock.table import create
 from infra.s3.model import Storage
@@ -135,8 +135,8 @@ def test_the_replicator_may_look_as_a_reader_does(table: Commits, through: Stora
 
 def test_the_auditor_may_list_everything(aws: Aws, table: Commits, through: Storage, aws_proxy: AwsProxy) -> None:
     check(through, use="read")
-    assert len(entries(through, young_seconds=0).open) == 3
-    entries(through, table.path)
+    assert len(read_entries(through, young_seconds=0).open) == 3
+    read_entries(through, table.path)
     assert used(aws_proxy) == allowed("Auditor")
 
 
@@ -159,7 +159,7 @@ def test_the_keeper_may_do_all_that_the_commands_do(
     )
     assert create(new).completed == ("tags",)
     check(through)
-    entries(through)
+    read_entries(through)
     assert {one.outcome for one in repair(through, young_seconds=0, lost="drop").entries} == {
         "copied",
         "removed",

@@ -36,7 +36,7 @@ from audit.proof import Checkpoint, ProofError, leaf_hash
 from audit.signing.signer import Signer
 from cdf.errors import CdfError, ConfigError
 from infra.embedded.postgres import programs
-from infra.s3.clients import s3 as s3_client
+from infra.s3.clients import connect_s3 as s3_client
 from tests.acceptance.commands import REPOSITORY, Database
 from tests.fixtures.aws_proxy import AwsProxy
 from tests.fixtures.fix_aws import KEY_ID, SECRET, Aws

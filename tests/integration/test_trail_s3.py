@@ -15,7 +15,6 @@ from connectors.delta_audit.sink import DeltaAuditSink
 from infra.config.load import load
 from infra.config.models import Project
 from infra.diagnostics.status import pipeline_status
-from infra.spark.jars import uses_s3
 from tests.acceptance.commands import change
 from tests.fixtures.fix_aws import Aws
 from tests.integration.test_s3_source import SCHEMA, keys, lake, single_writer
@@ -40,7 +39,7 @@ def project(aws: Aws, lake: str, tmp_path: Path) -> Project:
 
 @pytest.mark.usefixtures("single_writer")
 def test_each_event_once_and_intact(spark: SparkSession, aws: Aws, lake: str, project: Project) -> None:
-    assert uses_s3(project)
+    assert project.uses_s3()
     feed = ChangeFeed.create(spark, lake, SCHEMA)
     change(spark, lake, "insert into {t} select id, concat('n', id) from range(30)", "delete from {t} where id = 3")
     sink = project.build_sink("p")

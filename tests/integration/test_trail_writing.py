@@ -34,7 +34,6 @@ from cdf.testing.changes import delete, insert, update
 from cdf.testing.conformance.harness import next_window, orders
 from connectors.delta_audit.sink import DeltaAuditSink
 from infra.config.load import load
-from infra.spark.jars import uses_s3
 from tests.integration.delta_table import Table, setting
 
 KEY = Signer.generate("trail.example.org/test")
@@ -137,7 +136,7 @@ def test_a_trail_on_s3_beside_a_local_source(tmp_path: Path) -> None:
             "pipelines: {p: {source: {table: /data/t, key: [id]}, sink: {connection: t, table: t}}}\n"
         )
         project = load(file, environ={}, look_for_tables=False)
-        assert uses_s3(project) == on_s3
+        assert project.uses_s3() == on_s3
         path = project.connections["t"].settings.path  # type: ignore[attr-defined]
         assert path == ("s3a://lake/trails" if on_s3 else folder)
 

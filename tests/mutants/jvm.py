@@ -11,9 +11,10 @@ from pathlib import Path
 from pyspark import SparkConf
 
 from infra.s3.model import Storage
-from infra.s3.settings import java_options, located
+from infra.s3.settings import fill_in_region
+from infra.s3.spark_settings import java_options
 from infra.spark.java import start_java
-from infra.spark.session_builder import settings
+from infra.spark.session_builder import build_settings
 from infra.temporary import private_folder
 from tests.class_archive import java_options as quick_start
 
@@ -22,8 +23,8 @@ def main() -> None:
     os.environ.setdefault("SPARK_SUBMIT_OPTS", quick_start())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     with tempfile.TemporaryDirectory(prefix="dr-mutants-") as folder:
-        storage = located(Storage())
-        chosen = settings(
+        storage = fill_in_region(Storage())
+        chosen = build_settings(
             "local[2]",
             conf={
                 "spark.driver.memory": "3g",

@@ -14,7 +14,7 @@ from cdf import Limits, Pipeline
 from cdf.errors import CdfError, SinkUnavailable
 from cdf.pipeline.replay import replay
 from cdf.testing import MemoryFeed
-from infra.retry import persistently
+from infra.retry import retry
 from tests.simulation.checks import Ledger
 from tests.simulation.model import Expected, expect_reload, expect_run
 from tests.simulation.program import Change, Fault, Lose, Options, Program, Reload, Replay, Run, Step, Wait
@@ -109,7 +109,7 @@ class _World:
         def moved() -> bool:
             return before != target.contents.position
 
-        return persistently(work, seconds=1e-6, moved=moved, tell=lambda *_: None)
+        return retry(work, seconds=1e-6, has_progressed=moved, on_retry=lambda *_: None)
 
     def _reload(self, step: Reload) -> str:
         expected = expect_reload(self.source, self.options, leased=self.target.leased)

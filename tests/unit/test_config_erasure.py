@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,7 @@ from audit.erasure.register.secrets import SealKey, WatchKey
 from audit.signing.signer import Signer
 from cdf.errors import ConfigError
 from infra.config.load import load
-from infra.config.models import Project
-from infra.config.references import describe
+from infra.config.models import Project, describe
 
 KEY = "PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz"
 BASE = """\
@@ -31,9 +31,9 @@ erasure:
   signing_key: "${file:erasure.key}"
   subjects: {customer: {identifiers: {email: email, customer_id: exact}}}
   tables:
-    ./lake/customers: {subject: customer, path: customer_id, personal: [email, name]}
-    ./lake/orders/: {subject: customer, path: "customer -> lake/customers.customer_id", on_erase: delete}
-    s3://bucket/t: {subject: customer, path: email, personal: [email], on_erase: nullify}
+    ./lake/customers: {subject: customer, identified_by: customer_id, personal: [email, name]}
+    ./lake/orders/: {subject: customer, identified_by: "customer -> lake/customers.customer_id", on_erase: delete}
+    s3://bucket/t: {subject: customer, identified_by: email, personal: [email], on_erase: nullify}
   holds: [{table: lake/orders, until: 2031-12-31, basis: "tax law"}]
   approve_above: 500
   out_of_reach: ["nightly backups, gone after 35 days"]
@@ -79,10 +79,10 @@ def test_classes_of_columns(tmp_path: Path) -> None:
     FileRoot.generate().write(tmp_path / "root.key")
     keys = '  keys: {connection: k, root_key: "${file:root.key}"}\n  approve_above'
     block = BLOCK.replace("  approve_above", keys).replace(
-        "path: customer_id,", "path: customer_id, classes: {contact: [email, name], billing: [iban]},"
+        "identified_by: customer_id,", "identified_by: customer_id, classes: {contact: [email, name], billing: [iban]},"
     )
-    orders = """on_erase: delete, classes: {contact: [customer, address]}, others: [
-      {path: "to -> lake/customers.customer_id", personal: [to], classes: {contact: [to, to_name]}}]}"""
+    orders = """on_erase: delete, classes: {contact: [customer, address]}, other_subjects: [
+      {identified_by: "to -> lake/customers.customer_id", personal: [to], classes: {contact: [to, to_name]}}]}"""
     block = block.replace("on_erase: delete}", orders)
     # The history of a table that is held needs its keys
     holds = "holds: [{class: contact, until: 2031-12-31, basis: tax}, "
@@ -119,13 +119,13 @@ def test_classes_of_columns(tmp_path: Path) -> None:
     ("old", "new", "told"),
     [
         (
-            "path: customer_id,",
-            "path: customer_id, classes: {contact: [email]},",
+            "identified_by: customer_id,",
+            "identified_by: customer_id, classes: {contact: [email]},",
             "erasure.tables../lake/customers.classes needs `erasure.keys`, the registry of the keys",
         ),
         (
-            "path: customer_id,",
-            "path: customer_id, classes: {contact: [email, name], more: [Name]},",
+            "identified_by: customer_id,",
+            "identified_by: customer_id, classes: {contact: [email, name], more: [Name]},",
             "classes.more has `Name`, which is in the class `contact` already",
         ),
         (
@@ -133,11 +133,11 @@ def test_classes_of_columns(tmp_path: Path) -> None:
             'customer -> lake/customers.code", classes: {contact: [address]}',
             "lake/orders/.classes needs a row that tells whose it is: `customer` holds no identifier",
         ),
-        ("path: customer_id,", "path: customer_id, classes: {contact: []},", "classes.contact "),
+        ("identified_by: customer_id,", "identified_by: customer_id, classes: {contact: []},", "classes.contact "),
         (
-            "path: customer_id,",
-            """path: customer_id, classes: {contact: [email, friend]},
-      others: [{path: "friend -> lake/customers.customer_id", personal: [friend]}],""",
+            "identified_by: customer_id,",
+            """identified_by: customer_id, classes: {contact: [email, friend]},
+      other_subjects: [{identified_by: "friend -> lake/customers.customer_id", personal: [friend]}],""",
             "classes.contact has `friend`, which tells who somebody else in the row is",
         ),
         (
@@ -153,8 +153,9 @@ def test_what_is_wrong_with_classes(tmp_path: Path, old: str, new: str, told: st
 
 def test_several_people_in_a_row(tmp_path: Path) -> None:
     others = """\
-on_erase: delete, others: [
-      {path: "to -> lake/customers.customer_id", personal: [to]}, {subject: clerk, path: no, on_erase: delete}]}"""
+on_erase: delete, other_subjects: [
+      {identified_by: "to -> lake/customers.customer_id", personal: [to]},
+      {subject: clerk, identified_by: no, on_erase: delete}]}"""
     block = BLOCK.replace("on_erase: delete}", others).replace(
         "exact}}}", "exact}}, clerk: {identifiers: {no: exact}}}"
     )
@@ -195,13 +196,13 @@ def test_what_is_shown_has_no_key(tmp_path: Path) -> None:
         (
             "connection: w,",
             "connection: ww,",
-            "erasure.state.connection is no entry under `connections`; did you mean `w`?",
+            "erasure.state.connection is not an entry under `connections`; did you mean `w`?",
         ),
-        ("connection: w,", "connection: trail,", "erasure.state.connection is no connection of kind postgres"),
+        ("connection: w,", "connection: trail,", "erasure.state.connection must be a connection of kind postgres"),
         ("  state: {connection: w, schema: gdpr}\n", "", "erasure.state is missing"),
         ("schema: gdpr", "schema: ''", "erasure.state.schema must be a name"),
         ("state: {connection", "state: {conection", "erasure.state.conection unknown key; did you mean `connection`?"),
-        ('"${file:erasure.key}"', f"{KEY[:-1]}A", "erasure.signing_key is no signing key"),
+        ('"${file:erasure.key}"', f"{KEY[:-1]}A", "erasure.signing_key is not a signing key"),
         ('"${file:erasure.key}"', '"${file:gone.key}"', "erasure.signing_key the secret file gone.key cannot be read"),
         (
             "email: email",
@@ -219,17 +220,17 @@ def test_what_is_shown_has_no_key(tmp_path: Path) -> None:
             "./lake/orders/.subject is no entry under `subjects`",
         ),
         (
-            "path: customer_id",
-            "path: id",
-            "./lake/customers.path the column `id` is no identifier of the subject `customer`",
+            "identified_by: customer_id",
+            "identified_by: id",
+            "./lake/customers.identified_by the column `id` is no identifier of the subject `customer`",
         ),
-        ("-> lake/customers.", "-> lake/custmers.", "./lake/orders/.path leads to "),
+        ("-> lake/customers.", "-> lake/custmers.", "./lake/orders/.identified_by leads to "),
         (
             '"customer -> lake/customers.customer_id"',
             '"customer -> x"',
             "must be a column, or `column -> table.column`",
         ),
-        ("-> lake/customers.customer_id", "-> lake/orders.id", "./lake/orders/.path goes in a circle: "),
+        ("-> lake/customers.customer_id", "-> lake/orders.id", "./lake/orders/.identified_by goes in a circle: "),
         (
             "personal: [email], on_erase",
             "on_erase",
@@ -238,16 +239,16 @@ def test_what_is_shown_has_no_key(tmp_path: Path) -> None:
         ("on_erase: delete", "on_erase: remove", "./lake/orders/.on_erase must be 'delete' or 'nullify'"),
         (
             "on_erase: delete}",
-            'others: [{path: "to -> lake/customers.customer_id"}]}',
-            "./lake/orders/.others[0].on_erase `nullify` empties the columns of `personal`, and none is named",
+            'other_subjects: [{identified_by: "to -> lake/customers.customer_id"}]}',
+            "./lake/orders/.other_subjects[0].on_erase `nullify` empties the columns of `personal`, and none is named",
         ),
         (
             "on_erase: delete}",
-            "others: [{path: no, on_erase: delete}]}",
-            ".others[0].path the column `no` is no identifier of the subject",
+            "other_subjects: [{identified_by: no, on_erase: delete}]}",
+            ".other_subjects[0].identified_by the column `no` is no identifier of the subject",
         ),
-        ("personal: [email, name]", "personal: [name, Name]", "./lake/customers.personal names a column twice"),
-        ("s3://bucket/t:", "lake/orders:", "erasure.tables names one table twice, in two spellings: "),
+        ("personal: [email, name]", "personal: [name, Name]", "./lake/customers.personal lists a column twice"),
+        ("s3://bucket/t:", "lake/orders:", "erasure.tables lists one table twice, in two spellings: "),
         (
             "table: lake/orders,",
             "table: lake/ordrs,",
@@ -278,20 +279,22 @@ def test_keys_of_persons_are_not_where_the_requests_are(tmp_path: Path, written:
     with pytest.raises(ConfigError) as caught:
         loaded(tmp_path, block, base)
     path = "erasure.keys.schema" if written else "erasure.keys"
-    assert [(one["path"], one["message"][:30]) for one in caught.value.fields["errors"]] == [
-        (path, "is where `erasure.state` is; k")
+    assert [(one["path"], one["message"][:32]) for one in caught.value.fields["errors"]] == [
+        (path, "is the schema of `erasure.state`")
     ]
 
 
 def test_mistakes_of_the_graph_have_their_own_lines_and_are_told_together(tmp_path: Path) -> None:
-    block = BLOCK.replace("path: customer_id", "path: id").replace("table: lake/orders,", "table: lake/ordrs,")
+    block = BLOCK.replace("identified_by: customer_id", "identified_by: id").replace(
+        "table: lake/orders,", "table: lake/ordrs,"
+    )
     with pytest.raises(ConfigError) as caught:
         loaded(tmp_path, block.replace("connection: w,", "connection: nowhere,"))
     lines = (BASE + block).splitlines()
     at = [(lines[one["line"] - 1].split()[0], one["path"]) for one in caught.value.fields["errors"]]
     assert at == [
         ("state:", "erasure.state.connection"),
-        ("./lake/customers:", "erasure.tables../lake/customers.path"),
+        ("./lake/customers:", "erasure.tables../lake/customers.identified_by"),
         ("holds:", "erasure.holds[0].table"),
     ]
 
@@ -353,9 +356,9 @@ def test_keys_that_are_kept_apart(tmp_path: Path) -> None:
     ("lines", "told"),
     [
         ("on_return: stop", "needs signing_key or, on a machine that only runs pipelines, watch_key"),
-        (f'watch_key: "{KEY}"', "is no watch key"),
-        (f'watch_key: "{SEAL.secret()}"', "is no watch key"),
-        (f'watch_key: "{WATCH.secret()[:-3]}xx="', "is no watch key"),
+        (f'watch_key: "{KEY}"', "is not a watch key"),
+        (f'watch_key: "{SEAL.secret()}"', "is not a watch key"),
+        (f'watch_key: "{WATCH.secret()[:-3]}xx="', "is not a watch key"),
         (f'signing_key: "${{file:erasure.key}}"\n  seal_key: "{SEAL.secret()}"', "needs watch_key beside seal_key"),
         (f'watch_key: "{WATCH.secret()}"\n  former_seal_keys: ["{SEAL.secret()}"]', "needs seal_key beside"),
     ],
@@ -363,3 +366,71 @@ def test_keys_that_are_kept_apart(tmp_path: Path) -> None:
 def test_keys_that_do_not_fit(tmp_path: Path, lines: str, told: str) -> None:
     found = refused(tmp_path, 'signing_key: "${file:erasure.key}"', lines)
     assert any(told in one for one in found), found
+
+
+PEOPLE = 'on_erase: delete, other_subjects: [{identified_by: "to -> lake/customers.customer_id", personal: [to]}]}'
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[object, ...]]:
+    names = ("levelname", "setting", "at", "new_name", "accepted_until")
+    return [tuple(getattr(one, name) for name in names) for one in caplog.records if hasattr(one, "new_name")]
+
+
+@pytest.mark.parametrize(
+    ("former", "new_name", "settings"),
+    [
+        ("path:", "identified_by", ["customers.path", "orders/.other_subjects[0].path", "orders/.path"]),
+        ("others:", "other_subjects", ["orders/.others"]),
+    ],
+)
+def test_a_former_name_is_accepted_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, former: str, new_name: str, settings: list[str]
+) -> None:
+    block = BLOCK.replace("on_erase: delete}", PEOPLE)
+    present = loaded(tmp_path, block)
+    assert present.former_names == ()
+    assert logged(caplog) == []
+    block = block.replace(f"{new_name}:", former).replace(
+        "s3://bucket/t: {subject: customer, path", "s3://bucket/t: {subject: customer, identified_by"
+    )
+    with caplog.at_level(logging.WARNING, "deltarelay"):
+        project = loaded(tmp_path, block)
+    assert project.erasure == present.erasure
+    assert describe(project) == describe(present)
+    lines = (BASE + block).splitlines()
+    for level, setting, at, name, until in logged(caplog):
+        assert (level, name, until) == ("WARNING", new_name, "1.0")
+        file, line, column = str(at).rsplit(":", 2)
+        assert file == f"{tmp_path}/d.yaml"
+        assert lines[int(line) - 1][int(column) - 1 :].startswith(former), setting
+    assert [str(one[1]).removeprefix("erasure.tables../lake/") for one in logged(caplog)] == settings
+    first, *_ = project.former_names
+    assert f"is now called `{new_name}`; the former name works until 1.0" in str(first)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path", "place"),
+    [
+        (
+            "identified_by: email,",
+            "path: email, identified_by: email,",
+            "erasure.tables.s3://bucket/t.path",
+            "path: email, identified_by",
+        ),
+        (
+            "on_erase: delete}",
+            f"others: [], {PEOPLE}",
+            "erasure.tables../lake/orders/.others",
+            "others: [], on_erase",
+        ),
+    ],
+)
+def test_a_setting_by_both_names_is_refused(tmp_path: Path, old: str, new: str, path: str, place: str) -> None:
+    block = BLOCK.replace(old, new)
+    with pytest.raises(ConfigError, match=r"is the former name of `(identified_by|other_subjects)`") as caught:
+        loaded(tmp_path, block)
+    (entry,) = caught.value.fields["errors"]
+    line = next(number for number, text in enumerate((BASE + block).splitlines(), 1) if place in text)
+    column = (BASE + block).splitlines()[line - 1].index(place) + 1
+    assert (entry["path"], entry["line"], entry["column"]) == (path, line, column)
+    assert f"d.yaml:{line}:{column}: {path}: " in caught.value.message

@@ -10,7 +10,7 @@ from cdf.errors import ConfigError
 from infra.cli.options import normalize_table
 from infra.config.load import load
 from infra.config.models import Project
-from infra.s3.address import S3Address, normalised
+from infra.s3.address import S3Address, normalize_address
 
 CANARY = "AKIACANARY4410KEY"
 BASE = """\
@@ -57,25 +57,23 @@ def test_the_hint_names_what_a_missing_kind_may_be(tmp_path: Path) -> None:
     assert refused(tmp_path, "{commits: {table: x}}").hint == "write kind: dynamodb or kind: single_writer"
 
 
-def test_the_quoted_line_hides_what_is_no_known_value_and_nothing_else(tmp_path: Path) -> None:
-    shown = refused(tmp_path, "{commits: {kind: dynamodb, table: delta_log, regoin: x}}").message
-    assert "storage: {commits: {kind: dynamodb, table: delta_log, regoin: ***}}" in shown
-    shown = refused(tmp_path, "{s3: {buckets: {raw: {region: eu-west-1, endpoint: x}}}}").message
-    assert "storage: {s3: {buckets: {raw: {region: eu-west-1, endpoint: x}}}}" in shown
+def test_a_message_has_the_place_and_the_setting_and_no_part_of_the_file(tmp_path: Path) -> None:
+    text = "{commits: {kind: dynamodb, table: delta_log, regoin: canary}}"
+    message = refused(tmp_path, text).message
+    (line,) = message.splitlines()
+    assert line.startswith(f"{tmp_path}/d.yaml:")
+    assert line.endswith(": storage.commits.regoin: unknown key; did you mean `region`?")
+    text = "{s3: {credentials: profile:canary, regin: x, buckets: {raw: {region: eu-west-1, endpoint: canary}}}}"
+    message = refused(tmp_path, text).message
+    assert len(message.splitlines()) == 3
+    assert "canary" not in message
 
 
 @pytest.mark.parametrize("storage", ["{s3: {credentials: %s}}", "{s3: {credentials: %s, regin: x}}"])
 def test_keys_that_were_pasted_are_not_repeated(tmp_path: Path, storage: str) -> None:
     error = refused(tmp_path, storage % CANARY)
-    assert "keys never stand in this file" in error.message
+    assert "never write the keys into this file" in error.message
     assert CANARY not in f"{error!r} {error.message} {error.to_dict()}"
-
-
-def test_where_keys_come_from_is_shown(tmp_path: Path) -> None:
-    assert (
-        "{credentials: profile:reader, regin: ***}"
-        in refused(tmp_path, "{s3: {credentials: profile:reader, regin: x}}").message
-    )
 
 
 def test_a_region_may_be_left_out(tmp_path: Path) -> None:
@@ -88,8 +86,8 @@ def test_a_region_may_be_left_out(tmp_path: Path) -> None:
     "address", [f"s3://{CANARY}:secret@lake/t", f"s3a://{CANARY}@lake/t", f"s3a://lake:{CANARY}/t"]
 )
 def test_keys_in_an_address_are_refused_and_not_repeated(address: str) -> None:
-    for read in (normalised, S3Address.parse):
-        with pytest.raises(ValueError, match="holds credentials") as caught:
+    for read in (normalize_address, S3Address.parse):
+        with pytest.raises(ValueError, match="contains credentials") as caught:
             read(address)
         assert CANARY not in str(caught.value)
     with pytest.raises(ConfigError) as refused:

@@ -12,8 +12,7 @@ from cdf.errors import ConfigError
 from connectors.postgres.config import PostgresOptions
 from infra.cli.project import select_pipelines
 from infra.config.load import load
-from infra.config.models import Project
-from infra.config.references import describe
+from infra.config.models import Project, describe
 
 SALES = """\
 version: 1
@@ -108,7 +107,7 @@ def test_names_that_sql_reads_otherwise_are_put_in_quotes_by_the_file(tmp_path: 
 
 def test_a_pattern_without_a_table_is_a_problem(tmp_path: Path, lake: Path) -> None:
     text = SALES.replace("lake/*", "lake/p*")
-    assert refusal(tmp_path, text) == [(9, 22, "pipelines.sales.source.tables", f"no Delta table is met by {lake}/p*")]
+    assert refusal(tmp_path, text) == [(9, 22, "pipelines.sales.source.tables", f"no Delta table matches {lake}/p*")]
     text = SALES.replace("lake/*", "no/such/*")
     message = f"the folder {tmp_path}/no/such cannot be listed (no such file or directory)"
     assert refusal(tmp_path, text) == [(9, 22, "pipelines.sales.source.tables", message)]
@@ -140,15 +139,15 @@ def test_two_patterns_may_have_targets_of_one_form(tmp_path: Path, lake: Path) -
 @pytest.mark.parametrize(
     ("before", "after", "where", "message"),
     [
-        ('"lake/*"', '"lake/*", table: b', (9, 14, "source.tables"), "stands beside `table`: write one of the two"),
+        ('"lake/*"', '"lake/*", table: b', (9, 14, "source.tables"), "is set beside `table`; set only one of the two"),
         ('"lake/*"', "lake", (9, 22, "source.tables"), "must be a path or a URL that ends in a pattern"),
         ('"lake/*"', "lake/orders", (9, 22, "source.tables"), "has no wildcard in its last part"),
         ('"lake/*"', '"*/orders"', (9, 22, "source.tables"), "may have wildcards in its last part only"),
         ('"lake/*"', '"**/*"', (9, 22, "source.tables"), "may have wildcards in its last part only"),
-        ('"lake/*"', '"abfss://x@y/z/*"', (9, 22, "source.tables"), "can be a local path or an address on S3"),
-        ('"lake/*"', '"s3a://k:s@b/*"', (9, 22, "source.tables"), "holds credentials"),
+        ('"lake/*"', '"abfss://x@y/z/*"', (9, 22, "source.tables"), "must be a local path or an address on S3"),
+        ('"lake/*"', '"s3a://k:s@b/*"', (9, 22, "source.tables"), "contains credentials"),
         ('"lake/*"', "12", (9, 22, "source.tables"), "must be text"),
-        ("{name}", "name", (10, 5, "sink"), "has no {name} in it, so that all tables would have one target"),
+        ("{name}", "name", (10, 5, "sink"), "does not contain {name}, so that all tables would have one target"),
         ("sales.{name}", "a.b.{name}", (10, 42, "sink.table"), "must have at most two parts"),
     ],
 )
@@ -166,4 +165,4 @@ def test_a_folder_whose_name_cannot_be_a_name_is_told(tmp_path: Path, lake: Path
     make_tables(lake, 'or"ders')
     ((line, column, path, message),) = refusal(tmp_path, SALES)
     assert (line, column, path) == (9, 22, "pipelines.sales.source.tables")
-    assert message.startswith(f"meets {lake}/or\"ders: a folder's name may consist of")
+    assert message.startswith(f'matches {lake}/or"ders: the name of a folder may consist of')

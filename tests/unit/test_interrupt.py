@@ -15,8 +15,8 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from cdf.errors import CdfError, Interrupted, KeyViolation, SinkUnavailable, SourceError
 from cdf.interrupt import JVM_GONE, Stop, is_echo, may_be_echo
 from infra.cli.main import main
-from infra.retry import passes
-from infra.signals import ctrl_c_counts, first_noted, is_interrupt, listening
+from infra.retry import is_retryable
+from infra.signals import defer_first_signal, handle_signals, is_interrupt, raise_interrupt_on_signal
 
 KEY = KeyViolation("a key is put twice")
 
@@ -89,7 +89,7 @@ def test_a_signal_that_comes_just_after_the_error_explains_it() -> None:
 
 def test_an_interrupted_run_is_not_tried_again() -> None:
     assert Interrupted.transient
-    assert not passes(Interrupted("interrupted"))
+    assert not is_retryable(Interrupted("interrupted"))
 
 
 def send(number: int) -> None:
@@ -104,13 +104,13 @@ def test_an_error_behind_which_a_signal_is_hidden(number: int) -> None:
         raise ConnectionRefusedError
 
     before = signal.getsignal(number)
-    with listening():
-        with pytest.raises(KeyboardInterrupt), ctrl_c_counts():
+    with handle_signals():
+        with pytest.raises(KeyboardInterrupt), raise_interrupt_on_signal():
             work()
         assert is_interrupt(ConnectionRefusedError())
-        with first_noted() as came:
+        with defer_first_signal() as came:
             assert came(), "the signal that was lost"
-    with listening():
+    with handle_signals():
         assert not is_interrupt(KEY), "the signal was that of another command"
     assert signal.getsignal(number) is before
 
@@ -125,14 +125,14 @@ def test_an_interrupt_that_python_drops_is_raised_again(capsys: pytest.CaptureFi
         Finalized()
         time.sleep(5)
 
-    with listening(), pytest.raises(KeyboardInterrupt):
+    with handle_signals(), pytest.raises(KeyboardInterrupt):
         work()
     assert capsys.readouterr().err == ""
 
 
 def test_a_signal_that_reaches_a_command_after_the_error_explains_it() -> None:
     explained, soon = False, threading.Timer(0.1, send, [signal.SIGINT])
-    with listening(), suppress(KeyboardInterrupt):
+    with handle_signals(), suppress(KeyboardInterrupt):
         soon.start()
         explained = is_interrupt(ConnectionRefusedError())
         soon.join()
@@ -141,7 +141,7 @@ def test_a_signal_that_reaches_a_command_after_the_error_explains_it() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_is_noted_and_the_second_ends_it(number: int) -> None:
-    with listening(), first_noted() as came:
+    with handle_signals(), defer_first_signal() as came:
         assert not came()
         send(number)
         assert came()

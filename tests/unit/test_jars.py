@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 from cdf.errors import ConfigError
 from infra.cli.main import app
 from infra.config.load import load
+from infra.config.models import storage_of
 from infra.s3.model import Storage
-from infra.s3.settings import hadoop_version, packages
-from infra.spark.jars import ARTIFACTS, cached, examined, poisoned, storage_of, user_home
-from infra.spark.session_builder import delta_package, settings
+from infra.s3.packages import hadoop_version, list_packages
+from infra.spark.jars import ARTIFACTS, examine_jars, find_cached_jars, find_incomplete_artifacts, user_home
+from infra.spark.session_builder import build_settings, delta_package
 
 VERSION = metadata.version("delta-spark")
 SPARK_JAR = f"{delta_package().split(':')[1]}-{VERSION}.jar"
@@ -67,22 +68,22 @@ def test_a_folder_with_all_that_is_needed(whole: Path) -> None:
 
 
 def test_one_jar_with_everything_in_it(here: Path) -> None:
-    assert examined([jar(here / "all.jar", SPARK, STORAGE, version=None)]).problems == ()
+    assert examine_jars([jar(here / "all.jar", SPARK, STORAGE, version=None)]).problems == ()
 
 
 @pytest.mark.parametrize(
     ("file", "classes", "version", "problem"),
     [
-        ("other.jar", (SPARK,), "3.2.0", r"other\.jar is delta-spark 3\.2\.0, but 4\.4\.0 is needed"),
-        ("copy.jar", (STORAGE,), VERSION, r"delta-storage is there 2 times \(.*copy\.jar.*\): keep 4\.4\.0 alone"),
-        ("hadoop-client-api-3.4.2.jar", (HADOOP,), "3.4.2", "hadoop-client-api-3.4.2.jar brings a Hadoop client"),
-        ("delta-spark_4.0_2.13-4.4.0.jar", (SPARK,), VERSION, "is made for another Spark: take the one of 4.2_2.13"),
+        ("other.jar", (SPARK,), "3.2.0", r"other\.jar is delta-spark 3\.2\.0, but 4\.4\.0 is required"),
+        ("copy.jar", (STORAGE,), VERSION, r"delta-storage is present 2 times \(.*copy\.jar.*\): keep 4\.4\.0 only"),
+        ("hadoop-client-api-3.4.2.jar", (HADOOP,), "3.4.2", "hadoop-client-api-3.4.2.jar contains a Hadoop client"),
+        ("delta-spark_4.0_2.13-4.4.0.jar", (SPARK,), VERSION, "is built for another Spark: use the jar for 4.2_2.13"),
     ],
 )
 def test_what_must_not_be_in_it(whole: Path, file: str, classes: tuple[str, ...], version: str, problem: str) -> None:
 
     jar(whole / file, *classes, version=version)
-    assert any(re.search(problem, one) for one in examined(sorted(whole.glob("*.jar"))).problems)
+    assert any(re.search(problem, one) for one in examine_jars(sorted(whole.glob("*.jar"))).problems)
     assert run("check", str(whole)).exit_code == 1
 
 
@@ -100,7 +101,7 @@ def test_what_must_be_in_it(whole: Path, artifact: str) -> None:
 def test_a_jar_that_was_cut_off(whole: Path) -> None:
     jar_file = whole / SPARK_JAR
     jar_file.write_bytes(jar_file.read_bytes()[:100])
-    assert "cannot be read as a jar" in examined([jar_file]).problems[0]
+    assert "cannot be read as a jar" in examine_jars([jar_file]).problems[0]
 
 
 def test_the_jars_of_the_environment_and_of_the_file(whole: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +125,7 @@ def test_a_folder_under_jars_reaches_spark(whole: Path, here: Path) -> None:
         "version: 1\nconnections: {w: {kind: postgres, dsn: x}}\n"
         "pipelines: {p: {source: {table: ./t, key: [id]}, sink: {connection: w, table: t}}}\njars: [../jars]\n"
     )
-    chosen = settings("local[1]", jars=list(load(file).jars), environment={})
+    chosen = build_settings("local[1]", jars=list(load(file).jars), environment={})
     assert chosen["spark.jars"].split(",") == sorted(map(str, whole.glob("*.jar")))
     assert "spark.jars.packages" not in chosen
 
@@ -157,7 +158,7 @@ def test_what_ivy_has_fetched(here: Path) -> None:
 def test_a_part_of_it_is_not_enough(here: Path) -> None:
     fill_ivy(here / "home")
     (here / "home" / ".ivy2.5.2" / "jars" / f"io.delta_delta-storage-{VERSION}.jar").unlink()
-    assert cached(here / "home" / ".ivy2.5.2") == []
+    assert find_cached_jars(here / "home" / ".ivy2.5.2") == []
 
 
 def test_jars_by_path_are_listed(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +180,7 @@ def described(home: Path, group: str, artifact: str, version: str, *, text: str 
 def test_a_description_without_its_jar(here: Path) -> None:
     folder = described(here, "io/delta", "delta-storage", VERSION)
     other = described(here, "org/antlr", "antlr4-runtime", "4.9.3")
-    assert [(one.folder, one.certain) for one in poisoned(here)] == [(folder, True), (other, False)]
+    assert [(one.folder, one.certain) for one in find_incomplete_artifacts(here)] == [(folder, True), (other, False)]
 
 
 def test_what_does_no_harm(here: Path) -> None:
@@ -188,7 +189,7 @@ def test_what_does_no_harm(here: Path) -> None:
     described(here, "io/delta", "delta-kernel-api", "1.0.0")
     described(here, "org/antlr", "antlr-master", "4.9.3", text="<project><packaging>\npom </packaging></project>")
     described(here, "org/example", "something", "1")
-    assert poisoned(here) == []
+    assert find_incomplete_artifacts(here) == []
 
 
 def test_the_home_is_javas(here: Path) -> None:
@@ -219,25 +220,25 @@ def on_s3(here: Path) -> Storage:
 
 
 def test_tables_on_s3_need_more_jars(whole: Path, on_s3: Storage) -> None:
-    problems = examined(sorted(whole.glob("*.jar")), on_s3).problems
+    problems = examine_jars(sorted(whole.glob("*.jar")), on_s3).problems
     assert len(problems) == 5
     assert f"hadoop-aws-{hadoop_version()}.jar, for tables on S3, is missing" in problems[0]
     assert run("check", str(whole)).exit_code == 1
     jar(whole / "bundle.jar", *SDK, version="2.35.4")
     jar(whole / "aws.jar", S3A, version=hadoop_version())
-    assert examined(sorted(whole.glob("*.jar")), on_s3).problems == ()
+    assert examine_jars(sorted(whole.glob("*.jar")), on_s3).problems == ()
     assert run("check", str(whole)).exit_code == 0
 
 
 def test_a_hadoop_aws_of_another_hadoop(whole: Path, on_s3: Storage) -> None:
     jar(whole / "aws.jar", S3A, version="3.3.4")
-    problems = examined(sorted(whole.glob("*.jar")), on_s3).problems
-    assert any("aws.jar is hadoop-aws 3.3.4, but PySpark carries Hadoop" in one for one in problems)
+    problems = examine_jars(sorted(whole.glob("*.jar")), on_s3).problems
+    assert any("aws.jar is hadoop-aws 3.3.4, but PySpark contains Hadoop" in one for one in problems)
 
 
 def test_a_log_store_that_is_missing_says_where_else_it_may_come_from(whole: Path) -> None:
     locked = Storage.model_validate({"s3": {"region": "eu-west-1"}, "commits": {"kind": "dynamodb"}})
-    problems = examined(sorted(whole.glob("*.jar")), locked).problems
+    problems = examine_jars(sorted(whole.glob("*.jar")), locked).problems
     (told,) = [one for one in problems if one.startswith("delta-storage-s3-dynamodb")]
     assert "not every registry has" in told
 
@@ -245,10 +246,10 @@ def test_a_log_store_that_is_missing_says_where_else_it_may_come_from(whole: Pat
 def test_ivy_has_to_have_those_for_s3_too(here: Path, on_s3: Storage) -> None:
     fill_ivy(here / "home")
     ivy = here / "home" / ".ivy2.5.2"
-    assert cached(ivy)
-    assert cached(ivy, on_s3) == []
+    assert find_cached_jars(ivy)
+    assert find_cached_jars(ivy, on_s3) == []
     result = json.loads(run("list", "--json").output)["result"]
-    assert (result["origin"], result["s3_packages"]) == ("none", packages(on_s3))
+    assert (result["origin"], result["s3_packages"]) == ("none", list_packages(on_s3))
 
 
 def test_who_uses_s3(here: Path, on_s3: Storage) -> None:

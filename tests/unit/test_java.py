@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdf.errors import ConfigError
-from infra.spark.java import find_java, not_started, parse_version, require_java
+from infra.spark.java import explain_failed_start, find_java, parse_version, require_java
 
 OPENJDK_17 = 'openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment (build 17.0.15+6)'
 
@@ -79,7 +79,7 @@ def test_a_java_home_without_java_is_not_passed_over(tmp_path: Path) -> None:
 
 def test_a_java_home_that_does_not_answer(tmp_path: Path) -> None:
     make_java(tmp_path, "Error: could not find libjava.so", status=2)
-    with pytest.raises(ConfigError, match="does not tell its version"):
+    with pytest.raises(ConfigError, match="does not print its version"):
         find_java({"JAVA_HOME": str(tmp_path)})
 
 
@@ -108,6 +108,6 @@ def test_a_java_home_that_does_not_answer(tmp_path: Path) -> None:
     ],
 )
 def test_the_reason_is_found_in_what_spark_said(said: str, message: str) -> None:
-    error = not_started(said, "spark.log")
+    error = explain_failed_start(said, "spark.log")
     assert error.message == message
     assert error.hint

@@ -16,7 +16,7 @@ from cdf.errors import CdfError, ConfigError, RowRejected
 from cdf.results import Followed, Step
 from cdf.sink import Applied, Conflicts
 from infra import logs
-from infra.logs import LOG_FORMAT_VARIABLE, bind, configure, json_lines, log_step
+from infra.logs import LOG_FORMAT_VARIABLE, bind, configure, is_json, log_step
 from infra.output import Output
 
 CANARY = "canary-row-4711"
@@ -93,7 +93,7 @@ def test_which_form(
     if variable:
         monkeypatch.setenv(LOG_FORMAT_VARIABLE, variable)
     configure(given, long_running=long_running)
-    assert json_lines() is as_json
+    assert is_json() is as_json
 
 
 def test_a_form_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:

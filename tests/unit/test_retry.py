@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from cdf.errors import CdfError, Fenced, LeaseHeld, SinkUnavailable, SourceUnavailable, TargetNotReady
-from infra.retry import TRIES, persistently
+from infra.retry import TRIES, retry
 
 Told = list[tuple[str, int]]
 
@@ -30,8 +30,11 @@ def attempt(
 ) -> tuple[str, Told]:
     told: Told = []
     try:
-        said = persistently(
-            work, seconds=seconds, moved=moved, tell=lambda error, number, _: told.append((error.code, number))
+        said = retry(
+            work,
+            seconds=seconds,
+            has_progressed=moved,
+            on_retry=lambda error, number, _: told.append((error.code, number)),
         )
     except CdfError as error:
         said = error.message
@@ -47,7 +50,12 @@ def test_what_lasts_is_told_after_the_last_try_within_the_time() -> None:
     work, told = worker(*(SinkUnavailable(f"down {number}") for number in range(1, 9))), list[tuple[int, float]]()
     began = time.monotonic()
     with pytest.raises(SinkUnavailable) as last:
-        persistently(work, seconds=0.4, moved=lambda: False, tell=lambda _, number, pause: told.append((number, pause)))
+        retry(
+            work,
+            seconds=0.4,
+            has_progressed=lambda: False,
+            on_retry=lambda _, number, pause: told.append((number, pause)),
+        )
     waited, pauses = time.monotonic() - began, sum(pause for _, pause in told)
     assert last.value.message == f"down {TRIES}"
     assert [number for number, _ in told] == list(range(2, TRIES + 1))

@@ -12,11 +12,11 @@ import pytest
 
 from cdf.errors import ConfigError
 from infra.spark import session_builder as module
-from infra.spark.session_builder import CATALOG, EXTENSION, delta_package, jar_files, settings
+from infra.spark.session_builder import CATALOG, EXTENSION, build_settings, delta_package, find_jar_files
 
 
 def made(master: str | None = "local[2]", **given: Any) -> dict[str, str]:
-    return settings(master, environment={}, **given)
+    return build_settings(master, environment={}, **given)
 
 
 @pytest.fixture
@@ -107,21 +107,21 @@ def test_jars_by_path_replace_the_packages(jars: Path) -> None:
 @pytest.mark.parametrize("separator", [",", os.pathsep, " , "])
 def test_the_variable_holds_files(jars: Path, separator: str) -> None:
     value = separator.join([f"{jars}/b.jar", f"{jars}/a.jar"])
-    assert jar_files(None, {"DELTARELAY_JARS": value}) == [f"{jars}/b.jar", f"{jars}/a.jar"]
+    assert find_jar_files(None, {"DELTARELAY_JARS": value}) == [f"{jars}/b.jar", f"{jars}/a.jar"]
 
 
 def test_the_variable_holds_a_folder(jars: Path) -> None:
-    assert jar_files(None, {"DELTARELAY_JARS": str(jars)}) == [f"{jars}/a.jar", f"{jars}/b.jar"]
-    assert jar_files([jars / "b.jar"], {"DELTARELAY_JARS": str(jars)}) == [f"{jars}/b.jar"]
+    assert find_jar_files(None, {"DELTARELAY_JARS": str(jars)}) == [f"{jars}/a.jar", f"{jars}/b.jar"]
+    assert find_jar_files([jars / "b.jar"], {"DELTARELAY_JARS": str(jars)}) == [f"{jars}/b.jar"]
 
 
 def test_jars_in_other_storage_are_left_to_spark() -> None:
-    assert jar_files(["s3a://bucket/delta.jar"], {}) == ["s3a://bucket/delta.jar"]
+    assert find_jar_files(["s3a://bucket/delta.jar"], {}) == ["s3a://bucket/delta.jar"]
 
 
 def test_jars_that_are_not_there_are_all_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        jar_files(None, {"DELTARELAY_JARS": f"/nowhere/x.jar,{tmp_path},/nowhere/y.jar"})
+        find_jar_files(None, {"DELTARELAY_JARS": f"/nowhere/x.jar,{tmp_path},/nowhere/y.jar"})
     for name in ("DELTARELAY_JARS", "/nowhere/x.jar", f"no *.jar in {tmp_path}", "/nowhere/y.jar"):
         assert name in caught.value.message
 
@@ -131,7 +131,7 @@ def test_a_foreign_session_without_delta_is_refused() -> None:
         conf = SimpleNamespace(get={"spark.sql.extensions": extensions}.get)
         return SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))
 
-    with pytest.raises(ConfigError, match="no Delta Lake in it"):
-        module._reused(active(None))
+    with pytest.raises(ConfigError, match="has no Delta Lake"):
+        module._reuse_session(active(None))
     with_delta = active(f"x.Y,{EXTENSION}")
-    assert module._reused(with_delta) is with_delta
+    assert module._reuse_session(with_delta) is with_delta

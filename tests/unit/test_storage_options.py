@@ -18,22 +18,13 @@ from cdf.source.single_writer import LOCK_STORE
 from infra.cli.commands.storage.show import show as show_command
 from infra.cli.main import app as main_app
 from infra.cli.options import normalize_table
+from infra.diagnostics.storage_settings import show
 from infra.s3 import settings as module
-from infra.s3.display import show
 from infra.s3.model import Storage
-from infra.s3.settings import (
-    MASK,
-    delta_rs_options,
-    excludes,
-    hadoop_version,
-    is_secret,
-    java_options,
-    located,
-    masked,
-    packages,
-    spark_conf,
-)
-from infra.spark.session_builder import delta_package, settings
+from infra.s3.packages import hadoop_version, list_excludes, list_packages
+from infra.s3.settings import MASK, delta_rs_options, fill_in_region, is_secret, mask_secrets
+from infra.s3.spark_settings import java_options, spark_conf
+from infra.spark.session_builder import build_settings, delta_package
 
 KEY, SECRET, TOKEN = "AKIACANARY4410KEY", "canary/4410/secret", "canary-4410-token"
 TABLE = "s3a://lake/customers"
@@ -174,9 +165,9 @@ def test_the_log_store_hears_of_an_endpoint_by_a_regions_file(tmp_path: Path) ->
     assert [region.findtext("Name"), *told] == ["us-east-1", "dynamodb", "true", "127.0.0.1:8443"]
     named = made({**LOCK, "endpoint": "https://dynamodb.eu-west-1.vpce.example"})
     assert len(java_options(named, tmp_path, environment={})) == 1
-    with pytest.raises(ConfigError, match="would use another lock table"):
+    with pytest.raises(ConfigError, match="and therefore another lock table"):
         java_options(made({**LOCK, "endpoint": "https://127.0.0.1:8443"}), tmp_path, environment={})
-    with pytest.raises(ConfigError, match="TLS only"):
+    with pytest.raises(ConfigError, match="requires TLS"):
         java_options(made({**LOCK, "endpoint": ENDPOINT}), tmp_path, environment={})
 
 
@@ -184,60 +175,60 @@ def test_the_log_store_hears_of_an_endpoint_by_a_regions_file(tmp_path: Path) ->
 
 
 def test_the_small_set_of_jars() -> None:
-    assert packages(made(credentials="env")) == [
+    assert list_packages(made(credentials="env")) == [
         f"org.apache.hadoop:hadoop-aws:{hadoop_version()}",
         "software.amazon.awssdk:s3:2.35.4",
         "software.amazon.awssdk:s3-transfer-manager:2.35.4",
         "software.amazon.awssdk:apache-client:2.35.4",
         "software.amazon.awssdk:netty-nio-client:2.35.4",
     ]
-    assert "software.amazon.awssdk:bundle" in excludes(made())
+    assert "software.amazon.awssdk:bundle" in list_excludes(made())
     assert re.fullmatch(r"3\.\d+\.\d+", hadoop_version())
 
 
 def test_roles_need_one_more() -> None:
-    assert "software.amazon.awssdk:sts:2.35.4" in packages(made(credentials=ROLE))
-    assert "software.amazon.awssdk:sts:2.35.4" in packages(
+    assert "software.amazon.awssdk:sts:2.35.4" in list_packages(made(credentials=ROLE))
+    assert "software.amazon.awssdk:sts:2.35.4" in list_packages(
         made(credentials="env", buckets={"b": {"credentials": ROLE}})
     )
 
 
 def test_the_lock_needs_the_log_store_in_deltas_version() -> None:
-    found = packages(made(LOCK))
+    found = list_packages(made(LOCK))
     assert f"io.delta:delta-storage-s3-dynamodb:{metadata.version('delta-spark')}" in found
     assert "com.amazonaws:aws-java-sdk-dynamodb:1.12.797" in found
-    assert not any("dynamodb" in one for one in packages(made(ALONE)))
+    assert not any("dynamodb" in one for one in list_packages(made(ALONE)))
 
 
 def test_a_session_with_tables_on_s3() -> None:
-    chosen = settings("local[2]", environment={}, storage=made(LOCK), java=["-Dx=y"])
-    assert chosen["spark.jars.packages"].split(",") == [delta_package(), *packages(made(LOCK))]
-    assert chosen["spark.jars.excludes"].endswith(",".join(excludes(made(LOCK))))
+    chosen = build_settings("local[2]", environment={}, storage=made(LOCK), java=["-Dx=y"])
+    assert chosen["spark.jars.packages"].split(",") == [delta_package(), *list_packages(made(LOCK))]
+    assert chosen["spark.jars.excludes"].endswith(",".join(list_excludes(made(LOCK))))
     assert "hadoop-client-runtime" in chosen["spark.jars.excludes"]
     assert chosen["spark.sql.sources.parallelPartitionDiscovery.parallelism"] == "2"
     assert chosen["spark.driver.extraJavaOptions"] == "-Dx=y"
     assert spark_conf(made(LOCK)).items() - chosen.items() == {
         ("spark.sql.sources.parallelPartitionDiscovery.parallelism", "64")
     }
-    assert not [name for name in settings("local[2]", environment={}) if "s3" in name or "deltarelay" in name]
+    assert not [name for name in build_settings("local[2]", environment={}) if "s3" in name or "deltarelay" in name]
 
 
 def test_what_the_caller_sets_for_s3_wins() -> None:
     conf = {"spark.hadoop.fs.s3a.endpoint": "http://other", "spark.driver.extraJavaOptions": "-Da=b"}
-    chosen = settings("local[2]", environment={}, storage=made(endpoint=ENDPOINT), java=["-Dx=y"], conf=conf)
+    chosen = build_settings("local[2]", environment={}, storage=made(endpoint=ENDPOINT), java=["-Dx=y"], conf=conf)
     assert chosen["spark.hadoop.fs.s3a.endpoint"] == "http://other"
     assert chosen["spark.driver.extraJavaOptions"] == "-Dx=y -Da=b"
 
 
 def test_a_log_store_that_is_named_is_not_fetched() -> None:
     conf = {"spark.jars": "/opt/delta-storage-s3-dynamodb-4.4.0.jar"}
-    chosen = settings("local[2]", environment={}, storage=made(LOCK), conf=conf)
+    chosen = build_settings("local[2]", environment={}, storage=made(LOCK), conf=conf)
     assert "delta-storage-s3-dynamodb" not in chosen["spark.jars.packages"]
     assert "aws-java-sdk-dynamodb" in chosen["spark.jars.packages"]
 
 
 def test_under_spark_submit_the_jars_are_not_ours() -> None:
-    chosen = settings(None, environment={}, storage=made(LOCK), java=["-Dx=y"])
+    chosen = build_settings(None, environment={}, storage=made(LOCK), java=["-Dx=y"])
     assert chosen["spark.deltarelay.commits"] == "dynamodb"
     assert not {"spark.jars.packages", "spark.jars.excludes", "spark.driver.extraJavaOptions"} & set(chosen)
 
@@ -278,11 +269,11 @@ def test_a_region_is_asked_for_only_where_nobody_knows_one(monkeypatch: pytest.M
     nowhere = Storage()
     with pytest.raises(ConfigError, match="the bucket lake has no region"):
         delta_rs_options(nowhere, TABLE)
-    assert located(nowhere) == nowhere
+    assert fill_in_region(nowhere) == nowhere
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-north-1")
     assert delta_rs_options(nowhere, TABLE)["AWS_REGION"] == "eu-north-1"
-    assert located(nowhere).s3.region == "eu-north-1"
-    assert located(made()).s3.region == "eu-west-1"
+    assert fill_in_region(nowhere).s3.region == "eu-north-1"
+    assert fill_in_region(made()).s3.region == "eu-west-1"
 
 
 def test_no_keys_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +305,7 @@ def test_a_delta_rs_that_ignores_the_lock_may_only_read(monkeypatch: pytest.Monk
 
 
 def test_nothing_is_written_where_nothing_keeps_writers_apart() -> None:
-    with pytest.raises(ConfigError, match="nothing keeps writers") as caught:
+    with pytest.raises(ConfigError, match="nothing coordinates concurrent writers") as caught:
         delta_rs_options(made(), TABLE, writing=True)
     assert "commits:" in str(caught.value.hint)
     assert delta_rs_options(made(ALONE), TABLE, writing=True)
@@ -332,7 +323,7 @@ def test_options_do_not_show_their_secrets() -> None:
     assert leaks(dict(found)) == [KEY, SECRET, TOKEN]  # the control: they are in it
     assert leaks(found) == []
     assert leaks(f"{found} {found!r} {[found]}") == []
-    assert masked(found)["AWS_SECRET_ACCESS_KEY"] == MASK
+    assert mask_secrets(found)["AWS_SECRET_ACCESS_KEY"] == MASK
 
 
 @pytest.mark.parametrize(
@@ -364,7 +355,7 @@ def test_show_shows_no_secret(target: str, commits: Any) -> None:
 
 def test_show_for_spark_submit() -> None:
     text = show(made({**LOCK, "endpoint": "https://dynamodb.eu-west-1.example"}), "spark-submit").text
-    assert f"--packages {','.join([delta_package(), *packages(made(LOCK))])} \\" in text
+    assert f"--packages {','.join([delta_package(), *list_packages(made(LOCK))])} \\" in text
     assert "--conf spark.deltarelay.commits=dynamodb" in text
     assert "fileOverride=FOLDER/regions-" in text
     assert text.startswith("# delta-storage-s3-dynamodb is not in every registry")

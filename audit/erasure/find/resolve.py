@@ -483,7 +483,7 @@ class Resolution:
             if column_in(self._schema(table).names, name) is None:
                 raise ConfigError(
                     f"{table} has no column {name}, by which rows of {one.table} are to be found",
-                    hint=f"write the `path` of {one.table} in `erasure.tables` as the tables name their columns",
+                    hint=f"write the `identified_by` of {one.table} in `erasure.tables` as the tables name their columns",
                 )
 
         if isinstance(one.path, Link):

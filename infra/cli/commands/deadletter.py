@@ -16,7 +16,7 @@ from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json, OnePipeline, 
 from infra.cli.project import load_project
 from infra.output import DIFFERENCE, DONE, Output, combine_exit_codes, format_count
 from infra.runtime import build_pipeline, spark_session
-from infra.signals import ctrl_c_counts
+from infra.signals import raise_interrupt_on_signal
 
 if TYPE_CHECKING:
     from infra.config.models import Project
@@ -126,7 +126,7 @@ def replay(pipeline: OnePipeline, config: Config = DEFAULT_CONFIG, as_json: Json
     output = Output("deadletter replay", as_json, debug)
     project = load_project(config)
     _build_sink(project, pipeline)
-    with spark_session(output, project) as spark, ctrl_c_counts():
+    with spark_session(output, project) as spark, raise_interrupt_on_signal():
         applied = replay_dead_letters(build_pipeline(project, pipeline, spark).runner)
     result = Replayed(pipeline, max(applied.inserts - applied.rejected, 0), applied.deletes, applied.rejected)
     output.line(f"{pipeline}: {result.stored} stored, {result.deleted} deleted, {result.rejected} rejected again")

@@ -26,7 +26,7 @@ from infra.cli.options import (
 from infra.cli.project import load_project
 from infra.output import DIFFERENCE, Output, combine_exit_codes
 from infra.runtime import build_pipeline, spark_session
-from infra.signals import ctrl_c_counts
+from infra.signals import raise_interrupt_on_signal
 
 if TYPE_CHECKING:
     from cdf.pipeline.move_position import Action, Move
@@ -189,7 +189,7 @@ def _move(action: Action, version: int | None, options: MoveOptions, *, compare:
         raise ConfigError(f"{version} is not a version", hint="versions are whole numbers from 0")
     if not options.yes:
         require_terminal(f"position {action}")
-    with spark_session(output, project) as spark, ctrl_c_counts():
+    with spark_session(output, project) as spark, raise_interrupt_on_signal():
         pipeline = build_pipeline(project, name, spark)
         try:
             move = plan_move(pipeline.context, action, version, compare=compare)

@@ -11,8 +11,8 @@ from pathlib import Path
 from infra.diagnostics.doctor.finding import Finding, failed, ok, skipped, warning
 from infra.diagnostics.doctor.machine import Machine
 from infra.s3.model import Storage
-from infra.spark.jars import CENTRAL, cached, examined, ivy_folder, poisoned
-from infra.spark.session_builder import delta_package, jar_files
+from infra.spark.jars import CENTRAL, examine_jars, find_cached_jars, find_incomplete_artifacts, ivy_folder
+from infra.spark.session_builder import delta_package, find_jar_files
 
 __all__ = ["jars", "maven", "refusal"]
 
@@ -39,15 +39,15 @@ def refusal(registry: str, package: str) -> str | None:
 
 def jars(machine: Machine, given: Sequence[Path], conf: Mapping[str, str], storage: Storage | None = None) -> Finding:
     """By path, else in Ivy's cache, else at the registry. ``storage``: those for S3 are needed too."""
-    files = jar_files(list(given) or None, machine.environment)
+    files = find_jar_files(list(given) or None, machine.environment)
     if files:
         local = [name for name in files if "://" not in name]
-        found = examined(local, storage)
+        found = examine_jars(local, storage)
         if found.problems and len(local) == len(files):
             return failed("jars", "; ".join(found.problems), "`deltarelay jars fetch DIR`, and name DIR alone")
         return ok("jars", f"{len(files)} given by path")
     ivy = ivy_folder(machine.home, conf)
-    if cached(ivy):
+    if find_cached_jars(ivy):
         return ok("jars", f"{delta_package()} is in {ivy}")
     if told := [name for name in _ELSEWHERE if name in conf]:
         text = f"{delta_package()} is not here yet, and {told[0]} says where it comes from: not looked at"
@@ -65,9 +65,9 @@ def jars(machine: Machine, given: Sequence[Path], conf: Mapping[str, str], stora
 
 def maven(machine: Machine, given: Sequence[Path], conf: Mapping[str, str]) -> Finding:
     """Maven leaves descriptions without their jars; Ivy finds them first, believes them, and fails."""
-    if jar_files(list(given) or None, machine.environment):
+    if find_jar_files(list(given) or None, machine.environment):
         return skipped("maven", "the jars are given by path, so nothing is looked for in ~/.m2")
-    found = poisoned(machine.home)
+    found = find_incomplete_artifacts(machine.home)
     if not found:
         return ok("maven", f"nothing in {machine.home / '.m2'} gets into the way of Spark's Ivy")
     certain = [one for one in found if one.certain]
@@ -75,5 +75,5 @@ def maven(machine: Machine, given: Sequence[Path], conf: Mapping[str, str]) -> F
     shown = ", ".join(folders[:3]) + (f" and {len(folders) - 3} more" if len(folders) > 3 else "")
     text = f"{shown}: a .pom without its .jar, where Spark's Ivy looks first"
     fix = f"delete the folder{'s' if len(folders) > 1 else ''}: rm -r {shlex.join(folders)}"
-    here_already = bool(cached(ivy_folder(machine.home, conf)))
+    here_already = bool(find_cached_jars(ivy_folder(machine.home, conf)))
     return (failed if certain and not here_already else warning)("maven", text, fix)

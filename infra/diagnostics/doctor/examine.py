@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from cdf.errors import CdfError
 from cdf.result import Result
+from infra.config.models import storage_of
 from infra.diagnostics.delta_table import SourceTable, open_source, spark_only
 from infra.diagnostics.doctor import downloads, sources, targets
 from infra.diagnostics.doctor import machine as machines
 from infra.diagnostics.doctor import storage as storages
 from infra.diagnostics.doctor.finding import Finding, failed, guarded, of_error, ok, skipped
 from infra.diagnostics.doctor.machine import Machine
-from infra.spark.jars import storage_of
 
 if TYPE_CHECKING:
     from infra.config.models import Project
@@ -56,7 +56,7 @@ def examine(
     if project is not None and storage is not None:
         findings += storages.storage(machine, project, config)
     if project is not None:
-        names = [one for name in wanted for one in project.named(name)] if wanted else project.pipelines
+        names = [one for name in wanted for one in project.names_of(name)] if wanted else project.pipelines
         for name in names:  # one that was mistyped is a matter of the command line
             findings += _pipeline(machine, project, name)
     return project, findings

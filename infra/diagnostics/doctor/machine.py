@@ -14,7 +14,7 @@ from pathlib import Path
 from infra.diagnostics.doctor.finding import Finding, failed, ok, warning
 from infra.spark.jars import user_home
 from infra.spark.java import require_java
-from infra.temporary import private_path, what_is_wrong
+from infra.temporary import find_folder_problem, private_path
 
 __all__ = ["LOW_BYTES", "TOO_LOW_BYTES", "Machine", "disk", "java", "packages", "python", "temporary_folder"]
 
@@ -90,7 +90,7 @@ def temporary_folder(machine: Machine) -> Finding:
         return failed("temporary_folder", f"{folder} is not there, or cannot be written", "set TMPDIR to one that can")
     # Logs of Spark and Ivy go there; somebody else may have made it first
     ours = private_path(folder)
-    if os.path.lexists(ours) and (what_is_wrong(ours) or not _usable(ours)):
+    if os.path.lexists(ours) and (find_folder_problem(ours) or not _usable(ours)):
         return failed("temporary_folder", f"{ours} is not ours to write in", f"remove {ours}, or set TMPDIR")
     return ok("temporary_folder", f"{folder} can be written")
 

@@ -13,10 +13,12 @@ from infra.diagnostics.doctor.machine import Machine
 from infra.s3.address import S3Address, is_s3
 from infra.s3.lock.check import check
 from infra.s3.model import SingleWriterCommits
-from infra.s3.probe import bucket_problems
-from infra.s3.settings import LOG_STORE_ARTIFACT, java_options, located, locks, packages, spark_conf
-from infra.spark.jars import CENTRAL, in_ivy, ivy_folder
-from infra.spark.session_builder import NO_LOG_STORE, jar_files
+from infra.s3.packages import LOG_STORE_ARTIFACT, list_packages, uses_lock_table
+from infra.s3.probe import find_bucket_problems
+from infra.s3.settings import fill_in_region
+from infra.s3.spark_settings import java_options, spark_conf
+from infra.spark.jars import CENTRAL, find_in_ivy, ivy_folder
+from infra.spark.session_builder import NO_LOG_STORE, find_jar_files
 
 if TYPE_CHECKING:
     from infra.config.models import Project
@@ -33,7 +35,7 @@ _NO_COMMITS = (
 def storage(machine: Machine, project: Project, config: Path | None) -> list[Finding]:
     found = guarded_all("bucket", lambda: _buckets(project))
     found.append(guarded("commits", lambda: _commits(project)))
-    if locks(project.storage):
+    if uses_lock_table(project.storage):
         found += guarded_all("lock", lambda: _lock(project))
         found.append(guarded("log_store", lambda: _log_store(machine, project)))
     found.append(guarded("s3_settings", lambda: _settings(machine, project)))
@@ -45,7 +47,7 @@ def storage(machine: Machine, project: Project, config: Path | None) -> list[Fin
 def _buckets(project: Project) -> Iterator[Finding]:
     """Each bucket by itself: it may be missing, elsewhere, forbidden, or not answer."""
     tables = [one.source.table for one in project.pipelines.values() if is_s3(one.source.table)]
-    problems = bucket_problems(located(project.storage), tables)
+    problems = find_bucket_problems(fill_in_region(project.storage), tables)
     for name in dict.fromkeys(S3Address.parse(table).bucket for table in tables):
         yield of_error("bucket", problems[name]) if name in problems else ok("bucket", f"{name} can be read")
 
@@ -62,7 +64,7 @@ def _commits(project: Project) -> Finding:
 
 
 def _lock(project: Project) -> Iterator[Finding]:
-    table = check(located(project.storage))
+    table = check(fill_in_region(project.storage))
     for one in table.deviations:
         yield (failed if one.severity == "breaks" else warning)("lock", one.found, one.fix)
     if not table.deviations:
@@ -72,12 +74,12 @@ def _lock(project: Project) -> Iterator[Finding]:
 def _log_store(machine: Machine, project: Project) -> Finding:
     """Among the jars given by path, else in Ivy's cache, else at the registry."""
     conf = project.spark.settings()
-    (package,) = (one for one in packages(project.storage) if LOG_STORE_ARTIFACT in one)
-    if jar_files(list(project.jars) or None, machine.environment):
+    (package,) = (one for one in list_packages(project.storage) if LOG_STORE_ARTIFACT in one)
+    if find_jar_files(list(project.jars) or None, machine.environment):
         return ok("log_store", "the jars are given by path: see jars")
     if LOG_STORE_ARTIFACT in conf.get("spark.jars", ""):
         return ok("log_store", "named under spark.jars")
-    if in_ivy(ivy_folder(machine.home, conf), package):
+    if find_in_ivy(ivy_folder(machine.home, conf), package):
         return ok("log_store", f"{package} is here")
     reason = refusal(CENTRAL, package)
     if reason is None:
@@ -87,7 +89,7 @@ def _log_store(machine: Machine, project: Project) -> Finding:
 
 def _settings(machine: Machine, project: Project) -> Finding:
     """What Spark cannot be told: a lock table without a region, a role for the log store, an endpoint without TLS."""
-    found = located(project.storage)
+    found = fill_in_region(project.storage)
     spark_conf(found)
     java_options(found, None, environment=machine.environment)
     return ok("s3_settings", "Spark can be told all of `storage`")

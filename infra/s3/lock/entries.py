@@ -1,8 +1,8 @@
-"""What stands in the lock table: which commits were begun and not finished, and what has become of them on S3.
+"""The entries of the lock table: commits that were begun and not completed, and their state on S3.
 
-A commit of version N takes three steps: its actions go into a temporary file, an entry claims N (``complete`` = "false"),
-the file is copied to ``N.json`` and the entry completed. Whoever comes next finishes what a dead writer has left, so most
-entries need nobody. An entry carries no time until it is complete: its age is that of its temporary file.
+A commit of version N takes three steps: its actions are written to a temporary file, an entry claims N (``complete`` =
+"false"), the file is copied to ``N.json`` and the entry is completed. The next reader or writer completes what a dead writer
+has left, so most entries need no repair. An entry has no time until it is complete: its age is that of its temporary file.
 """
 
 from __future__ import annotations
@@ -16,42 +16,51 @@ from typing import Any
 from cdf.errors import CdfError, ConfigError
 from cdf.result import Result
 from infra.s3.address import S3Address
-from infra.s3.clients import in_words
-from infra.s3.lock.evidence import COMMIT, YOUNG_SECONDS, Logs, State, address_of, decide
-from infra.s3.lock.table import opened
+from infra.s3.errors import translate_aws_errors
+from infra.s3.lock.evidence import COMMIT, YOUNG_SECONDS, Logs, State, decide, parse_address
+from infra.s3.lock.table import connect
 from infra.s3.model import Storage
 
-__all__ = ["LockEntries", "LockEntry", "LockedTable", "OpenEntry", "entries", "examined", "listed", "look"]
+__all__ = [
+    "LockEntries",
+    "LockEntry",
+    "LockedTable",
+    "OpenEntry",
+    "read_entries",
+    "examine_entries",
+    "list_entries",
+    "examine_entry",
+]
 
 _SPELLINGS = ("s3a://", "s3://", "s3n://")
 
 ADVICE: Mapping[State, str] = {
-    "young": "its writer is likely still at work: look again in a minute",
-    "to_copy": "the next writer or reader finishes it, and so does `deltarelay storage lock repair`",
-    "to_mark": "the commit is there, and only its entry says otherwise: `deltarelay storage lock repair` completes it",
-    "blocked": "the version before it is missing: finished, it would leave a gap that nobody can read across. Bring that "
-    "one back from a backup or the bucket's older versions first",
-    "foreign": "another writer, who does not use this lock table, wrote this version: the commit of this entry is lost. Run "
-    "its job again and find that writer; `deltarelay storage lock repair` completes the entry, as Delta would",
+    "young": "its writer is probably still at work: check again in a minute",
+    "to_copy": "the next writer or reader completes it, and so does `deltarelay storage lock repair`",
+    "to_mark": "the commit exists, only its entry is not completed: `deltarelay storage lock repair` completes it",
+    "blocked": "the previous version is missing, and completing this one would leave a gap that makes the table unreadable. "
+    "First restore the previous version from a backup or from the bucket's object versions",
+    "foreign": "another writer, which does not use this lock table, wrote this version: the commit of this entry is lost. "
+    "Run its job again and find that writer; `deltarelay storage lock repair` completes the entry, as Delta would",
     "expired": "the log was cleaned up past this version: `deltarelay storage lock repair` completes the entry",
-    "lost": "the commit is lost, temporary file and all, though its writer may have been told that it went well; nobody "
-    "could ever read it. `deltarelay storage lock repair --drop-lost` removes the entry: the table ends one "
-    "version before, can be read and written again. Look whether its rows are there before its job runs again: delta-rs may "
-    "have put them one version before, and told its caller of an error",
-    "overtaken": "the commit is gone, and later ones are there: a writer without this lock, or somebody who deleted files. "
-    "Bring the file back from a backup or the bucket's older versions; `deltarelay storage lock repair` does the rest",
-    "dropped": "the table has no commits any more: `deltarelay storage lock forget ADDRESS` clears what is left of it",
-    "unseen": "its table could not be looked at",
+    "lost": "the commit and its temporary file are lost, although its writer may have reported success; the commit "
+    "was never readable. `deltarelay storage lock repair --drop-lost` removes the entry: the table then ends at the "
+    "previous version, and can be read and written again. Before its job runs again, check whether its rows are present: "
+    "delta-rs may have committed them as the previous version, and reported an error",
+    "overtaken": "the commit is missing, and later ones exist: a writer did not use this lock, or files were deleted. "
+    "Restore the file from a backup or from the bucket's object versions; then run `deltarelay storage lock repair`",
+    "dropped": "the table has no commits any more: `deltarelay storage lock forget ADDRESS` removes its entries",
+    "unseen": "its table could not be read",
 }
 
 
-# ── what an entry says ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── entries ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class LockEntry:
     table: str
-    """As the writer spelled it: this is the lock's key."""
+    """In the spelling of the writer: the key of the lock."""
     file: str
     temp: str
     complete: bool
@@ -83,9 +92,9 @@ class LockEntry:
         return {name: self.item[name] for name in ("tablePath", "fileName")}
 
 
-def listed(client: Any, name: str, table: str | None = None) -> list[LockEntry]:
+def list_entries(client: Any, name: str, table: str | None = None) -> list[LockEntry]:
     """Every entry, or those of one table under all the spellings of its address."""
-    with in_words(f"reading the lock table {name}"):
+    with translate_aws_errors(f"reading the lock table {name}"):
         if table is None:
             pages = client.get_paginator("scan").paginate(TableName=name, ConsistentRead=True)
             return [LockEntry.of(item) for page in pages for item in page["Items"]]
@@ -103,27 +112,27 @@ def listed(client: Any, name: str, table: str | None = None) -> list[LockEntry]:
 
 
 def spellings(table: str) -> list[str]:
-    address = address_of(table)
+    address = parse_address(table)
     rest = f"{address.bucket}/{address.key}".rstrip("/")
     return [f"{scheme}{rest}{slash}" for scheme in _SPELLINGS for slash in ("", "/")]
 
 
-# ── both together ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── entries and the log on S3 ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class OpenEntry(Result):
-    """An entry whose commit is not finished, or claims to be and is not there."""
+    """An entry whose commit is not complete, or is marked as complete and missing."""
 
     table: str
     version: int | None
     file: str
     temp_file: str
     complete: bool
-    """True: the entry says that it is finished, and yet the commit is not there."""
+    """True: the entry is marked as complete, but the commit is missing."""
     state: State
     age_seconds: float | None
-    """Since its temporary file was written; None where that is gone, and with it the time."""
+    """Since its temporary file was written; None where that file is missing."""
     advice: str
 
 
@@ -143,49 +152,48 @@ class LockEntries(Result):
     tables: tuple[LockedTable, ...]
     open: tuple[OpenEntry, ...]
     clashes: tuple[tuple[str, ...], ...]
-    """Several spellings of one table's address: each has locks of its own, and they do not exclude each other."""
+    """Several spellings of one address: each has separate locks, which do not exclude each other."""
 
     @property
     def sound(self) -> bool:
         return not self.clashes and all(one.state == "young" for one in self.open)
 
 
-def entries(storage: Storage, table: str | None = None, *, young_seconds: float = YOUNG_SECONDS) -> LockEntries:
-    """What the lock table holds, of all tables or of one; changes nothing."""
-    lock, client = opened(storage)
-    every = listed(client, lock.table, table)
-    paths = _by_table(every)
+def read_entries(storage: Storage, table: str | None = None, *, young_seconds: float = YOUNG_SECONDS) -> LockEntries:
+    """The entries of all tables or of one; changes nothing."""
+    lock, client = connect(storage)
+    all_entries = list_entries(client, lock.table, table)
+    paths = _group_by_table(all_entries)
     return LockEntries(
         lock_table=lock.table,
         region=str(lock.region),
-        tables=tuple(_locked_table(path, found) for path, found in paths.items()),
-        open=tuple(opened_entry for _, opened_entry in examined(Logs(storage), every, young_seconds=young_seconds)),
-        clashes=_clashes(paths),
+        tables=tuple(_summarize_table(path, found) for path, found in paths.items()),
+        open=tuple(found for _, found in examine_entries(Logs(storage), all_entries, young_seconds=young_seconds)),
+        clashes=_find_clashes(paths),
     )
 
 
-def examined(
-    logs: Logs, every: Iterable[LockEntry], *, young_seconds: float = YOUNG_SECONDS
+def examine_entries(
+    logs: Logs, all_entries: Iterable[LockEntry], *, young_seconds: float = YOUNG_SECONDS
 ) -> Iterator[tuple[LockEntry, OpenEntry]]:
-    """Each entry that is not finished, with what has become of its commit. A table that cannot be looked at stops none."""
-    for found in _by_table(every).values():
+    """Each incomplete entry with the state of its commit. A table that cannot be read does not stop the others."""
+    for found in _group_by_table(all_entries).values():
         latest = found[-1]
         for entry in found:
             if entry.complete and entry is not latest:
                 continue
             try:
-                seen = look(logs, entry, later_entry=entry is not latest, young_seconds=young_seconds)
+                seen = examine_entry(logs, entry, later_entry=entry is not latest, young_seconds=young_seconds)
             except CdfError as error:
-                told = f"{error.message} ({error.hint})" if error.hint else error.message
-                seen = _open(entry, "unseen", None, told)
+                seen = _to_open_entry(entry, "unseen", None, format_error(error))
             if seen is not None:
                 yield entry, seen
 
 
-def look(logs: Logs, entry: LockEntry, *, later_entry: bool, young_seconds: float) -> OpenEntry | None:
-    """None where the commit of a complete entry is there, as it should be."""
+def examine_entry(logs: Logs, entry: LockEntry, *, later_entry: bool, young_seconds: float) -> OpenEntry | None:
+    """None where the entry is complete and its commit exists, as required."""
     if entry.version is None or not entry.temp:
-        raise ConfigError(f"the entry {entry.file} is not one of Delta's", hint="somebody else uses this table too")
+        raise ConfigError(f"the entry {entry.file} is not one of Delta's", hint="another program uses this table too")
     log = logs.of(entry.table)
     if entry.complete and log.head(entry.file) is not None:
         return None
@@ -193,23 +201,27 @@ def look(logs: Logs, entry: LockEntry, *, later_entry: bool, young_seconds: floa
     state = decide(entry.version, evidence, complete=entry.complete, young_seconds=young_seconds)
     if entry.complete and state in {"to_mark", "foreign", "expired"}:
         return None
-    return _open(entry, state, evidence.age_seconds if evidence.temp else None)
+    return _to_open_entry(entry, state, evidence.age_seconds if evidence.temp else None)
 
 
-def _open(entry: LockEntry, state: State, age: float | None, advice: str | None = None) -> OpenEntry:
-    told = advice or ADVICE[state]
-    return OpenEntry(entry.table, entry.version, entry.file, entry.temp, entry.complete, state, age, told)
+def _to_open_entry(entry: LockEntry, state: State, age: float | None, advice: str | None = None) -> OpenEntry:
+    advice = advice or ADVICE[state]
+    return OpenEntry(entry.table, entry.version, entry.file, entry.temp, entry.complete, state, age, advice)
 
 
-def _by_table(every: Iterable[LockEntry]) -> dict[str, list[LockEntry]]:
-    """By the path as it is spelled, each with its entries in the order of their versions."""
+def format_error(error: CdfError) -> str:
+    return f"{error.message} ({error.hint})" if error.hint else error.message
+
+
+def _group_by_table(all_entries: Iterable[LockEntry]) -> dict[str, list[LockEntry]]:
+    """By the path in its spelling, each with its entries in the order of their versions."""
     found: dict[str, list[LockEntry]] = defaultdict(list)
-    for entry in every:
+    for entry in all_entries:
         found[entry.table].append(entry)
     return {path: sorted(found[path], key=lambda entry: entry.file) for path in sorted(found)}
 
 
-def _locked_table(path: str, found: list[LockEntry]) -> LockedTable:
+def _summarize_table(path: str, found: list[LockEntry]) -> LockedTable:
     complete = [entry for entry in found if entry.complete]
     latest = complete[-1] if complete else None
     expires = latest.expires if latest else None
@@ -221,11 +233,11 @@ def _locked_table(path: str, found: list[LockEntry]) -> LockedTable:
     )
 
 
-def _clashes(paths: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+def _find_clashes(paths: Iterable[str]) -> tuple[tuple[str, ...], ...]:
     same: dict[str, list[str]] = defaultdict(list)
     for path in paths:
         try:
             same[str(S3Address.parse(path))].append(path)
         except ValueError:
-            continue  # told with its entry
+            continue  # reported with its entry
     return tuple(tuple(found) for found in same.values() if len(found) > 1)

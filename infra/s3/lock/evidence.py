@@ -1,4 +1,4 @@
-"""One table's log on S3, and what it tells about an entry of the lock table."""
+"""The log of one table on S3, and the state of a lock table entry that follows from it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cdf.errors import ConfigError
 from infra.s3.address import S3Address
-from infra.s3.clients import error_code, in_words, s3
+from infra.s3.clients import connect_s3
+from infra.s3.errors import error_code, translate_aws_errors
 
 if TYPE_CHECKING:
     from infra.s3.model import Storage
 
-__all__ = ["COMMIT", "YOUNG_SECONDS", "Evidence", "Log", "Logs", "State", "address_of", "decide"]
+__all__ = ["COMMIT", "YOUNG_SECONDS", "Evidence", "Log", "Logs", "State", "parse_address", "decide"]
 
 COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\b.*")
 _NOT_THERE = {"404", "NoSuchKey", "NotFound"}
 
 YOUNG_SECONDS = 60.0
-"""An entry younger than this has a writer that is about to finish."""
+"""The writer of a younger entry is assumed to be still at work."""
 
 
 State = Literal[
@@ -31,34 +32,34 @@ State = Literal[
 ]
 
 
-def address_of(table: str) -> S3Address:
+def parse_address(table: str) -> S3Address:
     try:
         return S3Address.parse(table)
     except ValueError as error:
-        raise ConfigError(f"the table's address {error}") from error
+        raise ConfigError(f"the address of the table {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is on S3 for one entry. The log is looked at only where the commit is missing."""
+    """What is on S3 for one entry. The log is listed only where the commit is missing."""
 
     temp: bool
     commit: bool
     same: bool = True
-    """The commit holds what the temporary file does, where both are there."""
+    """The commit file equals the temporary file, where both exist."""
     age_seconds: float | None = None
     first: int | None = None
-    """The lowest version in the log; None without any."""
+    """The lowest version in the log; None where the log is empty."""
     later: bool = False
-    """The log, or the lock table, has a later version."""
+    """The log or the lock table has a later version."""
     checkpoint: bool = False
-    """The log has a checkpoint of this version or a later one: this one may have been cleaned up."""
+    """The log has a checkpoint of this version or a later one: the commit may have been cleaned up."""
     previous: bool = True
-    """The version before is there, or this is the first."""
+    """The previous version exists, or this is the first."""
 
 
 def decide(version: int, evidence: Evidence, *, complete: bool = False, young_seconds: float = YOUNG_SECONDS) -> State:
-    """What has become of the commit of an entry, which says itself whether it is complete."""
+    """The state of the commit of an entry. ``complete``: as the entry itself states."""
     if not complete and evidence.age_seconds is not None and evidence.age_seconds < young_seconds:
         return "young"
     if evidence.commit:
@@ -73,7 +74,7 @@ def decide(version: int, evidence: Evidence, *, complete: bool = False, young_se
 
 
 class Log:
-    """One table's ``_delta_log`` on S3."""
+    """The ``_delta_log`` of one table on S3."""
 
     def __init__(self, address: S3Address, client: Any) -> None:
         self.address = address
@@ -83,7 +84,7 @@ class Log:
     def head(self, file: str) -> Mapping[str, Any] | None:
         from botocore.exceptions import ClientError
 
-        with in_words(f"looking into the log of {self.address}"):
+        with translate_aws_errors(f"reading the log of {self.address}"):
             try:
                 found: Mapping[str, Any] = self.client.head_object(Bucket=self.address.bucket, Key=self._prefix + file)
             except ClientError as error:
@@ -95,7 +96,7 @@ class Log:
     def read(self, file: str) -> bytes | None:
         from botocore.exceptions import ClientError
 
-        with in_words(f"reading the log of {self.address}"):
+        with translate_aws_errors(f"reading the log of {self.address}"):
             try:
                 found = self.client.get_object(Bucket=self.address.bucket, Key=self._prefix + file)
                 return bytes(found["Body"].read())
@@ -105,10 +106,10 @@ class Log:
                 raise
 
     def put_new(self, file: str, content: bytes) -> bool:
-        """False where a file of that name is there already: it stays as it is."""
+        """False where a file of that name exists already; it is not changed."""
         from botocore.exceptions import ClientError
 
-        with in_words(f"writing into the log of {self.address}"):
+        with translate_aws_errors(f"writing to the log of {self.address}"):
             try:
                 self.client.put_object(
                     Bucket=self.address.bucket, Key=self._prefix + file, Body=content, IfNoneMatch="*"
@@ -120,13 +121,13 @@ class Log:
         return True
 
     def versions(self) -> Iterator[int]:
-        """Versions in the log, by commit or checkpoint, from the lowest."""
-        # "/" stands behind ".tmp" and before the digits
+        """Versions in the log, of commits and checkpoints, in ascending order."""
+        # "/" sorts after ".tmp" and before the digits
         return (version for version, _ in self._names("/"))
 
     def _names(self, start: str) -> Iterator[tuple[int, bool]]:
-        """What comes after ``start``: the version, and whether it is a checkpoint."""
-        with in_words(f"listing the log of {self.address}"):
+        """The files after ``start``: version, and whether it is a checkpoint."""
+        with translate_aws_errors(f"listing the log of {self.address}"):
             pages = self.client.get_paginator("list_objects_v2").paginate(
                 Bucket=self.address.bucket, Prefix=self._prefix, StartAfter=self._prefix + start
             )
@@ -139,7 +140,7 @@ class Log:
                         yield int(match[1]), True
 
     def evidence(self, *, version: int, file: str, temp_file: str, later_entry: bool) -> Evidence:
-        # The temporary file first: delta-rs takes it away when the commit is there, and never before
+        # The temporary file first: delta-rs deletes it once the commit exists, never before
         temp, commit = self.head(temp_file), self.head(file)
         age = _age(temp or commit)
         if commit is not None:
@@ -167,29 +168,29 @@ class Log:
 
 
 class Logs:
-    """The logs of many tables: a client takes a quarter of a second to make, so there is one for each bucket."""
+    """The logs of many tables, with one client for each bucket: creating a client takes a quarter of a second."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._clients: dict[str, Any] = {}
 
     def of(self, table: str) -> Log:
-        address = address_of(table)
+        address = parse_address(table)
         if "%" in address.key:
-            # Delta writes the path as it is, delta-rs percent-encoded: looking at the wrong one would find nothing
+            # Delta writes the path unchanged, delta-rs percent-encoded: one of the two would find nothing
             raise ConfigError(
-                f"{address} has a % in it", hint="which files it stands for cannot be told: rename the table"
+                f"{address} contains a %, so the files that it means are ambiguous", hint="rename the table"
             )
         if address.bucket not in self._clients:
-            self._clients[address.bucket] = s3(self._storage.s3.bucket(address.bucket))
+            self._clients[address.bucket] = connect_s3(self._storage.s3.bucket(address.bucket))
         return Log(address, self._clients[address.bucket])
 
 
 def _age(head: Mapping[str, Any] | None) -> float | None:
-    """By the clock of the store, which wrote both times; ours may be off."""
+    """By the clock of the store, which set both times; the local clock may be wrong."""
     if head is None:
         return None
-    told = head["ResponseMetadata"]["HTTPHeaders"].get("date")
-    now = parsedate_to_datetime(told) if told else dt.datetime.now(dt.UTC)
+    date = head["ResponseMetadata"]["HTTPHeaders"].get("date")
+    now = parsedate_to_datetime(date) if date else dt.datetime.now(dt.UTC)
     written: dt.datetime = head["LastModified"]
     return max(0.0, (now - written).total_seconds())

@@ -16,7 +16,7 @@ from infra.cli.batch import report_failure
 from infra.cli.project import load_project, select_pipelines
 from infra.output import DIFFERENCE, DONE, Output, combine_exit_codes
 from infra.runtime import spark_session
-from infra.signals import ctrl_c_counts
+from infra.signals import raise_interrupt_on_signal
 
 if TYPE_CHECKING:
     from audit.audit_trail import Trail
@@ -58,7 +58,7 @@ def process_trails(
             before({name: open_trail(project, name) for name in names})
         for name in names:
             try:
-                with ctrl_c_counts():
+                with raise_interrupt_on_signal():
                     result, code = work(name, open_trail(project, name))
                 entry = {"pipeline": name, "ok": code == DONE, **result.to_dict()}
             except BrokenPipeError:

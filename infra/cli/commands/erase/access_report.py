@@ -15,7 +15,7 @@ from infra.cli.files import require_folder, require_new, write_output
 from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json
 from infra.output import Output, format_count
 from infra.runtime import spark_session
-from infra.signals import ctrl_c_counts
+from infra.signals import raise_interrupt_on_signal
 
 if TYPE_CHECKING:
     from audit.erasure.model import Request
@@ -61,7 +61,7 @@ def access_report(
     require_folder(out, "the report")
     register, graph = context.open_register(), context.erasure.graph()
     found, known = _find_request(context, register, request, requests)
-    with spark_session(output, context.project) as spark, ctrl_c_counts():
+    with spark_session(output, context.project) as spark, raise_interrupt_on_signal():
         report = make_report(
             spark,
             graph,

@@ -14,7 +14,7 @@ from infra.cli.files import require_new
 from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json
 from infra.output import Output, format_count
 from infra.runtime import spark_session
-from infra.signals import ctrl_c_counts
+from infra.signals import raise_interrupt_on_signal
 
 if TYPE_CHECKING:
     from audit.erasure.find.plan import Plan
@@ -55,7 +55,7 @@ def plan(
     if not wanted:
         raise ConfigError("every request in the file is already completed", hint="`deltarelay erase status`")
     run = f"er-{current_time():%Y%m%d}-{uuid.uuid4().hex[:8]}"
-    with spark_session(output, context.project) as spark, ctrl_c_counts():
+    with spark_session(output, context.project) as spark, raise_interrupt_on_signal():
         copies = context.build_copies()
         register.carry(copy.carrier for copy in copies)
         result = make_plan(

@@ -14,7 +14,7 @@ from infra.cli.commands.erase.findings import print_findings, suggest_actions
 from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json
 from infra.output import DIFFERENCE, DONE, Output, format_count
 from infra.runtime import spark_session
-from infra.signals import ctrl_c_counts
+from infra.signals import raise_interrupt_on_signal
 
 if TYPE_CHECKING:
     from audit.erasure.erase.runner import ErasureReport
@@ -72,7 +72,7 @@ def run(
         requests = context.read_requests(register, run.requests)
         graph = context.erasure.graph()
         check_tables(document, [table.table for table in graph.tables_of(*(one.subject for one in requests))])
-        with spark_session(output, context.project) as spark, ctrl_c_counts():
+        with spark_session(output, context.project) as spark, raise_interrupt_on_signal():
             erasure_run = ErasureRun(
                 spark=spark,
                 graph=graph,

@@ -13,7 +13,7 @@ from infra.cli.commands.erase.findings import print_findings
 from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json
 from infra.output import DIFFERENCE, DONE, Output, format_count
 from infra.runtime import spark_session
-from infra.signals import ctrl_c_counts
+from infra.signals import raise_interrupt_on_signal
 
 if TYPE_CHECKING:
     from audit.erasure.sink_contract import Scanned
@@ -53,7 +53,7 @@ def scan(
         raise ConfigError("no person to search for", hint="name a file with --requests")
     search_terms = needles_of(wanted, known)
     tables = [table.table for table in graph.order]
-    with spark_session(output, context.project), ctrl_c_counts():
+    with spark_session(output, context.project), raise_interrupt_on_signal():
         copies = [copy for copy in context.build_copies() if copy.table in tables]
         scanned = scan_everything(
             graph,

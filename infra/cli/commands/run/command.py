@@ -18,7 +18,7 @@ from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json, Logs, Pipelin
 from infra.cli.project import load_project
 from infra.logs import LogFormat, configure
 from infra.output import DONE, Output, combine_exit_codes
-from infra.retry import RETRY_SECONDS, TRIES, persistently
+from infra.retry import RETRY_SECONDS, TRIES, retry
 
 __all__ = ["run"]
 
@@ -137,7 +137,9 @@ class _Runs:
                     f"{name}: {error.message} ({error.code}); attempt {number} of {TRIES} in {seconds:.1f} s"
                 )
 
-            last = persistently(run_once, seconds=self._retry_seconds, moved=progressed.is_set, tell=announce_retry)
+            last = retry(
+                run_once, seconds=self._retry_seconds, has_progressed=progressed.is_set, on_retry=announce_retry
+            )
         # The totals cover all attempts: what a failed attempt applied was applied by this command
         result = totals.result(name, last.table, last.position, last.latest_version, time.monotonic() - began)
         self._progress.line(format_result(result))

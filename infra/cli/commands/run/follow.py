@@ -14,7 +14,7 @@ from infra.cli.project import load_project, select_pipelines
 from infra.logs import bind, log_step
 from infra.output import DONE, Output, exit_code_for, to_cdf_error
 from infra.runtime import BucketProbes, build_pipeline, spark_session
-from infra.signals import first_noted
+from infra.signals import defer_first_signal
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,7 +39,7 @@ def follow_pipelines(
     failed: dict[str, CdfError] = {}
     probes = BucketProbes()
     trigger = {"processingTime": f"{round(interval_seconds * 1000)} milliseconds"}
-    with spark_session(output, project) as spark, first_noted() as is_interrupted:
+    with spark_session(output, project) as spark, defer_first_signal() as is_interrupted:
         for name in names:
             try:
                 pipeline = build_pipeline(project, name, spark, probes=probes)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cdf.results import Step
 from infra.cli.commands.run.summary import format_step
-from infra.logs import bind, json_lines, log_details, log_step
+from infra.logs import bind, is_json, log_step, log_step_details
 from infra.output import Output
 
 if TYPE_CHECKING:
@@ -47,14 +47,14 @@ class RunProgress:
     def show_steps(self, name: str) -> AbstractContextManager[Callable[[Step], None]]:
         """Return a context in which a function shows each step of the pipeline."""
         log = bind(pipeline=name)
-        if json_lines():
+        if is_json():
             return nullcontext(lambda step: log_step(log, step))
         if self._bars is not None:
             return self._draw_bar(self._bars, name)
 
         def print_step(step: Step) -> None:
             self._output.note(f"{name}: {format_step(step)}")
-            log_details(log, step)
+            log_step_details(log, step)
 
         return nullcontext(print_step)
 
@@ -70,7 +70,7 @@ class RunProgress:
             completed = step.last - first_versions[0] + 1
             bars.update(task, total=total, completed=completed, doing=f"version {step.last} of {step.until}")
             bars.console.print(f"{name}: {format_step(step)}", markup=False, highlight=False)
-            log_details(log, step)
+            log_step_details(log, step)
 
         try:
             yield show_step

@@ -25,22 +25,23 @@ app = typer.Typer(help="List, check and fetch the jars that Delta needs.", no_ar
 @app.command("list")
 def list_jars(config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug = False) -> None:
     """Show the jars that the installed PySpark and delta-spark need, and those on this machine. Starts no JVM."""
-    from infra.s3.settings import packages
-    from infra.spark.jars import cached, ivy_folder, storage_of, user_home
-    from infra.spark.session_builder import delta_package, jar_files
+    from infra.config.models import storage_of
+    from infra.s3.packages import list_packages
+    from infra.spark.jars import find_cached_jars, ivy_folder, user_home
+    from infra.spark.session_builder import delta_package, find_jar_files
 
     output = Output("jars list", as_json, debug)
     project = load_optional_project(config)
     storage = storage_of(project)
-    given = jar_files(list(project.jars) or None if project else None, os.environ)
+    given = find_jar_files(list(project.jars) or None if project else None, os.environ)
     if given:
         origin, files = "path", [(name, _file_size(name)) for name in given]
     else:
         ivy = ivy_folder(user_home(), project.spark.settings() if project else None)
-        files = [(jar.file, jar.bytes) for jar in cached(ivy, storage)]
+        files = [(jar.file, jar.bytes) for jar in find_cached_jars(ivy, storage)]
         origin = "ivy" if files else "none"
     output.line(f"required: {delta_package()} and its dependencies (without Hadoop clients: PySpark includes them)")
-    s3 = packages(storage) if storage is not None else []
+    s3 = list_packages(storage) if storage is not None else []
     if s3:
         output.line(f"for tables on S3: {', '.join(s3)}")
     if origin == "none":
@@ -68,19 +69,20 @@ def check(
 
     Exit code 1: a jar is missing or has the wrong version.
     """
-    from infra.spark.jars import examined, storage_of
-    from infra.spark.session_builder import jar_files
+    from infra.config.models import storage_of
+    from infra.spark.jars import examine_jars
+    from infra.spark.session_builder import find_jar_files
 
     output = Output("jars check", as_json, debug)
     project = load_optional_project(config)
     folders = [directory] if directory is not None else list(project.jars) or None if project else None
-    files = [name for name in jar_files(folders, os.environ) if "://" not in name]
+    files = [name for name in find_jar_files(folders, os.environ) if "://" not in name]
     if not files:
         raise ConfigError(
             "no jars are given by path, so there is nothing to check: Spark fetches its own",
             hint="name a folder, or set jars: in the configuration file or DELTARELAY_JARS",
         )
-    _finish(output, examined(files, storage_of(project)))
+    _finish(output, examine_jars(files, storage_of(project)))
 
 
 @app.command()
@@ -91,8 +93,8 @@ def fetch(
     debug: Debug = False,
 ) -> None:
     """Fetch the jars with Spark's own Ivy and copy them into a folder, to use with `jars:` or DELTARELAY_JARS."""
-    from infra.spark.jars import fetch as fetch_jars
-    from infra.spark.jars import storage_of
+    from infra.config.models import storage_of
+    from infra.spark.jars import fetch_jars
 
     output = Output("jars fetch", as_json, debug)
     project = load_optional_project(config)

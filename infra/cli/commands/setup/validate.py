@@ -39,7 +39,7 @@ def validate(
 
         print(json.dumps(file_schema(), indent=2))
         return
-    from infra.config.references import describe
+    from infra.config.models import describe
 
     project = load_project(config)
     output.line(

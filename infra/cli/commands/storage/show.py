@@ -33,8 +33,8 @@ def show(
 ) -> None:
     """Print the settings for tables on S3 in the format of Spark, Databricks or delta-rs. Secrets are masked."""
     from infra.config.load import load
-    from infra.s3.address import is_s3, normalised
-    from infra.s3.display import show as format_settings
+    from infra.diagnostics.storage_settings import show as format_settings
+    from infra.s3.address import is_s3, normalize_address
 
     output = Output("storage show", as_json, debug)
     project = load(config, look_for_tables=False)
@@ -42,7 +42,7 @@ def show(
     if table is not None:
         if not is_s3(table):
             raise ConfigError(f"{table} is not on S3", hint="name it as s3a://BUCKET/PATH")
-        sources = [normalised(table)]
+        sources = [normalize_address(table)]
     settings = format_settings(project.storage, reader.value, addresses=sources)
     output.line(settings.text)
     output.result(settings)

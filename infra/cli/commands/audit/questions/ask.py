@@ -17,7 +17,7 @@ from infra.cli.options import DEFAULT_CONFIG, Config, Debug
 from infra.cli.project import load_project
 from infra.output import Output
 from infra.runtime import spark_session
-from infra.signals import ctrl_c_counts
+from infra.signals import raise_interrupt_on_signal
 
 if TYPE_CHECKING:
     from audit.encryption.key_registry import States
@@ -70,7 +70,7 @@ def ask(command: str, name: str, pipeline: str, given: Mapping[str, Sequence[str
     project = load_project(options.config)
     texts = {"key": project.pipeline(pipeline).source.key, **given}
     values = {parameter: parse_parameter(parameter, texts.get(parameter)) for parameter in query.parameters}
-    with spark_session(output, project), ctrl_c_counts():
+    with spark_session(output, project), raise_interrupt_on_signal():
         trail = open_trail(project, pipeline)
         if purpose is not None:
             trail.states = _read_keys(project, trail.path, name, purpose)

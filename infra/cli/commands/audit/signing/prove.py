@@ -14,7 +14,7 @@ from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json
 from infra.cli.project import load_project
 from infra.output import Output
 from infra.runtime import spark_session
-from infra.signals import ctrl_c_counts
+from infra.signals import raise_interrupt_on_signal
 
 __all__ = ["prove"]
 
@@ -33,7 +33,7 @@ def prove(
     output = Output("audit prove", as_json, debug)
     project = load_project(config)
     require_new(out)
-    with spark_session(output, project), ctrl_c_counts():
+    with spark_session(output, project), raise_interrupt_on_signal():
         trail = open_trail(project, pipeline)
         with translate_read_errors(trail):
             text = trail.prove(version, index, show_row=show_row)

@@ -20,7 +20,7 @@ from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json
 from infra.cli.project import load_project
 from infra.output import Output, format_count
 from infra.runtime import spark_session
-from infra.signals import ctrl_c_counts
+from infra.signals import raise_interrupt_on_signal
 
 if TYPE_CHECKING:
     from audit.report import Report
@@ -58,7 +58,7 @@ def report(
     require_folder(out, "the report")
     project = load_project(config)
     checkpoints = read_checkpoints(anchor)
-    with spark_session(output, project), ctrl_c_counts():
+    with spark_session(output, project), raise_interrupt_on_signal():
         trail = open_trail(project, pipeline)
         stored = VerifiedStateFile(state, trail.path)
         known = stored.read()

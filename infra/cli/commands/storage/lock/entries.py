@@ -34,10 +34,10 @@ def list_(
 
     Exit code 3: there are unfinished commits, or one table is written under two addresses, which do not exclude each other.
     """
-    from infra.s3.lock.entries import entries
+    from infra.s3.lock.entries import read_entries
 
     output = Output("storage lock list", options.as_json, options.debug)
-    found = entries(load_storage(options), address, young_seconds=min_age_seconds)
+    found = read_entries(load_storage(options), address, young_seconds=min_age_seconds)
     _print_entries(output, found)
     output.finish(found, DONE if found.sound else DIFFERENCE)
 
@@ -59,14 +59,14 @@ def repair(
 
     Exit code 3: an entry could not be repaired, or a commit is lost.
     """
-    from infra.s3.lock.entries import entries
+    from infra.s3.lock.entries import read_entries
     from infra.s3.lock.repair import repair as repair_entries
 
     output = Output("storage lock repair", options.as_json, options.debug)
     storage = load_storage(options)
     if drop_lost and not yes:
         require_terminal("storage lock repair --drop-lost")
-        current = entries(storage, address, young_seconds=min_age_seconds)
+        current = read_entries(storage, address, young_seconds=min_age_seconds)
         lost = [entry for entry in current.open if entry.state == "lost"]
         for entry in lost:
             output.note(f"{entry.table}: version {entry.version} is lost; its entry will be removed")
@@ -96,19 +96,19 @@ def forget(
 
     Refuses while the table has commits. Exit code 3: some entries changed in the meantime and were kept.
     """
-    from infra.s3.lock.entries import listed
+    from infra.s3.lock.entries import list_entries
+    from infra.s3.lock.repair import check_forgettable
     from infra.s3.lock.repair import forget as remove_entries
-    from infra.s3.lock.repair import forgettable
-    from infra.s3.lock.table import opened
+    from infra.s3.lock.table import connect
 
     output = Output("storage lock forget", options.as_json, options.debug)
     storage = load_storage(options)
     if not yes:
         require_terminal("storage lock forget")
         if not force:
-            forgettable(storage, address)
-        lock_table, client = opened(storage)
-        number = len(listed(client, lock_table.table, address))
+            check_forgettable(storage, address)
+        lock_table, client = connect(storage)
+        number = len(list_entries(client, lock_table.table, address))
         output.note(f"{number} {'entry' if number == 1 else 'entries'} of {address} will be removed")
         confirm()
     result = remove_entries(storage, address, commits="ignore" if force else "refuse")

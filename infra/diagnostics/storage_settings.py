@@ -11,17 +11,9 @@ from cdf.errors import ConfigError
 from cdf.result import Result
 from infra.s3.address import S3Address
 from infra.s3.model import SingleWriterCommits, Storage
-from infra.s3.settings import (
-    LOG_STORE_ARTIFACT,
-    delta_rs_options,
-    excludes,
-    java_options,
-    located,
-    locks,
-    masked,
-    packages,
-    spark_conf,
-)
+from infra.s3.packages import LOG_STORE_ARTIFACT, list_excludes, list_packages, uses_lock_table
+from infra.s3.settings import delta_rs_options, fill_in_region, mask_secrets
+from infra.s3.spark_settings import java_options, spark_conf
 from infra.spark.session_builder import EXCLUDED, delta_package
 
 __all__ = ["Shown", "Target", "show"]
@@ -86,15 +78,15 @@ def show(storage: Storage, target: str, *, addresses: Sequence[str] = ()) -> Sho
             if name.endswith((".endpoint", ".endpoint.region", ".path.style.access", ".connection.ssl.enabled"))
             and not name.startswith(ours)
         }
-        return Shown(target, masked(kept), notes=_DATABRICKS)
-    found = located(storage)
+        return Shown(target, mask_secrets(kept), notes=_DATABRICKS)
+    found = fill_in_region(storage)
     settings = spark_conf(found, addresses)
-    notes = stakes + ((_LOG_STORE,) if locks(found) else ())
+    notes = stakes + ((_LOG_STORE,) if uses_lock_table(found) else ())
     if options := java_options(found, None):
         settings[_JAVA] = " ".join(options)
         notes += (_REGIONS,) if "fileOverride" in settings[_JAVA] else ()
-    jars = (delta_package(), *packages(found))  # the whole list: what is pasted takes the place of another one
-    return Shown(target, masked(settings), jars, (*EXCLUDED.split(","), *excludes(found)), notes)
+    jars = (delta_package(), *list_packages(found))  # the whole list: what is pasted takes the place of another one
+    return Shown(target, mask_secrets(settings), jars, (*EXCLUDED.split(","), *list_excludes(found)), notes)
 
 
 def _delta_rs(storage: Storage, address: str | None, stakes: tuple[str, ...]) -> Shown:
@@ -106,4 +98,4 @@ def _delta_rs(storage: Storage, address: str | None, stakes: tuple[str, ...]) ->
         options = delta_rs_options(storage, address)
         notes = (f"for reading alone: {error.message}",)
     notes += (f"for the bucket {S3Address.parse(address).bucket}",) if storage.s3.buckets else ()
-    return Shown("delta-rs", masked(options), notes=notes)
+    return Shown("delta-rs", mask_secrets(options), notes=notes)

@@ -1,0 +1,1 @@
+"""The configuration file as text: YAML with positions, references to secrets, former setting names, collected problems."""

@@ -1,0 +1,196 @@
+"""One pipeline in the configuration: connection, source, sink target, window limits; and the Spark settings."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    SecretStr,
+    SerializeAsAny,
+    StringConstraints,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
+
+from cdf.changes.window import Limits
+from cdf.result import plain
+from infra.base_model import Model
+from infra.config.file.references import Expanded
+from infra.config.table_patterns import check_pattern
+from infra.config.values import Start, check_columns, folder_of, parse_count, parse_size, parse_start, resolve_table
+
+__all__ = ["Connection", "Name", "Pipeline", "SinkTarget", "Spark", "TableSource", "WindowLimits"]
+
+_SECRET_SETTING = re.compile(r"(?i)secret|passw|token|credential|access[._-]?key|account[._-]?key|private[._-]?key")
+_DEFAULTS = Limits()
+
+
+def _resolve_table(value: str, info: ValidationInfo) -> str:
+    return resolve_table(value, folder_of(info))
+
+
+def _parse_setting(value: Any) -> str | SecretStr:
+    if isinstance(value, (str, SecretStr)):
+        return SecretStr(str(value)) if isinstance(value, Expanded) else value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return str(value)
+    raise ValueError("must be a single value; write the full name of the setting as one key: spark.driver.memory: 2g")
+
+
+def _mark_secrets(conf: dict[str, str | SecretStr]) -> dict[str, str | SecretStr]:
+    return {
+        name: SecretStr(value) if isinstance(value, str) and _SECRET_SETTING.search(name) else value
+        for name, value in conf.items()
+    }
+
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
+_Count = Annotated[
+    int,
+    BeforeValidator(parse_count),
+    Field(ge=1),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": r"^[1-9][0-9]*$|\$\{"}]}
+    ),
+]
+_Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    Field(ge=1),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1},
+                {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*([kKmMgGtT][iI]?)?[bB]?\s*$|\$\{"},
+            ]
+        }
+    ),
+]
+_Start = Annotated[
+    Start,
+    PlainValidator(parse_start),
+    PlainSerializer(plain, when_used="json"),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["snapshot", "earliest"]},
+                {"type": "integer", "minimum": 0},
+                {"type": "string", "pattern": r"^[0-9]{4}-.*(Z|[-+][0-9]{2}:?[0-9]{2})$|^[0-9]+$|\$\{"},
+            ]
+        }
+    ),
+]
+_Setting = Annotated[
+    str | SecretStr,
+    PlainValidator(_parse_setting),
+    WithJsonSchema({"type": ["string", "number", "boolean"]}),
+]
+
+
+class Connection(Model):
+    """How to reach a target; ``settings`` is the model of its kind."""
+
+    kind: str = Field(title="Kind", description="The kind of sink this connection belongs to.")
+    settings: SerializeAsAny[BaseModel]
+
+
+class SinkTarget(Model):
+    """Where a pipeline writes; ``options`` is the model of the connection's kind."""
+
+    connection: str = Field(title="Connection", description="The name of an entry under `connections`.")
+    options: SerializeAsAny[BaseModel]
+
+
+def _require_table_or_tables(schema: dict[str, Any]) -> None:
+    """In the JSON schema: either ``table`` or ``tables``."""
+    schema["properties"]["tables"] = {
+        key: value for key, value in schema["properties"]["tables"].items() if key not in ("anyOf", "default")
+    } | {"type": "string"}
+    schema["required"].remove("table")
+    schema["oneOf"] = [{"required": ["table"]}, {"required": ["tables"]}]
+
+
+class TableSource(Model):
+    """The Delta table that a pipeline reads, or a pattern: then each matching table becomes a pipeline."""
+
+    model_config = ConfigDict(json_schema_extra=_require_table_or_tables)
+
+    table: Annotated[str, AfterValidator(_resolve_table)] = Field(
+        title="Table",
+        description="Path, URL or catalog name of the Delta table. A relative path starts at the folder of this file.",
+    )
+    tables: Annotated[str, AfterValidator(check_pattern)] | None = Field(
+        default=None,
+        title="Tables",
+        description="Instead of `table`: a folder with wildcards in its last part, such as /lake/sales/* or "
+        "s3a://lake/sales/*. Each matching Delta table becomes a separate pipeline PIPELINE.FOLDER; {name} in the "
+        "sink's options is replaced by the name of its folder.",
+    )
+    key: Annotated[tuple[str, ...], AfterValidator(check_columns)] = Field(
+        min_length=1, title="Key", description="The columns that identify a row; never null, unique together."
+    )
+    start: _Start = Field(
+        default="snapshot",
+        title="Start",
+        description="Where to begin while the sink is empty: `snapshot` (the whole table now, then its changes), "
+        "`earliest` (the oldest change that is still available), a version, or a timestamp with its time zone.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _use_pattern_as_table(cls, data: Any) -> Any:
+        """Until the matching tables are known, the pattern is the table: it names their folder or bucket."""
+        if isinstance(data, dict) and data.get("tables") is not None and data.get("table") is None:
+            return {**data, "table": data["tables"]}
+        return data
+
+
+class WindowLimits(Model):
+    """How much is applied in one step. A single commit above the limit is applied alone."""
+
+    max_commits: _Count = Field(
+        default=_DEFAULTS.max_commits, title="Commits", description="Maximum number of commits in a window."
+    )
+    max_bytes: _Size = Field(
+        default=_DEFAULTS.max_bytes,
+        title="Bytes",
+        description="Maximum bytes of change files in a window: a number, or text such as 256MB (10^6) or 64 MiB (2^20).",
+    )
+
+    def limits(self) -> Limits:
+        return Limits(max_commits=self.max_commits, max_bytes=self.max_bytes)
+
+
+class Pipeline(Model):
+    """One table replicated to one sink."""
+
+    source: TableSource = Field(title="Source", description="The Delta table that the pipeline reads.")
+    sink: SinkTarget = Field(title="Sink", description="Where the pipeline writes.")
+    window: WindowLimits = Field(default=WindowLimits(), title="Window", description="How much is applied in one step.")
+
+
+class Spark(Model):
+    """Additional settings for the Spark session."""
+
+    master: str | None = Field(default=None, title="Master", description="Spark master URL, such as local[*].")
+    conf: Annotated[dict[str, _Setting], AfterValidator(_mark_secrets)] = Field(
+        default_factory=dict, title="Settings", description="Spark settings by their full name."
+    )
+
+    def settings(self) -> dict[str, str]:
+        """``conf`` with its secrets in plain text, for the builder of the session."""
+        return {
+            name: value.get_secret_value() if isinstance(value, SecretStr) else value
+            for name, value in self.conf.items()
+        }

@@ -1,0 +1,57 @@
+"""The Maven packages that tables on S3 need beside Delta: 14 MB instead of Amazon's bundle of 686 MB."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from cdf.errors import ConfigError
+from infra.s3.model import DynamoDBCommits, Storage
+
+__all__ = ["LOG_STORE_ARTIFACT", "hadoop_version", "list_excludes", "list_packages", "uses_lock_table"]
+
+LOG_STORE_ARTIFACT = "delta-storage-s3-dynamodb"
+
+_AWS_SDK = "2.35.4"  # the version that hadoop-aws 3.5.0 is built with
+_AWS_SDK_1 = "1.12.797"  # Delta's log store uses the first SDK
+
+
+@cache
+def hadoop_version() -> str:
+    """The version of the Hadoop client inside the installed PySpark, which hadoop-aws must have as well."""
+    spec = importlib.util.find_spec("pyspark")
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        for jar in (Path(folder) / "jars").glob("hadoop-client-api-*.jar"):
+            return jar.stem.removeprefix("hadoop-client-api-")
+    raise ConfigError(
+        "the installed PySpark contains no Hadoop client, so the required version of hadoop-aws is unknown",
+        hint="install the complete package with `pip install pyspark`, or set `jars:` to the jars of SPARK_HOME",
+    )
+
+
+def list_packages(storage: Storage) -> list[str]:
+    """Maven coordinates."""
+    kinds = {one.credentials or "default" for one in (storage.s3, *storage.s3.buckets.values())}
+    modules = ["s3", "s3-transfer-manager", "apache-client", "netty-nio-client"]
+    if kinds != {"env"}:  # for roles: of assume_role, of a profile, and of a Kubernetes service account
+        modules.append("sts")
+    packages = [f"org.apache.hadoop:hadoop-aws:{hadoop_version()}"]
+    packages += [f"software.amazon.awssdk:{name}:{_AWS_SDK}" for name in modules]
+    if uses_lock_table(storage):
+        packages.append(f"io.delta:{LOG_STORE_ARTIFACT}:{metadata.version('delta-spark')}")
+        packages.append(f"com.amazonaws:aws-java-sdk-dynamodb:{_AWS_SDK_1}")  # depends on joda-time and jackson's CBOR
+        if (storage.s3.credentials or "").startswith("profile:"):
+            packages.append(f"com.amazonaws:aws-java-sdk-sts:{_AWS_SDK_1}")
+    return packages
+
+
+def list_excludes(storage: Storage) -> list[str]:
+    """Dependencies of the packages that are not needed. They are not needed without S3 either."""
+    excludes = ["software.amazon.awssdk:bundle", "org.wildfly.openssl:wildfly-openssl"]
+    return [*excludes, "com.amazonaws:aws-java-sdk-s3"] if uses_lock_table(storage) else excludes
+
+
+def uses_lock_table(storage: Storage) -> bool:
+    return isinstance(storage.commits, DynamoDBCommits)
