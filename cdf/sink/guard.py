@@ -12,7 +12,7 @@ from cdf.errors import CdfError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from cdf.changes.window import Commit
+    from cdf.changes.commits import Commit
 
 __all__ = ["ERASURE", "ErasureNotConfigured", "Guard", "Without"]
 

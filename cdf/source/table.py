@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from cdf.changes.window import Commit
+    from cdf.changes.commits import Commit
 
 __all__ = ["ChangeFeed", "FeedStatus", "FeedEnabled"]
 

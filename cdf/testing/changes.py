@@ -11,9 +11,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from cdf.changes.columns import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
+from cdf.changes.commits import Commit, Metadata
 from cdf.changes.in_memory import InMemorySnapshot, InMemoryWindow, arrow_table, feed_schema
 from cdf.changes.schema_diff import compare
-from cdf.changes.window import Commit, Metadata, Snapshot, Window, WindowSource
+from cdf.changes.window import Snapshot, Window, WindowSource
 from cdf.sink import Source
 
 if TYPE_CHECKING:
