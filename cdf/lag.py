@@ -21,7 +21,7 @@ class Lag(Result):
     seconds: float
     """Age of the oldest commit that is not applied yet; 0 if all are applied."""
     feed_files_days: float | None
-    """Days until VACUUM may remove feed files that are still needed; negative: it may have removed them. None: none needed."""
+    """Days until VACUUM may remove feed files that are still needed; negative: it may have. None: none needed."""
 
 
 def lag(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cdf.changes.commits import Commit, Limits, cut
-from cdf.changes.row_count import counted
+from cdf.changes.row_count import count_rows
 from cdf.changes.schema_diff import compare, same_names_in_files
 from cdf.changes.window import Snapshot, Window, WindowSource
 from cdf.pipeline.preflight import check_ahead
@@ -108,7 +108,7 @@ def _build_window(
         drift=drift,
         source=_FeedSource(context, commits[0].version, commits[-1].version, table_id),
     )
-    return counted(window)
+    return count_rows(window)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def test_what_has_a_parameter_of_its_own_is_named(option: str, instead: str) -> 
 def test_a_mistyped_option_is_refused_and_the_right_one_named(option: str, meant: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check_options({option: "1"})
-    unknown = f"{option}: unknown, and Delta ignores what it does not know (did you mean {meant}?)"
+    unknown = f"{option}: unknown, and Delta ignores unknown options (did you mean {meant}?)"
     assert caught.value.message == f"the stream's options cannot be used: {unknown}"
 
 
