@@ -1,4 +1,4 @@
-"""What the suite asks of a sink's author, and the small story that most promises are checked with."""
+"""The harness that a sink's author implements, and the example table that most tests use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KEY_CANARY = "77000"
 
 
 class SinkHarness(Protocol):
-    """One target, empty at the start of each test, and the means to look into it without the sink."""
+    """One target, empty at the start of each test, with access to it that does not use the sink."""
 
     @property
     def capabilities(self) -> Capabilities: ...
@@ -36,7 +36,7 @@ class SinkHarness(Protocol):
         ...
 
     def read_rows(self) -> list[dict[str, Any]]:
-        """What the target really holds, read past the sink; ``[]`` where nothing was created yet.
+        """What the target holds, read without the sink; ``[]`` if nothing was created yet.
 
         State: its rows. History: its changes, those of one key in the target's order, each with ``_change_type`` and
         ``_commit_version``; the rows of a baseline have None and the snapshot's version.
@@ -44,12 +44,12 @@ class SinkHarness(Protocol):
         ...
 
     def expire_lease(self) -> None:
-        """From now on the lease counts as expired, although its owner did not give it back."""
+        """Make the lease expire, although its owner did not release it."""
         ...
 
 
 def number(index: int) -> int:
-    """A key's value. It is easy to recognise, should it turn up in an error."""
+    """A key's value that is easy to recognise in an error."""
     return int(f"{_KEY_CANARY}{index:02}")
 
 
@@ -63,7 +63,7 @@ def orders(spark: SparkSession | None) -> SampleTable:
     return SampleTable(spark, schema, ("id",), table="orders")
 
 
-# The story: a table loaded at version 4, and a window of version 5.
+# The example: a table loaded at version 4, and a window of version 5.
 
 START = [row(1, "a", 1), row(2, "b", 2)]
 NEXT = [update(row(1, "a", 1), row(1, "c", 10)), delete(row(2, "b", 2)), insert(row(3, "d"))]
@@ -83,7 +83,7 @@ def holds_next(harness: SinkHarness, table: SampleTable) -> None:
 
 
 def assert_holds(harness: SinkHarness, table: SampleTable, rows: Sequence[Row], edits: Sequence[Any]) -> None:
-    """The target holds the state ``rows``, or, of a history, START as a baseline and then version 5's ``edits``."""
+    """Check that a state holds ``rows``, and a history START as a baseline and then the ``edits`` of version 5."""
     if harness.capabilities.holds == "state":
         assert_rows(harness, table, rows)
     else:
@@ -108,7 +108,7 @@ def logged(version: int, edits: Sequence[Any]) -> list[Logged]:
 
 
 def assert_changes(harness: SinkHarness, table: SampleTable, expected: Sequence[Logged]) -> None:
-    """Every change once, and the changes of each key in this order."""
+    """Check that the target holds every change once, and the changes of each key in this order."""
     found = [(row[COMMIT_VERSION], row[CHANGE_TYPE], row) for row in harness.read_rows()]
     assert _by_key(found, table) == _by_key(expected, table)
 
@@ -151,19 +151,19 @@ def start(table: SampleTable, rows: Sequence[Row] = START) -> Snapshot:
 
 
 def position(harness: SinkHarness, table: SampleTable) -> Position:
-    """Where the target stands, as an instance sees it that has never done anything."""
+    """The target's position, read by a new instance."""
     return harness.new_sink().inspect(table.source()).position
 
 
 class Refusal:
-    """What ``refused`` caught."""
+    """The error that ``refused`` caught."""
 
     error: CdfError
 
 
 @contextmanager
 def refused(*kinds: type[CdfError]) -> Iterator[Refusal]:
-    """The block raises one of these errors, and the error says nothing of the rows."""
+    """Check that the block raises one of these errors, and that the error contains no value of a row."""
     caught = Refusal()
     raised: Exception | None = None
     try:
@@ -173,8 +173,8 @@ def refused(*kinds: type[CdfError]) -> Iterator[Refusal]:
     assert isinstance(raised, kinds), f"{type(raised).__name__} instead of {_names(kinds)}"
     caught.error = raised
     text = f"{caught.error} {caught.error!r} {caught.error.to_dict()}"
-    assert CANARY not in text, "the error carries a row's value"
-    assert _KEY_CANARY not in text, "the error carries a key's value"
+    assert CANARY not in text, "the error contains a row's value"
+    assert _KEY_CANARY not in text, "the error contains a key's value"
 
 
 def _names(kinds: Sequence[type[CdfError]]) -> str:
@@ -182,6 +182,6 @@ def _names(kinds: Sequence[type[CdfError]]) -> str:
 
 
 def only(holds: str, harness: SinkHarness) -> None:
-    """Skip a promise that is made for the other sort of sink."""
+    """Skip a promise that applies to the other kind of sink only."""
     if harness.capabilities.holds != holds:
         pytest.skip(f"a promise of sinks that hold {holds}; this one holds {harness.capabilities.holds}")

@@ -1,4 +1,4 @@
-"""Promises of sinks that hold history: every change, once, in the order of its key."""
+"""Promises of sinks that hold history: every change once, in order for each key."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class HistoryPromises:
     ) -> None:
         only("history", harness)
         table = orders(spark)
-        # Puts stand before removes here: inside a version, the order is the sink's business.
+        # Puts come before removes here: the sink must order the changes inside a version.
         fifth = [insert(row(1, "new")), delete(A), update(B, B)]
         sixth = [update(row(1, "new"), row(2, "new")), update(B, row(1, "b"))]
         seventh = [delete(row(1, "b"))]

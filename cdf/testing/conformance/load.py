@@ -1,4 +1,4 @@
-"""Promises about the start: what a fresh target says, and how it takes in a whole table."""
+"""Promises about the start: the position of an empty target, and loading a whole table."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class LoadPromises:
         sink.open(table.source())
         with refused(CdfError):
             sink.load(unreadable(start(table), at={"id": START[1]["id"]}))
-        harness.expire_lease()  # nobody closes the sink: its process is gone
+        harness.expire_lease()  # the sink is not closed: its process is gone
         with opened(harness, table) as successor:
             successor.load(start(table))
             sink.close()

@@ -1,4 +1,4 @@
-"""Promises about the position: it moves with the data, and nothing is applied twice, left out or half."""
+"""Promises about the position: it moves with the data, and no window is applied twice, in part or not at all."""
 
 from __future__ import annotations
 
@@ -119,20 +119,20 @@ class PositionPromises:
         with loaded(harness, table) as sink:
             with refused(CdfError):
                 sink.apply(unreadable(next_window(table), at={"id": row(3, "d")["id"]}))
-            stands = position(harness, table)
-            assert stands.version == 4
+            found_position = position(harness, table)
+            assert found_position.version == 4
             if harness.capabilities.transactional:
-                assert stands.pending is None
-            if stands.pending is None:
+                assert found_position.pending is None
+            if found_position.pending is None:
                 holds_start(harness, table)
             else:
-                assert stands.pending == Bounds(5, 5)
+                assert found_position.pending == Bounds(5, 5)
                 with refused(WindowOutOfOrder):  # a window begun is applied with exactly its bounds
                     sink.apply(table.window(5, NEXT, []))
             sink.apply(next_window(table))
         holds_next(harness, table)
-        stands = position(harness, table)
-        assert (stands.version, stands.pending) == (5, None)
+        found_position = position(harness, table)
+        assert (found_position.version, found_position.pending) == (5, None)
 
     def test_a_window_whose_commits_vanish_while_it_is_read_is_not_applied(
         self, spark: SparkSession | None, harness: SinkHarness

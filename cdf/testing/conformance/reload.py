@@ -1,4 +1,4 @@
-"""Promises of sinks that can be made anew from a snapshot (``cdf.sink.Reloadable``)."""
+"""Promises of sinks that can be reloaded from a snapshot (``cdf.sink.Reloadable``)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OTHER = [row(1, "other", 7), row(4, None), row(5, "e", 5)]
-"""Against START: a row that differs, two that are new, and one that is gone."""
+"""Compared with START: one row differs, two are new, and one is gone."""
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def open_to_reload(harness: SinkHarness, table: SampleTable) -> Iterator[Reloada
     if not isinstance(sink, Reloadable):
         pytest.skip("this sink is not Reloadable")
     try:
-        # The tables here have all had the columns of ``orders``: what of the target may go is the source's to say
+        # All tables here had the columns of ``orders``: the source says which of the target's columns may be dropped
         former = frozenset(orders(table.spark).schema.names)
         sink.open_to_reload(dataclasses.replace(table.source(), former=former))
         yield sink
@@ -54,8 +54,8 @@ def reloaded(harness: SinkHarness, table: SampleTable, version: int, rows: Seque
         applied = sink.reload(table.snapshot(version, rows))
     assert (applied.position, applied.inserts) == (version, len(rows))
     assert_rows(harness, table, rows)
-    stands = position(harness, table)
-    assert (stands.version, stands.table_id, stands.pending) == (version, table.table_id, None)
+    found = position(harness, table)
+    assert (found.version, found.table_id, found.pending) == (version, table.table_id, None)
 
 
 class ReloadPromises:
@@ -88,7 +88,7 @@ class ReloadPromises:
         with loaded(harness, table):
             pass
         reloaded(harness, table, 2)
-        reloaded(harness, table, 2, START)  # and may be for the version where the target stands
+        reloaded(harness, table, 2, START)  # and to the target's present version
 
     def test_a_reload_takes_another_table(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         only("state", harness)

@@ -1,4 +1,4 @@
-"""Promises about runners: one at a time, a stale one is fenced, looking on disturbs nobody, errors keep their rows."""
+"""Promises about runners: one at a time, a stale runner is fenced, inspecting disturbs no runner, errors have no values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class RunnerPromises:
-    def test_the_sink_fulfils_the_protocol(self, spark: SparkSession | None, harness: SinkHarness) -> None:  # noqa: ARG002
+    def test_the_sink_implements_the_protocol(self, spark: SparkSession | None, harness: SinkHarness) -> None:  # noqa: ARG002
         sink = harness.new_sink()
         assert isinstance(sink, Sink)
         assert sink.capabilities == harness.capabilities
@@ -45,7 +45,7 @@ class RunnerPromises:
                 second.open(table.source())
             assert found.error.transient
             second.close()
-            first.apply(next_window(table))  # the attempt, and its close, took nothing away
+            first.apply(next_window(table))  # the failed attempt and its close did not affect the lease
         holds_next(harness, table)
 
     def test_close_gives_the_lease_back(self, spark: SparkSession | None, harness: SinkHarness) -> None:
@@ -66,7 +66,7 @@ class RunnerPromises:
                 holds_start(harness, table)
                 assert position(harness, table).version == 4
                 first.close()
-                # What a stale runner gives back is not the lease of its successor.
+                # A stale runner must not release its successor's lease.
                 with refused(LeaseHeld):
                     harness.new_sink().open(table.source())
                 second.apply(next_window(table))
@@ -116,19 +116,19 @@ class RunnerPromises:
 
     def test_inspecting_changes_nothing(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
-        onlooker = harness.new_sink()
-        found = onlooker.inspect(table.source())
+        inspector = harness.new_sink()
+        found = inspector.inspect(table.source())
         assert (found.position, found.problems) == (Position(), ())
         assert harness.read_rows() == []
-        with loaded(harness, table) as sink:  # the onlooker holds no lease
-            assert onlooker.inspect(table.source()).position.version == 4
+        with loaded(harness, table) as sink:  # the inspector holds no lease
+            assert inspector.inspect(table.source()).position.version == 4
             sink.apply(next_window(table))  # and has not taken this one
-            assert onlooker.inspect(table.source()).position.version == 5
+            assert inspector.inspect(table.source()).position.version == 5
         holds_next(harness, table)
 
     def test_all_problems_are_named_at_once(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         if ChangeKind.CHANGE_TYPE in harness.capabilities.schema_changes:
-            pytest.skip("this sink follows every change of type: nothing here is a problem to it")
+            pytest.skip("this sink follows every change of type: there is no problem to report")
         table = orders(spark)
         schema = StructType().add("id", "long").add("name", "integer").add("amount", "string")
         changed = table.with_schema(schema)
@@ -141,23 +141,23 @@ class RunnerPromises:
         with refused(TargetNotReady) as found:
             sink.open(changed.source())
         sink.close()
-        told = f"{found.error} {found.error.to_dict()}"
-        assert "name" in told
-        assert "amount" in told
+        text = f"{found.error} {found.error.to_dict()}"
+        assert "name" in text
+        assert "amount" in text
         holds_start(harness, table)
-        with opened(harness, table) as later:  # nothing is left behind that would be in the way
+        with opened(harness, table) as later:  # nothing is left that would hinder the next runner
             later.apply(next_window(table))
         holds_next(harness, table)
 
     def test_errors_carry_no_values(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
         with opened(harness, table) as sink:
-            self._fails_quietly(lambda: sink.load(unreadable(start(table), at={"id": START[1]["id"]})))
+            self._check_fails_without_values(lambda: sink.load(unreadable(start(table), at={"id": START[1]["id"]})))
             sink.load(start(table))
             window = unreadable(next_window(table), at={"id": START[0]["id"]})
-            self._fails_quietly(lambda: sink.apply(window))
+            self._check_fails_without_values(lambda: sink.apply(window))
 
     @staticmethod
-    def _fails_quietly(call: Any) -> None:
-        with refused(CdfError):  # which looks for the rows' values in all of the error
+    def _check_fails_without_values(call: Any) -> None:
+        with refused(CdfError):  # ``refused`` searches the error for values
             call()
