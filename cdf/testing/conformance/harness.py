@@ -74,20 +74,20 @@ def next_window(table: SampleTable) -> Window:
     return table.window(5, NEXT)
 
 
-def holds_start(harness: SinkHarness, table: SampleTable) -> None:
-    assert_holds(harness, table, START, [])
+def assert_start(harness: SinkHarness, table: SampleTable) -> None:
+    assert_contents(harness, table, START, [])
 
 
-def holds_next(harness: SinkHarness, table: SampleTable) -> None:
-    assert_holds(harness, table, AFTER_NEXT, NEXT)
+def assert_next(harness: SinkHarness, table: SampleTable) -> None:
+    assert_contents(harness, table, AFTER_NEXT, NEXT)
 
 
-def assert_holds(harness: SinkHarness, table: SampleTable, rows: Sequence[Row], edits: Sequence[Any]) -> None:
+def assert_contents(harness: SinkHarness, table: SampleTable, rows: Sequence[Row], edits: Sequence[Any]) -> None:
     """Check that a state holds ``rows``, and a history START as a baseline and then the ``edits`` of version 5."""
     if harness.capabilities.holds == "state":
         assert_rows(harness, table, rows)
     else:
-        assert_changes(harness, table, baseline(START) + logged(5, edits))
+        assert_changes(harness, table, baseline(START) + log_entries(5, edits))
 
 
 def assert_rows(harness: SinkHarness, table: SampleTable, rows: Sequence[Row]) -> None:
@@ -96,24 +96,24 @@ def assert_rows(harness: SinkHarness, table: SampleTable, rows: Sequence[Row]) -
     assert sorted(found, key=repr) == sorted(expected, key=repr)
 
 
-Logged = tuple[int, str | None, Row]
+LogEntry = tuple[int, str | None, Row]
 
 
-def baseline(rows: Sequence[Row], version: int = 4) -> list[Logged]:
+def baseline(rows: Sequence[Row], version: int = 4) -> list[LogEntry]:
     return [(version, None, row) for row in rows]
 
 
-def logged(version: int, edits: Sequence[Any]) -> list[Logged]:
+def log_entries(version: int, edits: Sequence[Any]) -> list[LogEntry]:
     return [(version, change.type, change.row) for edit in edits for change in edit]
 
 
-def assert_changes(harness: SinkHarness, table: SampleTable, expected: Sequence[Logged]) -> None:
+def assert_changes(harness: SinkHarness, table: SampleTable, expected: Sequence[LogEntry]) -> None:
     """Check that the target holds every change once, and the changes of each key in this order."""
     found = [(row[COMMIT_VERSION], row[CHANGE_TYPE], row) for row in harness.read_rows()]
     assert _by_key(found, table) == _by_key(expected, table)
 
 
-def _by_key(changes: Sequence[Logged], table: SampleTable) -> dict[Any, list[Any]]:
+def _by_key(changes: Sequence[LogEntry], table: SampleTable) -> dict[Any, list[Any]]:
     keyed: dict[Any, list[Any]] = {}
     for version, kind, values in changes:
         key = tuple(values[name] for name in table.key)
@@ -129,7 +129,7 @@ def _values(row: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ...]:
 
 
 @contextmanager
-def opened(harness: SinkHarness, table: SampleTable) -> Iterator[Sink]:
+def open_sink(harness: SinkHarness, table: SampleTable) -> Iterator[Sink]:
     sink = harness.new_sink()
     try:
         sink.open(table.source())
@@ -139,9 +139,9 @@ def opened(harness: SinkHarness, table: SampleTable) -> Iterator[Sink]:
 
 
 @contextmanager
-def loaded(harness: SinkHarness, table: SampleTable, rows: Sequence[Row] = START) -> Iterator[Sink]:
+def load_sink(harness: SinkHarness, table: SampleTable, rows: Sequence[Row] = START) -> Iterator[Sink]:
     """An open sink whose target holds ``rows`` at version 4."""
-    with opened(harness, table) as sink:
+    with open_sink(harness, table) as sink:
         sink.load(start(table, rows))
         yield sink
 
@@ -150,19 +150,19 @@ def start(table: SampleTable, rows: Sequence[Row] = START) -> Snapshot:
     return table.snapshot(4, rows)
 
 
-def position(harness: SinkHarness, table: SampleTable) -> Position:
+def read_position(harness: SinkHarness, table: SampleTable) -> Position:
     """The target's position, read by a new instance."""
     return harness.new_sink().inspect(table.source()).position
 
 
 class Refusal:
-    """The error that ``refused`` caught."""
+    """The error that ``expect_error`` caught."""
 
     error: CdfError
 
 
 @contextmanager
-def refused(*kinds: type[CdfError]) -> Iterator[Refusal]:
+def expect_error(*kinds: type[CdfError]) -> Iterator[Refusal]:
     """Check that the block raises one of these errors, and that the error contains no value of a row."""
     caught = Refusal()
     raised: Exception | None = None
@@ -181,7 +181,7 @@ def _names(kinds: Sequence[type[CdfError]]) -> str:
     return " or ".join(kind.__name__ for kind in kinds)
 
 
-def only(holds: str, harness: SinkHarness) -> None:
+def require_holds(holds: str, harness: SinkHarness) -> None:
     """Skip a promise that applies to the other kind of sink only."""
     if harness.capabilities.holds != holds:
         pytest.skip(f"a promise of sinks that hold {holds}; this one holds {harness.capabilities.holds}")

@@ -13,14 +13,14 @@ from cdf.sink import Position, Sink
 from cdf.testing.conformance.harness import (
     START,
     SinkHarness,
-    holds_next,
-    holds_start,
-    loaded,
+    assert_next,
+    assert_start,
+    expect_error,
+    load_sink,
     next_window,
-    opened,
+    open_sink,
     orders,
-    position,
-    refused,
+    read_position,
     start,
 )
 from cdf.testing.faulty import before_reading, unreadable
@@ -39,48 +39,48 @@ class RunnerPromises:
         self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
         table = orders(spark)
-        with loaded(harness, table) as first:
+        with load_sink(harness, table) as first:
             second = harness.new_sink()
-            with refused(LeaseHeld) as found:
+            with expect_error(LeaseHeld) as found:
                 second.open(table.source())
             assert found.error.transient
             second.close()
             first.apply(next_window(table))  # the failed attempt and its close did not affect the lease
-        holds_next(harness, table)
+        assert_next(harness, table)
 
     def test_close_gives_the_lease_back(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
-        with loaded(harness, table):
+        with load_sink(harness, table):
             pass
-        with opened(harness, table) as second:
+        with open_sink(harness, table) as second:
             second.apply(next_window(table))
-        holds_next(harness, table)
+        assert_next(harness, table)
 
     def test_a_stale_runner_cannot_apply(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
-        with loaded(harness, table) as first:
+        with load_sink(harness, table) as first:
             harness.expire_lease()
-            with opened(harness, table) as second:
-                with refused(Fenced):
+            with open_sink(harness, table) as second:
+                with expect_error(Fenced):
                     first.apply(next_window(table))
-                holds_start(harness, table)
-                assert position(harness, table).version == 4
+                assert_start(harness, table)
+                assert read_position(harness, table).version == 4
                 first.close()
                 # A stale runner must not release its successor's lease.
-                with refused(LeaseHeld):
+                with expect_error(LeaseHeld):
                     harness.new_sink().open(table.source())
                 second.apply(next_window(table))
-        holds_next(harness, table)
+        assert_next(harness, table)
 
     def test_a_stale_runner_cannot_load(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
-        with opened(harness, table) as first:
+        with open_sink(harness, table) as first:
             harness.expire_lease()
-            with opened(harness, table):
-                with refused(Fenced):
+            with open_sink(harness, table):
+                with expect_error(Fenced):
                     first.load(start(table))
                 assert harness.read_rows() == []
-                assert position(harness, table).version is None
+                assert read_position(harness, table).version is None
 
     def test_a_runner_overtaken_in_the_midst_of_a_window_is_fenced(
         self, spark: SparkSession | None, harness: SinkHarness
@@ -97,22 +97,22 @@ class RunnerPromises:
                 second.apply(next_window(table))
                 overtaken = True
 
-        with loaded(harness, table) as first:
-            with refused(Fenced):
+        with load_sink(harness, table) as first:
+            with expect_error(Fenced):
                 first.apply(before_reading(next_window(table), overtake))
             assert overtaken
         second.close()
-        holds_next(harness, table)
-        assert position(harness, table).version == 5
+        assert_next(harness, table)
+        assert read_position(harness, table).version == 5
 
     def test_closing_twice_and_unopened_is_safe(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
         harness.new_sink().close()
-        with loaded(harness, table) as sink:
+        with load_sink(harness, table) as sink:
             sink.close()
             sink.close()
             assert sink.inspect(table.source()).position.version == 4
-        holds_start(harness, table)
+        assert_start(harness, table)
 
     def test_inspecting_changes_nothing(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
@@ -120,11 +120,11 @@ class RunnerPromises:
         found = inspector.inspect(table.source())
         assert (found.position, found.problems) == (Position(), ())
         assert harness.read_rows() == []
-        with loaded(harness, table) as sink:  # the inspector holds no lease
+        with load_sink(harness, table) as sink:  # the inspector holds no lease
             assert inspector.inspect(table.source()).position.version == 4
             sink.apply(next_window(table))  # and has not taken this one
             assert inspector.inspect(table.source()).position.version == 5
-        holds_next(harness, table)
+        assert_next(harness, table)
 
     def test_all_problems_are_named_at_once(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         if ChangeKind.CHANGE_TYPE in harness.capabilities.schema_changes:
@@ -132,26 +132,26 @@ class RunnerPromises:
         table = orders(spark)
         schema = StructType().add("id", "long").add("name", "integer").add("amount", "string")
         changed = table.with_schema(schema)
-        with loaded(harness, table):
+        with load_sink(harness, table):
             pass
         named = " ".join(harness.new_sink().inspect(changed.source()).problems)
         assert "name" in named
         assert "amount" in named
         sink = harness.new_sink()
-        with refused(TargetNotReady) as found:
+        with expect_error(TargetNotReady) as found:
             sink.open(changed.source())
         sink.close()
         text = f"{found.error} {found.error.to_dict()}"
         assert "name" in text
         assert "amount" in text
-        holds_start(harness, table)
-        with opened(harness, table) as later:  # nothing is left that would hinder the next runner
+        assert_start(harness, table)
+        with open_sink(harness, table) as later:  # nothing is left that would hinder the next runner
             later.apply(next_window(table))
-        holds_next(harness, table)
+        assert_next(harness, table)
 
     def test_errors_carry_no_values(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
-        with opened(harness, table) as sink:
+        with open_sink(harness, table) as sink:
             self._check_fails_without_values(lambda: sink.load(unreadable(start(table), at={"id": START[1]["id"]})))
             sink.load(start(table))
             window = unreadable(next_window(table), at={"id": START[0]["id"]})
@@ -159,5 +159,5 @@ class RunnerPromises:
 
     @staticmethod
     def _check_fails_without_values(call: Any) -> None:
-        with refused(CdfError):  # ``refused`` searches the error for values
+        with expect_error(CdfError):  # ``expect_error`` searches the error for values
             call()

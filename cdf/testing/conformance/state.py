@@ -16,13 +16,13 @@ from cdf.testing.conformance.harness import (
     START,
     SinkHarness,
     assert_rows,
-    loaded,
+    expect_error,
+    load_sink,
     number,
-    only,
-    opened,
+    open_sink,
     orders,
-    position,
-    refused,
+    read_position,
+    require_holds,
     row,
 )
 
@@ -41,12 +41,12 @@ def check_window(
     harness: SinkHarness, spark: SparkSession | None, commits: Sequence[Sequence[Edit]], expected: Sequence[Row]
 ) -> Applied:
     """Load START, apply one window with these commits from version 5 on, and check the target's rows."""
-    only("state", harness)
+    require_holds("state", harness)
     table = orders(spark)
-    with loaded(harness, table) as sink:
+    with load_sink(harness, table) as sink:
         applied = sink.apply(table.window(5, *commits))
     assert_rows(harness, table, expected)
-    assert applied.position == position(harness, table).version == 4 + len(commits)
+    assert applied.position == read_position(harness, table).version == 4 + len(commits)
     return applied
 
 
@@ -92,7 +92,7 @@ class StatePromises:
         check_window(harness, spark, [[update(A, after[0]), update(B, after[1])]], after)
 
     def test_every_column_of_a_composite_key_counts(self, spark: SparkSession | None, harness: SinkHarness) -> None:
-        only("state", harness)
+        require_holds("state", harness)
         schema = StructType().add("region", "string").add("id", "long").add("name", "string")
         table = SampleTable(spark, schema, ("region", "id"), table="composite")
 
@@ -101,13 +101,13 @@ class StatePromises:
 
         # Concatenated, the first two keys have the same text.
         rows = [place("a1", 1, "p"), place("a", 11, "q"), place("", 11, "r")]
-        with loaded(harness, table, rows) as sink:
+        with load_sink(harness, table, rows) as sink:
             assert_rows(harness, table, rows)
             sink.apply(table.window(5, [update(rows[0], place("a1", 1, "pp")), delete(rows[2])]))
         assert_rows(harness, table, [place("a1", 1, "pp"), place("a", 11, "q")])
 
     def test_columns_are_found_by_their_exact_name(self, spark: SparkSession | None, harness: SinkHarness) -> None:
-        only("state", harness)
+        require_holds("state", harness)
         names = ("select", "a.b", 'q"q', "it`s")
         schema = StructType().add(names[0], "long")
         for name in names[1:]:
@@ -116,17 +116,17 @@ class StatePromises:
         first = dict(zip(names, (1, "p", "q", "r"), strict=True))
         second = dict(zip(names, (1, "x", "y", "z"), strict=True))
         reordered = table.with_schema(StructType([schema.fields[at] for at in (3, 0, 2, 1)]))
-        with loaded(harness, table, [first]) as sink:
+        with load_sink(harness, table, [first]) as sink:
             sink.apply(reordered.window(5, [update(first, second)]))
         assert_rows(harness, table, [second])
 
     def test_an_added_column_is_followed(self, spark: SparkSession | None, harness: SinkHarness) -> None:
-        only("state", harness)
+        require_holds("state", harness)
         if ChangeKind.ADD_COLUMN not in harness.capabilities.schema_changes:
             pytest.skip("this sink does not follow an added column")
         table = orders(spark)
         wider = table.with_schema(StructType([*table.schema.fields]).add("note", "string"))
-        with loaded(harness, table) as sink:
+        with load_sink(harness, table) as sink:
             sink.apply(wider.window(5, [insert({**row(3, "c"), "note": "new"})]))
             assert_rows(harness, wider, [A, B, {**row(3, "c"), "note": "new"}])
             sink.apply(wider.window(6, [update(A, {**A, "note": "later"})]))
@@ -135,24 +135,24 @@ class StatePromises:
     def test_two_puts_of_one_key_in_one_version_are_refused_whole(
         self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
-        only("state", harness)
+        require_holds("state", harness)
         table = orders(spark)
-        with loaded(harness, table) as sink:
-            with refused(KeyViolation) as found:
+        with load_sink(harness, table) as sink:
+            with expect_error(KeyViolation) as found:
                 sink.apply(table.window(5, [delete(A)], [insert(row(3, "c")), insert(row(3, "d"))]))
             assert found.error.fields["version"] == 6
             assert_rows(harness, table, START)
-            assert position(harness, table).version == 4
+            assert read_position(harness, table).version == 4
 
     def test_a_null_key_is_refused_whole(self, spark: SparkSession | None, harness: SinkHarness) -> None:
-        only("state", harness)
+        require_holds("state", harness)
         table = orders(spark)
-        with loaded(harness, table) as sink:
-            with refused(KeyViolation) as found:
+        with load_sink(harness, table) as sink:
+            with expect_error(KeyViolation) as found:
                 sink.apply(table.window(5, [delete(A), insert({"name": "no key"})]))
             assert found.error.fields["version"] == 5
             assert_rows(harness, table, START)
-            assert position(harness, table).version == 4
+            assert read_position(harness, table).version == 4
 
     def test_conflicts_with_the_target_are_counted(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         _counts_conflicts(harness)
@@ -169,8 +169,8 @@ class StatePromises:
         assert applied.conflicts == Conflicts(within_window=1)
 
     def test_an_empty_state_takes_no_window(self, spark: SparkSession | None, harness: SinkHarness) -> None:
-        only("state", harness)
+        require_holds("state", harness)
         table = orders(spark)
-        with opened(harness, table) as sink, refused(WindowOutOfOrder):
+        with open_sink(harness, table) as sink, expect_error(WindowOutOfOrder):
             sink.apply(table.window(5, [insert({"id": number(1)})]))
         assert harness.read_rows() == []
