@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from audit.audit_trail import Trail
     from audit.trail.tables import TrailTables
-    from cdf.changes.window import Metadata
+    from cdf.changes.commits import Metadata
     from cdf.pipeline.pipeline import Pipeline
 
 __all__ = ["Mismatch", "NotCompared", "Reconciled", "reconcile"]

@@ -23,7 +23,7 @@ from audit.trail.tables import LEDGER, RECORD, TrailTables
 
 if TYPE_CHECKING:
     from audit.signing.signer import Signer
-    from cdf.changes.window import Commit
+    from cdf.changes.commits import Commit
 
 __all__ = ["append_notes", "append_records", "append_removal", "describe_commits", "format_instant"]
 

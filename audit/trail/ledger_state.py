@@ -18,7 +18,7 @@ from cdf.errors import VerificationError
 from cdf.sink import Bounds
 
 if TYPE_CHECKING:
-    from cdf.changes.window import Commit
+    from cdf.changes.commits import Commit
     from cdf.source.log import TableLog
 
 __all__ = [

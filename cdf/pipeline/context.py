@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from cdf.changes.window import Commit, Limits, Snapshot, Window
+from cdf.changes.commits import Commit, Limits
+from cdf.changes.window import Snapshot, Window
 from cdf.errors import CdfError, TableReplaced, VersionNotFound
 from cdf.sink import Position, Sink, Source
 from cdf.source.bounds import Bound, parse_timestamp, resolve_end, resolve_start

@@ -6,17 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cdf.changes.row_count import counted
+from cdf.changes.commits import Commit, Limits, cut
+from cdf.changes.row_count import count_rows
 from cdf.changes.schema_diff import compare, same_names_in_files
-from cdf.changes.window import Commit, Limits, Snapshot, Window, WindowSource, cut
+from cdf.changes.window import Snapshot, Window, WindowSource
 from cdf.pipeline.preflight import check_ahead
 from cdf.source.batch_reader import check_commits
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from cdf.changes.commits import Metadata
     from cdf.changes.schema_diff import SchemaChange
-    from cdf.changes.window import Metadata
     from cdf.pipeline.context import PipelineContext
     from cdf.sink import Position
 
@@ -107,7 +108,7 @@ def _build_window(
         drift=drift,
         source=_FeedSource(context, commits[0].version, commits[-1].version, table_id),
     )
-    return counted(window)
+    return count_rows(window)
 
 
 @dataclass(frozen=True, slots=True)

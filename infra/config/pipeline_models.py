@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from cdf.changes.window import Limits
+from cdf.changes.commits import Limits
 from cdf.result import plain
 from infra.base_model import Model
 from infra.config.file.references import Expanded

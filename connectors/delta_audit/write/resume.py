@@ -18,7 +18,7 @@ from audit.trail.events import CommitRoots, compute_commit_roots
 from audit.trail.ledger_state import State, read_record_of_version
 from audit.trail.tables import EVENTS, PAYLOAD, TrailTables
 from audit.writing.recovery import has_encrypted_rows, matches_source
-from cdf.changes.window import Commit
+from cdf.changes.commits import Commit
 from cdf.errors import CdfError, TargetNotReady
 from cdf.sink import Bounds
 from cdf.timing import timed

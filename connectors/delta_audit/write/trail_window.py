@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from audit.trail.column_history import SEALED
 from audit.writing.payload import PayloadRows
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, INSERT
-from cdf.changes.window import Commit, Snapshot, Window
+from cdf.changes.commits import Commit
+from cdf.changes.window import Snapshot, Window
 from cdf.sink import Bounds
 from cdf.sink.guard import erasing_versions
 from connectors.delta_audit.context import TrailContext

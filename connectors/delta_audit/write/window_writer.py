@@ -16,7 +16,7 @@ from audit.trail.events import CommitRoots, build_event_rows, build_events, comp
 from audit.trail.ledger import append_records, describe_commits
 from audit.trail.ledger_state import State, read_record_of_version
 from audit.trail.tables import EVENTS, PAYLOAD, STORED_EVENT, payload_schema
-from cdf.changes.window import Commit
+from cdf.changes.commits import Commit
 from cdf.errors import CdfError, TableReplaced, VersionsExpired, WindowOutOfOrder
 from cdf.sink import Applied, Bounds
 from cdf.timing import timed
