@@ -37,8 +37,8 @@ from audit.trail.rows import CommitRoots, Payload, commit_roots, event_rows, eve
 from audit.trail.tables import EVENTS, PAYLOAD, STORED_EVENT, TrailTables, payload_of
 from audit.trail.trail import Trail
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, INSERT
+from cdf.changes.commits import Commit
 from cdf.changes.schema_diff import ChangeKind
-from cdf.changes.window import Commit
 from cdf.errors import (
     CdfError,
     ConfigError,

@@ -33,7 +33,7 @@ Connection = psycopg.Connection[Any]
 
 def choose_method(connection: Connection, name: TargetName, window: Window) -> ApplyMethod:
     """``window`` has the target's column names. Reads the source's log only for a large window."""
-    if window.drift or window.change_bytes < MIN_BYTES or window.whole is None or window.table_bytes is None:
+    if window.drift or window.change_bytes < MIN_BYTES or not window.has_snapshot:
         return "changes"
     try:
         share = window.change_bytes / max(window.table_bytes(), 1)

@@ -125,11 +125,10 @@ class WindowApplier:
     def _apply_copy(self, window: Window, method: ApplyMethod, seconds: dict[str, float]) -> Applied | None:
         """Apply the window by a copy of the table at its last version. None: the copy is not possible, or other sessions
         prevent it."""
-        assert window.whole is not None
         target = self._target
         log.info("a copy is cheaper than the changes", extra={"target": str(self._session.target), "way": method})
         try:
-            snapshot = self._settings.columns.map_snapshot(window.whole())
+            snapshot = self._settings.columns.map_snapshot(window.snapshot())
             with timed(seconds, "count"):  # the copy itself does not show what has changed
                 counts, conflicts = window.count_net()
             plan = ReloadPlan(
