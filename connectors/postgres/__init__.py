@@ -9,7 +9,7 @@ __all__ = ["PostgresSink"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when asked for: reading a configuration needs no driver."""
+    """Import the sink on first use, because reading a configuration needs no driver."""
     if name == "PostgresSink":
         from connectors.postgres.sink import PostgresSink
 

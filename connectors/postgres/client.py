@@ -18,7 +18,7 @@ from cdf.errors import CdfError, PositionError
 from connectors.postgres.errors import find_login_refusal, raise_alone, sqlstate_of, translate
 from connectors.postgres.sql_parts import SCHEMA, TargetName
 from connectors.postgres.sqlstates import COMMIT_UNKNOWN
-from connectors.postgres.state.lease import Lease, fenced, is_fenced, release_lease
+from connectors.postgres.state.lease import Lease, fenced_error, is_fenced, release_lease
 from connectors.postgres.state.run_history import RunHistory
 
 __all__ = ["Session"]
@@ -79,7 +79,7 @@ class Session:
             return True
         return False
 
-    def held(self) -> Lease:
+    def require_lease(self) -> Lease:
         """The lease. Raises PositionError if the sink is not open."""
         if self.lease is None:
             raise PositionError("the sink is not open", hint="call open first")
@@ -137,7 +137,7 @@ class Session:
 
     def own_name(self, kind: str) -> str:
         """The name, in schema deltarelay, of this runner's own table of a kind such as ``stage`` or ``load``."""
-        return f"{kind}_{self._tag}_{self.held().epoch}"
+        return f"{kind}_{self._tag}_{self.require_lease().epoch}"
 
     def own_table(self, kind: str) -> sql.Identifier:
         return sql.Identifier(SCHEMA, self.own_name(kind))
@@ -148,7 +148,7 @@ class Session:
 
     def sweep(self) -> None:
         """Drop the tables of earlier runners: they belong to an epoch that can no longer commit."""
-        connection, epoch = self.main(), self.held().epoch
+        connection, epoch = self.main(), self.require_lease().epoch
         for name in self.staging_tables(connection):
             if int(name.rsplit("_", 1)[1]) < epoch:
                 self._drop_soon(connection, sql.Identifier(SCHEMA, name))
@@ -187,7 +187,7 @@ class Session:
         raise_alone(failure)
 
     @contextmanager
-    def committed(self, version: int) -> Iterator[None]:
+    def verify_commit(self, version: int) -> Iterator[None]:
         """Ignore an error during COMMIT if the position shows that the transaction was committed."""
         try:
             yield
@@ -196,7 +196,7 @@ class Session:
                 raise
 
     def _is_durable(self, version: int) -> bool:
-        lease = self.held()
+        lease = self.require_lease()
         with suppress(psycopg.Error):
             connection = self.main()
             with connection.transaction():
@@ -210,10 +210,10 @@ class Session:
 
     def find_fencing(self) -> CdfError | None:
         """The error to raise if another runner has acquired the lease."""
-        lease = self.held()
+        lease = self.require_lease()
         with suppress(psycopg.Error):
             if is_fenced(self.main(), lease):
-                return fenced(lease.target)
+                return fenced_error(lease.target)
         return None
 
 

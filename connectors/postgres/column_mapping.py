@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Columns",
-    "with_own",
+    "with_metadata",
     "COMMIT_VERSION_COLUMN",
     "COMMIT_TIMESTAMP_COLUMN",
     "APPLIED_AT",
@@ -45,7 +45,7 @@ _SYSTEM = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 """Every table has these columns. https://www.postgresql.org/docs/current/ddl-system-columns.html"""
 
 
-def with_own(schema: StructType, own: Iterable[str]) -> StructType:
+def with_metadata(schema: StructType, own: Iterable[str]) -> StructType:
     """The source's columns and the metadata columns: all that a complete target has."""
     from pyspark.sql import types as T
 
@@ -81,7 +81,7 @@ class Columns:
 
     # ── problems of the configuration ────────────────────────────────────────────────────────────────────────────
 
-    def problems(
+    def find_problems(
         self, schema: StructType, key: Sequence[str], own: Sequence[str], *, former: Collection[str] | None = ()
     ) -> list[str]:
         """Every name that the source lacks, that occurs twice, or that is reserved. ``own``: metadata columns of the target.
@@ -107,9 +107,7 @@ class Columns:
         ]
         for name in targets:
             if name in own:
-                found.append(
-                    f"the source has a column {name!r} itself: rename it, or leave out the metadata column of that name"
-                )
+                found.append(f"the source has a column {name!r} itself: rename it, or leave out that metadata column")
             elif name.casefold() in METADATA_COLUMNS:
                 found.append(f"no column can be renamed to {name!r}: the change feed has one of that name")
             if name in _SYSTEM:
@@ -118,7 +116,7 @@ class Columns:
 
     # ── source, window and snapshot with the target's names ──────────────────────────────────────────────────────
 
-    def schema(self, schema: StructType) -> StructType:
+    def map_schema(self, schema: StructType) -> StructType:
         if self._changes_nothing:
             return schema
         from pyspark.sql.types import StructType
@@ -133,35 +131,35 @@ class Columns:
             kind = NativeArray(kind.elementType, kind.containsNull)
         return StructField(self.target_name(found.name), kind, found.nullable, found.metadata)
 
-    def source(self, source: Source) -> Source:
+    def map_source(self, source: Source) -> Source:
         if self._changes_nothing:
             return source
         return replace(
             source,
-            schema=self.schema(source.schema),
-            standing=None if source.standing is None else self.schema(source.standing),
-            key=self.key(source.key),
+            schema=self.map_schema(source.schema),
+            standing=None if source.standing is None else self.map_schema(source.standing),
+            key=self.map_key(source.key),
             former=frozenset(self.target_name(name) for name in source.former),
         )
 
-    def window(self, window: Window) -> Window:
+    def map_window(self, window: Window) -> Window:
         if self._changes_nothing:
             return window
-        drift = tuple(change for found in window.drift if (change := self.change(found)) is not None)
-        return replace(window.project(self._target_names(window.schema), self.schema(window.schema)), drift=drift)
+        drift = tuple(change for found in window.drift if (change := self.map_change(found)) is not None)
+        return replace(window.project(self._target_names(window.schema), self.map_schema(window.schema)), drift=drift)
 
-    def snapshot(self, snapshot: Snapshot) -> Snapshot:
+    def map_snapshot(self, snapshot: Snapshot) -> Snapshot:
         if self._changes_nothing:
             return snapshot
-        return snapshot.project(self._target_names(snapshot.schema), self.schema(snapshot.schema))
+        return snapshot.project(self._target_names(snapshot.schema), self.map_schema(snapshot.schema))
 
     def _target_names(self, schema: StructType) -> dict[str, str]:
         return {name: self.target_name(name) for name in schema.fieldNames() if self.includes(name)}
 
-    def key(self, key: Sequence[str]) -> tuple[str, ...]:
+    def map_key(self, key: Sequence[str]) -> tuple[str, ...]:
         return tuple(map(self.target_name, key))
 
-    def change(self, change: SchemaChange) -> SchemaChange | None:
+    def map_change(self, change: SchemaChange) -> SchemaChange | None:
         """A schema change of the source as one of the target; None if the column is not replicated."""
         before = change.before if change.before is not None and self.includes(change.before.name) else None
         after = change.after if change.after is not None and self.includes(change.after.name) else None
@@ -180,7 +178,7 @@ class Columns:
     ) -> str | None:
         """Why the target cannot follow a schema change of the source; None: it can, or does not have the column. ``own``:
         metadata columns of the target."""
-        mapped = self.change(change)
+        mapped = self.map_change(change)
         if mapped is None:
             return None
         old = change.before

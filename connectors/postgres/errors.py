@@ -22,7 +22,7 @@ from connectors.postgres.sqlstates import UNREACHED, UNSUPPORTED_DSN, UNTRUSTED,
 __all__ = [
     "TASK_MARK",
     "StagingFailed",
-    "clash",
+    "clash_error",
     "error_of_state",
     "find_login_refusal",
     "raise_alone",
@@ -192,7 +192,7 @@ def refuse_swallowed(target: object, kind: str, *, wanted: int, touched: int) ->
         )
 
 
-def clash(target: object, error: psycopg.Error, reached: str) -> RowRejected:
+def clash_error(target: object, error: psycopg.Error, reached: str) -> RowRejected:
     """Two rows clash, and the old rows cannot be removed first because ``reached`` would lose rows with them."""
     return RowRejected(
         f"two rows of {target} clash (constraint {error.diag.constraint_name!r}), "

@@ -53,7 +53,7 @@ def inspect_target(
     found = _inspect_mapped(
         connection,
         name,
-        columns.source(source),
+        columns.map_source(source),
         own,
         adds_columns=modes.schema_changes != "refuse",
         position=position or read_visible_position(connection, name),
@@ -61,7 +61,7 @@ def inspect_target(
     # A column that the target was loaded without must not be included later by mistake: earlier rows would lack its values.
     # Before the first load any column may be excluded, also one that the source will only get later in the run
     former = source.schema.fieldNames() if found.position.version is None else None
-    problems = columns.problems(source.standing or source.schema, source.key, own, former=former)
+    problems = columns.find_problems(source.standing or source.schema, source.key, own, former=former)
     ddl = migrations.missing_dead_letter_ddl(connection) if modes.writes_dead_letters else ()
     return replace(found, problems=(*problems, *found.problems), ddl=(*found.ddl, *ddl))
 

@@ -123,7 +123,7 @@ class PostgresSink(Sink):
 
     def cannot_follow(self, change: SchemaChange, key: Collection[str]) -> str | None:
         why = self._columns.cannot_follow(change, key, self._modes.followed_changes, self._settings.own)
-        mapped = self._columns.change(change)
+        mapped = self._columns.map_change(change)
         return why_not_followed(mapped) if why is None and mapped is not None else why
 
     @contextmanager
@@ -155,8 +155,10 @@ class PostgresSink(Sink):
         own, deletes = self._settings.own, self._modes.deletes
 
         def find_problems(connection: Connection) -> list[str]:
-            problems = self._columns.problems(source.schema, source.key, own, former=source.former)
-            return problems + find_reload_problems(connection, self.target, self._columns.source(source), own, deletes)
+            problems = self._columns.find_problems(source.schema, source.key, own, former=source.former)
+            return problems + find_reload_problems(
+                connection, self.target, self._columns.map_source(source), own, deletes
+            )
 
         return self._open(source, find_problems)
 
@@ -196,7 +198,7 @@ class PostgresSink(Sink):
 
     def way(self, window: Window) -> str:
         with self._connect("looking at the target") as connection:
-            return self._applier.choose_method(self._columns.window(window), connection)
+            return self._applier.choose_method(self._columns.map_window(window), connection)
 
     # ── monitoring: progress, history, clock ─────────────────────────────────────────────────────────────────────
 
@@ -259,7 +261,7 @@ class PostgresSink(Sink):
             connection.read_only = True
             with connection.transaction():
                 yield PostgresImage(
-                    connection, self.target, self._columns.source(source), included, self._modes.deletes
+                    connection, self.target, self._columns.map_source(source), included, self._modes.deletes
                 )
 
     # ── dead letters ─────────────────────────────────────────────────────────────────────────────────────────────

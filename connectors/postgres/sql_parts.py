@@ -7,7 +7,7 @@ from typing import Any
 
 from psycopg import sql
 
-__all__ = ["SCHEMA", "Name", "TargetName", "Text", "equal", "filled", "quote_plainly"]
+__all__ = ["SCHEMA", "Name", "TargetName", "Text", "equal", "fill_template", "quote_plainly"]
 
 SCHEMA = "deltarelay"
 """The schema of the tables that this package creates for itself."""
@@ -59,7 +59,7 @@ def equal(column: sql.Composable, value: sql.Composable) -> sql.Composed:
     return sql.SQL("{} operator(pg_catalog.=) {}").format(column, value)
 
 
-def filled(template: str, column: sql.Composable, *, parameters: bool = True) -> sql.Composable:
+def fill_template(template: str, column: sql.Composable, *, parameters: bool = True) -> sql.Composable:
     """The template with the column in place of ``{}``. Other braces stay; ``sql.SQL.format`` would reject them."""
     text = _Sql if parameters else sql.SQL
     parts = template.split("{}")

@@ -49,7 +49,7 @@ __all__ = [
     "target_type",
     "staging_type",
     "wire",
-    "unsupported",
+    "unsupported_columns",
     "check_types",
     "has_text",
     "valid_text",
@@ -171,7 +171,7 @@ def in_range(column: Column, kind: T.DataType) -> Column | None:
     return column.between(F.lit(first).cast(kind), F.lit(last).cast(kind))
 
 
-def unsupported(schema: T.StructType) -> list[str]:
+def unsupported_columns(schema: T.StructType) -> list[str]:
     return [
         f"column {field.name!r} has type {field.dataType.simpleString()}, which has no faithful image in PostgreSQL"
         for field in schema.fields
@@ -181,7 +181,7 @@ def unsupported(schema: T.StructType) -> list[str]:
 
 def check_types(schema: T.StructType) -> None:
     """Raises TypeNotSupported. ``open`` has checked the latest schema; the schema of a version may differ."""
-    if problems := unsupported(schema):
+    if problems := unsupported_columns(schema):
         raise TypeNotSupported("; ".join(problems), hint="leave the columns out, or cast them at the source")
 
 

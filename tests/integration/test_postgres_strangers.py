@@ -248,7 +248,7 @@ def test_the_epoch_keeps_out_who_has_lost_the_lease_but_not_the_position(
                 successor.apply(second(table))
                 goes_on(pg, successor, table)
                 return
-            held = successor._session.held()
+            held = successor._session.require_lease()
             for name in ("lock_position", "move_position"):
                 usual: Any = getattr(positions, name)
                 monkeypatch.setattr(

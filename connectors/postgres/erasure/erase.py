@@ -310,7 +310,7 @@ def _forgotten(
     position: Position,
 ) -> tuple[int, int]:
     """→ rows, dead letters"""
-    connection, lease = session.main(), session.held()
+    connection, lease = session.main(), session.require_lease()
     staged = session.own_table("stage")
     names = {"target": str(session.target), "last": max(erasing.versions, default=position.version)}
     rows = letters = 0

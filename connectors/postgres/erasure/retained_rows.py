@@ -10,7 +10,7 @@ from psycopg import sql
 
 from cdf.errors import RowRejected
 from connectors.postgres.conversions import PLAIN, find_cast
-from connectors.postgres.sql_parts import filled
+from connectors.postgres.sql_parts import fill_template
 from connectors.postgres.types import target_type
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def _text(kind: DataType, name: str, found: ColumnType) -> sql.Composed:
     """The column in our type (a count may be numeric there, whose text is no integer's), as text."""
     column = sql.Identifier("t", name)
     way = find_cast(target_type(kind) or "", found) or PLAIN
-    text = sql.SQL("({})::text").format(filled(way.back, column, parameters=False))
+    text = sql.SQL("({})::text").format(fill_template(way.back, column, parameters=False))
     if way.returns is None:
         return text
-    image = filled(way.returns, column, parameters=False)
+    image = fill_template(way.returns, column, parameters=False)
     return sql.SQL("case when ({}) is false then {}::text else {} end").format(image, column, text)

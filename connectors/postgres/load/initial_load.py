@@ -26,7 +26,7 @@ from connectors.postgres.column_mapping import (
 from connectors.postgres.conversions import Cast, find_casts
 from connectors.postgres.errors import raise_alone, refuse_swallowed
 from connectors.postgres.load.loaded_table import move_to_target, rename_constraints
-from connectors.postgres.sql_parts import filled
+from connectors.postgres.sql_parts import fill_template
 from connectors.postgres.staging import tasks
 from connectors.postgres.staging.columns import Staged
 from connectors.postgres.staging.failures import explain_copy_failure
@@ -102,13 +102,13 @@ def place_loaded_rows(session: Session, snapshot: Snapshot, rows: int, own: Sequ
 
     ``own``: the target's metadata columns; they get version and time of the snapshot.
     """
-    lease, name, loaded = session.held(), session.target, session.own_table("load")
+    lease, name, loaded = session.require_lease(), session.target, session.own_table("load")
     ddl: tuple[str, ...] = ()
     is_keyed = True
     with session.errors("loading the target"):
         connection = session.main()
         exists = reflect(connection, name) is not None
-        with session.committed(snapshot.version), connection.transaction() as transaction:
+        with session.verify_commit(snapshot.version), connection.transaction() as transaction:
             positions.lock_position(connection, lease, expected=None, first=None)
             # Rows of other writers that policies hide from this role must be found as well
             connection.execute("set local row_security = off")
@@ -196,7 +196,7 @@ def _insert_all(
 ) -> sql.Composed:
     """Insert the rows of a table with our types into the target."""
     names = schema.fieldNames()
-    values = [filled(casts[name].value, sql.Identifier(name), parameters=False) for name in names]
+    values = [fill_template(casts[name].value, sql.Identifier(name), parameters=False) for name in names]
     return sql.SQL("insert into {} ({}) overriding system value select {} from {}").format(
         target,
         sql.SQL(", ").join(map(sql.Identifier, [*names, *own])),

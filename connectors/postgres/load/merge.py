@@ -12,9 +12,9 @@ from cdf.errors import SinkUnavailable, TargetNotReady
 from cdf.sink import Position
 from connectors.postgres.column_mapping import DELETED_AT
 from connectors.postgres.conversions import Cast, find_casts
-from connectors.postgres.errors import clash, raise_alone, refuse_swallowed
+from connectors.postgres.errors import clash_error, raise_alone, refuse_swallowed
 from connectors.postgres.load.initial_load import add_metadata_columns, explain_key_violation, refuse_rows
-from connectors.postgres.sql_parts import equal, filled
+from connectors.postgres.sql_parts import equal, fill_template
 from connectors.postgres.sqlstates import CLASHES
 from connectors.postgres.state import position as positions
 from connectors.postgres.state.dead_letters import delete_all_dead_letters
@@ -78,7 +78,7 @@ def merge_rows(
         # Rows may swap values under a secondary unique index, which an UPDATE checks row by row
         reached = find_delete_action(session.main(), session.target)
         if reached is not None:
-            raise_alone(clash(session.target, error, reached))
+            raise_alone(clash_error(session.target, error, reached))
     return _merge_once(
         session, snapshot, rows, own, deletes, before=before, action=action, counts=counts, deletes_first=True
     )
@@ -97,7 +97,7 @@ def _merge_once(
     deletes_first: bool,
 ) -> tuple[str, ...]:
     """``deletes_first``: delete all differing rows before the first of them is inserted again."""
-    lease, target, loaded = session.held(), session.target, session.own_table("load")
+    lease, target, loaded = session.require_lease(), session.target, session.own_table("load")
     connection = session.main()
     with connection.transaction():
         positions.lock_position(connection, lease, expected=before.version, first=None)
@@ -168,7 +168,7 @@ def _statements(
     columns that are not the source's; only the deleted row has their values. → each statement, with the query that counts
     the rows which it must touch; the query is executed first"""
     names, key = snapshot.schema.fieldNames(), snapshot.key
-    values = {name: filled(casts[name].value, sql.Identifier("s", name), parameters=False) for name in names}
+    values = {name: fill_template(casts[name].value, sql.Identifier("s", name), parameters=False) for name in names}
     values |= {name: sql.Identifier("s", name) for name in own}
     others = [name for name in names if name not in key]
     same_key = sql.SQL(" and ").join(equal(sql.Identifier("t", name), values[name]) for name in key)

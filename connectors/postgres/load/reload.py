@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from cdf.sink import Position
-from connectors.postgres.column_mapping import with_own
+from connectors.postgres.column_mapping import with_metadata
 from connectors.postgres.conversions import ColumnType, is_chosen_by_user
 from connectors.postgres.inspect import database_problems, describe_foreign_rows, read_visible_position
 from connectors.postgres.load import merge, open_readers
@@ -70,7 +70,7 @@ def find_reload_problems(
     problems += [
         f"the source no longer has a column {column.name!r}, and {name} cannot be replaced by a new table "
         f"({', '.join(reasons)}): drop the column there, or give it a default if you want to keep it"
-        for column in definition.former_columns(with_own(source.schema, own))
+        for column in definition.former_columns(with_metadata(source.schema, own))
     ]
     added = add_missing_columns(name, types, source.schema, own)
     if added and not target.owned:
@@ -81,7 +81,7 @@ def find_reload_problems(
 def _swap_problems(
     connection: Connection, name: TargetName, source: Source, own: Sequence[str], definition: TableDefinition
 ) -> list[str]:
-    whole = with_own(source.schema, own)
+    whole = with_metadata(source.schema, own)
     former = {column.name for column in definition.former_columns(whole)}
     problems = [
         f"{name} has a column {column!r} with values in it that the source has never had: "
@@ -176,7 +176,7 @@ def _swap(
     began = time.monotonic()
     with session.errors("adding the metadata columns"):
         add_metadata_columns(session.main(), session.own_table("load"), plan.own, snapshot)
-    whole = replace(snapshot, schema=with_own(snapshot.schema, plan.own))
+    whole = replace(snapshot, schema=with_metadata(snapshot.schema, plan.own))
     cloner = None if definition is None else DefinitionCloner(session, definition, whole)
     built = build_successor(session, snapshot, cloner)
     seconds["build"] = round(time.monotonic() - began, 4)
@@ -200,7 +200,7 @@ def reasons_to_merge(
     deletes: Deletes,
 ) -> tuple[str, ...]:
     """Why the table cannot be replaced by a new one; empty: it can."""
-    reasons = [f"additional column {column.name!r}" for column in definition.user_columns(with_own(schema, own))]
+    reasons = [f"additional column {column.name!r}" for column in definition.user_columns(with_metadata(schema, own))]
     if not definition.owned_by_us:
         reasons.append(f"it belongs to {definition.owner}")
     if deletes != "hard":

@@ -74,7 +74,7 @@ def swap_tables(
     counts: Mapping[str, int] | None,
 ) -> tuple[str, ...]:
     """Drop the old table, give its name to the new one, and move the position. → the statements that were executed"""
-    lease, target = session.held(), session.target
+    lease, target = session.require_lease(), session.target
     executed: list[str] = []
     connection = session.main()
 

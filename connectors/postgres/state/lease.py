@@ -27,7 +27,7 @@ __all__ = [
     "Lease",
     "Renewal",
     "acquire_lease",
-    "fenced",
+    "fenced_error",
     "is_fenced",
     "position_of_row",
     "release_lease",
@@ -109,7 +109,7 @@ def is_fenced(connection: Connection, lease: Lease) -> bool:
     return row != (lease.epoch,)
 
 
-def fenced(target: str) -> Fenced:
+def fenced_error(target: str) -> Fenced:
     return Fenced(
         f"another runner has taken over {target}; this one writes nothing more",
         hint="let the other runner finish; if it is not running any more, run again",

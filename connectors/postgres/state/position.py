@@ -13,7 +13,7 @@ from cdf.os_user import os_user
 from cdf.sink import Position, PositionRecord, Standing
 from connectors.postgres.sql_parts import Name, TargetName
 from connectors.postgres.state import lease as leases
-from connectors.postgres.state.lease import Lease, fenced, position_of_row
+from connectors.postgres.state.lease import Lease, fenced_error, position_of_row
 from connectors.postgres.state.migrations import find_state_tables
 
 __all__ = [
@@ -63,7 +63,7 @@ def lock_position(connection: Connection, lease: Lease, *, expected: int | None,
         "select epoch, version from deltarelay.position where target = %s for update", [lease.target]
     ).fetchone()
     if row is None or row[0] != lease.epoch:
-        raise fenced(lease.target)
+        raise fenced_error(lease.target)
     if row[1] != expected:
         state = "is empty" if row[1] is None else f"is at version {row[1]}"
         step = "a load" if first is None else f"a window from version {first}"
@@ -86,7 +86,7 @@ def move_position(connection: Connection, lease: Lease, *, expected: int | None,
         [version, table_id, leases.LEASE_SECONDS, lease.target, lease.epoch, expected],
     )
     if moved.rowcount != 1:
-        raise fenced(lease.target)
+        raise fenced_error(lease.target)
 
 
 def move_and_record(

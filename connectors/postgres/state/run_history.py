@@ -154,7 +154,7 @@ def write_failure(dsn: str, row: Mapping[str, Any]) -> None:
                     connection.execute(_INSERT, row)
                     connection.execute(_CLEAN_UP, {"target": row["target"], "most": MOST_ROWS})
     except psycopg.Error as error:
-        log.info("failure not recorded", extra={"target": row["target"], "sqlstate": error.sqlstate})
+        log.info("failure not kept", extra={"target": row["target"], "sqlstate": error.sqlstate})
 
 
 def read_runs(connection: Connection, target: str, *, limit: int, failed: bool) -> Sequence[RunRecord]:

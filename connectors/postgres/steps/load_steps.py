@@ -40,7 +40,7 @@ class SnapshotLoader:
             )
         seconds: dict[str, float] = {}
         target.begin_history("load", snapshot.version, snapshot.version, seconds=seconds)
-        mapped = self._settings.columns.snapshot(snapshot)
+        mapped = self._settings.columns.map_snapshot(snapshot)
         rejected = 0
         if self._settings.modes.writes_dead_letters:
             staged, written = self._load_as_window(mapped, seconds)
@@ -75,7 +75,7 @@ class SnapshotLoader:
         target = self._target
         seconds: dict[str, float] = {}
         target.begin_history("reload", snapshot.version, snapshot.version, seconds=seconds)
-        mapped = self._settings.columns.snapshot(snapshot)
+        mapped = self._settings.columns.map_snapshot(snapshot)
         plan = ReloadPlan(own=self._settings.own, deletes=self._settings.modes.deletes, before=target.position)
         rows, ddl = reload_target(self._session, mapped, plan, seconds=seconds)
         target.position = Position(version=snapshot.version, table_id=snapshot.table_id)

@@ -41,7 +41,7 @@ def move_by_hand(
             position=present.version,
         )
     with session.errors("moving the position"):
-        connection, lease = session.main(), session.held()
+        connection, lease = session.main(), session.require_lease()
         with connection.transaction():
             positions.lock_position(connection, lease, expected=before.version, first=None)
             positions.record_rows(connection, session.target)

@@ -117,7 +117,7 @@ class OpenTarget:
     @contextmanager
     def step(self) -> Iterator[None]:
         """Run a durable step. Raises PositionError if the sink is not open, Fenced if another runner has taken over."""
-        self.session.held()
+        self.session.require_lease()
         if self._is_uncertain:
             if (fencing := self.session.find_fencing()) is not None:
                 raise fencing

@@ -56,7 +56,9 @@ class WindowApplier:
             change_bytes=window.change_bytes,
         )
         is_prefetched = self._prefetched is not None and self._prefetched[0] is window
-        mapped = self._prefetched[1] if self._prefetched and is_prefetched else self._settings.columns.window(window)
+        mapped = (
+            self._prefetched[1] if self._prefetched and is_prefetched else self._settings.columns.map_window(window)
+        )
         if (method := self.choose_method(mapped)) != "changes":
             applied = self._apply_copy(mapped, method, seconds)
             if applied is not None:
@@ -103,7 +105,7 @@ class WindowApplier:
     def _start_prefetch(self, window: Window | None) -> None:
         if window is None:
             return
-        mapped = self._settings.columns.window(window)
+        mapped = self._settings.columns.map_window(window)
         if self.choose_method(mapped) == "changes":  # a copy needs no staging
             self._prefetched = window, mapped
             self._target.writer.stager.start_prefetch(mapped)
@@ -126,7 +128,7 @@ class WindowApplier:
         target = self._target
         log.info("a copy is cheaper than the changes", extra={"target": str(self._session.target), "way": method})
         try:
-            snapshot = self._settings.columns.snapshot(window.snapshot())
+            snapshot = self._settings.columns.map_snapshot(window.snapshot())
             with timed(seconds, "count"):  # the copy itself does not show what has changed
                 counts, conflicts = window.count_net()
             plan = ReloadPlan(
@@ -164,7 +166,7 @@ class WindowApplier:
     def replay(self, snapshot: Snapshot) -> Applied:
         """Try all dead letters again, with the rows that the source has at the position."""
         target, name = self._target, self._session.target
-        self._session.held()
+        self._session.require_lease()
         if target.position.version != snapshot.version:
             raise WindowOutOfOrder(
                 f"{name} {at_version(target.position.version)}, not at {snapshot.version}",
@@ -173,7 +175,7 @@ class WindowApplier:
         seconds: dict[str, float] = {}
         with self._session.errors("reading the dead letters"):
             digests = read_key_digests(self._session.main(), str(name))
-        window = self._settings.columns.snapshot(snapshot).with_keys(digests).as_inserts()
+        window = self._settings.columns.map_snapshot(snapshot).with_keys(digests).as_inserts()
         with timed(seconds, "stage"):
             staged = target.writer.stage(window)
         with timed(seconds, "apply"):

@@ -10,7 +10,7 @@ from connectors.postgres.conversions import find_cast
 from connectors.postgres.sql_parts import TargetName, quote_plainly
 from connectors.postgres.table_name import MAX_NAME_BYTES
 from connectors.postgres.target.reflection import TargetTable
-from connectors.postgres.types import target_type, unsupported
+from connectors.postgres.types import target_type, unsupported_columns
 
 __all__ = ["target_problems"]
 
@@ -18,7 +18,7 @@ __all__ = ["target_problems"]
 def target_problems(source: Source, name: TargetName, target: TargetTable | None, own: Sequence[str] = ()) -> list[str]:
     """``source`` has the target's column names already. ``own``: the metadata columns that the target has, or will get."""
     schema = source.standing or source.schema
-    problems = unsupported(source.schema)
+    problems = unsupported_columns(source.schema)
     for column in source.schema.fieldNames():
         if len(column.encode()) > MAX_NAME_BYTES:
             problems.append(

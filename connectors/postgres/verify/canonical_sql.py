@@ -17,15 +17,15 @@ from connectors.postgres.types import NativeArray, target_type
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["array_text", "canonical_text", "framed", "key_digest"]
+__all__ = ["array_text", "canonical_text", "frame", "key_digest"]
 
 
 def key_digest(schema: StructType, key: Sequence[str], columns: Mapping[str, sql.Composable]) -> sql.Composed:
     """The digest of a key. ``columns`` are its expressions, which have our types."""
-    return sql.SQL("md5({})").format(framed([canonical_text(columns[name], schema[name].dataType) for name in key]))
+    return sql.SQL("md5({})").format(frame([canonical_text(columns[name], schema[name].dataType) for name in key]))
 
 
-def framed(texts: Iterable[sql.Composable]) -> sql.Composed:
+def frame(texts: Iterable[sql.Composable]) -> sql.Composed:
     return sql.SQL(" || ").join(
         sql.SQL("coalesce(char_length({0})::text || ':' || {0}, '~')").format(text) for text in texts
     )

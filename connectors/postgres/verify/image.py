@@ -15,12 +15,12 @@ from cdf.sink import BucketDigest, Position, RowDigest, Source
 from connectors.postgres.column_mapping import DELETED_AT
 from connectors.postgres.conversions import PLAIN, Cast, find_casts
 from connectors.postgres.errors import raise_alone, translate
-from connectors.postgres.sql_parts import TargetName, filled
+from connectors.postgres.sql_parts import TargetName, fill_template
 from connectors.postgres.state.dead_letters import read_key_digests
 from connectors.postgres.state.position import read_position
 from connectors.postgres.target.reflection import read_column_types
 from connectors.postgres.types import NativeArray, target_type
-from connectors.postgres.verify.canonical_sql import canonical_text, framed
+from connectors.postgres.verify.canonical_sql import canonical_text, frame
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField
@@ -146,8 +146,8 @@ class PostgresImage:
         ).format(
             number=_number(sql.SQL("key_digest"), 8),
             buckets=sql.Literal(buckets),
-            key=framed(sql.Identifier(f"t{number}") for number in keys),
-            row=framed(sql.Identifier(f"t{number}") for number in range(len(fields))),
+            key=frame(sql.Identifier(f"t{number}") for number in keys),
+            row=frame(sql.Identifier(f"t{number}") for number in range(len(fields))),
             texts=texts,
             shown=shown,
             target=self._target.identifier,
@@ -159,13 +159,13 @@ class PostgresImage:
 
     def _text(self, field: StructField) -> sql.Composable:
         cast, column = self._casts.get(field.name, PLAIN), sql.Identifier(field.name)
-        value = sql.SQL("({})").format(filled(cast.back, column, parameters=False))
+        value = sql.SQL("({})").format(fill_template(cast.back, column, parameters=False))
         text = canonical_text(value, field.dataType)
         if cast.returns is None:
             return text
         # The text of such a type never contains a question mark
         return sql.SQL("case when ({}) is false then '?' || {}::text else {} end").format(
-            filled(cast.returns, column, parameters=False), column, text
+            fill_template(cast.returns, column, parameters=False), column, text
         )
 
 

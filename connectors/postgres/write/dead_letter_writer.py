@@ -13,7 +13,7 @@ from cdf.changes.columns import DELETE, INSERT, TRANSIENT, UPDATE
 from cdf.errors import RowRejected
 from connectors.postgres.column_mapping import DELETED_AT
 from connectors.postgres.errors import refuse_swallowed
-from connectors.postgres.sql_parts import SCHEMA, Name, TargetName, Text, equal, filled
+from connectors.postgres.sql_parts import SCHEMA, Name, TargetName, Text, equal, fill_template
 from connectors.postgres.sqlstates import DEAD_LETTER_REASONS
 from connectors.postgres.staging.columns import (
     ATTEMPT,
@@ -250,7 +250,7 @@ class DeadLetterWriter:
         if not gone or deletes == "ignore":
             self.remove(connection, gone)
             return 0, 0
-        columns = {name: filled(self._layout.casts[name].back, Name("t", name)) for name in self._layout.key}
+        columns = {name: fill_template(self._layout.casts[name].back, Name("t", name)) for name in self._layout.key}
         digest = key_digest(self._layout.schema, self._layout.key, columns)
         into = Name(target.schema, target.table)
         between = sql.SQL("{0} = any(%(gone)s) and {0} between %(low)s and %(high)s").format(digest)

@@ -10,7 +10,7 @@ from psycopg import sql
 
 from cdf.errors import RowRejected
 from connectors.postgres.conversions import Cast
-from connectors.postgres.sql_parts import filled
+from connectors.postgres.sql_parts import fill_template
 from connectors.postgres.write.statements import count_misfits
 
 if TYPE_CHECKING:
@@ -39,6 +39,6 @@ def refuse_misfits_of_table(
     lossy = {name: cast.faithful for name, cast in casts.items() if cast.faithful is not None and name in schema.names}
     if not lossy:
         return
-    faithful = [filled(fits, sql.Identifier(name), parameters=False) for name, fits in lossy.items()]
+    faithful = [fill_template(fits, sql.Identifier(name), parameters=False) for name, fits in lossy.items()]
     row = connection.execute(sql.SQL("select {} from {}").format(count_misfits(faithful), loaded)).fetchone()
     refuse_misfits(target, dict(zip(lossy, row or (), strict=True)))

@@ -11,7 +11,7 @@ from psycopg import sql
 from cdf.changes.columns import DELETE, INSERT, TRANSIENT, UPDATE
 from connectors.postgres.column_mapping import APPLIED_AT, COMMIT_TIMESTAMP_COLUMN, COMMIT_VERSION_COLUMN, DELETED_AT
 from connectors.postgres.conversions import Cast
-from connectors.postgres.sql_parts import SCHEMA, Name, TargetName, equal, filled
+from connectors.postgres.sql_parts import SCHEMA, Name, TargetName, equal, fill_template
 from connectors.postgres.staging.columns import ATTEMPT, CODES, OPERATION, TIMESTAMP, UNEXPECTED, VERSION
 from connectors.postgres.types import staging_type, target_type
 
@@ -207,7 +207,7 @@ def _staged(kind: Any, numbered: sql.Identifier) -> sql.Composed:
 def staged_value(layout: Layout, name: str, numbered: sql.Identifier) -> sql.Composable:
     """The value for the target's column, from the staged column."""
     cast = layout.casts.get(name)
-    return filled("{}" if cast is None else cast.value, _staged(layout.schema[name].dataType, numbered))
+    return fill_template("{}" if cast is None else cast.value, _staged(layout.schema[name].dataType, numbered))
 
 
 def faithful_conditions(layout: Layout) -> dict[str, sql.Composable]:
@@ -216,7 +216,7 @@ def faithful_conditions(layout: Layout) -> dict[str, sql.Composable]:
     for number, field in enumerate(layout.schema.fields):
         cast = layout.casts.get(field.name)
         if cast is not None and cast.faithful is not None:
-            conditions[field.name] = filled(cast.faithful, _staged(field.dataType, Name(f"c{number}")))
+            conditions[field.name] = fill_template(cast.faithful, _staged(field.dataType, Name(f"c{number}")))
     return conditions
 
 

@@ -150,7 +150,7 @@ class WindowWriter:
                     if following is None:
                         raise
                     log.info(
-                        "the target refuses the rows: trying another strategy",
+                        "the target refuses the rows as they are: another way",
                         extra={"target": str(session.target), "sqlstate": error.sqlstate, "way": following.name},
                     )
                     strategy = following
@@ -167,12 +167,12 @@ class WindowWriter:
         before: Callable[[Connection], tuple[str, ...]] | None,
         is_replay: bool,
     ) -> Written:
-        session, lease = self._session, self._session.held()
+        session, lease = self._session, self._session.require_lease()
         written = Written(Conflicts(), ())
         connection = session.main()
         moves = not is_replay
         # A position that does not move cannot show whether an unanswered COMMIT happened
-        with session.committed(window.last) if moves else nullcontext(), connection.transaction():
+        with session.verify_commit(window.last) if moves else nullcontext(), connection.transaction():
             positions.lock_position(connection, lease, expected=expected, first=window.first)
             # If policies apply to this role, raise an error instead of missing the rows that they hide. Deferred constraints
             # allow parents to come after their children, and rows to swap values
