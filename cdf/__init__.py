@@ -4,7 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cdf.changes.window import Commit, Limits, Snapshot, Window
+    from cdf.changes.commits import Commit, Limits
+    from cdf.changes.window import Snapshot, Window
     from cdf.errors import CdfError
     from cdf.pipeline.follow import Following
     from cdf.pipeline.pipeline import Pipeline
@@ -48,7 +49,8 @@ _HOMES = {
     "cdf.sink": ("Applied", "Capabilities", "Conflicts", "Inspection", "Position", "Sink", "Source"),
     "cdf.source.table": ("ChangeFeed", "FeedEnabled", "FeedStatus"),
     "cdf.verify.verify": ("Difference", "Verification"),
-    "cdf.changes.window": ("Commit", "Limits", "Snapshot", "Window"),
+    "cdf.changes.commits": ("Commit", "Limits"),
+    "cdf.changes.window": ("Snapshot", "Window"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,33 +1,33 @@
-"""Everything that can go wrong, in our own words.
+"""The errors that this package raises.
 
     CdfError
-    ├── ConfigError                 the request itself is wrong: an option, a bound, a file
-    ├── SourceError                 the Delta table cannot be read as asked
-    │   ├── SourceUnavailable       ... for now: its storage is unreachable or throttled        (temporary)
-    │   ├── TableNotFound           no Delta table there
+    ├── ConfigError                 the request is wrong: an option, a bound, a file
+    ├── SourceError                 the Delta table cannot be read as requested
+    │   ├── SourceUnavailable       its storage is unreachable or throttled    (temporary)
+    │   ├── TableNotFound           there is no Delta table
     │   ├── FeatureNotSupported     the table uses a Delta feature that this reader does not know
     │   ├── TableReplaced           another table id than the one the position belongs to
     │   ├── FeedNotEnabled          the change feed is off, or was off for some versions
     │   ├── VersionsExpired         commits or feed files that are needed are gone
     │   ├── VersionNotFound         a bound that the table does not have (yet)
     │   ├── SchemaDrift             a schema change that cannot be followed
-    │   └── KeyViolation            null keys, or one key put twice in one version
-    ├── SinkError                   the target refuses
-    │   ├── SinkUnavailable         ... for now: unreachable, restarting, too busy        (temporary)
-    │   ├── TargetNotReady          ... as it stands: rights, foreign rows, wrong columns
-    │   ├── TypeNotSupported        a column type without a faithful image in the target
-    │   ├── RowRejected             a value without a faithful image in the target
+    │   └── KeyViolation            null keys, or one key inserted twice in one version
+    ├── SinkError                   the target refuses the data
+    │   ├── SinkUnavailable         unreachable, restarting or too busy        (temporary)
+    │   ├── TargetNotReady          missing rights, another writer's rows, wrong columns
+    │   ├── TypeNotSupported        a column type that the target cannot store exactly
+    │   ├── RowRejected             a value that the target cannot store exactly
     │   └── ConflictFound           rows contradict the target and `conflicts: refuse` is set
     ├── PositionError               the position and the window do not fit
     │   ├── WindowOutOfOrder        the window does not start at position + 1
     │   ├── Fenced                  another runner has taken over                         (temporary)
-    │   └── LeaseHeld               another runner is at work                             (temporary)
-    ├── Interrupted                 a signal or a caller ended it; the position is intact        (temporary)
-    └── VerificationError           a comparison that cannot be made
+    │   └── LeaseHeld               another runner holds the lease                       (temporary)
+    ├── Interrupted                 a signal or a caller ended the run; the position is intact  (temporary)
+    └── VerificationError           a comparison that is not possible
 
-Every class has a stable ``code``; every error may carry a ``hint`` (the setting or command that helps), the Delta or SQL
-``condition`` behind it, and ``fields`` for programs. Errors cross the border between executors and driver, so they pickle.
-They never carry row values or key values.
+Every class has a stable ``code``. An error may have a ``hint`` (the setting or command that helps), the Delta or SQL
+``condition`` that caused it, and ``fields`` for programs. Errors can be pickled, because they pass from executors to the
+driver. They never contain row values or key values.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ __all__ = [
 
 
 class CdfError(Exception):
-    """The root. ``str(error)`` is the message alone; hint and condition are fields of their own."""
+    """The base class. ``str(error)`` is only the message; hint and condition are separate attributes."""
 
     code: ClassVar[str] = "failed"
     transient: ClassVar[bool] = False
-    """True where trying again later can succeed without anybody changing anything."""
+    """True if a later retry can succeed without any change to configuration, source or target."""
 
     def __init__(self, message: str, *, hint: str | None = None, condition: str | None = None, **fields: Any) -> None:
         super().__init__(message)
@@ -201,14 +201,14 @@ _FEATURES = re.compile(
     r'unsupported by (?:this version of )?Delta Lake "[^"]*": (?P<spark>[^\n]+?)\.(?:\s|$)'
     r"|Feature '(?P<rust>[^']+)' is not supported|Unsupported minimum reader version (?P<version>\d+)"
 )
-# These wrap the condition that matters; the inner one stands in the text.
+# These wrap the relevant condition, which is in the text.
 _WRAPPERS = {"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR"}
 
 
 def unsupported_features(error: BaseException, table: str) -> FeatureNotSupported | None:
-    """The features of ``table`` that a reader refused because it does not know them, in our words; None: another error.
+    """The error for a table feature that a reader does not know; None: another error.
 
-    Both Delta in Spark and delta-rs name them in the text alone.
+    Both Delta in Spark and delta-rs name the features in the text only.
     """
     if (found := _FEATURES.search(str(error))) is None:
         return None
@@ -216,7 +216,7 @@ def unsupported_features(error: BaseException, table: str) -> FeatureNotSupporte
     needs = f"the table feature {features}" if features else f"reader version {version}"
     return FeatureNotSupported(
         f"{table} needs {needs}, which {'Delta Lake here' if found['spark'] else 'delta-rs'} does not know",
-        hint="upgrade deltarelay, or remove it from the table where a writer that knows it allows that "
+        hint="upgrade deltarelay, or remove the feature from the table, if a writer that knows it allows that "
         "(`ALTER TABLE … DROP FEATURE …`)",
         condition=condition_of(error),
         table=table,
@@ -226,20 +226,20 @@ def unsupported_features(error: BaseException, table: str) -> FeatureNotSupporte
 def condition_of(error: BaseException) -> str | None:
     """The Delta or Spark error condition behind an exception, or None.
 
-    PySpark maps only some of Delta's exceptions: the others arrive as a bare ``Py4JJavaError`` whose Java side knows the
-    condition, and a failed stream carries it only in its text.
+    PySpark maps only some of Delta's exceptions: for the others it raises a ``Py4JJavaError``, whose Java exception has the
+    condition. A failed stream has it in its text only.
     """
-    asked = getattr(error, "getCondition", None) or getattr(error, "getErrorClass", None)
+    get_condition = getattr(error, "getCondition", None) or getattr(error, "getErrorClass", None)
     found: str | None = None
-    if callable(asked):
-        found = asked()
+    if callable(get_condition):
+        found = get_condition()
     elif (java := getattr(error, "java_exception", None)) is not None:
         cause = java
         while cause is not None and found is None:
             if hasattr(cause, "getErrorClass"):
                 try:
                     found = cause.getErrorClass()
-                except Exception:  # py4j answers hasattr with True for every name: the call tells
+                except Exception:  # py4j has every attribute: only the call shows whether the method exists
                     found = None
             cause = cause.getCause()
     if found is None or found in _WRAPPERS:

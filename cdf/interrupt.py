@@ -1,4 +1,4 @@
-"""An error of its own, or only the echo of an interrupt: what fails because a signal ended a process that it needs."""
+"""Tells real errors from consequences of an interrupt: a signal may also end a process that the running work needs."""
 
 from __future__ import annotations
 
@@ -10,49 +10,49 @@ from cdf.errors import CdfError, Interrupted
 __all__ = ["ECHO_SECONDS", "JVM_GONE", "Stop", "is_echo", "may_be_echo"]
 
 ECHO_SECONDS = 1.0
-"""A signal to several processes may reach Spark's JVM first: an error of a lost JVM waits this long for the signal."""
+"""A signal to several processes may reach Spark's JVM first: after an error of a lost JVM, the signal is awaited so long."""
 JVM_GONE = "JVM_GONE"
 
 
 def may_be_echo(error: BaseException) -> bool:
-    """Whether the error says that another process is gone: the JVM, or what is at the other end of a connection."""
+    """Whether the error says that another process is gone: the JVM, or the peer of a connection."""
     return any(
-        isinstance(one, (ConnectionError, EOFError))
-        or type(one).__name__ in ("Py4JError", "Py4JNetworkError")  # a Py4JJavaError is the answer of a JVM that lives
-        or (isinstance(one, CdfError) and one.condition == JVM_GONE)
-        for one in _chain(error)
+        isinstance(link, (ConnectionError, EOFError))
+        or type(link).__name__ in ("Py4JError", "Py4JNetworkError")  # a Py4JJavaError is the answer of a running JVM
+        or (isinstance(link, CdfError) and link.condition == JVM_GONE)
+        for link in _chain(error)
     )
 
 
 def is_echo(error: BaseException, *, asked: bool, cancelled: bool) -> bool:
-    """Whether the error is only the echo of an interrupt.
+    """Whether the error is only a consequence of an interrupt.
 
-    ``asked``: a signal came, or a caller asked for the end. ``cancelled``: what runs was cancelled for that, so that every
-    error may come of it. What failed while a KeyboardInterrupt was being handled is an echo as well.
+    ``asked``: a signal arrived, or a caller asked for the end. ``cancelled``: the running step was cancelled as well, so any
+    error may result from it. An error while a KeyboardInterrupt was being handled is a consequence as well.
     """
-    if cancelled or any(isinstance(one, (KeyboardInterrupt, Interrupted)) for one in _chain(error)):
+    if cancelled or any(isinstance(link, (KeyboardInterrupt, Interrupted)) for link in _chain(error)):
         return True
     return asked and may_be_echo(error)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and everything behind it."""
-    left, seen = [error], set[int]()
-    while left:
-        one = left.pop()
-        if id(one) not in seen:
-            seen.add(id(one))
-            yield one
-            left += [behind for behind in (one.__cause__, one.__context__) if behind is not None]
+    """The error, its causes and its contexts."""
+    pending, seen = [error], set[int]()
+    while pending:
+        current = pending.pop()
+        if id(current) not in seen:
+            seen.add(id(current))
+            yield current
+            pending += [behind for behind in (current.__cause__, current.__context__) if behind is not None]
 
 
 class Stop:
-    """How far a caller has asked work in another thread to end."""
+    """A caller's request that work in another thread should end."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
         self.cancelled = threading.Event()
-        """Set as well where what runs is cancelled and not finished first."""
+        """Set if the running step is cancelled, too, instead of being finished first."""
 
     def cancel(self) -> None:
         self.cancelled.set()

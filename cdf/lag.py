@@ -1,4 +1,4 @@
-"""How far a target is behind, and how long the files that it still needs will last. Pure arithmetic, no Spark."""
+"""How far a target is behind, and how long the files that it still needs will exist. Pure arithmetic, no Spark."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ DEFAULT_RETENTION = "interval 1 week"
 class Lag(Result):
     versions: int
     seconds: float
-    """Age of the oldest commit that is not applied yet; 0 when there is none."""
+    """Age of the oldest commit that is not applied yet; 0 if all are applied."""
     feed_files_days: float | None
-    """Days until VACUUM may remove feed files that are still needed; negative: it may have done so. None: none needed."""
+    """Days until VACUUM may remove feed files that are still needed; negative: it may have. None: none needed."""
 
 
 def lag(
@@ -32,12 +32,12 @@ def lag(
     retention: dt.timedelta,
     now: dt.datetime,
 ) -> Lag:
-    """``oldest_unapplied``: the time of commit ``position + 1``, where there is one and its time is known."""
+    """``oldest_unapplied``: the time of commit ``position + 1``; None: it does not exist or its time is unknown."""
     behind = max(0, latest - position)
     if behind == 0 or oldest_unapplied is None:
         return Lag(behind, 0.0, None)
     age = now - oldest_unapplied
-    # Files that a commit wrote for the feed count as removed from that commit on
+    # Change files count as removed from the commit that wrote them
     left = retention - age
     return Lag(behind, round(max(0.0, age.total_seconds()), 3), round(left.total_seconds() / 86400, 2))
 
@@ -63,6 +63,6 @@ def parse_interval(text: str) -> dt.timedelta:
         )
     except (KeyError, ValueError) as error:
         raise SourceError(
-            f"the retention {text!r} is not an interval", hint="write it like: interval 7 days"
+            f"the retention {text!r} is not an interval", hint="write it as in: interval 7 days"
         ) from error
     return dt.timedelta(seconds=seconds)

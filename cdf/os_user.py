@@ -1,4 +1,4 @@
-"""Who is at work, as far as this machine knows."""
+"""The name of the operating-system user, for records."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["os_user"]
 
 
 def os_user() -> str:
-    """The user of this process, by the number that the kernel has: LOGNAME is whatever the user sets it to."""
+    """The user of this process, by its numeric id: the user can set LOGNAME to anything."""
     uid = os.getuid()
     try:
         return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
-    except KeyError:  # a container's user need not have a name
+    except KeyError:  # a user in a container may have no name
         return f"uid {uid}"

@@ -1,4 +1,4 @@
-"""Errors of Spark and Delta while the feed is read, as errors of ``cdf.errors``."""
+"""Translates errors of Spark and Delta that occur while the feed is read into errors of ``cdf.errors``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["translate"]
 
 
 def translate(error: Exception, *, table: str, first: int, last: int) -> CdfError:
-    """A failure of reading ``first..last`` in our words. Whatever is unknown stays a plain SourceError with its cause."""
+    """Translate an error of reading ``first..last``. An unknown error becomes a plain SourceError with its cause."""
     if isinstance(error, CdfError):
         return error
     condition = condition_of(error)
@@ -32,7 +32,7 @@ def translate(error: Exception, *, table: str, first: int, last: int) -> CdfErro
     if condition in {"DELTA_MISSING_CHANGE_DATA"}:
         return FeedNotEnabled(
             f"the change feed was not on for all of {versions}",
-            hint="`deltarelay feed status` tells since when it is on; start from a snapshot after that",
+            hint="`deltarelay feed status` shows since when it is on; start from a later snapshot",
             condition=condition,
         )
     if condition in {
@@ -41,7 +41,7 @@ def translate(error: Exception, *, table: str, first: int, last: int) -> CdfErro
     }:
         return SchemaDrift(
             f"{versions} cannot be read with the table's present schema",
-            hint="a column was renamed, dropped or changed its type inside or after the range: read each side by itself",
+            hint="a column was renamed, dropped or changed its type in or after the range: read the two parts separately",
             condition=condition,
         )
     if (
@@ -50,18 +50,18 @@ def translate(error: Exception, *, table: str, first: int, last: int) -> CdfErro
     ):
         return VersionsExpired(
             f"files that {versions} needs cannot be read: VACUUM may have removed them",
-            hint="make the target anew from a snapshot, `deltarelay run --reload`; "
+            hint="rebuild the target from a snapshot, `deltarelay run --reload`; "
             "raise delta.deletedFileRetentionDuration above the longest pause of the pipeline",
             condition=condition,
         )
     if "Python worker exited unexpectedly" in text:
         return SourceUnavailable(
-            f"reading {versions} broke off: Spark lost a Python worker, more often than it tries again",
-            hint="nothing is lost: run again. Where it comes back, the machine is short of memory for the workers",
+            f"reading {versions} failed: Spark lost a Python worker, more often than it retries",
+            hint="nothing is lost: run again. If it happens again, the machine has too little memory for the workers",
             condition=condition,
         )
     return SourceError(
         f"reading {versions} failed" + (f" ({condition})" if condition else ""),
-        hint="the cause stands in Spark's log",
+        hint="Spark's log shows the cause",
         condition=condition,
     )

@@ -1,4 +1,4 @@
-"""Results that print well: on a terminal, in a notebook, as JSON."""
+"""Results that can be printed on a terminal, shown in a notebook, and converted to JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Result", "plain"]
 
 
 def plain(value: Any) -> Any:
-    """The value in JSON's terms: ISO-8601 dates, times in UTC, dataclasses as objects."""
+    """Convert a value for JSON: ISO-8601 dates, times in UTC, dataclasses as objects."""
     if isinstance(value, Result):
         return value.to_dict()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -31,7 +31,7 @@ def plain(value: Any) -> Any:
 
 
 class Result:
-    """Base of the frozen dataclasses that our calls return."""
+    """Base class of the frozen dataclasses that public methods return."""
 
     __slots__ = ()
 

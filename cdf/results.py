@@ -1,4 +1,4 @@
-"""What a plan and a run give back."""
+"""The results of plans, runs and following."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PlannedWindow(Result):
     conflicts: int
     columns: int
     way: str
-    """``changes``, or how else the sink will take it in."""
+    """The strategy by which the sink will apply the window: ``changes``, or one of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class Plan(Result):
     position: int | None
     last_version: int
     load_version: int | None
-    """Set where the run would begin by copying the table at this version."""
+    """The version at which the run would first load the table; None: no load."""
     load_rows: int | None
     windows: tuple[PlannedWindow, ...]
     ddl: tuple[str, ...]
     problems: tuple[str, ...]
-    """What would stop the run; empty means that it can go ahead."""
+    """Everything that would stop the run; empty: the run can start."""
     warnings: tuple[str, ...]
 
 
@@ -63,7 +63,7 @@ class RunResult(Result):
     table: str
     position: int | None
     latest_version: int
-    """The version up to which this run was asked to go."""
+    """The version at which this run was to stop."""
     loaded_rows: int | None
     windows: int
     inserts: int
@@ -71,16 +71,16 @@ class RunResult(Result):
     deletes: int
     conflicts: Conflicts
     rejected: int
-    """Rows that could not be stored, and were set aside; they are among the counts above."""
+    """Rows that could not be stored and became dead letters; they are included in the counts above."""
     copies: int
-    """Windows that were taken in by copying the whole table, which was cheaper: their changes are not counted above."""
+    """Windows applied by copying the whole table, which was cheaper: their changes are not counted above."""
     ddl: tuple[str, ...]
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Followed(Result):
-    """One durable step while a pipeline follows its table; also what a log line or a listener's record holds."""
+    """One durable step while a pipeline follows its table; log lines and stored figures have the same fields."""
 
     pipeline: str
     table: str
@@ -89,24 +89,24 @@ class Followed(Result):
     first: int
     last: int
     rows_in: int | None
-    """Rows of the feed (of the table for a load); None where they could not be counted on the way."""
+    """Rows of the feed (of the table for a load); None: they could not be counted while they were read."""
     rows_applied: int
     """Net changes for a state sink, changes for a history sink."""
     rows_per_second: float
     """``rows_applied`` over ``seconds["total"]``."""
     seconds: Mapping[str, float]
-    """By step of the sink; ``total`` also has the planning of the window."""
+    """By step of the sink; ``total`` includes planning the window."""
     conflicts: Conflicts
     rejected: int
-    """Rows that could not be stored, and were set aside; they are among ``rows_applied``."""
+    """Rows that could not be stored and became dead letters; they are included in ``rows_applied``."""
     ddl: tuple[str, ...]
     position: int
     latest_version: int
     lag_versions: int
     lag_seconds: float
-    """Age of the oldest commit that is not applied yet; 0 when there is none."""
+    """Age of the oldest commit that is not applied yet; 0 if all are applied."""
     query_id: str | None
-    """With ``run_id`` and ``batch_id`` the ids of Spark's ``StreamingQueryProgress``; None while catching up."""
+    """``query_id``, ``run_id`` and ``batch_id`` are those of Spark's ``StreamingQueryProgress``; None while catching up."""
     run_id: str | None
     batch_id: int | None
 
@@ -116,18 +116,18 @@ FollowState = Literal["starting", "catching_up", "following", "waiting", "stoppe
 
 @dataclass(frozen=True, slots=True)
 class FollowStatus(Result):
-    """Where a pipeline that follows its table stands this moment."""
+    """State, position and lag of a pipeline that follows its table, at one moment."""
 
     pipeline: str
     table: str
     state: FollowState
-    """``waiting``: something temporary is in the way and is tried again."""
+    """``waiting``: a temporary error occurred and the step will be retried."""
     position: int | None
     lag_versions: int | None
     lag_seconds: float | None
-    """Age of the oldest commit that is not applied, at this moment."""
+    """Age of the oldest commit that is not applied yet."""
     windows: int
-    """Durable steps since it was started; ``rows_applied`` is the sum of theirs."""
+    """Durable steps since the start; ``rows_applied`` is their sum."""
     rows_applied: int
     queries: int
     """Streaming queries started so far."""

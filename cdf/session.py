@@ -1,4 +1,4 @@
-"""Settings of the caller's Spark session: changed for a moment, or refused."""
+"""Settings of the caller's Spark session: changed temporarily, or refused."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ _IGNORE = (
 
 @contextmanager
 def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """A setting of the session while something is made with it, put back afterwards. One at a time: pipelines that follow
-    share the session."""
+    """Change a setting of the session within a block. One block at a time: following pipelines share the session."""
     with _SETTING:
         before = spark.conf.get(name, None)
         spark.conf.set(name, value)
@@ -39,7 +38,7 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 
 
 def check_session(spark: SparkSession) -> None:
-    """These settings make Spark answer with fewer rows where a file is gone: a lost delete, without a word."""
+    """Refuse settings with which Spark silently returns fewer rows if a file is gone: a delete would be lost."""
     on = [name for name in _IGNORE if (spark.conf.get(name, "false") or "").lower() == "true"]
     if on:
         raise ConfigError(

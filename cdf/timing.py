@@ -1,4 +1,4 @@
-"""Where the time of a step goes: what sinks report in ``Applied.seconds``."""
+"""Measures the seconds per phase that sinks report in ``Applied.seconds``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["timed"]
 
 @contextmanager
 def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
-    """Put the seconds that the block takes under ``step``, also where it fails."""
+    """Store the block's duration under ``step``, also if the block fails."""
     began = time.monotonic()
     try:
         yield

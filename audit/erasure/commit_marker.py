@@ -18,7 +18,7 @@ from cdf.sink.guard import ERASURE
 
 if TYPE_CHECKING:
     from audit.erasure.register.store import Marking
-    from cdf.changes.window import Commit
+    from cdf.changes.commits import Commit
 
 __all__ = ["erased_person", "erasing_metadata", "erasing_run", "erasing_versions", "make_proof", "proven"]
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from audit.erasure.register.secrets import Keys, Marker
     from audit.erasure.register.store import Register
     from audit.erasure.table_graph import Graph
-    from cdf.changes.window import Commit
+    from cdf.changes.commits import Commit
     from cdf.sink.guard import Without
 
 __all__ = ["ErasedPersonReturned", "ErasureAtWork", "ErasureNotRecorded", "Watch", "marks_of"]

@@ -26,7 +26,7 @@ from cdf.sink import Bounds
 
 if TYPE_CHECKING:
     from audit.signing.signer import Signer
-    from cdf.changes.window import Commit
+    from cdf.changes.commits import Commit
     from cdf.source.log import TableLog
 
 __all__ = [

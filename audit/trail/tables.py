@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from delta.tables import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
-    from cdf.changes.window import Commit
+    from cdf.changes.commits import Commit
 
 __all__ = [
     "EVENT",

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
     from audit.trail.tables import TrailTables
     from audit.trail.trail import Trail
-    from cdf.changes.window import Metadata, Snapshot
+    from cdf.changes.commits import Metadata
+    from cdf.changes.window import Snapshot
     from cdf.pipeline.pipeline import Pipeline
 
 __all__ = ["Mismatch", "NotCompared", "Reconciled", "reconcile"]

@@ -1,7 +1,7 @@
-"""One text for one value, on every side of a comparison.
+"""The canonical form: one text for each value, on both sides of a comparison.
 
-``verify`` never asks whether two systems *print* a value alike; each side renders rows in this form by its own means, so
-that a fault of the way the rows travelled cannot hide itself:
+``verify`` does not compare how two systems print a value. Each side renders its rows in this form with its own functions,
+so that an error in the replication cannot hide itself:
 
     ==================  ==============================================================================
     type                text
@@ -16,13 +16,13 @@ that a fault of the way the rows travelled cannot hide itself:
     timestamp           microseconds since 1970-01-01T00:00:00Z
     timestamp_ntz       ``yyyy-MM-dd HH:mm:ss.ffffff`` without trailing zeros (and without a trailing dot)
     nested, variant     JSON as PostgreSQL prints jsonb: keys by (length, bytes), ``": "`` and ``", "``, plain numbers
-    array, by element   ``<characters>:<text>`` of every element, ``~`` for NULL: where a target has arrays of its own
+    array, by element   ``<characters>:<text>`` of every element, ``~`` for NULL: if the target has arrays, too
     ==================  ==============================================================================
 
-A row's text is ``<characters>:<text>`` of every column in schema order, ``~`` for NULL, without separators: no two
-different rows share one. The row digest is the MD5 of that text (accident, not attack, is what it has to catch), the key
-digest that of the key columns alone. A key's bucket is the number in the first 8 hex digits of its digest modulo the number
-of buckets; a bucket's checksum is the sum of the first 15 hex digits of its row digests.
+A row's text is ``<characters>:<text>`` of every column in schema order, ``~`` for NULL, without separators: different rows
+have different texts. The row digest is the MD5 of that text (it must detect accidents, not attacks), the key digest that of
+the key columns only. A key's bucket is the number in the first 8 hex digits of its digest modulo the number of buckets; a
+bucket's checksum is the sum of the first 15 hex digits of its row digests.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ def digests(
     show_keys: bool = False,
     by_element: Collection[str] = (),
 ) -> DataFrame:
-    """Bucket, key digest and row digest of each row; with ``show_keys`` the key in clear as well (JSON).
+    """Bucket, key digest and row digest of each row; with ``show_keys`` also the key in clear (JSON).
 
-    ``by_element`` names the columns that are arrays in the target too, not JSON.
+    ``by_element`` names the columns that the target also stores as arrays, not as JSON.
     """
     from pyspark.sql import functions as F
 
@@ -108,14 +108,14 @@ def digests(
 
 
 def key_digest(schema: StructType, key: Sequence[str]) -> Column:
-    """The MD5 by which a key is known where its value is not to be told. Select it under ``plain_decimals``."""
+    """The MD5 that stands for a key whose value must not be shown. Select it under ``plain_decimals``."""
     from pyspark.sql import functions as F
 
     return F.md5(F.concat(*(_framed(_text(quoted(name), schema[name].dataType)) for name in key)).cast("binary"))
 
 
 def checksum() -> Column:
-    """The aggregate over row digests that makes a bucket's checksum."""
+    """The aggregate over row digests that computes a bucket's checksum."""
     from pyspark.sql import functions as F
 
     return F.sum(_number(F.col(ROW_DIGEST), 15).cast("decimal(20,0)"))
@@ -161,7 +161,7 @@ def _elements(column: Column, kind: DataType) -> Column:
     assert isinstance(kind, T.ArrayType)
     element = kind.elementType
     if isinstance(element, (T.FloatType, T.DoubleType)):
-        # A function of Python cannot be called for one element inside of transform
+        # A Python function cannot be called inside of transform
         texts = F.arrow_udf(_float_list_texts, "string")  # type: ignore[attr-defined]
         return texts(column.cast("array<double>"))  # type: ignore[no-any-return]
     return F.array_join(F.transform(column, lambda item: _framed(_text(item, element))), "")
@@ -169,7 +169,7 @@ def _elements(column: Column, kind: DataType) -> Column:
 
 @contextmanager
 def plain_decimals(spark: SparkSession) -> Iterator[None]:
-    """Outside ANSI mode Spark prints small decimals as 1E-38; the mode counts when an expression is analysed."""
+    """Use ANSI mode in the block: without it, an expression that is analysed there prints small decimals as 1E-38."""
     with setting(spark, "spark.sql.ansi.enabled", "true"):
         yield
 

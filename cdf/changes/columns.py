@@ -1,4 +1,4 @@
-"""The vocabulary of Delta's change data feed. These names are spelled here and nowhere else."""
+"""The names in Delta's change data feed. No other module spells them out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHANGE_TYPE = "_change_type"
 COMMIT_VERSION = "_commit_version"
 COMMIT_TIMESTAMP = "_commit_timestamp"
 METADATA_COLUMNS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
-"""Delta refuses to enable the feed on a table that has a column of one of these names, so they never collide."""
+"""Delta refuses to enable the feed on a table with a column of one of these names, so they never collide."""
 
 INSERT = "insert"
 UPDATE_PREIMAGE = "update_preimage"
@@ -34,17 +34,17 @@ UPDATE_POSTIMAGE = "update_postimage"
 DELETE = "delete"
 
 UPDATE = "update"
-"""Only in a net effect: the key was there before the window and is there after it."""
+"""Only in a net effect: the key existed before the window and exists after it."""
 
 TRANSIENT = "transient"
-"""Only in a net effect that is asked for it: the window inserts the key first and deletes it last."""
+"""Only in a net effect with ``transients``: the window first inserts the key and finally deletes it."""
 
 CONFLICTS = "_change_conflicts"
-"""Only in a net effect: how often, within the window, a change of this key contradicted the one before it."""
+"""Only in a net effect: how many changes of this key in the window contradict the change before them."""
 
 
 def quoted(name: str) -> Column:
-    """A column by its exact name: dots and backticks are part of it."""
+    """A column by its exact name, in which dots and backticks have no meaning."""
     from pyspark.sql import functions as F
 
     return F.col("`" + name.replace("`", "``") + "`")

@@ -1,4 +1,4 @@
-"""Collect the rows of a small window on the driver, but only if they are few.
+"""Collects the rows of a small window on the driver, but only if they are few.
 
 The compressed size of a window does not bound its size in memory: a thousand rows with the same long text are a few
 kilobytes in a file and gigabytes in memory.
@@ -73,7 +73,7 @@ _TEXTS = (T.StringType, T.CharType, T.VarcharType, T.BinaryType)
 
 
 def _width(kind: T.DataType) -> int:
-    """The bytes that a value takes in Arrow beside its text and its elements."""
+    """The bytes that a value takes in Arrow in addition to its text and its elements."""
     if isinstance(kind, T.StructType):
         return sum(_width(field.dataType) for field in kind.fields)
     if isinstance(kind, (*_TEXTS, T.ArrayType, T.MapType)):
@@ -82,11 +82,11 @@ def _width(kind: T.DataType) -> int:
 
 
 def _element_width(kind: T.DataType) -> int:
-    """The bytes that one element of each array and map inside takes beside its text."""
+    """The bytes that one element of each array and map inside takes in addition to its text."""
     if isinstance(kind, T.StructType):
         return sum(_element_width(field.dataType) for field in kind.fields)
     if isinstance(kind, T.ArrayType):
         return _width(kind.elementType) + _element_width(kind.elementType)
     if isinstance(kind, T.MapType):
-        return sum(_width(one) + _element_width(one) for one in (kind.keyType, kind.valueType))
+        return sum(_width(part) + _element_width(part) for part in (kind.keyType, kind.valueType))
     return 16 if isinstance(kind, T.VariantType) else 0

@@ -1,7 +1,7 @@
-"""Windows and snapshots whose rows are an Arrow table: the same behaviour as from a Delta table, without Spark.
+"""Windows and snapshots whose rows are an Arrow table: they behave like those of a Delta table, without Spark.
 
-A sink that takes rows by ``collect``, ``collect_net``, ``iterate`` or ``iterate_net`` takes these as it takes others. One
-that asks for a DataFrame (``read``, ``net``) gets an error that says why there is none.
+For sinks that read rows by ``collect``, ``collect_net``, ``iterate`` or ``iterate_net``. A sink that asks for a DataFrame
+(``read``, ``net``) gets an error that explains why there is none.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ Rows = Callable[[], "pa.Table"]
 
 def _no_dataframe() -> NoReturn:
     raise ConfigError(
-        "these rows are in memory, and there is no Spark session to make a DataFrame of them",
-        hint="take them by collect, collect_net, iterate or iterate_net; a test that needs a DataFrame needs Spark",
+        "these rows are in memory, and there is no Spark session to create a DataFrame",
+        hint="read them by collect, collect_net, iterate or iterate_net; a test that needs a DataFrame needs Spark",
     )
 
 
@@ -59,7 +59,7 @@ class InMemoryWindow(Window):
         _no_dataframe()
 
     def batches(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        """The feed's rows or their net effect, on their way to the one who takes them."""
+        """The feed's rows or their net effect, in batches; a test may override this to fail while they are read."""
         yield from table.to_batches()
 
     def everything(self) -> pa.Table:
@@ -69,16 +69,16 @@ class InMemoryWindow(Window):
         return replace(self, rows=lambda: leave_out(self.rows()))
 
     def collect(self) -> pa.Table:
-        return _collected(self, self.rows)
+        return _collect(self, self.rows)
 
     def collect_net(self, *, transients: bool = False) -> pa.Table:
-        return _collected(self, lambda: self._net(transients))
+        return _collect(self, lambda: self._net(transients))
 
     def iterate(self) -> Iterator[dict[str, Any]]:
-        return _iterated(self, self.rows)
+        return _iterate(self, self.rows)
 
     def iterate_net(self, *, transients: bool = False) -> Iterator[dict[str, Any]]:
-        return _iterated(self, lambda: self._net(transients))
+        return _iterate(self, lambda: self._net(transients))
 
     def _net(self, transients: bool) -> pa.Table:
         from cdf.changes.keys import key_violation
@@ -91,8 +91,8 @@ class InMemoryWindow(Window):
 
     def project(self, columns: Mapping[str, str], schema: StructType) -> Self:
         key = tuple(columns.get(name, name) for name in self.key)
-        taken = {**columns, **{name: name for name in METADATA_COLUMNS}}
-        return replace(self, schema=schema, key=key, rows=lambda: _chosen(self.rows(), taken))
+        names = {**columns, **{name: name for name in METADATA_COLUMNS}}
+        return replace(self, schema=schema, key=key, rows=lambda: _select(self.rows(), names))
 
     def count_changes(self) -> dict[str, int]:
         return Counter(self.collect()[CHANGE_TYPE].to_pylist())
@@ -108,9 +108,9 @@ class InMemoryWindow(Window):
         unpaired = Counter[tuple[Any, ...]]()
         for row in self.collect().to_pylist():
             kind = row[CHANGE_TYPE]
-            of = (row[COMMIT_VERSION], *(row[name] for name in self.key))
-            unpaired[of] += (kind == UPDATE_PREIMAGE) - (kind == UPDATE_POSTIMAGE)
-        versions = [of[0] for of, count in unpaired.items() if count]
+            change = (row[COMMIT_VERSION], *(row[name] for name in self.key))
+            unpaired[change] += (kind == UPDATE_PREIMAGE) - (kind == UPDATE_POSTIMAGE)
+        versions = [change[0] for change, count in unpaired.items() if count]
         if versions:
             raise key_violation("key_changed", min(versions), table=self.table, key=self.key)
 
@@ -123,7 +123,7 @@ class InMemorySnapshot(Snapshot):
     read: Callable[[], DataFrame] = field(repr=False, default=_no_dataframe)
 
     def batches(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        """The rows, on their way to the one who takes them."""
+        """The rows, in batches; a test may override this to fail while they are read."""
         yield from table.to_batches()
 
     def everything(self) -> pa.Table:
@@ -133,14 +133,14 @@ class InMemorySnapshot(Snapshot):
         return replace(self, rows=lambda: leave_out(self.rows()))
 
     def collect(self) -> pa.Table:
-        return _collected(self, self.rows)
+        return _collect(self, self.rows)
 
     def iterate(self) -> Iterator[dict[str, Any]]:
-        return _iterated(self, self.rows)
+        return _iterate(self, self.rows)
 
     def project(self, columns: Mapping[str, str], schema: StructType) -> Self:
         key = tuple(columns.get(name, name) for name in self.key)
-        return replace(self, schema=schema, key=key, rows=lambda: _chosen(self.rows(), columns))
+        return replace(self, schema=schema, key=key, rows=lambda: _select(self.rows(), columns))
 
     def with_keys(self, digests: Collection[str]) -> Self:
         def found() -> pa.Table:
@@ -155,7 +155,7 @@ class InMemorySnapshot(Snapshot):
         def inserts() -> pa.Table:
             import pyarrow as pa
 
-            table = self.collect()  # what stops the reading of a snapshot stops that of its inserts
+            table = self.collect()  # an error of reading the snapshot is raised here, too
             for of in feed_schema(self.schema).fields[-len(METADATA_COLUMNS) :]:
                 kind = arrow_type(of.dataType)
                 table = table.append_column(of.name, pa.array([values[of.name]] * table.num_rows, kind))
@@ -168,7 +168,6 @@ class InMemorySnapshot(Snapshot):
             self.schema,
             self.key,
             (commit,),
-            commit_sha256=lambda _: "",
             rows=inserts,
         )
 
@@ -181,7 +180,7 @@ class InMemorySnapshot(Snapshot):
         return KeyFaults(nulls, sum(count > 1 and None not in key for key, count in keys.items()))
 
 
-def _collected(of: InMemoryWindow | InMemorySnapshot, rows: Rows) -> pa.Table:
+def _collect(of: InMemoryWindow | InMemorySnapshot, rows: Rows) -> pa.Table:
     import pyarrow as pa
 
     try:
@@ -191,7 +190,7 @@ def _collected(of: InMemoryWindow | InMemorySnapshot, rows: Rows) -> pa.Table:
         raise of.failure(error) from error
 
 
-def _iterated(of: InMemoryWindow | InMemorySnapshot, rows: Rows) -> Iterator[dict[str, Any]]:
+def _iterate(of: InMemoryWindow | InMemorySnapshot, rows: Rows) -> Iterator[dict[str, Any]]:
     try:
         for batch in of.batches(rows()):
             for row in batch.to_pylist():
@@ -201,13 +200,13 @@ def _iterated(of: InMemoryWindow | InMemorySnapshot, rows: Rows) -> Iterator[dic
 
 
 def _as_in_spark(value: Any) -> Any:
-    """Spark hands out instants in the time zone of the process, without naming it, and bytes that can be changed."""
+    """Spark returns instants without a zone, in the time zone of the process, and binaries as bytearray."""
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         return value.astimezone().replace(tzinfo=None)
     return bytearray(value) if isinstance(value, bytes) else value
 
 
-def _chosen(table: pa.Table, columns: Mapping[str, str]) -> pa.Table:
+def _select(table: pa.Table, columns: Mapping[str, str]) -> pa.Table:
     return table.select(list(columns)).rename_columns(list(columns.values()))
 
 
@@ -223,7 +222,7 @@ def feed_schema(schema: StructType) -> StructType:
 
 
 def arrow_table(rows: Sequence[Sequence[Any]], schema: StructType) -> pa.Table:
-    """Rows of Python values with the schema's columns, as Spark's ``toArrow`` has them."""
+    """Rows of Python values with the schema's columns, in the form of Spark's ``toArrow``."""
     import pyarrow as pa
 
     arrays = [
@@ -234,13 +233,13 @@ def arrow_table(rows: Sequence[Sequence[Any]], schema: StructType) -> pa.Table:
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
-    """The type in which Spark's ``toArrow`` has the values of a column."""
+    """The type that Spark's ``toArrow`` gives the values of a column."""
     from pyspark.sql.pandas.types import to_arrow_type
 
     return to_arrow_type(kind, timezone="UTC")
 
 
-# ── keys by their digest, as cdf.changes.canonical has them ────────────────────────────────────────────────────────────
+# ── key digests, as in cdf.changes.canonical ────────────────────────────────────────────────────────────
 
 
 def key_digests(table: pa.Table, schema: StructType, key: Sequence[str]) -> list[str]:

@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 __all__ = ["MARK", "KeyFaults", "check_key", "key_violation", "violation_of"]
 
 MARK = "DELTARELAY_KEY_VIOLATION"
-"""By this word ``cdf.changes.keys.violation_of`` finds a refusal in the failure of a Spark job."""
+"""Marks a key violation in the error text of a Spark job; ``violation_of`` finds it there."""
 _VIOLATION = re.compile(MARK + r" (null_key|put_twice|not_utf8) (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFaults:
-    """Why a snapshot cannot be keyed: rows with a null in the key, and keys that occur more than once."""
+    """Why a snapshot has no valid key: rows with a null in the key, and keys that occur more than once."""
 
     null_rows: int
     duplicate_keys: int
 
 
 def check_key(schema: StructType, key: Sequence[str], table: str) -> None:
-    """Refuse a key that is no key: a missing or repeated column, or a type whose equality is not the target's."""
+    """Refuse an unsuitable key: a missing or repeated column, or a type whose equality differs in the target."""
     from pyspark.sql import types as T
 
     problems: list[str] = []
@@ -43,7 +43,7 @@ def check_key(schema: StructType, key: Sequence[str], table: str) -> None:
             continue
         kind = fields[name].dataType
         if isinstance(kind, (T.FloatType, T.DoubleType)):
-            problems.append(f"key column {name!r} is a {kind.simpleString()}: NaN and -0.0 have no one identity")
+            problems.append(f"key column {name!r} is a {kind.simpleString()}: NaN and -0.0 have no single identity")
         elif isinstance(kind, T.StringType) and not kind.isUTF8BinaryCollation():
             problems.append(f"key column {name!r} has a collation: keys equal to Spark would differ in the target")
         elif isinstance(kind, (T.ArrayType, T.MapType, T.StructType, T.VariantType)):
@@ -56,7 +56,7 @@ def check_key(schema: StructType, key: Sequence[str], table: str) -> None:
 
 
 def violation_of(error: BaseException, *, table: str, key: Sequence[str]) -> KeyViolation | None:
-    """The key violation behind a failed Spark job, naming table, version and key columns, or None."""
+    """The key violation that made a Spark job fail, with table, version and key columns; None: another error."""
     found = _VIOLATION.search(str(error))
     return None if found is None else key_violation(found.group(1), int(found.group(2)), table=table, key=key)
 
@@ -73,6 +73,6 @@ def key_violation(reason: str, version: int, *, table: str, key: Sequence[str]) 
         message = f"version {version} of {table} has bytes that are not UTF-8 in the key ({columns})"
         hint = "choose key columns that hold text or binary values; a new trail may start after that version"
     else:
-        message = f"version {version} of {table} puts a key ({columns}) more than once"
+        message = f"version {version} of {table} inserts a key ({columns}) more than once"
         hint = "the columns do not identify a row at that version: name a unique key, or repair the source"
     return KeyViolation(message, hint=hint, table=table, version=version, key=list(key), reason=reason)

@@ -1,7 +1,8 @@
-"""The net effect of changes that are in memory already: the same rules as ``cdf.changes.net_spark``, without a Spark plan.
+"""The net effect of changes that are already in memory: the same rules as ``cdf.changes.net_spark``, without Spark.
 
-Planning the window functions takes Spark longer than reading a small window, and running them longer than sorting a large
-one: ``net_of_sorted`` takes a partition that is sorted by key, piece by piece. Held to ``cdf.changes.net_spark``'s tests.
+For a small window, planning the window functions takes Spark longer than reading the rows. For a large one, running them
+takes longer than sorting: ``net_of_sorted`` reads a partition that is sorted by key, piece by piece. Both modules pass the
+same tests.
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ class KeyRefused(Exception):
 
 
 def net_on_driver(changes: pa.Table, key: Sequence[str], *, transients: bool = False) -> pa.Table:
-    """Reduce the feed's rows to the net effect: the columns as they come, ``_change_type`` and ``_change_conflicts`` as
-    ``cdf.changes.net_spark.net_effect`` has them, sorted by key. Raises KeyRefused."""
+    """Reduce the feed's rows to the net effect, sorted by key. Raises KeyRefused.
+
+    ``_change_type`` and ``_change_conflicts`` are those of ``cdf.changes.net_spark.net_effect``.
+    """
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -71,33 +74,35 @@ def net_on_driver(changes: pa.Table, key: Sequence[str], *, transients: bool = F
     conflicts = np.bincount(number[1:], weights=same_kind, minlength=1)[number] if pairs else np.zeros(rows.num_rows)
     transient = new & ~put & (conflicts == 0)
     net_type = np.where(put & new, INSERT, np.where(put, UPDATE, np.where(transient, TRANSIENT, DELETE)))
-    kept = rows.drop_columns([_PUT, CHANGE_TYPE])
-    kept = kept.append_column(CHANGE_TYPE, pa.array(net_type, pa.string()))
-    kept = kept.append_column(CONFLICTS, pa.array(conflicts.astype("int32")))
-    return kept.filter(pa.array(last & (transients | ~transient)))
+    net = rows.drop_columns([_PUT, CHANGE_TYPE])
+    net = net.append_column(CHANGE_TYPE, pa.array(net_type, pa.string()))
+    net = net.append_column(CONFLICTS, pa.array(conflicts.astype("int32")))
+    return net.filter(pa.array(last & (transients | ~transient)))
 
 
 def net_of_sorted(
     changes: Iterable[pa.RecordBatch], key: Sequence[str], *, transients: bool = False
 ) -> Iterator[pa.Table]:
-    """``net_on_driver`` for rows that come in the order of the key (versions may come in any): a key is held back until all
-    of its rows are there, and nothing else is."""
+    """``net_on_driver`` for rows that are ordered by key; versions may have any order.
+
+    Only the rows of the last key are held in memory until all of them have been read.
+    """
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    held: pa.Table | None = None
+    pending: pa.Table | None = None
     for batch in changes:
         if not batch.num_rows:
             continue
         rows = pa.Table.from_batches([batch])
-        rows = rows if held is None else pa.concat_tables([held, rows])
+        rows = rows if pending is None else pa.concat_tables([pending, rows])
         last = rows.slice(rows.num_rows - 1)
         of_last = reduce(pc.and_, (pc.equal(rows[name], last[name][0]) for name in key))
-        others = np.flatnonzero(~pc.fill_null(of_last, False).to_numpy())  # a null key is equal to none, and refused
+        others = np.flatnonzero(~pc.fill_null(of_last, False).to_numpy())  # a null key equals no key, and is refused
         complete = int(others[-1]) + 1 if len(others) else 0
-        held = rows.slice(complete)
+        pending = rows.slice(complete)
         if complete:
             yield net_on_driver(rows.slice(0, complete), key, transients=transients)
-    if held is not None and held.num_rows:
-        yield net_on_driver(held, key, transients=transients)
+    if pending is not None and pending.num_rows:
+        yield net_on_driver(pending, key, transients=transients)

@@ -1,8 +1,8 @@
-"""The net effect of a window: at most one change per key, equal in result to the whole sequence.
+"""The net effect of a window: at most one change per key, with the same result as the whole sequence.
 
-The feed has no order inside a version. What is right there is: first all removes (``delete``, ``update_preimage``), then
-all puts (``insert``, ``update_postimage``). That order serves key changes and swaps, delete and re-insert, overwrites and
-restores alike. A key's sequence over the window is therefore ordered by (version, remove before put), and:
+The feed has no order inside a version. The correct order there is: first all removes (``delete``, ``update_preimage``),
+then all puts (``insert``, ``update_postimage``). It is correct for key changes and swaps, delete and re-insert, overwrites
+and restores. A key's changes in the window are therefore ordered by (version, remove before put), and:
 
     ===============  ==============  ==========================================
     first change is  last change is  net effect
@@ -10,22 +10,22 @@ restores alike. A key's sequence over the window is therefore ordered by (versio
     put              put             ``insert``: the last put's row
     remove           put             ``update``: the last put's row
     remove           remove          ``delete``: only the key matters
-    put              remove          nothing, or ``transient`` where the caller asks for it: only the key matters;
+    put              remove          nothing, or ``transient`` if the caller asks for it: only the key matters;
                                      ``delete``, if changes of the key contradict each other in between
     ===============  ==============  ==========================================
 
-In a table that holds every key once, removes and puts of one key alternate. Where they do not:
+In a table that holds every key once, removes and puts of one key alternate. If they do not:
 
-* two puts of one key in one version leave no way to tell which row is the key's: the window is refused as a whole;
-* a put onto a put of an earlier version, or a remove after a remove, means that the source held the key twice or that
-  changes are missing: counted per key in ``_change_conflicts``, and the last wins.
+* after two puts of one key in one version, the key's row is unknown: the window is refused as a whole;
+* a put after a put of an earlier version, or a remove after a remove, means that the source held the key twice or that
+  changes are missing: they are counted per key in ``_change_conflicts``, and the last change wins.
 
-A transient key changes nothing in a target that held no row under it before the window. A row that is there contradicts the
-insert, so a sink that can look asks for these keys (``transients``). A sink that cannot look asks for them where the key may
-be there, after a rewind or where a guard has left rows out, and takes them for deletes.
+A transient key changes nothing in a target that held no row under it before the window. If the target holds such a row, it
+contradicts the insert, so a sink that reads its target asks for these keys (``transients``). A sink that does not read its
+target asks for them if such a row may exist, after a rewind or after a guard has removed rows, and treats them as deletes.
 
-A null in a key column is refused. Both refusals are raised on the cluster, inside the one pass that computes the result,
-so that whoever consumes the rows fails before it can make anything durable; ``violation_of`` turns the failure into words.
+A null in a key column is refused. Both refusals are raised on the cluster, in the one pass that computes the result, so the
+consumer of the rows fails before it can make anything durable; ``violation_of`` translates the error.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ _PUT, _NEW, _LAST, _REFUSED = "__relay_put", "__relay_new", "__relay_last", "__r
 
 
 def net_effect(changes: DataFrame, key: Sequence[str], *, transients: bool = False) -> DataFrame:
-    """Reduce the feed's rows to the net effect. ``transients``: with the keys that are inserted first and deleted last.
+    """Reduce the feed's rows to the net effect. ``transients``: include keys that are first inserted and finally deleted.
 
     The result has the table's columns, then ``_change_type`` (insert, update, delete or transient), ``_commit_version``
     (of the last change), ``_commit_timestamp`` and ``_change_conflicts``. It is partitioned by key and sorted by key
-    inside each partition, which is the order in which an index takes the rows fastest.
+    inside each partition, which is the fastest order for an index.
     """
     version, put = F.col(COMMIT_VERSION), F.col(_PUT)
     keys = [quoted(name) for name in key]
@@ -78,23 +78,23 @@ def net_effect(changes: DataFrame, key: Sequence[str], *, transients: bool = Fal
     same_kind = F.lag(put).over(sequence) == put
     put_twice = same_kind & put & (F.lag(version).over(sequence) == version)
     refused = F.when(null_key, _refusal("null_key", version)).when(put_twice, _refusal("put_twice", version))
-    # A column of its own before the sort: written into the window, the expression makes Spark sort twice.
+    # A separate column before the sort: inside the window function, the expression makes Spark sort twice.
     ordered = changes.select("*", F.col(CHANGE_TYPE).isin(INSERT, UPDATE_POSTIMAGE).alias(_PUT))
     marked = ordered.select(
         "*",
         F.first(put).over(so_far).alias(_NEW),
         F.lead(version).over(sequence).isNull().alias(_LAST),
         F.sum(F.when(same_kind, 1).otherwise(0)).over(so_far).cast("int").alias(CONFLICTS),
-        # A running maximum, so that the key's last row, the one that is kept, depends on every row of the key: the
-        # optimizer cannot skip the refusal of a row that the filter below drops.
+        # A running maximum, so that the key's last row depends on every row of the key: otherwise the optimizer could skip
+        # the refusal of a row that the filter below drops.
         F.max(refused).over(so_far).alias(_REFUSED),
     )
     new, last = F.col(_NEW), F.col(_LAST)
     transient = new & ~put & (F.col(CONFLICTS) == 0)
-    kept = marked.where(F.col(_REFUSED).isNull() & last & (F.lit(transients) | ~transient))
+    net = marked.where(F.col(_REFUSED).isNull() & last & (F.lit(transients) | ~transient))
     net_type = F.when(put & new, INSERT).when(put, UPDATE).when(transient, TRANSIENT).otherwise(DELETE)
     columns = [quoted(name) for name in changes.columns if name not in METADATA_COLUMNS]
-    return kept.select(*columns, net_type.alias(CHANGE_TYPE), version, F.col(COMMIT_TIMESTAMP), F.col(CONFLICTS))
+    return net.select(*columns, net_type.alias(CHANGE_TYPE), version, F.col(COMMIT_TIMESTAMP), F.col(CONFLICTS))
 
 
 def _refusal(kind: str, version: Column) -> Column:
@@ -103,12 +103,14 @@ def _refusal(kind: str, version: Column) -> Column:
 
 
 def first_key_change(changes: DataFrame, key: Sequence[str]) -> int | None:
-    """The first version in which an image before an update has no image after it under the same key, or the reverse. The
-    feed does not say which belong together, so that is all there is to know a changed key by."""
+    """The first version in which a preimage of an update has no postimage under the same key, or the reverse.
+
+    The feed does not say which images belong together, so this is the only sign of a changed key.
+    """
     images = changes.where(F.col(CHANGE_TYPE).isin(UPDATE_PREIMAGE, UPDATE_POSTIMAGE))
     before = F.sum(F.when(F.col(CHANGE_TYPE) == UPDATE_PREIMAGE, 1).otherwise(-1))
-    alone = images.groupBy(*(quoted(name) for name in key), COMMIT_VERSION).agg(before.alias("unpaired"))
-    found = alone.where(F.col("unpaired") != 0).agg(F.min(COMMIT_VERSION)).first()
+    by_key = images.groupBy(*(quoted(name) for name in key), COMMIT_VERSION).agg(before.alias("unpaired"))
+    found = by_key.where(F.col("unpaired") != 0).agg(F.min(COMMIT_VERSION)).first()
     return None if found is None or found[0] is None else int(found[0])
 
 

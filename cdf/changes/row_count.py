@@ -1,4 +1,4 @@
-"""The feed's rows, counted while they are read: a count of its own would read them twice."""
+"""Counts the feed's rows while they are read: a separate count would read them twice."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from cdf.changes.window import Window
 
-__all__ = ["counted"]
+__all__ = ["count_rows"]
 
 
-def counted(window: Window) -> Window:
-    """The same window, whose ``rows_in`` tells how many rows of the feed were read last."""
+def count_rows(window: Window) -> Window:
+    """The same window, whose ``rows_in`` returns the number of rows that were read last."""
     if isinstance(window, InMemoryWindow):
         rows = window.rows
         return replace(window, rows_in=lambda: int(rows().num_rows))
@@ -39,7 +39,7 @@ class _Counting:
         return self._read().observe(observation, F.count(F.lit(1)).alias("rows"))
 
     def rows(self) -> int | None:
-        """None where the rows were not read to their end, or nobody knows yet."""
+        """None if the rows were not read completely, or the count is not available yet."""
         if self._observation is None or self._observation._jo is None:
             return None
         with suppress(Exception):

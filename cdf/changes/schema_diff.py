@@ -1,4 +1,4 @@
-"""Schema drift: what changed between two schemas, and whether a sink can follow."""
+"""Schema drift: the changes between two schemas."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class ChangeKind(StrEnum):
 class SchemaChange:
     kind: ChangeKind
     column: str
-    """Its name before the change; of an added one its name after it."""
+    """The column's name before the change; for an added column its name after the change."""
     detail: str
     before: StructField | None = field(default=None, compare=False, repr=False)
     """None for an added column."""
     after: StructField | None = field(default=None, compare=False, repr=False)
-    """None for a dropped one."""
+    """None for a dropped column."""
 
     def __str__(self) -> str:
         return self.detail
@@ -52,10 +52,10 @@ def _physical(field: StructField) -> str | None:
 
 
 def pairs(before: StructType, after: StructType) -> list[tuple[StructField | None, StructField | None]]:
-    """Each field with what it was before: the old ones in their order, then those that are new.
+    """Each old field with its new version (None: dropped), then each added field with None as its old version.
 
-    Turning column mapping on gives every field a physical name equal to its old name, so identity survives it. Removing it
-    rewrites the table under the names of that moment: then these are what identifies a field.
+    Enabling column mapping gives every field a physical name equal to its name, so fields keep their identity. Removing it
+    rewrites the table under the present names: then the names identify the fields.
     """
     by_name = all(_physical(found) is None for found in after.fields)
 
@@ -70,7 +70,7 @@ def pairs(before: StructType, after: StructType) -> list[tuple[StructField | Non
 
 
 def compare(before: StructType, after: StructType) -> list[SchemaChange]:
-    """What changed, column by column. Comments, nullability and column order are no change: rows keep their meaning."""
+    """The changes, column by column. Comments, nullability and column order do not count: rows keep their meaning."""
     changes: list[SchemaChange] = []
     for found, now in pairs(before, after):
         if found is None:
@@ -95,7 +95,7 @@ def compare(before: StructType, after: StructType) -> list[SchemaChange]:
 
 
 def same_shape(before: DataType, after: DataType) -> bool:
-    """Whether values of both types are written alike. A nested field that was dropped and made again is another one."""
+    """Whether both types have the same form. A nested field that was dropped and added again counts as another field."""
     from pyspark.sql import types as T
 
     if isinstance(before, T.StructType) and isinstance(after, T.StructType):
@@ -111,21 +111,24 @@ def same_shape(before: DataType, after: DataType) -> bool:
 
 
 def same_names_in_files(before: StructType, after: StructType) -> bool:
-    """Whether the fields that both have are called alike in the table's files. Delta reads no range across a commit that
-    removed column mapping, where they get other names while the columns stay what they are."""
+    """Whether the common fields have the same names in the table's files.
+
+    They get other names when column mapping is removed, although the columns stay the same. Delta cannot read a range
+    across such a commit.
+    """
     from pyspark.sql import types as T
 
-    def alike(old: DataType, new: DataType) -> bool:
+    def same_names(old: DataType, new: DataType) -> bool:
         if isinstance(old, T.StructType) and isinstance(new, T.StructType):
             return same_names_in_files(old, new)
         if isinstance(old, T.ArrayType) and isinstance(new, T.ArrayType):
-            return alike(old.elementType, new.elementType)
+            return same_names(old.elementType, new.elementType)
         if isinstance(old, T.MapType) and isinstance(new, T.MapType):
-            return alike(old.keyType, new.keyType) and alike(old.valueType, new.valueType)
+            return same_names(old.keyType, new.keyType) and same_names(old.valueType, new.valueType)
         return True
 
     return all(
-        (_physical(old) or old.name) == (_physical(new) or new.name) and alike(old.dataType, new.dataType)
+        (_physical(old) or old.name) == (_physical(new) or new.name) and same_names(old.dataType, new.dataType)
         for old, new in pairs(before, after)
         if old is not None and new is not None
     )
@@ -136,12 +139,12 @@ def same_columns(before: StructType, after: StructType) -> bool:
 
 
 def printed_alike(before: DataType, after: DataType) -> bool:
-    """Whether the text of every value of the old type, in JSON too, is that of the same value of the new one."""
+    """Whether every value of the old type has the same text, also in JSON, as the equal value of the new type."""
     from pyspark.sql import types as T
 
-    whole = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
-    if isinstance(before, whole) and isinstance(after, whole):
-        return whole.index(type(before)) < whole.index(type(after))
+    integers = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+    if isinstance(before, integers) and isinstance(after, integers):
+        return integers.index(type(before)) < integers.index(type(after))
     if isinstance(before, T.DecimalType) and isinstance(after, T.DecimalType):
         return before.scale == after.scale and before.precision <= after.precision
     return False

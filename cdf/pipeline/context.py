@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from cdf.changes.window import Commit, Limits, Snapshot, Window
+from cdf.changes.commits import Commit, Limits
+from cdf.changes.window import Snapshot, Window
 from cdf.errors import CdfError, TableReplaced, VersionNotFound
 from cdf.sink import Position, Sink, Source
 from cdf.source.bounds import Bound, parse_timestamp, resolve_end, resolve_start
@@ -74,7 +75,7 @@ class PipelineContext:
         if without is None:
             return step
         left = step.without(without)
-        return replace(left, whole=None, filtered=True) if isinstance(left, Window) else left
+        return replace(left, filtered=True) if isinstance(left, Window) else left
 
     def find_erasures(self, commits: Sequence[Commit]) -> frozenset[int]:
         """The versions among these commits that erased persons, according to the guard."""

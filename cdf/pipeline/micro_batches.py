@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cdf.changes.columns import COMMIT_VERSION, METADATA_COLUMNS, quoted
-from cdf.changes.row_count import counted
+from cdf.changes.row_count import count_rows
 from cdf.errors import CdfError, ConfigError, PositionError
 from cdf.lag import Lag, lag
 from cdf.pipeline.stream_offset import Offset, find_running_query, read_offset
@@ -203,7 +203,7 @@ class MicroBatches:
                 return window
             columns = [quoted(name) for name in (*window.schema.names, *METADATA_COLUMNS)]
             rows = micro_batch.where(quoted(COMMIT_VERSION).between(window.first, window.last)).select(*columns)
-            return counted(replace(window, read=lambda: rows))
+            return count_rows(replace(window, read=lambda: rows))
 
         return use
 

@@ -19,7 +19,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cdf.changes.window import Limits, Snapshot, Window
+from cdf.changes.commits import Limits
+from cdf.changes.window import Snapshot, Window
 from cdf.pipeline.context import PipelineContext
 from cdf.pipeline.follow import Following
 from cdf.pipeline.micro_batches import MicroBatches

@@ -17,7 +17,7 @@ from cdf.source.commit import missing_commits
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from cdf.changes.window import Metadata
+    from cdf.changes.commits import Metadata
     from cdf.pipeline.context import PipelineContext
 
 __all__ = ["check_ahead", "expected_schema", "inspect"]

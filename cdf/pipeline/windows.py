@@ -6,17 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cdf.changes.row_count import counted
+from cdf.changes.commits import Commit, Limits, cut
+from cdf.changes.row_count import count_rows
 from cdf.changes.schema_diff import compare, same_names_in_files
-from cdf.changes.window import Commit, Limits, Window, cut
+from cdf.changes.window import Snapshot, Window, WindowSource
 from cdf.pipeline.preflight import check_ahead
 from cdf.source.batch_reader import check_commits
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from cdf.changes.commits import Metadata
     from cdf.changes.schema_diff import SchemaChange
-    from cdf.changes.window import Metadata
     from cdf.pipeline.context import PipelineContext
     from cdf.sink import Position
 
@@ -97,7 +98,6 @@ def _build_window(
     *,
     drift: tuple[SchemaChange, ...],
 ) -> Window:
-    first, last = commits[0].version, commits[-1].version
     if erased := context.find_erasures(commits):
         commits = tuple(replace(commit, erasing=commit.version in erased) for commit in commits)
     window = context.feed.window(
@@ -105,16 +105,36 @@ def _build_window(
         schema,
         table_id=table_id,
         key=context.key,
-        confirm=lambda: _confirm(context, first, last, table_id),
         drift=drift,
-        # The guard checks the copy as well: the table may have rows that were left out of an earlier window
-        whole=lambda: context.apply_guard(context.snapshot(last)),
-        table_bytes=lambda: context.feed.log.size_bytes(last),
+        source=_FeedSource(context, commits[0].version, commits[-1].version, table_id),
     )
-    return counted(window)
+    return count_rows(window)
 
 
-def _confirm(context: PipelineContext, first: int, last: int, table_id: str) -> None:
-    check_commits(context.feed, first, last)
-    if context.feed.log.metadata().table_id != table_id:
-        raise context.table_replaced("became another table while its changes were being read")
+@dataclass(frozen=True, slots=True)
+class _FeedSource(WindowSource):
+    """The versions ``first..last`` of a pipeline's table."""
+
+    context: PipelineContext
+    first: int
+    last: int
+    table_id: str
+
+    @property
+    def has_snapshot(self) -> bool:
+        return True
+
+    def snapshot(self) -> Snapshot:
+        # The guard checks the copy as well: the table may have rows that were left out of an earlier window
+        return self.context.apply_guard(self.context.snapshot(self.last))
+
+    def table_bytes(self) -> int:
+        return self.context.feed.log.size_bytes(self.last)
+
+    def commit_sha256(self, version: int) -> str:
+        return self.context.feed.log.sha256(version)
+
+    def confirm(self) -> None:
+        check_commits(self.context.feed, self.first, self.last)
+        if self.context.feed.log.metadata().table_id != self.table_id:
+            raise self.context.table_replaced("became another table while its changes were being read")

@@ -1,5 +1,6 @@
-"""Who may object to rows before a sink gets them. The core does not know the reasons, with one exception: a pipeline without
-a guard never applies a commit whose ``userMetadata`` contains ``ERASURE``.
+"""The guard: it removes rows of erased persons before a sink gets them.
+
+Without a guard, a pipeline never applies a commit whose ``userMetadata`` contains ``ERASURE``.
 """
 
 from __future__ import annotations
@@ -12,26 +13,26 @@ from cdf.errors import CdfError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from cdf.changes.window import Commit
+    from cdf.changes.commits import Commit
 
 __all__ = ["ERASURE", "ErasureNotConfigured", "Guard", "Without"]
 
 ERASURE = "deltarelay_erasure"
-"""The ``userMetadata`` of every erasing commit has this word; that of other commits may have it too."""
+"""The ``userMetadata`` of every erasing commit contains this word; other commits may contain it, too."""
 
 
 class ErasureNotConfigured(CdfError):
-    """A commit says that it erased persons, and the pipeline has no guard to ask whether it did."""
+    """A commit says that it erased persons, and the pipeline has no guard that could confirm it."""
 
     code = "erasure_not_configured"
 
 
 Without: TypeAlias = "Callable[[DataFrame], DataFrame]"
-"""Takes the rows of a step, and gives back those that may go to the sink."""
+"""Filters the rows of a step: returns those that may go to the sink."""
 
 
 class Guard(Protocol):
-    """Asked by a pipeline before each durable step."""
+    """Called by a pipeline before each durable step."""
 
     def check(
         self,
@@ -45,18 +46,18 @@ class Guard(Protocol):
         erasing: Collection[int],
         now: Callable[[], DataFrame],
     ) -> Without | None:
-        """None: every row may go to the sink. Otherwise what leaves out of the step's rows those that may not.
+        """Return None if every row may go to the sink, otherwise a filter for the step's rows.
 
-        Raises a CdfError where nothing of the step may happen. ``rows``: all that the step reads, with the source's columns,
-        and of a window those of the feed besides. ``first`` and ``last``: its versions; ``erasing``: those of them that
-        ``erased`` has told, whose rows may go anyway. ``now``: the source's rows as of its latest version, for whoever wants
-        to know what became of those rows. May be called again with the same rows.
+        Raises a CdfError if the whole step must not happen. ``rows``: all rows of the step, with the source's columns and,
+        for a window, the feed's metadata columns. ``first`` and ``last``: the step's versions. ``erasing``: those of them
+        that ``erased`` has returned; their rows may always go to the sink. ``now``: reads the source's rows at its latest
+        version. May be called again with the same rows.
         """
         ...
 
     def erased(self, commits: Sequence[Commit], *, table: str) -> frozenset[int]:
-        """The versions among these that erased somebody. What a commit says of itself is no proof: anybody can write it.
+        """The versions among these commits that erased persons. A commit's own metadata is no proof: any writer can set it.
 
-        Raises a transient CdfError where that is not known yet.
+        Raises a transient CdfError if that is not known yet.
         """
         ...

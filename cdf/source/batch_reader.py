@@ -1,4 +1,4 @@
-"""The feed of a closed range of versions as a batch DataFrame, with Delta's silent traps made loud."""
+"""Reads the feed of a closed range of versions as a batch DataFrame. Delta's silent failures are errors here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SCHEMA_AS_OF = "spark.databricks.delta.changeDataFeed.allowTimeTravelOptionsFor
 
 
 def read_range(table: TableHandle, first: int, last: int) -> DataFrame:
-    """``first..last`` after every check. The rows' files are read when the DataFrame is; see ``translate``."""
+    """Read ``first..last`` after all checks. The files are read later, with the DataFrame; see ``translate``."""
     check_session(table.spark)
     check_commits(table, first, last)
     check_feed_on(table, first, last)
@@ -33,7 +33,7 @@ def read_range(table: TableHandle, first: int, last: int) -> DataFrame:
 
 
 def load_range(table: TableHandle, first: int, last: int) -> DataFrame:
-    """``first..last`` for a caller that has already read these commits and knows that the feed was on."""
+    """Read ``first..last`` for a caller that has already checked the commits and that the feed was on."""
     reader = (
         table.spark.read.format("delta")
         .option("readChangeFeed", "true")
@@ -41,8 +41,8 @@ def load_range(table: TableHandle, first: int, last: int) -> DataFrame:
         .option("endingVersion", last)
     )
     try:
-        if _outlived(table, first, last):
-            # Lets ``versionAsOf`` choose the schema of a feed; counts only while the DataFrame is made
+        if _is_outdated(table, first, last):
+            # Lets ``versionAsOf`` choose the schema of a feed; needed only while the DataFrame is created
             with setting(table.spark, _SCHEMA_AS_OF, "true"):
                 return _without_objects(reader.option("versionAsOf", last).load(table.location), first, last)
         return _without_objects(reader.load(table.location), first, last)
@@ -53,9 +53,9 @@ def load_range(table: TableHandle, first: int, last: int) -> DataFrame:
 def _without_objects(rows: DataFrame, first: int, last: int) -> DataFrame:
     """The same rows, read without Delta's relation for the change feed.
 
-    That relation passes each row on as Java objects. A Java string cannot hold bytes that are not UTF-8: it has U+FFFD in
-    their place, so that different values, and different keys, become equal before any sink can check them. The relation
-    makes its rows of a DataFrame; here that DataFrame is taken itself, with the relation's schema.
+    That relation converts each row to Java objects. A Java string replaces bytes that are not UTF-8 by U+FFFD, so different
+    values, and different keys, become equal before a sink can check them. The relation reads its rows from a DataFrame;
+    here that DataFrame is used directly, with the relation's schema.
     """
     from pyspark.sql import DataFrame
 
@@ -72,21 +72,21 @@ def _without_objects(rows: DataFrame, first: int, last: int) -> DataFrame:
         False,
         none,
     )
-    made = DataFrame(changes, spark)
-    kinds = {field.name: field.dataType for field in made.schema.fields}
+    frame = DataFrame(changes, spark)
+    kinds = {field.name: field.dataType for field in frame.schema.fields}
     columns = []
     for field in rows.schema.fields:
         column = quoted(field.name)
-        if kinds[field.name] != field.dataType:  # fields of structs carry what column mapping notes of them
+        if kinds[field.name] != field.dataType:  # fields of structs have metadata of column mapping
             column = column.cast(field.dataType)
         columns.append(column.alias(field.name, metadata=field.metadata))
-    return made.select(*columns)
+    return frame.select(*columns)
 
 
-def _outlived(table: TableHandle, first: int, last: int) -> bool:
-    """True where the table's present schema cannot read the range: a column was dropped or changed its type since.
+def _is_outdated(table: TableHandle, first: int, last: int) -> bool:
+    """True if the table's present schema cannot read the range: a column was dropped or changed its type since.
 
-    Delta would use the present schema nevertheless, and fail; only with column mapping does it take that of the range's end.
+    Delta would still use the present schema, and fail; only with column mapping it uses the schema at the range's end.
     """
     with table.log.cache_reads():
         now, then = table.log.metadata(), table.log.metadata(last)
@@ -103,7 +103,7 @@ def check_commits(table: TableHandle, first: int, last: int) -> None:
 
 
 def check_feed_on(table: TableHandle, first: int, last: int) -> None:
-    """Name the versions of the range during which the feed was off. Enabling it inside the range counts as off before."""
+    """Raise FeedNotEnabled with the versions of the range at which the feed was off, also before it was enabled."""
     inside = [(first, table.log.metadata(first).feed_enabled)]
     inside += [(version, found.feed_enabled) for version, found in table.log.metadata_commits(first + 1, last)]
     off: list[str] = []
@@ -113,7 +113,7 @@ def check_feed_on(table: TableHandle, first: int, last: int) -> None:
     if off:
         raise FeedNotEnabled(
             f"the change feed of {table.table} was off at version {', '.join(off)}: those changes were never recorded",
-            hint="read a range in which it was on (`deltarelay feed status` names it), or start from a snapshot",
+            hint="read a range in which it was on (`deltarelay feed status` shows it), or start from a snapshot",
             condition="DELTA_MISSING_CHANGE_DATA",
             table=table.table,
         )

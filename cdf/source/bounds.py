@@ -1,8 +1,8 @@
-"""Bounds of a range: what the caller said, and the version it means.
+"""Bounds of a range, and the versions that they mean.
 
-Delta resolves timestamps too, but silently starts at the earliest retained commit where the asked one has expired, and
-reads a time without a zone in whatever zone the session has. So bounds are turned into versions here, by Delta's own rules
-otherwise, and only versions are handed to Delta.
+Delta resolves timestamps too, but it silently starts at the earliest retained commit if the requested one has expired, and
+it reads a time without a zone in the session's zone. So bounds are resolved to versions here, otherwise by Delta's own
+rules, and Delta gets versions only.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Bound:
 
 
 def parse_timestamp(value: dt.datetime | str, *, name: str) -> dt.datetime:
-    """An instant. A time without a zone would mean another commit in every session zone, so it is refused."""
+    """Parse an instant. A time without a zone is refused: it would mean another commit in each session zone."""
     if isinstance(value, str):
         try:
             value = dt.datetime.fromisoformat(value.strip())
@@ -66,7 +66,7 @@ def parse_timestamp(value: dt.datetime | str, *, name: str) -> dt.datetime:
     if value.tzinfo is None:
         raise ConfigError(
             f"{name} has no zone: {value.isoformat(sep=' ')}",
-            hint=f"say which zone is meant, for instance {value.isoformat()}Z for UTC",
+            hint=f"add the zone, for instance {value.isoformat()}Z for UTC",
         )
     return value.astimezone(dt.UTC)
 
@@ -89,11 +89,11 @@ def resolve_start(log: TableLog, start: Bound, *, table: str) -> int:
     for version, time in times.items():
         if time < start.timestamp:
             continue
-        # The commit before is gone: nobody can tell whether it belongs to the range.
+        # The commit before is gone: whether it belongs to the range is unknown.
         if version > 0 and version - 1 not in times and time > start.timestamp:
             raise VersionsExpired(
                 f"the commits of {table} before version {version} ({_iso(time)}) are gone, "
-                "so the changes since the start time are not all there",
+                "so the changes since the start time are incomplete",
                 hint=f"start at version {version} if the older changes are not needed",
                 earliest=version,
             )
@@ -124,7 +124,7 @@ def resolve_end(log: TableLog, end: Bound | None, *, table: str) -> int:
     before = [version for version, time in times.items() if time <= end.timestamp]
     if not before:
         raise VersionsExpired(
-            f"the end time lies before the first commit of {table} that is still there",
+            f"the end time lies before the first commit of {table} that still exists",
             hint="choose a later time",
             condition="DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION",
         )
@@ -132,7 +132,7 @@ def resolve_end(log: TableLog, end: Bound | None, *, table: str) -> int:
     if last < latest and last + 1 not in times and times[last] < end.timestamp:
         raise VersionsExpired(
             f"the commits of {table} after version {last} ({_iso(times[last])}) are gone, "
-            "so the changes up to the end time are not all there",
+            "so the changes up to the end time are incomplete",
             hint=f"end at version {last} if the later changes are not needed",
             version=last,
         )

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from cdf.changes.window import Commit, Metadata
+from cdf.changes.commits import Commit, Metadata
 from cdf.errors import SourceError, VersionsExpired
 
 __all__ = ["from_milliseconds", "missing_commits", "parse_commit", "parse_metadata", "version_gone"]

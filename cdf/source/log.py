@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from cdf.changes.window import Commit, Metadata
+from cdf.changes.commits import Commit, Metadata
 from cdf.source.commit import missing_commits, parse_commit, parse_metadata
 from cdf.source.commit_files import CommitFiles, LogListing
 from cdf.source.snapshots import DeltaSnapshots, LatestVersion

@@ -1,4 +1,4 @@
-"""The state of a table at one version, by time travel."""
+"""Reads a table at one version, by time travel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GONE = {
 
 
 def read_snapshot(table: TableHandle, version: int) -> DataFrame:
-    """The table's rows at ``version``. VersionNotFound beyond the latest, VersionsExpired where history is gone."""
+    """The table's rows at ``version``. Raises VersionNotFound beyond the latest, VersionsExpired if its files are gone."""
     check_session(table.spark)
     latest = table.log.latest()
     if version > latest or version < 0:

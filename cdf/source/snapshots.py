@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cdf.changes.window import Metadata
+from cdf.changes.commits import Metadata
 from cdf.errors import TableNotFound, VersionsExpired
 from cdf.source.commit import from_milliseconds, parse_metadata, version_gone
 from cdf.source.commit_files import translate_log_errors

@@ -1,4 +1,4 @@
-"""The feed as a real ``readStream``. Options that Delta honours pass through; those it ignores with the feed are refused."""
+"""Reads the feed with Spark's ``readStream``. Options that Delta ignores with the feed are refused, the others passed on."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _HONOURED = {
 _IGNORED = {
     "endingVersion": "a stream of the feed has no end; read a closed range with read()",
     "endingTimestamp": "a stream of the feed has no end; read a closed range with read()",
-    "ignoreDeletes": "the feed carries deletes as rows, so Delta does not look at it; filter on _change_type",
-    "ignoreChanges": "the feed carries changes as rows, so Delta does not look at it; filter on _change_type",
-    "skipChangeCommits": "the feed carries changes as rows, so Delta does not look at it; filter on _change_type",
+    "ignoreDeletes": "the feed has deletes as rows, so Delta ignores it; filter on _change_type",
+    "ignoreChanges": "the feed has changes as rows, so Delta ignores it; filter on _change_type",
+    "skipChangeCommits": "the feed has changes as rows, so Delta ignores it; filter on _change_type",
     "withEventTimeOrder": "open-source Delta does not implement it",
     "versionAsOf": "a stream cannot travel in time; use start_version",
     "timestampAsOf": "a stream cannot travel in time; use start_timestamp",
@@ -60,7 +60,7 @@ def read_stream(
     table.require_enabled()
     reader = table.spark.readStream.format("delta").option("readChangeFeed", "true")
     if start is not None:
-        # Always a number: a start timestamp that has expired, and "latest", are resolved silently by Delta.
+        # Always a number: Delta silently resolves "latest" and expired start timestamps.
         reader = reader.option("startingVersion", resolve_start(table.log, start, table=table.table))
     if max_files_per_trigger is not None:
         if type(max_files_per_trigger) is not int or max_files_per_trigger < 1:
@@ -80,13 +80,13 @@ def read_stream(
         condition = condition_of(error)
         raise SourceError(
             f"the change feed of {table.table} cannot be streamed",
-            hint="check the options; `deltarelay feed status` tells which versions are there",
+            hint="check the options; `deltarelay feed status` shows the available versions",
             condition=condition,
         ) from error
 
 
 def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Refuse, all at once, what Delta would ignore without a word. Names are compared as Delta does: in any case."""
+    """Refuse all options that Delta would silently ignore. Names are compared without regard to case, as Delta does."""
     problems: list[str] = []
     checked: dict[str, Any] = {}
     known = {name.lower(): name for name in (*_HONOURED, *_IGNORED, *_OURS)}
@@ -97,13 +97,13 @@ def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
             meant = known[near[0]] if near else ""
             ours = _OURS.get(meant, "")
             also = f" (did you mean {ours if ours.isidentifier() else meant}?)" if near else ""
-            problems.append(f"{given}: unknown, and Delta ignores what it does not know{also}")
+            problems.append(f"{given}: unknown, and Delta ignores unknown options{also}")
         elif name in _IGNORED:
             problems.append(f"{name} has no effect with the change feed: {_IGNORED[name]}")
         elif name in _OURS:
             problems.append(f"{name}: use {_OURS[name]}")
         elif name == "failOnDataLoss" and str(value).lower() != "true":
-            problems.append("failOnDataLoss=false skips missing commits without a word")
+            problems.append("failOnDataLoss=false silently skips missing commits")
         else:
             checked[name] = value
     if problems:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from cdf.changes.window import Commit
+    from cdf.changes.commits import Commit
 
 __all__ = ["ChangeFeed", "FeedStatus", "FeedEnabled"]
 
@@ -259,9 +259,7 @@ class ChangeFeed(TableHandle):
             # The table may have more columns by now than the window's schema.
             return batch.load_range(self, first, last).select(*map(quoted, columns))
 
-        return Window(
-            table=self.table, schema=schema, commits=commits, read=read, commit_sha256=self.log.sha256, **fields
-        )
+        return Window(table=self.table, schema=schema, commits=commits, read=read, **fields)
 
     def keyed_snapshot(self, version: int, key: tuple[str, ...]) -> Snapshot:
         """The table at a version, for a sink."""

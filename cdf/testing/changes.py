@@ -11,9 +11,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from cdf.changes.columns import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
+from cdf.changes.commits import Commit, Metadata
 from cdf.changes.in_memory import InMemorySnapshot, InMemoryWindow, arrow_table, feed_schema
 from cdf.changes.schema_diff import compare
-from cdf.changes.window import Commit, Metadata, Snapshot, Window
+from cdf.changes.window import Snapshot, Window, WindowSource
 from cdf.sink import Source
 
 if TYPE_CHECKING:
@@ -65,6 +66,14 @@ def commit(version: int, edits: Iterable[Edit] = (), *, metadata: Metadata | Non
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _SampleSource(WindowSource):
+    table_id: str
+
+    def commit_sha256(self, version: int) -> str:
+        return hashlib.sha256(f"{self.table_id}/{version}".encode()).hexdigest()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SampleTable:
     """A source table that exists only in the test. Columns that a row leaves out are NULL.
@@ -111,12 +120,9 @@ class SampleTable:
         )
         if (spark := self.spark) is None:
             rows = lambda: arrow_table(values, schema)  # noqa: E731
-            return InMemoryWindow(*known, told, commit_sha256=self._sha256, drift=drift, rows=rows)
+            return InMemoryWindow(*known, told, source=_SampleSource(self.table_id), drift=drift, rows=rows)
         read = lambda: spark.createDataFrame(values, schema)  # noqa: E731
-        return Window(*known, told, read, commit_sha256=self._sha256, drift=drift)
-
-    def _sha256(self, version: int) -> str:
-        return hashlib.sha256(f"{self.table_id}/{version}".encode()).hexdigest()
+        return Window(*known, told, read, source=_SampleSource(self.table_id), drift=drift)
 
     def _values(self, row: Row) -> tuple[Any, ...]:
         if unknown := set(row) - set(self.schema.names):

@@ -18,8 +18,9 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from cdf.changes.commits import Commit, Metadata
 from cdf.changes.in_memory import InMemorySnapshot, InMemoryWindow, arrow_table, feed_schema
-from cdf.changes.window import Commit, Metadata, Snapshot, Window
+from cdf.changes.window import Snapshot, Window
 from cdf.errors import ConfigError, VersionNotFound
 from cdf.source.commit import missing_commits, version_gone
 from cdf.source.commit_files import CommitFiles, LogListing
@@ -128,7 +129,6 @@ class MemoryFeed(ChangeFeed):
             schema=schema,
             commits=commits,
             rows=lambda: self._changes(first, last, schema),
-            commit_sha256=self.log.sha256,
             **fields,
         )
 

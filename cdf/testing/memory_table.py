@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cdf.changes.columns import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
-from cdf.changes.window import Metadata
+from cdf.changes.commits import Metadata
 from cdf.testing.changes import Change, Row
 from cdf.testing.memory_versions import PHYSICAL, File, FilesGone, Version, physical, shown, stored, text_of
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cdf.changes.window import Metadata
+from cdf.changes.commits import Metadata
 from cdf.testing.changes import Change, Row
 
 if TYPE_CHECKING:

@@ -437,10 +437,9 @@ class PostgresSink(Sink):
     def _copied(self, window: Window, way: Way, seconds: dict[str, float]) -> Applied | None:
         """The window taken in by a copy of the table as of its last version. None: that cannot be had, or others were in the
         way of it."""
-        assert window.whole is not None
         log.info("a copy is cheaper than the changes", extra={"target": str(self.target), "way": way})
         try:
-            snapshot = self._columns.snapshot(window.whole())
+            snapshot = self._columns.snapshot(window.snapshot())
             with timed(seconds, "count"):  # the copy itself does not tell what has changed
                 counts, conflicts = window.count_net()
             rows, ddl = reload(

@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from cdf.changes.window import Limits
+from cdf.changes.commits import Limits
 from cdf.errors import ConfigError
 from cdf.result import plain
 from cdf.sink import Sink

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from cdf.changes.canonical import key_digest, plain_decimals
 from cdf.changes.columns import COMMIT_TIMESTAMP
 from cdf.changes.in_memory import key_digests
-from cdf.changes.row_count import counted
+from cdf.changes.row_count import count_rows
 from cdf.changes.window import Window
 from cdf.errors import ConfigError, KeyViolation
 from cdf.source.table import ChangeFeed
@@ -97,7 +97,7 @@ def plain(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 def as_window(table: SampleTable, feed: ChangeFeed, like: Window) -> Window:
     read = lambda: feed.read(start_version=like.first, end_version=like.last)  # noqa: E731
-    return Window(table.table, table.table_id, table.schema, table.key, like.commits, read, like.commit_sha256)
+    return Window(table.table, table.table_id, table.schema, table.key, like.commits, read, like.source)
 
 
 def same_windows(one: Window, other: Window) -> None:
@@ -179,9 +179,9 @@ def test_what_a_key_refuses_it_refuses_in_the_same_words(spark: SparkSession) ->
 def test_there_is_no_dataframe_in_memory() -> None:
     table = SampleTable(None, SCHEMA, KEY)
     for ask in (table.window(2, SECOND).read, table.window(2, SECOND).net, table.snapshot(1, START).read):
-        with pytest.raises(ConfigError, match="no Spark session to make a DataFrame"):
+        with pytest.raises(ConfigError, match="no Spark session to create a DataFrame"):
             ask()
 
 
-def test_the_rows_of_a_window_in_memory_are_counted() -> None:
-    assert counted(SampleTable(None, SCHEMA, KEY).window(2, SECOND, [], THIRD)).rows_in() == 7
+def test_the_rows_of_a_window_in_memory_are_count_rows() -> None:
+    assert count_rows(SampleTable(None, SCHEMA, KEY).window(2, SECOND, [], THIRD)).rows_in() == 7

@@ -7,7 +7,7 @@ from typing import Any
 
 from audit.erasure.commit_marker import erasing_run
 from audit.erasure.register.secrets import Marker, WatchKey
-from cdf.changes.window import Commit
+from cdf.changes.commits import Commit
 
 __all__ = ["MARKER", "Knows", "KnowsOfNone"]
 

@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from cdf.changes.window import Commit, Snapshot, Window
+from cdf.changes.commits import Commit
+from cdf.changes.window import Snapshot, Window
 from cdf.errors import CdfError
 from cdf.sink import Source
 from cdf.testing import SampleTable
@@ -102,7 +103,6 @@ class QueryTable:
             key=self.key,
             commits=(made,),
             read=lambda: self.spark.sql(feed),
-            commit_sha256=str,
         )
 
 

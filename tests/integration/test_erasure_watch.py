@@ -19,7 +19,8 @@ from audit.erasure.register.store import Carrier, Register, RegisterIncomplete, 
 from audit.erasure.table_graph import Graph
 from audit.signing.signer import Signer
 from cdf import ChangeFeed, Pipeline
-from cdf.changes.window import Commit, Window
+from cdf.changes.commits import Commit
+from cdf.changes.window import Window
 from cdf.errors import CdfError, SinkUnavailable
 from cdf.pipeline.replay import replay
 from cdf.sink import Bounds, Position

@@ -89,7 +89,7 @@ def test_an_option_that_delta_honours_reaches_delta(feed: ChangeFeed, tmp_path: 
     ("parameters", "message"),
     [
         ({"endingVersion": 3}, "endingVersion has no effect with the change feed: a stream of the feed has no end"),
-        ({"startVersion": 3}, "startVersion: unknown, and Delta ignores what it does not know"),
+        ({"startVersion": 3}, "startVersion: unknown, and Delta ignores unknown options"),
         ({"startingVersion": 3}, "startingVersion: use start_version"),
         ({"start_version": 1, "start_timestamp": TIMES[1]}, "both start_version and start_timestamp are given"),
         ({"start_version": -1}, "start_version is not a version: -1"),

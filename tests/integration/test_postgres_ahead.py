@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from cdf.changes.window import Window
+from cdf.changes.window import Window, WindowSource
 from cdf.errors import Fenced, RowRejected, VersionsExpired
 from cdf.testing import SampleTable, delete, insert, update
 from connectors.postgres import PostgresSink
@@ -96,12 +96,13 @@ def test_what_is_wrong_with_it_is_told_in_its_turn(spark: SparkSession, pg: Pg, 
 def test_commits_that_went_away_meanwhile_are_noticed(
     spark: SparkSession, pg: Pg, results: list[Staged | None]
 ) -> None:
-    def gone() -> None:
-        raise VersionsExpired("gone", hint="none")
+    class Gone(WindowSource):
+        def confirm(self) -> None:
+            raise VersionsExpired("gone", hint="none")
 
     table = people(spark)
     with loaded(pg, table, [A], **TASKS) as sink:
-        following = replace(third(table), confirm=gone)
+        following = replace(third(table), source=Gone())
         sink.announce(following)
         sink.apply(second(table))
         with pytest.raises(VersionsExpired):

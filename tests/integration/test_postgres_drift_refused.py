@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cdf.changes.window import Limits
+from cdf.changes.commits import Limits
 from cdf.errors import CdfError, PositionError, RowRejected, SchemaDrift, TargetNotReady
 from cdf.pipeline.move_position import plan_move
 from cdf.results import Step

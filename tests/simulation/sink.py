@@ -115,7 +115,7 @@ class ProgramSink(MemorySink):
         self.store.check(self._epoch)
         if self.options.two_steps:
             self._begin(window)
-        if self.options.copies and window.whole is not None and window.has_changes:
+        if self.options.copies and window.has_snapshot and window.has_changes:
             return self._copy(window)
         return super().apply(window)
 
@@ -219,8 +219,7 @@ class ProgramSink(MemorySink):
     def _copy(self, window: Window) -> Applied:
         if self._is_replay(self.held.position, window):
             return Applied(window.last, replayed=True)
-        assert window.whole is not None
-        snapshot = window.whole()
+        snapshot = window.snapshot()
         rows = snapshot.collect().to_pylist()
         window.confirm()
         self._touched = self.held.letters

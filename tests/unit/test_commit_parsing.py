@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdf.changes.window import Commit
+from cdf.changes.commits import Commit
 from cdf.errors import SourceError
 from cdf.source.commit import missing_commits, parse_commit
 from cdf.source.commit_files import LogListing

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from cdf.changes.window import Limits
+from cdf.changes.commits import Limits
 from cdf.errors import ConfigError
 from connectors.postgres.config import PostgresConnection, PostgresOptions
 from infra.config.load import load

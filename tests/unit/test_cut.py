@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from cdf.changes.window import Commit, Limits, cut
+from cdf.changes.commits import Commit, Limits, cut
 from cdf.errors import ConfigError
 
 WIDE = Limits(max_commits=1_000, max_bytes=1_000_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from cdf.changes.window import WindowSource
 from cdf.errors import CdfError, TableReplaced, VersionsExpired, WindowOutOfOrder
 from cdf.sink import Bounds
 from cdf.testing.changes import delete, insert, update
@@ -136,12 +137,13 @@ class PositionPromises:
     def test_a_window_whose_commits_vanish_while_it_is_read_is_not_applied(
         self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
-        def gone() -> None:
-            raise VersionsExpired("the commit files of version 5 are gone")
+        class Gone(WindowSource):
+            def confirm(self) -> None:
+                raise VersionsExpired("the commit files of version 5 are gone")
 
         table = orders(spark)
         with loaded(harness, table) as sink, refused(VersionsExpired):
-            sink.apply(dataclasses.replace(next_window(table), confirm=gone))
+            sink.apply(dataclasses.replace(next_window(table), source=Gone()))
         holds_start(harness, table)
         assert position(harness, table).version == 4
 

@@ -18,7 +18,7 @@ from audit.trail.ledger import State, record_of
 from audit.trail.recovery import as_written, is_sealed
 from audit.trail.rows import CommitRoots, commit_roots
 from audit.trail.tables import EVENTS, PAYLOAD, TrailTables
-from cdf.changes.window import Commit
+from cdf.changes.commits import Commit
 from cdf.errors import CdfError, TargetNotReady
 from cdf.sink import Bounds
 from cdf.timing import timed

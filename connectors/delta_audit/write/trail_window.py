@@ -11,7 +11,8 @@ from audit.erasure.commit_marker import erasing_versions
 from audit.trail.column_history import SEALED
 from audit.trail.rows import Payload
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, INSERT
-from cdf.changes.window import Commit, Snapshot, Window
+from cdf.changes.commits import Commit
+from cdf.changes.window import Snapshot, Window
 from cdf.sink import Bounds
 from connectors.delta_audit.context import TrailContext
 

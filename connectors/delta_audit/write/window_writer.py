@@ -15,7 +15,7 @@ from audit.trail.column_history import kept, row_type
 from audit.trail.ledger import State, append_records, described, record_of
 from audit.trail.rows import CommitRoots, commit_roots, event_rows, events_of, roots_of
 from audit.trail.tables import EVENTS, PAYLOAD, STORED_EVENT, payload_of
-from cdf.changes.window import Commit
+from cdf.changes.commits import Commit
 from cdf.errors import CdfError, TableReplaced, VersionsExpired, WindowOutOfOrder
 from cdf.sink import Applied, Bounds
 from cdf.timing import timed

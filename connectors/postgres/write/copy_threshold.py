@@ -33,7 +33,7 @@ Connection = psycopg.Connection[Any]
 
 def way_of(connection: Connection, name: TargetName, window: Window) -> Way:
     """``window`` has the target's names. Asks the source's log only where the window is large at all."""
-    if window.drift or window.change_bytes < LEAST_BYTES or window.whole is None or window.table_bytes is None:
+    if window.drift or window.change_bytes < LEAST_BYTES or not window.has_snapshot:
         return "changes"
     try:
         share = window.change_bytes / max(window.table_bytes(), 1)
