@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from audit.trail.redaction import object_in
@@ -18,9 +18,8 @@ from cdf.sink.guard import ERASURE
 
 if TYPE_CHECKING:
     from audit.erasure.register.store import Marking
-    from cdf.changes.window import Commit
 
-__all__ = ["erased_person", "erasing_metadata", "erasing_run", "erasing_versions", "make_proof", "proven"]
+__all__ = ["erased_person", "erasing_metadata", "erasing_run", "make_proof", "proven"]
 
 _PERSON = "deltarelay_person"
 _PROOF = "deltarelay_proof"
@@ -69,8 +68,3 @@ def erased_person(user_metadata: str | None) -> int:
     """For whom of the ``people`` of its table a commit of a run erased."""
     person = object_in(user_metadata).get(_PERSON, 0)
     return person if isinstance(person, int) else 0
-
-
-def erasing_versions(commits: Iterable[Commit]) -> frozenset[int]:
-    """Of these the ones that erased. What sinks of history write of them has no image from before the change."""
-    return frozenset(commit.version for commit in commits if commit.erasing)

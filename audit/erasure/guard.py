@@ -16,8 +16,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from audit.erasure.commit_marker import erasing_run, proven
-from audit.erasure.model import Link, OnReturn, PersonalTable, Spelling, normalised, stored_forms
+from audit.erasure.model import Link, OnReturn, PersonalTable
 from audit.erasure.register.store import Carrier
+from audit.identifiers import Spelling, normalise, stored_forms
 from cdf.changes.columns import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -73,7 +74,7 @@ def marks_of(keys: Keys, graph: Graph, subject: str, identifiers: Iterable[tuple
     """(identifier, mark) of one person's identifiers."""
     spellings = graph.subjects[subject].identifiers
     return {
-        (name, keys.mark(f"{subject}.{name}", normalised(value, spellings[name])))
+        (name, keys.mark(f"{subject}.{name}", normalise(value, spellings[name])))
         for name, value in identifiers
         if name in spellings
     }

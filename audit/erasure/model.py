@@ -7,11 +7,11 @@ Request   names one person by identifiers            Hold            keeps a tab
 from __future__ import annotations
 
 import datetime as dt
-import re
-import unicodedata
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
+
+from audit.identifiers import Spelling
 
 __all__ = [
     "IDENTITY",
@@ -22,16 +22,10 @@ __all__ = [
     "OnReturn",
     "PersonalTable",
     "Request",
-    "Spelling",
     "State",
     "Subject",
-    "folded",
-    "normalised",
-    "stored_forms",
 ]
 
-Spelling: TypeAlias = Literal["exact", "email"]
-"""How two values of an identifier are compared: as they are, or as ``normalised`` has addresses."""
 OnErase: TypeAlias = Literal["delete", "nullify"]
 OnReturn: TypeAlias = Literal["stop", "leave_out"]
 """What a pipeline does where somebody who was erased is back in its source: nothing at all, or all but those rows."""
@@ -150,40 +144,3 @@ class Request:
     legal_basis: str
     requester: str
     approver: str | None = None
-
-
-_IGNORED = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-)
-"""Unicode's default ignorable characters: of zero width, the soft hyphen, marks of direction, selectors of variants."""
-_LONG_RUN = re.compile(r"([^\w\x00-\x7f]{64})[^\w\x00-\x7f]+")
-"""More marks than any text has on one letter: to put them in order takes the square of their number."""
-
-
-def folded(text: str) -> str:
-    """Unicode's NFKC_Casefold: without case, hidden characters, and differences in composition and width."""
-    if text.isascii():
-        return text.lower()
-    text = _LONG_RUN.sub(r"\1", _IGNORED.sub("", text))
-    for _ in range(2):  # folding the case may leave what is to be composed, and the other way round
-        text = unicodedata.normalize("NFKC", text).casefold()
-        if unicodedata.is_normalized("NFKC", text):
-            return text
-    return unicodedata.normalize("NFKC", text)
-
-
-def normalised(value: str, spelling: Spelling) -> str:
-    """The form in which two values of an identifier are compared; ``audit.erasure.find.resolve`` has the same in Spark
-    SQL."""
-    return "@".join(part.strip() for part in folded(value).split("@")) if spelling == "email" else value
-
-
-def stored_forms(value: str, spelling: Spelling) -> tuple[str, ...]:
-    """``normalised``, and after it the forms under which earlier versions may have stored a mark or a lookup of the value.
-
-    For them texts of another composition or width were different."""
-    if spelling != "email":
-        return (value,)
-    composed = (value, *(unicodedata.normalize(form, value) for form in ("NFC", "NFD")))
-    return tuple(dict.fromkeys((normalised(value, spelling), *(one.strip().lower() for one in composed))))

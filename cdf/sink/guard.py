@@ -4,7 +4,7 @@ a guard never applies a commit whose ``userMetadata`` contains ``ERASURE``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from cdf.errors import CdfError
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from cdf.changes.window import Commit
 
-__all__ = ["ERASURE", "ErasureNotConfigured", "Guard", "Without"]
+__all__ = ["ERASURE", "ErasureNotConfigured", "Guard", "Without", "erasing_versions"]
 
 ERASURE = "deltarelay_erasure"
 """The ``userMetadata`` of every erasing commit has this word; that of other commits may have it too."""
@@ -60,3 +60,8 @@ class Guard(Protocol):
         Raises a transient CdfError where that is not known yet.
         """
         ...
+
+
+def erasing_versions(commits: Iterable[Commit]) -> frozenset[int]:
+    """Return the versions of the erasing commits. Sinks that keep history store no preimage of their changes."""
+    return frozenset(commit.version for commit in commits if commit.erasing)

@@ -21,7 +21,6 @@ from pyspark.sql.types import StructField, StructType
 from audit.anchors import checkpoint_of
 from audit.encryption.decrypt import has_groups
 from audit.encryption.reencrypt import Resealing, Unsealed, tidy, unsealed
-from audit.erasure.commit_marker import erasing_versions
 from audit.erasure.scan.files import LocalFiles
 from audit.errors import ForkedTrail, named_file
 from audit.hashing.row_encoding import unsupported
@@ -51,6 +50,7 @@ from cdf.errors import (
     condition_of,
 )
 from cdf.sink.contract import Applied, Bounds, Capabilities, Inspection, Position, Source
+from cdf.sink.guard import erasing_versions
 from cdf.source.single_writer import require_writer
 from cdf.timing import timed
 from connectors.delta_audit.access_log import note_readings

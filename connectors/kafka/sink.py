@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
-from audit.erasure.commit_marker import erasing_versions
 from audit.erasure.sink_contract import Purged
 from cdf.changes.few_rows import collect_few, limited
 from cdf.changes.schema_diff import ChangeKind, printed_alike
@@ -34,6 +33,7 @@ from cdf.errors import (
     WindowOutOfOrder,
 )
 from cdf.sink.contract import Applied, Capabilities, Conflicts, Inspection, Position, Source, Standing, at_version
+from cdf.sink.guard import erasing_versions
 from cdf.timing import timed
 from connectors.kafka import topics
 from connectors.kafka.client import Cluster

@@ -16,9 +16,9 @@ from urllib.parse import quote
 import pyarrow as pa
 import pytest
 
-from audit.erasure.model import normalised
 from audit.erasure.scan.findings import masked
 from audit.erasure.scan.search_terms import Needle, Needles
+from audit.identifiers import normalise
 
 ADDRESS = "Jörg.Müller+shop@example.org"
 BUYER = {("customer", "customer_id"): ["customer_id", "buyer"]}
@@ -166,7 +166,7 @@ def test_no_text_makes_the_search_slow(hostile: str) -> None:
     """By the square of their number, 250,000 blanks or marks would take hours."""
     began = time.monotonic()
     assert found(Needles([Needle("R-1", "anna.long@example.org", "email")]), hostile) == set()
-    normalised(hostile, "email")
+    normalise(hostile, "email")
     assert time.monotonic() - began < 20
 
 

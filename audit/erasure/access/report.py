@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from audit.erasure.erase.purge import schedule_of
 from audit.erasure.find.resolve import Resolution, column_in, identifiers_in
 from audit.erasure.find.retained_rows import kept_by
-from audit.erasure.model import normalised, stored_forms
 from audit.erasure.sink_contract import Erasable, Historic, Keeping
+from audit.identifiers import normalise, stored_forms
 from audit.trail.redaction import canonical_json
 from cdf.errors import ConfigError
 from cdf.result import Result, plain
@@ -228,9 +228,9 @@ def access_report(
 
 def _identifiers(graph: Graph, request: Request, learned: Iterable[tuple[str, str, str]]) -> tuple[Identifier, ...]:
     spelling = graph.subjects[request.subject].identifiers
-    given = {(name, normalised(value, spelling[name])) for name, value in request.identifiers.items()}
+    given = {(name, normalise(value, spelling[name])) for name, value in request.identifiers.items()}
     found = [(name, value) for _, name, value in identifiers_in(list(learned))]
-    new = sorted({(name, value) for name, value in found if (name, normalised(value, spelling[name])) not in given})
+    new = sorted({(name, value) for name, value in found if (name, normalise(value, spelling[name])) not in given})
     return (
         *(Identifier(name, value, given=True) for name, value in sorted(request.identifiers.items())),
         *(Identifier(name, value, given=False) for name, value in new),

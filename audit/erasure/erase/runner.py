@@ -27,7 +27,7 @@ from audit.erasure.find.plan import Copy, not_sealed
 from audit.erasure.find.resolve import TOKEN, Resolution, identifiers_in
 from audit.erasure.find.retained_rows import kept_by
 from audit.erasure.guard import marks_of
-from audit.erasure.model import STATES, Link, stored_forms
+from audit.erasure.model import STATES, Link
 from audit.erasure.register.run_lease import DELETING, request_place
 from audit.erasure.register.steps import UNSIGNED, authentic, has_mac, with_mac
 from audit.erasure.scan.delta_scan import scan_table
@@ -35,6 +35,7 @@ from audit.erasure.scan.files import Files, LocalFiles
 from audit.erasure.scan.findings import FOLLOWS
 from audit.erasure.scan.search_terms import Needle, Needles
 from audit.erasure.sink_contract import Erasable, Erasing, Find, Noting, Purged, Scanned, Sealed, Unseen, not_seen
+from audit.identifiers import stored_forms
 from cdf.errors import ConfigError, VerificationError
 from cdf.result import Result, plain
 

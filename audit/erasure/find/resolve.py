@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
-from audit.erasure.model import Link, PersonalTable, Request, Spelling, Subject, normalised
+from audit.erasure.model import Link, PersonalTable, Request, Subject
+from audit.identifiers import Spelling, normalise
 from cdf.errors import ConfigError
 from cdf.result import Result
 from cdf.session import setting
@@ -175,7 +176,7 @@ class Resolution:
         paths = {(one.subject, one.path) for one in self._people()}
         for (subject, name), values in self._values.items():
             spelling = self._subjects[subject].identifiers[name]
-            different = {(request, normalised(value, spelling)) for request, value in values}
+            different = {(request, normalise(value, spelling)) for request, value in values}
             if (subject, name) in paths:
                 for request, count in Counter(request for request, _ in different).items():
                     if count > 1:
@@ -197,7 +198,7 @@ class Resolution:
         """By request how many identifiers, each counted once however rows write it."""
         of = {(request, name): subject for (subject, name), values in self._values.items() for request, _ in values}
         different = {
-            (request, name, normalised(value, self._subjects[of[request, name]].identifiers[name]))
+            (request, name, normalise(value, self._subjects[of[request, name]].identifiers[name]))
             for request, name, value in self._learned
         }
         return Counter(request for request, _, _ in different)
@@ -444,7 +445,7 @@ class Resolution:
         """Value, normalised, and the requests that it is of."""
         from pyspark.sql import functions as F
 
-        spelt = self._told_as([(request, normalised(value, spelling)) for request, value in told], None)
+        spelt = self._told_as([(request, normalise(value, spelling)) for request, value in told], None)
         spelt = spelt.select("value", "request")
         # Spark cannot tell that it is small, and would sort the whole table to join it
         return F.broadcast(spelt.groupBy("value").agg(F.collect_set("request")))
@@ -539,7 +540,7 @@ def _written(value: str, spelling: Spelling) -> str:
 
 
 def _spelled(value: Column, spelling: Spelling) -> Column:
-    """``audit.erasure.model.normalised``: by Spark where all characters are visible ASCII, else by Python."""
+    """``audit.identifiers.normalise``: by Spark where all characters are visible ASCII, else by Python."""
     from pyspark.sql import functions as F
 
     text = value.cast("string")
@@ -551,7 +552,7 @@ def _spelled(value: Column, spelling: Spelling) -> Column:
 
 
 def _addresses(values: pa.Array) -> pa.Array:
-    return pa.array([None if one is None else normalised(one, "email") for one in values.to_pylist()], pa.string())
+    return pa.array([None if one is None else normalise(one, "email") for one in values.to_pylist()], pa.string())
 
 
 def _some(ids: Sequence[str], most: int = 5) -> str:

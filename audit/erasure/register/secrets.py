@@ -123,7 +123,7 @@ class Marker:
     def mark(self, identifier: str, value: str) -> bytes:
         """A keyed hash by which a person is recognised. Without the key it reveals nothing.
 
-        ``identifier`` with its subject: ``customer/email``. ``value`` as ``audit.erasure.model.normalised`` gives it.
+        ``identifier`` with its subject: ``customer/email``. ``value`` as ``audit.identifiers.normalise`` gives it.
         """
         return _keyed(self._keys[0], identifier, value)
 

@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from audit.erasure.model import folded
 from audit.erasure.scan.encodings import PIECE, addresses, cells_with_hints, readings
 from audit.erasure.scan.patterns import Patterns, cells_with_runs
 from audit.erasure.scan.spellings import ENCODED, STATISTICS_CHARACTERS, spellings
+from audit.identifiers import fold
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,7 +60,7 @@ class Needles:
         """What is before the @ of each address."""
         for needle in self.needles:
             if not _is_short(needle.value):
-                text = folded(needle.value).strip()
+                text = fold(needle.value).strip()
                 self._folded.add(needle.request, "", text.encode("utf-8", "surrogatepass"))
                 local, at, _ = text.partition("@")
                 if local and at:
@@ -208,7 +208,7 @@ class Needles:
             return Counter()
         if _is_text(values.type):
             if not pc.all(pc.string_is_ascii(values)).as_py():
-                values = pa.array([one and folded(one) for one in values.to_pylist()], values.type)
+                values = pa.array([one and fold(one) for one in values.to_pylist()], values.type)
             values = pc.utf8_lower(pc.utf8_trim_whitespace(values))
         total: Counter[Pair] = Counter()
         for row in pc.value_counts(pc.index_in(values, value_set=asked).drop_null()).to_pylist():
@@ -282,7 +282,7 @@ def _is_short(value: str) -> bool:
 def _shape(value: Any) -> str:
     """JSON and decimals write 17 as 17.0 too."""
     text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-    return folded(text).strip()
+    return fold(text).strip()
 
 
 def _longest(found: set[Pair]) -> set[Pair]:
