@@ -14,7 +14,7 @@ from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
     from audit.encryption.column_groups import SealedPerson
-    from audit.erasure.sink_contract import SealedFor
+    from audit.erasure.sink_contract import EncryptedColumns
 
 __all__ = ["Fault", "Graph", "parse_path"]
 
@@ -110,12 +110,14 @@ class Graph:
         )
         return frozenset(column.casefold() for column in columns)
 
-    def sealed_for(self, person: PersonalTable, others: Sequence[PersonalTable], tokens: frozenset[bytes]) -> SealedFor:
+    def sealed_for(
+        self, person: PersonalTable, others: Sequence[PersonalTable], tokens: frozenset[bytes]
+    ) -> EncryptedColumns:
         """What is sealed for whoever has the tokens, as this one of the people in a row."""
-        from audit.erasure.sink_contract import SealedFor
+        from audit.erasure.sink_contract import EncryptedColumns
 
         columns = self.about(person)
-        return SealedFor(tokens, columns, self.about(*others) - columns)
+        return EncryptedColumns(tokens, columns, self.about(*others) - columns)
 
 
 def parse_path(text: str) -> str | Link:

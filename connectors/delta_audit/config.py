@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Va
 from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
+    from audit.erasure.scan.files import Files
     from audit.trail.trail import NamedAnchor
     from cdf.sink.contract import Sink
     from connectors.registry import Surroundings
@@ -173,15 +174,19 @@ class DeltaAuditKind:
         pipeline: str,
         among: Surroundings,
     ) -> Sink:
-        from audit.erasure.scan.s3_files import files_at
         from connectors.delta_audit.sink import DeltaAuditSink
+
+        def files(address: str) -> Files:
+            from audit.erasure.scan.s3_files import files_at
+
+            return files_at(address, among.s3_client, among.delta_rs_options)
 
         path = f"{connection.path}/{options.table}"
         return DeltaAuditSink(
             path,
             **_trust(connection, among),
             storage_options=lambda: among.delta_rs_options(f"{path}/ledger"),
-            files=lambda address: files_at(address, among.s3_client, among.delta_rs_options),
+            files=files,
             sealing=among.sealing(pipeline),
             registry=among.key_registry(),
         )

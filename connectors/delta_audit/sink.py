@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructField, StructType
 
 from audit.anchors import checkpoint_of
-from audit.encryption.decrypt import has_groups
-from audit.encryption.reencrypt import Resealing, Unsealed, tidy, unsealed
-from audit.erasure.scan.files import LocalFiles
+from audit.encryption.reencrypt import Resealing, tidy
 from audit.errors import ForkedTrail, named_file
 from audit.hashing.row_encoding import unsupported
 from audit.proof import ProofError
@@ -54,8 +52,6 @@ from cdf.sink.guard import erasing_versions
 from cdf.source.single_writer import require_writer
 from cdf.timing import timed
 from connectors.delta_audit.access_log import note_readings
-from connectors.delta_audit.erasure.erase import forget, held_open, kept_values, note, purge, scan
-from connectors.delta_audit.person_history import past
 from connectors.delta_audit.verify import TrailImage
 
 if TYPE_CHECKING:
@@ -63,17 +59,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from audit.encryption.encrypt import Sealing
-    from audit.encryption.key_registry import KeyState, Registry, States
+    from audit.encryption.key_registry import KeyState, Registry
     from audit.erasure.scan.files import Files
-    from audit.erasure.scan.search_terms import Needles
-    from audit.erasure.sink_contract import Erasing, Purged, Reached, Scanned, SealedFor
     from audit.proof import VerifierKey
     from audit.signing.signer import Signer
     from audit.trail.column_history import Column
     from audit.trail.trail import NamedAnchor
     from cdf.changes.schema_diff import SchemaChange
     from cdf.changes.window import Snapshot, Window
-    from cdf.source.table import ChangeFeed
+    from connectors.delta_audit.erasure.sink_erasure import DeltaAuditErasure
 
 __all__ = ["DeltaAuditSink"]
 
@@ -111,13 +105,13 @@ class DeltaAuditSink:
         anchors: Sequence[NamedAnchor] = (),
         small_window_bytes: int = SMALL_WINDOW_BYTES,
         storage_options: Callable[[], Mapping[str, str] | None] = lambda: None,
-        files: Callable[[str], Files] = LocalFiles,
+        files: Callable[[str], Files] | None = None,
         sealing: Sealing | None = None,
         registry: Callable[[], Registry] | None = None,
     ) -> None:
-        """``storage_options``: those of delta-rs for the ledger, which tells the position without Spark. ``files``: what is
-        below an address, for ``scan``. ``sealing``: the columns of people that are written under a key of their own.
-        ``registry``: of keys, also where no columns are named any more: a window may have been written sealed."""
+        """``storage_options``: those of delta-rs for the ledger, which tells the position without Spark. ``files``: lists
+        files below an address, on local disk by default. ``sealing``: the columns of people that are written under a key of
+        their own. ``registry``: of keys, also where no columns are named any more: a window may have been written sealed."""
         self._sealing = sealing
         self._registry = registry if sealing is None else sealing.registry
         self._files = files
@@ -524,45 +518,27 @@ class DeltaAuditSink:
 
     # ── erasing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def note_erasure(self, table: str, key: tuple[str, ...], run: str, steps: Sequence[Reached]) -> None:
-        note(self, table, key, run, steps)
+    @property
+    def erasure(self) -> DeltaAuditErasure:
+        from connectors.delta_audit.erasure.sink_erasure import DeltaAuditErasure
 
-    def kept(self, source: ChangeFeed, columns: Collection[str]) -> Iterator[DataFrame]:  # noqa: ARG002 - it knows its own
-        return kept_values(self, columns, self._registry)
+        return DeltaAuditErasure(
+            self, errors=self._errors, files=self._files, sealing=self._sealing, registry=self._registry
+        )
 
-    def past(
-        self,
-        catch: Callable[[DataFrame], DataFrame],
-        sealed: SealedFor,
-        states: Callable[[str], States] | None,
-    ) -> DataFrame:
-        return past(self.trail, catch, sealed, states)
+    @contextlib.contextmanager
+    def open_for(self, table: str, key: tuple[str, ...], pipeline: str) -> Iterator[Position]:
+        """Open the sink, and with it acquire the lease, for the block. ``table``: the source, as it is now."""
+        from cdf.source.table import ChangeFeed
 
-    def erase(self, erasing: Erasing) -> Mapping[str, int]:
-        with self._errors("erasing in the trail"):
-            return forget(self, erasing)
-
-    def purge(self, erasing: Erasing, *, now: dt.datetime) -> Purged:
-        with self._errors("purging the trail"):
-            return purge(self, erasing, now=now)
-
-    def scan(self, needles: Needles) -> Scanned:
-        return scan(self.path, self._files, needles)
+        metadata = ChangeFeed(self.trail.tables.spark, table).log.metadata()
+        source = Source(table=table, table_id=metadata.table_id, schema=metadata.schema, key=key, pipeline=pipeline)
+        try:
+            yield self.open(source)
+        finally:
+            self.close()
 
     # ── sealing ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def seals(self) -> bool:
-        """Whether anything is sealed in it, whatever is named now. Needs no ``open``; reads only."""
-        tables = TrailTables(self._spark, self.path)
-        with self._errors("looking for what is sealed"):
-            return tables.exist() and has_groups(tables.read(PAYLOAD))
-
-    def unsealed(self) -> Unsealed:
-        """Rows from before a class was named, whose columns are readable. Needs no ``open``; reads only."""
-        if self._sealing is None or not TrailTables(self._spark, self.path).exist():
-            return Unsealed()
-        with self._errors("looking for what is not sealed"):
-            return unsealed(self.trail, self._sealing)
 
     def seal_earlier(
         self,
@@ -577,7 +553,7 @@ class DeltaAuditSink:
         ``remove`` does."""
         if self._sealing is None:
             raise ConfigError("no class of columns is named", hint="name them: `classes` in `erasure.tables`")
-        with held_open(self, table, key, "audit seal"):
+        with self.open_for(table, key, "audit seal"):
             state = self._stands()
             if state.pending is not None:
                 raise self._unfinished(state.pending, state)

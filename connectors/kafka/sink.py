@@ -9,7 +9,6 @@ between leaves the bounds behind; its successor takes up exactly that window, an
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import json
 import logging
 from collections import Counter
@@ -19,7 +18,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
-from audit.erasure.sink_contract import Purged
 from cdf.changes.few_rows import collect_few, limited
 from cdf.changes.schema_diff import ChangeKind, printed_alike
 from cdf.errors import (
@@ -32,12 +30,11 @@ from cdf.errors import (
     VerificationError,
     WindowOutOfOrder,
 )
-from cdf.sink.contract import Applied, Capabilities, Conflicts, Inspection, Position, Source, Standing, at_version
+from cdf.sink.contract import Applied, Capabilities, Conflicts, Inspection, Position, Source, Standing
 from cdf.sink.guard import erasing_versions
 from cdf.timing import timed
 from connectors.kafka import topics
 from connectors.kafka.client import Cluster
-from connectors.kafka.erasure.scan import days_of_going, scan_topics
 from connectors.kafka.errors import KafkaFault, from_task, in_words, is_fenced
 from connectors.kafka.position import Begun, LaneDone, Ledger, Runner, State, fenced
 from connectors.kafka.verify import KafkaImage, newest_version
@@ -59,10 +56,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from audit.erasure.scan.search_terms import Needles
-    from audit.erasure.sink_contract import Erasing, Scanned
     from cdf.changes.schema_diff import SchemaChange
     from cdf.changes.window import Snapshot, Window
+    from connectors.kafka.erasure.sink_erasure import KafkaErasure
 
 __all__ = ["KafkaSink"]
 
@@ -472,41 +468,19 @@ class KafkaSink:
 
     # ── erasing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def erase(self, erasing: Erasing) -> Mapping[str, int]:
-        """The delete that came through the feed is all: it brought the tombstone, under the key's own bytes."""
-        stands = self.position().version
-        if erasing.versions and (stands is None or stands < max(erasing.versions)):
-            raise WindowOutOfOrder(
-                f"{self.topic} {at_version(stands)}, and {erasing.table} was erased at {max(erasing.versions)}",
-                hint="let its pipeline run first: `deltarelay run`",
-                position=stands,
-            )
-        return {}
+    @property
+    def erasure(self) -> KafkaErasure:
+        from connectors.kafka.erasure.sink_erasure import KafkaErasure
 
-    def purge(self, erasing: Erasing, *, now: dt.datetime) -> Purged:
-        """Brokers compact and drop records by themselves, by the topic's settings; here it is seen that they did."""
-        with self._errors("reading the topic"):
-            days = days_of_going(self._cluster, self._written_to_by_now(), erasing.needles, erasing.versions)
-        if not days:
-            return Purged()
-        if None in days:
-            return Purged(
-                out_of_reach=(
-                    f"records of {self.topic}: its settings put no date to their compaction; set max.compaction.lag.ms "
-                    "and segment.ms, or retention.ms",
-                )
-            )
-        last = max(day for day in days if day is not None)
-        until = max(dt.datetime.combine(last, dt.time(), dt.UTC), now + dt.timedelta(hours=1))
-        return Purged(waits_until=until, waits_for="the brokers' compaction or retention")
-
-    def scan(self, needles: Needles) -> Scanned:
-        with self._errors("reading the topic"):
-            return scan_topics(self._cluster, (*self._written_to_by_now(), self._position_topic), needles)
-
-    def _written_to_by_now(self) -> tuple[str, ...]:
-        """With a topic of rejected events from former settings."""
-        return tuple(dict.fromkeys((*self._written_to, f"{self.topic}.dead_letter")))
+        # Former settings may have had a topic of rejected events
+        written = tuple(dict.fromkeys((*self._written_to, f"{self.topic}.dead_letter")))
+        return KafkaErasure(
+            self._cluster,
+            written,
+            position_topic=self._position_topic,
+            read_position=self.position,
+            errors=self._errors,
+        )
 
     # ── load, apply ──────────────────────────────────────────────────────────────────────────────────────────────
 

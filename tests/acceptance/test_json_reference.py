@@ -16,7 +16,8 @@ from audit.erasure.erase.runner import ErasureReport
 from audit.erasure.find.plan import Plan as ErasurePlan
 from audit.erasure.find.plan import PlannedSink, PlannedTable
 from audit.erasure.register.store import Standing
-from audit.erasure.sink_contract import Checked, Find, Scanned, Unseen
+from audit.erasure.sink_contract import Checked, ScanResult, Unseen
+from audit.erasure.sink_contract import Finding as ErasureFinding
 from audit.trail.compaction import LaidOut
 from audit.trail.trail import Sealed
 from audit.verification import Finding as TrailFinding
@@ -89,7 +90,7 @@ SECTIONS = {
     "## `keys rotate`": (Epoch,),
     "## `keys backup`": (BackupMade,),
     "## `keys restore-check`": (BackupChecked,),
-    "## `erase scan`": (Scanned, Find, Checked, Unseen),
+    "## `erase scan`": (ScanResult, ErasureFinding, Checked, Unseen),
     "## `erase access-report`": (AccessReport, Identifier, TableHeld, HeldRows, Recipient, PastRows),
     "## `feed enable`": (FeedEnabled,),
     "## `feed status`": (FeedStatus,),

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from audit.erasure.erase.purge import SinkBehind
 from audit.erasure.erase.runner import ErasureReport, ErasureRun
-from audit.erasure.find.plan import Copy, make_plan
+from audit.erasure.find.copies import Copy
+from audit.erasure.find.plan import make_plan
 from audit.erasure.find.resolve import Resolution, identifiers_in
 from audit.erasure.find.retained_rows import kept_by
 from audit.erasure.model import Link, PersonalTable, Request, Subject

@@ -16,15 +16,16 @@ from pyspark.sql import SparkSession
 from audit.erasure.erase.delete import erased_versions
 from audit.erasure.erase.runner import ErasureReport, ErasureRun
 from audit.erasure.evidence.certificate import check
-from audit.erasure.find.plan import Copy, make_plan
+from audit.erasure.find.copies import Copy
+from audit.erasure.find.plan import make_plan
 from audit.erasure.find.resolve import LEARNED_LIMIT
 from audit.erasure.model import Hold, Link, PersonalTable, Request, Subject
 from audit.erasure.register import run_lease as register_held
 from audit.erasure.register.secrets import Keys
 from audit.erasure.register.steps import with_mac
 from audit.erasure.register.store import Carrier, Held, Register
-from audit.erasure.scan.search_terms import Needles
-from audit.erasure.sink_contract import Erasing, Purged, Scanned
+from audit.erasure.scan.search_terms import SearchTerms
+from audit.erasure.sink_contract import ErasureTask, PurgeResult, ScanResult, SinkErasure
 from audit.erasure.table_graph import Graph
 from audit.signing.signer import Signer
 from cdf.errors import ConfigError, LeaseHeld, VerificationError
@@ -234,17 +235,23 @@ def test_a_hold_on_one_table(office: Office) -> None:
     assert (document["outcome"], [one["basis"] for one in document["holds"]]) == ("partial", ["tax law"])
 
 
+class NothingToErase(SinkErasure):
+    def erase(self, task: ErasureTask) -> dict[str, int]:  # noqa: ARG002
+        raise AssertionError("it has no position")
+
+    def purge(self, task: ErasureTask, *, now: dt.datetime) -> PurgeResult:  # noqa: ARG002
+        raise AssertionError("it has no position")
+
+    def scan(self, terms: SearchTerms) -> ScanResult:  # noqa: ARG002
+        return ScanResult()
+
+
 class NothingYet(MemorySink):
     """A target that a configuration has led to by mistake: nothing of the pipeline is in it."""
 
-    def erase(self, erasing: Erasing) -> dict[str, int]:  # noqa: ARG002
-        raise AssertionError("it has no position")
-
-    def purge(self, erasing: Erasing, *, now: dt.datetime) -> Purged:  # noqa: ARG002
-        raise AssertionError("it has no position")
-
-    def scan(self, needles: Needles) -> Scanned:  # noqa: ARG002
-        return Scanned()
+    @property
+    def erasure(self) -> SinkErasure:
+        return NothingToErase()
 
     def position(self) -> Position:
         return Position()

@@ -191,12 +191,12 @@ def test_keys_that_a_hand_in_the_registry_keeps(bank: Bank) -> None:
         run.shred()
         [(one, copy)] = [pair for pair in run._copies() if pair[1].pipeline == "customers"]
         with pytest.raises(VerificationError, match="does not have it as a key of theirs"):
-            bank.sinks["customers"].erase(run.erasing(one, copy.key))
+            bank.sinks["customers"].erasure.erase(run.erasing(one, copy.key))
         bank.pg.query(f"update {keys}.key set token = %s, class = 'contact' where class = 'x'", token)
         assert registry.classes([token]) == {"contact"}
         run._shred_what_came_back(registry)
         assert registry.classes([token]) == frozenset()
-        bank.sinks["customers"].erase(run.erasing(one, copy.key))
+        bank.sinks["customers"].erasure.erase(run.erasing(one, copy.key))
         run._done("request r1", "scan", {"finds": 0, "checked": [], "unseen": []})
         known = f"{bank.pg.schema}.known"
         bank.pg.query(f"create table {keys}.known as select * from {known} where name = '-> token'")

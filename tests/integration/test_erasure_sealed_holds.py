@@ -15,7 +15,8 @@ from audit.encryption.key_registry import Registry
 from audit.encryption.root_keys import FileRoot
 from audit.erasure.erase.purge import SinkBehind
 from audit.erasure.erase.runner import ErasureReport, ErasureRun
-from audit.erasure.find.plan import Copy, make_plan
+from audit.erasure.find.copies import Copy
+from audit.erasure.find.plan import make_plan
 from audit.erasure.model import Hold, PersonalTable, Request, Subject
 from audit.erasure.register.secrets import Keys
 from audit.erasure.register.store import Register

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from audit.erasure.erase.purge import schedule_of
 from audit.erasure.find.resolve import Resolution, column_in, identifiers_in
 from audit.erasure.find.retained_rows import kept_by
-from audit.erasure.sink_contract import Erasable, Historic, Keeping
 from audit.identifiers import normalise, stored_forms
 from audit.trail.redaction import canonical_json
 from cdf.errors import ConfigError
@@ -31,8 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from audit.encryption.key_registry import Registry, States
-    from audit.erasure.find.plan import Copy
+    from audit.erasure.find.copies import Copy
     from audit.erasure.model import PersonalTable, Request
+    from audit.erasure.sink_contract import TrailErasure
     from audit.erasure.table_graph import Graph
 
 __all__ = ["AccessReport", "HeldRows", "Identifier", "PastRows", "Recipient", "TableHeld", "access_report"]
@@ -210,8 +210,8 @@ def access_report(
         progress(f"reading what {copy.pipeline} has written")
         one = next(each for each in tables if each.table == copy.table)
         recipients.append(_recipient(asked, one, copy, targets[copy.pipeline]))
-        if isinstance(copy.sink, Historic) and copy.version() is not None:
-            history.append(_past(asked, one, copy))
+        if (trail := copy.trail_erasure) is not None and copy.version() is not None:
+            history.append(_past(asked, one, copy, trail))
     return AccessReport(
         request=request.id,
         subject=request.subject,
@@ -280,28 +280,27 @@ def _table(spark: SparkSession, asked: _Asked, one: PersonalTable, now: dt.datet
 def _recipient(asked: _Asked, one: PersonalTable, copy: Copy, target: str) -> Recipient:
     kept: list[HeldRows] = []
     version = copy.version()
-    if isinstance(copy.sink, Keeping) and not isinstance(copy.sink, Historic) and version is not None:
+    erasure = copy.erasure
+    if erasure is not None and copy.trail_erasure is None and version is not None:
         feed = ChangeFeed(asked.resolution.rows(one.table).sparkSession, one.table)
         columns = set(feed.log.metadata().schema.names)
-        for part in copy.sink.kept(feed, columns):
+        for part in erasure.retained_rows(feed, columns):
             if all(column_in(part.columns, person.column) for person in one.people):
                 kept += [
                     asked.held(one, at, asked.resolution.catch(one.table, part, at)) for at in range(len(one.people))
                 ]
     found = tuple(each for each in kept if each.rows)
-    return Recipient(copy.pipeline, one.table, target, version, isinstance(copy.sink, Erasable), found)
+    return Recipient(copy.pipeline, one.table, target, version, erasure is not None, found)
 
 
-def _past(asked: _Asked, one: PersonalTable, copy: Copy) -> PastRows:
-    sink = copy.sink
-    assert isinstance(sink, Historic)
+def _past(asked: _Asked, one: PersonalTable, copy: Copy, trail: TrailErasure) -> PastRows:
     events = []
     for at in range(len(one.people)):
         catch = partial(asked.resolution.catch, one.table, person=at)
         sealed = asked.graph.sealed_for(one.people[at], asked.others(one, at), asked.tokens)
-        rows = sink.past(catch, sealed, asked.states)
+        rows = trail.read_history(catch, sealed, asked.states)
         events.append(asked.held(one, at, rows))
-    return PastRows(copy.pipeline, sink.path, one.table, tuple(each for each in events if each.rows))
+    return PastRows(copy.pipeline, trail.path, one.table, tuple(each for each in events if each.rows))
 
 
 def _as_json(rows: DataFrame) -> tuple[Mapping[str, Any], ...]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit.erasure.erase.retention import Schedule, schedule
-from audit.erasure.sink_contract import Purged
+from audit.erasure.sink_contract import PurgeResult
 from cdf.errors import CdfError
 from cdf.source.table import ChangeFeed
 
@@ -57,7 +57,7 @@ def purge_table(
     immediately: bool = False,
     personal: Collection[str] | None = None,
     once_more: bool = False,
-) -> Purged:
+) -> PurgeResult:
     """As far as ``now`` allows. ``versions``: the erasing commits. ``positions``: of the sinks of this table, by pipeline.
     ``personal``: the columns whose values may name somebody; None: any of them. ``once_more``: after all of it
     something was found.
@@ -82,7 +82,7 @@ def purge_table(
     files_on = schedule(properties, times.get(last, oldest)).files_on
     log_on = schedule(properties, times.get(base, oldest)).log_on
     if now < files_on and not immediately:
-        return Purged(waits_until=files_on, waits_for="the retention of deleted files")
+        return PurgeResult(waits_until=files_on, waits_for="the retention of deleted files")
     named = feed.partition_columns()
     if personal is not None:
         named = tuple(name for name in named if name.lower() in {one.lower() for one in personal})
@@ -95,13 +95,13 @@ def purge_table(
     else:
         done = {**_vacuum(spark, feed, immediately), "folders": _empty_folders(feed.location)}
         if now < log_on:
-            return Purged(done, waits_until=log_on, waits_for="the retention of the log")
+            return PurgeResult(done, waits_until=log_on, waits_for="the retention of the log")
         done["log entries"] = _clean_log(feed, last, positions, immediately)
     if now < files_on and named:
-        return Purged(
+        return PurgeResult(
             done, waits_until=files_on, waits_for="the table's checkpoint, which names the folders of deleted files"
         )
-    return Purged(done)
+    return PurgeResult(done)
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────

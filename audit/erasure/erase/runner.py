@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from audit.erasure.erase.delete import erase_table, erased_keys, inspect_table
 from audit.erasure.erase.purge import SinkBehind, purge_table
 from audit.erasure.evidence.certificate import evidence, make_certificate, refuse_identifiers, sign
-from audit.erasure.find.plan import Copy, not_sealed
+from audit.erasure.find.plan import not_sealed
 from audit.erasure.find.resolve import TOKEN, Resolution, identifiers_in
 from audit.erasure.find.retained_rows import kept_by
 from audit.erasure.guard import marks_of
@@ -33,8 +33,15 @@ from audit.erasure.register.steps import UNSIGNED, authentic, has_mac, with_mac
 from audit.erasure.scan.delta_scan import scan_table
 from audit.erasure.scan.files import Files, LocalFiles
 from audit.erasure.scan.findings import FOLLOWS
-from audit.erasure.scan.search_terms import Needle, Needles
-from audit.erasure.sink_contract import Erasable, Erasing, Find, Noting, Purged, Scanned, Sealed, Unseen, not_seen
+from audit.erasure.scan.search_terms import SearchTerm, SearchTerms
+from audit.erasure.sink_contract import (
+    ErasureTask,
+    Finding,
+    PurgeResult,
+    ScanResult,
+    Unseen,
+    unseen_location,
+)
 from audit.identifiers import stored_forms
 from cdf.errors import ConfigError, VerificationError
 from cdf.result import Result, plain
@@ -43,13 +50,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from audit.encryption.key_registry import Registry
+    from audit.erasure.find.copies import Copy
     from audit.erasure.model import Hold, PersonalTable, Request, State
     from audit.erasure.register.secrets import Keys
     from audit.erasure.register.store import Carrier, Held, Register, Step
     from audit.erasure.table_graph import Graph
     from audit.signing.signer import Signer
 
-__all__ = ["ErasureReport", "ErasureRun", "accepted", "carried_by", "needles_of", "scan_everything"]
+__all__ = ["ErasureReport", "ErasureRun", "accepted", "carried_by", "search_terms_of", "scan_everything"]
 
 log = logging.getLogger("deltarelay.erasure")
 
@@ -83,7 +91,7 @@ class ErasureReport(Result):
     """By pipeline: what was removed there besides the deletes that came through the feed."""
     waits_until: dt.datetime | None = None
     waits_for: tuple[str, ...] = ()
-    finds: tuple[Find, ...] = ()
+    finds: tuple[Finding, ...] = ()
     """What the scan found that no date clears."""
     certificates: tuple[str, ...] = ()
 
@@ -92,37 +100,39 @@ def carried_by(carrier: Carrier) -> str:
     return f"pipeline {carrier.pipeline}" + (f", to {carrier.target}" if carrier.target else "")
 
 
-def needles_of(requests: Sequence[Request], known: Sequence[tuple[str, str, str]]) -> Needles:
+def search_terms_of(requests: Sequence[Request], known: Sequence[tuple[str, str, str]]) -> SearchTerms:
     """``known``: (request, identifier, value) of what was learned besides."""
     subject = {request.id: request.subject for request in requests}
     given = [(request.id, name, value) for request in requests for name, value in request.identifiers.items()]
-    return Needles(Needle(id, value, name, subject[id]) for id, name, value in sorted({*given, *identifiers_in(known)}))
+    return SearchTerms(
+        SearchTerm(id, value, name, subject[id]) for id, name, value in sorted({*given, *identifiers_in(known)})
+    )
 
 
 def scan_everything(
     graph: Graph,
     tables: Sequence[str],
     copies: Sequence[Copy],
-    needles: Needles,
+    terms: SearchTerms,
     *,
     files: Callable[[str], Files],
     now: dt.datetime,
     progress: Callable[[str], None],
-) -> Scanned:
+) -> ScanResult:
     """Look through the files of the tables and everything that the sinks hold."""
-    found = Scanned()
+    found = ScanResult()
     for table in tables:
         progress(f"scanning {table}")
         try:
-            found += scan_table(files(table), needles.at(graph.holding(table)), now=now).at(table)
+            found += scan_table(files(table), terms.at(graph.holding(table)), now=now).at(table)
         except OSError as error:
-            found += Scanned(unseen=(not_seen(table, error),))
+            found += ScanResult(unseen=(unseen_location(table, error),))
     for copy in copies:
-        if isinstance(copy.sink, Erasable):
+        if (erasure := copy.erasure) is not None:
             progress(f"scanning what {copy.pipeline} has written")
-            found += copy.sink.scan(needles.at(graph.holding(copy.table)))
+            found += erasure.scan(terms.at(graph.holding(copy.table)))
         else:
-            found += Scanned(unseen=(Unseen(copy.pipeline, "this kind of sink cannot be looked through"),))
+            found += ScanResult(unseen=(Unseen(copy.pipeline, "this kind of sink cannot be looked through"),))
     return found
 
 
@@ -215,7 +225,7 @@ class ErasureRun:
         assert over is not None
         return replace(report, state=over.state, certificates=over.certificates)
 
-    def _left(self, report: ErasureReport, finds: Sequence[Find]) -> ErasureReport:
+    def _left(self, report: ErasureReport, finds: Sequence[Finding]) -> ErasureReport:
         """What is still there: it goes on a day that is known, or somebody has to do something."""
         today = self.now.date()  # the purge that came before would have removed what has a day in the past
         if stays := tuple(one for one in finds if one.clears_on is None or one.clears_on < today):
@@ -407,7 +417,9 @@ class ErasureRun:
     def _check_keyless(self) -> None:
         """What was sealed while keys were configured stays readable by them."""
         if sealed := [
-            copy.pipeline for _, copy in self._copies() if isinstance(copy.sink, Sealed) and copy.sink.seals()
+            copy.pipeline
+            for _, copy in self._copies()
+            if (trail := copy.trail_erasure) is not None and trail.has_encrypted_columns()
         ]:
             raise ConfigError(
                 f"what is sealed in the trail of {', '.join(sealed)} is readable by keys that `erasure.keys` does not name",
@@ -536,14 +548,14 @@ class ErasureRun:
         for one, copy in self._copies():
             place = f"pipeline {copy.pipeline}"
             facts = self._step(place, "forget")
-            if facts is None and isinstance(copy.sink, Erasable) and copy.version() is not None:
+            if facts is None and (erasure := copy.erasure) is not None and copy.version() is not None:
                 self.progress(f"what {copy.pipeline} has written")
                 again = self._step(place, "forgetting") is not None
                 if not again:
                     self._done(place, "forgetting", {})
                 counts: Counter[str] = Counter()
                 for person in range(len(one.people)):
-                    counts.update(copy.sink.erase(self.erasing(one, copy.key, person)))
+                    counts.update(erasure.erase(self.erasing(one, copy.key, person)))
                 facts = {"counts": dict(counts)} | ({"counted": _LAST_TRY} if again else {})
                 self._done(place, "forget", facts)
             if facts is not None:
@@ -551,7 +563,7 @@ class ErasureRun:
         self._reached("propagated")
         return forgotten
 
-    def erasing(self, one: PersonalTable, key: tuple[str, ...], at: int = 0) -> Erasing:
+    def erasing(self, one: PersonalTable, key: tuple[str, ...], at: int = 0) -> ErasureTask:
         """``at``: for whom of the people in the table's rows."""
         versions, person = self._versions(one.table, at), one.people[at]
         every = self.graph.table(one.table) or one  # also whom nobody asks about: what is said of them stays
@@ -562,7 +574,7 @@ class ErasureRun:
         def keys() -> DataFrame:
             return erased_keys(self.spark, one.table, versions, key)
 
-        return Erasing(
+        return ErasureTask(
             run=self.run,
             requests=self.ids,
             table=one.table,
@@ -572,18 +584,18 @@ class ErasureRun:
             personal=person.personal,
             keys=keys,
             catch=lambda frame: self.resolution.catch(one.table, frame, at),
-            needles=self.needles().at(self.graph.holding(one.table)),
+            search_terms=self.terms().at(self.graph.holding(one.table)),
             immediately=self.immediate,
             link=None if own else person.column,
             others=tuple(other.column for other in others),
-            sealed=self.graph.sealed_for(person, others, tokens),
-            shredded=frozenset() if self.registry is None else frozenset(self.registry.gone(tokens)),
-            registered=frozenset() if self.registry is None else self.registry.registered(tokens),
+            encrypted=self.graph.sealed_for(person, others, tokens),
+            destroyed_keys=frozenset() if self.registry is None else frozenset(self.registry.gone(tokens)),
+            registered_keys=frozenset() if self.registry is None else self.registry.registered(tokens),
         )
 
     # ── purge ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def purge(self) -> list[Purged]:
+    def purge(self) -> list[PurgeResult]:
         """Remove for good what storage still has; → what has to wait.
 
         Once more where everything was purged and the scan found something after all, such as the files of an aborted write.
@@ -592,9 +604,9 @@ class ErasureRun:
         once_more = {one.state for one in self.register.requests(self.ids) if one.id not in scanned} == {"purged"}
         waits = []
         for one, copy in self._copies():
-            if isinstance(copy.sink, Erasable) and copy.version() is not None:
+            if (erasure := copy.erasure) is not None and copy.version() is not None:
                 erasing = replace(self.erasing(one, copy.key), versions=self._versions(one.table))
-                work = partial(copy.sink.purge, erasing, now=self.now)
+                work = partial(erasure.purge, erasing, now=self.now)
                 waits += self._purged(f"pipeline {copy.pipeline}", work, once_more)
         behind: list[SinkBehind] = []
         for one in self.free():
@@ -637,7 +649,7 @@ class ErasureRun:
         stand = {copy.pipeline: copy.version() for one, copy in self._copies() if one.table == table}
         return {pipeline: version for pipeline, version in stand.items() if version is not None}
 
-    def _purged(self, place: str, work: Callable[[], Purged], once_more: bool) -> list[Purged]:
+    def _purged(self, place: str, work: Callable[[], PurgeResult], once_more: bool) -> list[PurgeResult]:
         done = self._step(place, "purge") is not None
         if done and not once_more:
             return []
@@ -661,8 +673,8 @@ class ErasureRun:
 
     # ── scan ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def needles(self) -> Needles:
-        return needles_of(self.requests, self.register.known(self.ids, self.keys))
+    def terms(self) -> SearchTerms:
+        return search_terms_of(self.requests, self.register.known(self.ids, self.keys))
 
     def _scanned(self) -> tuple[str, ...]:
         """The requests of which the scan found nothing, or nothing that nobody has accepted. Of a run of an earlier version
@@ -670,7 +682,7 @@ class ErasureRun:
         places = {one.table for one in self._steps() if one.step == "scan"}
         return tuple(id for id in self.ids if ALL in places or request_place(id) in places)
 
-    def scan(self) -> tuple[Find, ...]:
+    def scan(self) -> tuple[Finding, ...]:
         """→ what is left, of whomever. The scan of a person is recorded once nothing is found that nobody has accepted."""
         over = self._scanned()
         if len(over) == len(self.ids):
@@ -679,14 +691,14 @@ class ErasureRun:
         copies = [copy for _, copy in self._copies()]
         tables = [one.table for one in self.free()]
         scanned = scan_everything(
-            self.graph, tables, copies, self.needles(), files=self.files, now=self.now, progress=self.progress
+            self.graph, tables, copies, self.terms(), files=self.files, now=self.now, progress=self.progress
         )
-        scanned += Scanned(unseen=tuple(Unseen(carried_by(one), _NOT_THERE) for one in self.not_there()))
-        scanned += Scanned(
+        scanned += ScanResult(unseen=tuple(Unseen(carried_by(one), _NOT_THERE) for one in self.not_there()))
+        scanned += ScanResult(
             unseen=tuple(Unseen(f"pipeline {one.pipeline}", _HOLDS_NOTHING) for one in copies if one.lacks_position())
         )
         facts = {"finds": 0, "checked": plain(scanned.checked), "unseen": plain(scanned.unseen)}
-        left: list[Find] = []
+        left: list[Finding] = []
         for id in (id for id in self.ids if id not in over):
             theirs = [one for one in scanned.finds if one.request == id]
             decision = self.held.step(request_place(id), "accept")
@@ -722,8 +734,8 @@ class ErasureRun:
         """Every state that the requests have reached is an event of the trails that keep a touched table's history."""
         steps = self.register.reached(self.run)
         for one, copy in self._copies():
-            if isinstance(copy.sink, Noting) and copy.version() is not None:
-                copy.sink.note_erasure(one.table, copy.key, self.run, steps)
+            if (trail := copy.trail_erasure) is not None and copy.version() is not None:
+                trail.record_states(one.table, copy.key, self.run, steps)
 
     def _certificate(self, request: Request) -> dict[str, Any]:
         steps = self._steps()
@@ -805,7 +817,7 @@ class ErasureRun:
             unfinished=self._unfinished(facts, request.id),
             issued_at=self.now,
         )
-        refuse_identifiers(document, self.needles())
+        refuse_identifiers(document, self.terms())
         return sign(document, self.signer)
 
     def _gone_since(self, unseen: Sequence[Mapping[str, Any]]) -> list[Unseen]:
@@ -836,7 +848,7 @@ class ErasureRun:
         wanted = [(ALL, "resolve"), scan, *((one.table, "delete") for one in self.free())]
         wanted += [(one.table, "purge") for one in self.free()]
         for _, copy in self._copies():
-            if isinstance(copy.sink, Erasable) and copy.version() is not None:
+            if copy.erasure is not None and copy.version() is not None:
                 wanted += [(f"pipeline {copy.pipeline}", step) for step in ("forget", "purge")]
         return [f"{step} {place}".strip() for place, step in wanted if (place, step) not in facts]
 
@@ -854,7 +866,7 @@ def _alive(name: str) -> dict[str, Any]:
     return {"place": f"class {name}", "reason": "a key that was made since the keys were destroyed", "clears_on": None}
 
 
-def accepted(finds: Sequence[Find], decided: Sequence[Mapping[str, Any]]) -> bool:
+def accepted(finds: Sequence[Finding], decided: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a decision covers all of these: what was found later, elsewhere or more often is another matter. What follows
     from a row that stays stays with it: a file that is written anew, and what the log says of it."""
     most: Counter[tuple[str, str]] = Counter()

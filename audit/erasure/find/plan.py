@@ -18,8 +18,6 @@ from audit.erasure.erase.purge import schedule_of
 from audit.erasure.find.resolve import Resolution
 from audit.erasure.find.retained_rows import kept_by
 from audit.erasure.model import Link
-from audit.erasure.register.store import Carrier
-from audit.erasure.sink_contract import Erasable, Sealed
 from audit.files import reason, write_new
 from audit.trail.redaction import canonical_json
 from cdf.errors import ConfigError, SourceError
@@ -29,13 +27,12 @@ from cdf.source.table import ChangeFeed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from audit.erasure.find.copies import Copy
     from audit.erasure.model import Request
     from audit.erasure.register.store import Run
     from audit.erasure.table_graph import Graph
-    from cdf.sink.contract import Sink
 
 __all__ = [
-    "Copy",
     "Plan",
     "PlannedSink",
     "PlannedTable",
@@ -47,34 +44,6 @@ __all__ = [
     "read_plan",
     "write_plan",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """A pipeline that carries one of the tables elsewhere."""
-
-    pipeline: str
-    table: str
-    key: tuple[str, ...]
-    sink: Sink
-    target: str = ""
-    """What the pipeline writes to, in words."""
-
-    @property
-    def carrier(self) -> Carrier:
-        return Carrier(self.pipeline, self.table, self.target)
-
-    def version(self) -> int | None:
-        """Where the sink stands; None while it holds nothing, or does not tell."""
-        from cdf.sink.contract import Tracked
-
-        return self.sink.position().version if isinstance(self.sink, Tracked) else None
-
-    def lacks_position(self) -> bool:
-        """Whether the sink keeps its position and has none: nothing was erased in what the target may hold all the same."""
-        from cdf.sink.contract import Tracked
-
-        return isinstance(self.sink, Tracked) and self.sink.position().version is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +170,7 @@ def make_plan(
                 "nothing is looked for in it"
             )
     sinks = tuple(
-        PlannedSink(copy.pipeline, copy.table, isinstance(copy.sink, Erasable), copy.version())
+        PlannedSink(copy.pipeline, copy.table, copy.erasure is not None, copy.version())
         for copy in copies
         if copy.table in reached
     )
@@ -230,9 +199,9 @@ def make_plan(
 def not_sealed(copies: Iterable[Copy]) -> list[str]:
     """Of trails that seal: what they have from before a class was named. Where it is readable no certificate holds."""
     found = [
-        (copy.pipeline, copy.sink.unsealed().rows)
+        (copy.pipeline, trail.unencrypted_rows().rows)
         for copy in copies
-        if isinstance(copy.sink, Sealed) and copy.version() is not None
+        if (trail := copy.trail_erasure) is not None and copy.version() is not None
     ]
     return [
         f"the trail of pipeline {pipeline} has {rows:,} rows from before a class was named, which are not sealed: "

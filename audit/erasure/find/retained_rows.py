@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from typing import TYPE_CHECKING, TypeAlias
 
 from audit.erasure.erase.purge import SinkBehind
-from audit.erasure.sink_contract import Keeping
 from cdf.errors import CdfError, ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from audit.erasure.find.plan import Copy
+    from audit.erasure.find.copies import Copy
     from cdf.source.table import ChangeFeed
 
 __all__ = ["KeptRows", "kept_by"]
@@ -39,9 +38,9 @@ def kept_by(copies: Sequence[Copy]) -> KeptRows:
                 continue
             if stands < behind:
                 slowest, behind = copy.pipeline, stands
-            if not isinstance(copy.sink, Keeping):
+            if (erasure := copy.erasure) is None:
                 continue
-            for part in copy.sink.kept(feed, columns):
+            for part in erasure.retained_rows(feed, columns):
                 if not columns <= set(part.columns) and stands < version:
                     raise SinkBehind(
                         f"{copy.pipeline} stands at {stands}, before columns of {feed.table} by which rows are found",

@@ -18,7 +18,7 @@ from audit.erasure.model import Request, State
 from audit.erasure.register.request_names import absent, listed
 from audit.erasure.register.run_lease import DELETING, Held, hold, keep_step, record, request_place
 from audit.erasure.register.schema import DEFINITIONS, LATER
-from audit.erasure.sink_contract import Reached
+from audit.erasure.sink_contract import ReachedState
 from cdf.errors import CdfError, ConfigError, VerificationError
 from cdf.result import Result
 
@@ -521,7 +521,7 @@ class Register:
             )
         return tuple(Step(*row) for row in rows)
 
-    def reached(self, run: str) -> tuple[Reached, ...]:
+    def reached(self, run: str) -> tuple[ReachedState, ...]:
         """The states that the run's requests have gone through in it, in their order."""
         with self._database.transaction() as work:
             rows = work.rows(
@@ -529,7 +529,7 @@ class Register:
                 " where facts ->> 'run' = %s group by state order by min(number)",
                 [run],
             )
-        return tuple(Reached(state, at, tuple(requests)) for state, at, requests in rows)
+        return tuple(ReachedState(state, at, tuple(requests)) for state, at, requests in rows)
 
     @contextmanager
     def held(self, run: str) -> Iterator[Held]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from audit.erasure.erase.runner import ErasureReport
     from audit.erasure.find.plan import Plan
     from audit.erasure.register.store import Standing
-    from audit.erasure.sink_contract import Find, Scanned
+    from audit.erasure.sink_contract import Finding, ScanResult
     from audit.proof import VerifierKey
 
 __all__ = ["app"]
@@ -388,13 +388,13 @@ def accept(
     For instance somebody's address that another person has quoted. The next `erase run` scans again and issues a certificate
     with the outcome `partial`, which lists each find, who has accepted it and why. This accepts no find of a later scan.
     """
-    from audit.erasure.erase.runner import needles_of
+    from audit.erasure.erase.runner import search_terms_of
 
     output = Output("erase accept", as_json, debug)
     office = Office(config)
     register = office.register()
     asked, known = office.requests(register, [request]), register.known([request], office.keys)
-    if any(True for text in (by, reason) for _ in needles_of(asked, known).find(text.encode())):
+    if any(True for text in (by, reason) for _ in search_terms_of(asked, known).find(text.encode())):
         raise ConfigError("--by or --reason holds an identifier of the person, and both are shown to others")
     count = register.accept(request, by, reason)
     output.line(f"{request}: {counted(count, 'find')} accepted, by decision of {by}")
@@ -468,7 +468,7 @@ def scan(
     debug: Debug = False,
 ) -> None:
     """Look for what is left of people in every file, log, topic, table and trail; 3 where something is. Changes nothing."""
-    from audit.erasure.erase.runner import needles_of, scan_everything
+    from audit.erasure.erase.runner import scan_everything, search_terms_of
     from audit.erasure.requests.read import read_requests
 
     output = Output("erase scan", as_json, debug)
@@ -483,18 +483,18 @@ def scan(
         known = register.known([one.id for one in wanted], office.keys)
     if not wanted:
         raise ConfigError("nobody to look for", hint="name a file with --requests")
-    needles = needles_of(wanted, known)
+    terms = search_terms_of(wanted, known)
     tables = [one.table for one in graph.order]
     with spark_session(output, office.project), ctrl_c_counts():
         copies = [copy for copy in office.copies() if copy.table in tables]
-        found = scan_everything(graph, tables, copies, needles, files=office.files, now=now(), progress=output.note)
+        found = scan_everything(graph, tables, copies, terms, files=office.files, now=now(), progress=output.note)
     _show_scan(output, found)
     code = DIFFERENCE if found.finds else DONE
     output.result(found, exit_code=code)
     raise typer.Exit(code)
 
 
-def _show_scan(output: Output, found: Scanned) -> None:
+def _show_scan(output: Output, found: ScanResult) -> None:
     _show_finds(output, found.finds)
     for one in found.checked:
         size = f", {one.bytes:,} bytes" if one.bytes else ""
@@ -504,7 +504,7 @@ def _show_scan(output: Output, found: Scanned) -> None:
     output.line("nothing found" if not found.finds else f"{counted(len(found.finds), 'find')}")
 
 
-def _show_finds(output: Output, finds: Sequence[Find]) -> None:
+def _show_finds(output: Output, finds: Sequence[Finding]) -> None:
     if finds:
         output.table(
             ("request", "place", "reason", "written as", "count", "clears on"),
@@ -516,7 +516,7 @@ def _show_finds(output: Output, finds: Sequence[Find]) -> None:
         )
 
 
-def _what_next(finds: Sequence[Find]) -> list[tuple[str, str]]:
+def _what_next(finds: Sequence[Finding]) -> list[tuple[str, str]]:
     from audit.erasure.scan.findings import NEXT
 
     return [(reason, NEXT[reason]) for reason in sorted({one.reason for one in finds})]
