@@ -12,13 +12,11 @@ locations and dates. No call needs ``sink.open``; a call that writes acquires th
 from __future__ import annotations
 
 import datetime as dt
-import errno
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from audit.erasure.model import OnErase, State
-from cdf.errors import SourceUnavailable
+from audit.erasure.model import EncryptedColumns, OnErase
 from cdf.result import Result
 
 if TYPE_CHECKING:
@@ -26,46 +24,18 @@ if TYPE_CHECKING:
 
     from audit.encryption.key_registry import States
     from audit.encryption.reencrypt import Unsealed
+    from audit.erasure.model import ReachedState
+    from audit.erasure.scan.results import ScanResult
     from audit.erasure.scan.search_terms import SearchTerms
     from cdf.source.table import ChangeFeed
 
 __all__ = [
-    "Checked",
-    "EncryptedColumns",
     "Erasable",
     "ErasureTask",
-    "Finding",
     "PurgeResult",
-    "ReachedState",
-    "ScanResult",
     "SinkErasure",
     "TrailErasure",
-    "Unseen",
-    "unseen_location",
 ]
-
-_TRANSIENT = (
-    errno.EIO,
-    errno.ESTALE,
-    errno.ETIMEDOUT,
-    errno.ECONNRESET,
-    errno.EMFILE,
-    errno.ENFILE,
-    errno.ENOMEM,
-    errno.EBUSY,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class EncryptedColumns:
-    """Which encrypted values of a row belong to one of the people whom it may name."""
-
-    tokens: frozenset[bytes] = frozenset()
-    """By which the key registry knows the data subjects. A token contains no identifier."""
-    columns: frozenset[str] = frozenset()
-    """The columns about the person named in this column of the row; in lower case, like ``others``."""
-    others: frozenset[str] = frozenset()
-    """The columns about other people in the row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +66,7 @@ class ErasureTask:
     person's identifiers."""
     others: tuple[str, ...] = ()
     """The columns that name the other people of a row."""
-    encrypted: EncryptedColumns = EncryptedColumns()
+    encrypted: EncryptedColumns = field(default_factory=EncryptedColumns)
     destroyed_keys: frozenset[bytes] = frozenset()
     """Ids of the data subjects' keys that are destroyed."""
     registered_keys: frozenset[bytes] = frozenset()
@@ -115,74 +85,6 @@ class PurgeResult(Result):
     """In a few words: ``log retention of events``."""
     out_of_reach: tuple[str, ...] = ()
     """Copies of the target that this program cannot remove, and what removes them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding(Result):
-    """Data of a person that is still there."""
-
-    request: str
-    place: str
-    """A file, a table, a topic, without any value: a name that contains a value is cut off before it."""
-    reason: str
-    """Why it is there, one of ``audit.erasure.scan.findings.REASONS``."""
-    spelling: str
-    """How it is written there: ``value``, ``url``, ``json``, ``base64``, ``prefix``, ``sha256`` …"""
-    count: int = 1
-    clears_on: dt.date | None = None
-    """When it goes by itself or with the next purge; None: it stays until a person acts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Checked(Result):
-    """Something that was searched."""
-
-    what: str
-    count: int
-    bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Unseen(Result):
-    """Something that could not be searched, and why: it counts as not verified."""
-
-    place: str
-    why: str
-
-
-def unseen_location(place: str, error: OSError) -> Unseen:
-    """Return that the location could not be searched. Raises SourceUnavailable where a retry may succeed: a certificate does
-    not record an outage."""
-    why = error.strerror or str(error) or type(error).__name__
-    if error.errno in _TRANSIENT:
-        raise SourceUnavailable(
-            f"{place} cannot be read now: {why}",
-            hint="run again when it can be read: a location that was not searched is not certified",
-        ) from error
-    return Unseen(place, why)
-
-
-@dataclass(frozen=True, slots=True)
-class ScanResult(Result):
-    finds: tuple[Finding, ...] = ()
-    checked: tuple[Checked, ...] = ()
-    unseen: tuple[Unseen, ...] = ()
-
-    def at(self, place: str) -> ScanResult:
-        """Return the result with the location added to what was searched."""
-        return replace(self, checked=tuple(replace(one, what=f"{one.what} of {place}") for one in self.checked))
-
-    def __add__(self, other: ScanResult) -> ScanResult:
-        return ScanResult(self.finds + other.finds, self.checked + other.checked, self.unseen + other.unseen)
-
-
-@dataclass(frozen=True, slots=True)
-class ReachedState(Result):
-    """A state that requests of a run have reached."""
-
-    state: State
-    reached_at: dt.datetime
-    requests: tuple[str, ...]
 
 
 class SinkErasure(Protocol):

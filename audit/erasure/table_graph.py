@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from audit.erasure.model import IDENTITY, Hold, Link, PersonalTable, Subject
+from audit.erasure.model import IDENTITY, EncryptedColumns, Hold, Link, PersonalTable, Subject
 from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
     from audit.encryption.column_groups import SealedPerson
-    from audit.erasure.sink_contract import EncryptedColumns
 
 __all__ = ["Fault", "Graph", "parse_path"]
 
@@ -114,8 +113,6 @@ class Graph:
         self, person: PersonalTable, others: Sequence[PersonalTable], tokens: frozenset[bytes]
     ) -> EncryptedColumns:
         """What is sealed for whoever has the tokens, as this one of the people in a row."""
-        from audit.erasure.sink_contract import EncryptedColumns
-
         columns = self.about(person)
         return EncryptedColumns(tokens, columns, self.about(*others) - columns)
 

@@ -16,8 +16,8 @@ from audit.erasure.erase.runner import ErasureReport
 from audit.erasure.find.plan import Plan as ErasurePlan
 from audit.erasure.find.plan import PlannedSink, PlannedTable
 from audit.erasure.register.store import Standing
-from audit.erasure.sink_contract import Checked, ScanResult, Unseen
-from audit.erasure.sink_contract import Finding as ErasureFinding
+from audit.erasure.scan.results import Checked, ScanResult, Unseen
+from audit.erasure.scan.results import Finding as ErasureFinding
 from audit.trail.compaction import LaidOut
 from audit.trail.trail import Sealed
 from audit.verification import Finding as TrailFinding

@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 from audit.erasure.access.html import access_page
 from audit.erasure.access.report import AccessReport, access_report
 from audit.erasure.find.copies import Copy
-from audit.erasure.model import Link, PersonalTable, Request, Subject
-from audit.erasure.sink_contract import EncryptedColumns
+from audit.erasure.model import EncryptedColumns, Link, PersonalTable, Request, Subject
 from audit.erasure.table_graph import Graph
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import ConfigError

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.erasure.erase.purge import SinkBehind
 from audit.erasure.erase.runner import ErasureReport, ErasureRun
+from audit.erasure.errors import SinkBehind
 from audit.erasure.find.copies import Copy
 from audit.erasure.find.plan import make_plan
 from audit.erasure.find.resolve import Resolution, identifiers_in

@@ -12,13 +12,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from audit.erasure.erase.delete import erase_table
-from audit.erasure.erase.purge import SinkBehind, purge_table
+from audit.erasure.erase.purge import purge_table
+from audit.erasure.errors import SinkBehind
 from audit.erasure.find.resolve import Resolution
 from audit.erasure.model import PersonalTable, Request, Subject
 from audit.erasure.scan.delta_scan import scan_table
 from audit.erasure.scan.files import LocalFiles
+from audit.erasure.scan.results import Finding, ScanResult
 from audit.erasure.scan.search_terms import SearchTerm, SearchTerms
-from audit.erasure.sink_contract import Finding, PurgeResult, ScanResult
+from audit.erasure.sink_contract import PurgeResult
 from cdf.source.table import ChangeFeed
 from tests.integration.delta_table import Table, setting
 from tests.integration.erasures import MARKER

@@ -13,9 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from audit.erasure.commit_marker import erasing_metadata
 from audit.erasure.erase import delete
-from audit.erasure.erase.delete import Deleted, erase_table, erased_keys, erased_versions, inspect_table
+from audit.erasure.erase.delete import Deleted, erase_table, erased_keys, erased_versions
 from audit.erasure.find import resolve
 from audit.erasure.find.resolve import Caught, Resolution
+from audit.erasure.find.table_checks import inspect_table
 from audit.erasure.model import Link, PersonalTable, Request, Subject
 from cdf.errors import ConfigError, SourceError, SourceUnavailable, TableNotFound
 from tests.integration.delta_table import Table, setting

@@ -24,8 +24,9 @@ from audit.erasure.register import run_lease as register_held
 from audit.erasure.register.secrets import Keys
 from audit.erasure.register.steps import with_mac
 from audit.erasure.register.store import Carrier, Held, Register
+from audit.erasure.scan.results import ScanResult
 from audit.erasure.scan.search_terms import SearchTerms
-from audit.erasure.sink_contract import ErasureTask, PurgeResult, ScanResult, SinkErasure
+from audit.erasure.sink_contract import ErasureTask, PurgeResult, SinkErasure
 from audit.erasure.table_graph import Graph
 from audit.signing.signer import Signer
 from cdf.errors import ConfigError, LeaseHeld, VerificationError

@@ -10,9 +10,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from audit.erasure.scan.delta_scan import scan_table
 from audit.erasure.scan.files import LocalFiles
+from audit.erasure.scan.results import ScanResult
 from audit.erasure.scan.s3_files import S3Files, files_at
 from audit.erasure.scan.search_terms import SearchTerm, SearchTerms
-from audit.erasure.sink_contract import ScanResult
 from cdf.errors import SourceUnavailable
 from tests.fixtures.fix_aws import KEY_ID, SECRET, Aws
 

@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 
 from audit.erasure.scan.delta_scan import scan_table
 from audit.erasure.scan.files import File, LocalFiles
+from audit.erasure.scan.results import Finding, ScanResult
 from audit.erasure.scan.s3_files import files_at
 from audit.erasure.scan.search_terms import SearchTerm, SearchTerms
-from audit.erasure.sink_contract import Finding, ScanResult
 from tests.fixtures.fix_aws import KEY_ID, SECRET, Aws
 from tests.integration.delta_table import Table
 

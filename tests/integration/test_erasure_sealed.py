@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from audit.encryption.key_registry import Registry
-from audit.erasure.erase.purge import SinkBehind
 from audit.erasure.erase.runner import ErasureReport, ErasureRun
+from audit.erasure.errors import SinkBehind
 from audit.erasure.find.plan import make_plan
 from audit.erasure.register.secrets import Keys
 from audit.erasure.register.store import Register

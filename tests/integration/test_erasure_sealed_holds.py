@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from audit.encryption.encrypt import Sealing
 from audit.encryption.key_registry import Registry
 from audit.encryption.root_keys import FileRoot
-from audit.erasure.erase.purge import SinkBehind
 from audit.erasure.erase.runner import ErasureReport, ErasureRun
+from audit.erasure.errors import SinkBehind
 from audit.erasure.find.copies import Copy
 from audit.erasure.find.plan import make_plan
 from audit.erasure.model import Hold, PersonalTable, Request, Subject

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from audit.erasure.erase import runner as erasure_run
-from audit.erasure.erase.purge import SinkBehind
 from audit.erasure.erase.runner import ErasureReport, ErasureRun
+from audit.erasure.errors import SinkBehind
 from audit.erasure.find.copies import Copy
 from audit.erasure.find.plan import make_plan
 from audit.erasure.model import Link, PersonalTable, Request, Subject

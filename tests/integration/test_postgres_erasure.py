@@ -14,8 +14,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from audit.erasure.scan.results import ScanResult
 from audit.erasure.scan.search_terms import SearchTerm, SearchTerms
-from audit.erasure.sink_contract import Erasable, ErasureTask, ScanResult
+from audit.erasure.sink_contract import Erasable, ErasureTask
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import LeaseHeld, RowRejected, SinkUnavailable, WindowOutOfOrder
 from connectors.postgres.column_mapping import Columns

@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from audit.erasure.erase.delete import erase_table, erased_keys
 from audit.erasure.find.resolve import Resolution
-from audit.erasure.model import PersonalTable, Request, Subject
+from audit.erasure.model import PersonalTable, ReachedState, Request, Subject
 from audit.erasure.scan.search_terms import SearchTerm, SearchTerms
-from audit.erasure.sink_contract import ErasureTask, ReachedState
+from audit.erasure.sink_contract import ErasureTask
 from audit.queries.questions import erasures, history
 from audit.report import make_report
 from audit.verification.reconcile import reconcile

@@ -6,7 +6,7 @@ import pytest
 
 from audit.erasure.erase.runner import accepted
 from audit.erasure.scan.findings import FOLLOWS, NEXT, REASONS
-from audit.erasure.sink_contract import Finding
+from audit.erasure.scan.results import Finding
 
 DECIDED = [
     {"place": "/data/t/part-1.parquet", "reason": "current file", "spelling": "value", "count": 2},

@@ -17,9 +17,9 @@ from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from audit.erasure.erase.purge import schedule_of
 from audit.erasure.find.resolve import Resolution, column_in, identifiers_in
 from audit.erasure.find.retained_rows import kept_by
+from audit.erasure.retention import table_purge_schedule
 from audit.identifiers import normalise, stored_forms
 from audit.trail.redaction import canonical_json
 from cdf.errors import ConfigError
@@ -256,7 +256,7 @@ def _states(registry: Registry, request: Request, reader: str) -> Callable[[str]
 
 
 def _table(spark: SparkSession, asked: _Asked, one: PersonalTable, now: dt.datetime) -> TableHeld:
-    holds, told = asked.graph.held(one.table, now.date()), schedule_of(spark, one.table, now=now)
+    holds, told = asked.graph.held(one.table, now.date()), table_purge_schedule(spark, one.table, now=now)
     return TableHeld(
         table=one.table,
         version=asked.resolution.versions[one.table],

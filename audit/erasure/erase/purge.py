@@ -18,7 +18,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from audit.erasure.erase.retention import Schedule, schedule
+from audit.erasure.errors import SinkBehind
+from audit.erasure.retention import purge_schedule
 from audit.erasure.sink_contract import PurgeResult
 from cdf.errors import CdfError
 from cdf.source.table import ChangeFeed
@@ -26,25 +27,13 @@ from cdf.source.table import ChangeFeed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SinkBehind", "purge_table", "schedule_of"]
+__all__ = ["purge_table"]
 
 _PURGE = "deltarelay_purge"
 _CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _MARK = "deltarelay.purged"
 """A property whose setting is the newer commit where a table is quiet."""
-
-
-class SinkBehind(CdfError):
-    """Sinks have not passed the erasing commits yet."""
-
-    code = "sink_behind"
-    transient = True
-
-
-def schedule_of(spark: SparkSession, table: str, *, now: dt.datetime) -> Schedule:
-    """Of rows that would be erased now."""
-    return schedule(ChangeFeed(spark, table).log.metadata().properties, now)
 
 
 def purge_table(
@@ -79,8 +68,8 @@ def purge_table(
     times, properties = feed.log.times(), feed.log.metadata().properties
     # Of an entry that is cleaned already the oldest one that is there came later
     oldest = min(times.values())
-    files_on = schedule(properties, times.get(last, oldest)).files_on
-    log_on = schedule(properties, times.get(base, oldest)).log_on
+    files_on = purge_schedule(properties, times.get(last, oldest)).files_on
+    log_on = purge_schedule(properties, times.get(base, oldest)).log_on
     if now < files_on and not immediately:
         return PurgeResult(waits_until=files_on, waits_for="the retention of deleted files")
     named = feed.partition_columns()

@@ -20,12 +20,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from audit.erasure.erase.delete import erase_table, erased_keys, inspect_table
-from audit.erasure.erase.purge import SinkBehind, purge_table
+from audit.erasure.erase.delete import erase_table, erased_keys
+from audit.erasure.erase.purge import purge_table
+from audit.erasure.errors import SinkBehind
 from audit.erasure.evidence.certificate import evidence, make_certificate, refuse_identifiers, sign
 from audit.erasure.find.plan import not_sealed
 from audit.erasure.find.resolve import TOKEN, Resolution, identifiers_in
 from audit.erasure.find.retained_rows import kept_by
+from audit.erasure.find.table_checks import inspect_table
 from audit.erasure.guard import marks_of
 from audit.erasure.model import STATES, Link
 from audit.erasure.register.run_lease import DELETING, request_place
@@ -33,15 +35,9 @@ from audit.erasure.register.steps import UNSIGNED, authentic, has_mac, with_mac
 from audit.erasure.scan.delta_scan import scan_table
 from audit.erasure.scan.files import Files, LocalFiles
 from audit.erasure.scan.findings import FOLLOWS
+from audit.erasure.scan.results import Finding, ScanResult, Unseen, unseen_location
 from audit.erasure.scan.search_terms import SearchTerm, SearchTerms
-from audit.erasure.sink_contract import (
-    ErasureTask,
-    Finding,
-    PurgeResult,
-    ScanResult,
-    Unseen,
-    unseen_location,
-)
+from audit.erasure.sink_contract import ErasureTask, PurgeResult
 from audit.identifiers import stored_forms
 from cdf.errors import ConfigError, VerificationError
 from cdf.result import Result, plain

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from audit.erasure.erase.delete import inspect_table
-from audit.erasure.erase.purge import schedule_of
 from audit.erasure.find.resolve import Resolution
 from audit.erasure.find.retained_rows import kept_by
+from audit.erasure.find.table_checks import inspect_table
 from audit.erasure.model import Link
+from audit.erasure.retention import table_purge_schedule
 from audit.files import reason, write_new
 from audit.trail.redaction import canonical_json
 from cdf.errors import ConfigError, SourceError
@@ -121,7 +121,7 @@ def make_plan(
     for one in tables:
         rows = {request: found.rows for (table, request), found in counts.items() if table == one.table and found.rows}
         holds = graph.held(one.table, now.date())
-        told = schedule_of(spark, one.table, now=now)
+        told = table_purge_schedule(spark, one.table, now=now)
         planned.append(
             PlannedTable(
                 table=one.table,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence, Set
 from typing import TYPE_CHECKING, TypeAlias
 
-from audit.erasure.erase.purge import SinkBehind
+from audit.erasure.errors import SinkBehind
 from cdf.errors import CdfError, ConfigError
 
 if TYPE_CHECKING:

@@ -14,11 +14,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 
 from audit.database import Database, Transaction, jsonb
-from audit.erasure.model import Request, State
+from audit.erasure.model import ReachedState, Request, State
 from audit.erasure.register.request_names import absent, listed
 from audit.erasure.register.run_lease import DELETING, Held, hold, keep_step, record, request_place
 from audit.erasure.register.schema import DEFINITIONS, LATER
-from audit.erasure.sink_contract import ReachedState
 from cdf.errors import CdfError, ConfigError, VerificationError
 from cdf.result import Result
 

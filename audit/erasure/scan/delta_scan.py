@@ -23,7 +23,7 @@ from audit.erasure.scan.archives import BROKEN, PARQUET, begins_with, not_decode
 from audit.erasure.scan.delta_log import CHANGES, TableLog, kind_of, read_log
 from audit.erasure.scan.findings import Gathered, masked
 from audit.erasure.scan.matcher import Counts, in_column, in_json, in_name, whole_json, without_views
-from audit.erasure.sink_contract import Checked, ScanResult, Unseen, unseen_location
+from audit.erasure.scan.results import Checked, ScanResult, Unseen, unseen_location
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from audit.erasure.sink_contract import Unseen, unseen_location
+from audit.erasure.scan.results import Unseen, unseen_location
 
 __all__ = ["File", "Files", "LocalFiles"]
 

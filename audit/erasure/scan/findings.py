@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from audit.erasure.scan.matcher import in_name
-from audit.erasure.sink_contract import Finding
+from audit.erasure.scan.results import Finding
 
 if TYPE_CHECKING:
     from audit.erasure.scan.search_terms import SearchTerms

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from audit.encryption.key_registry import States
-    from audit.erasure.sink_contract import EncryptedColumns
+    from audit.erasure.model import EncryptedColumns
     from audit.trail.trail import Trail
 
 __all__ = ["read_history"]

@@ -12,7 +12,8 @@ from audit.encryption.reencrypt import Unsealed, unsealed
 from audit.erasure.erase.purge import purge_table
 from audit.erasure.scan.delta_scan import scan_table
 from audit.erasure.scan.files import LocalFiles
-from audit.erasure.sink_contract import PurgeResult, ScanResult, TrailErasure, unseen_location
+from audit.erasure.scan.results import ScanResult, unseen_location
+from audit.erasure.sink_contract import PurgeResult, TrailErasure
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, about_of
 from cdf.result import plain
 from connectors.delta_audit.erasure.erase import erase
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
 
     from audit.encryption.encrypt import Sealing
     from audit.encryption.key_registry import Registry, States
+    from audit.erasure.model import EncryptedColumns, ReachedState
     from audit.erasure.scan.files import Files
     from audit.erasure.scan.search_terms import SearchTerms
-    from audit.erasure.sink_contract import EncryptedColumns, ErasureTask, ReachedState
+    from audit.erasure.sink_contract import ErasureTask
     from cdf.source.table import ChangeFeed
     from connectors.delta_audit.erasure.writable_trail import WritableTrail
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from audit.encryption.key_registry import Registry
-    from audit.erasure.sink_contract import EncryptedColumns
+    from audit.erasure.model import EncryptedColumns
     from audit.trail.column_history import Column
     from audit.trail.trail import Trail
 

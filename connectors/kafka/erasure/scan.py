@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from audit.erasure.scan.findings import Gathered
-from audit.erasure.sink_contract import Checked, ScanResult
+from audit.erasure.scan.results import Checked, ScanResult
 from connectors.kafka import topics
 from connectors.kafka.erasure.records import contained_terms, parts, read_topics
 from connectors.kafka.erasure.retention import removal_day

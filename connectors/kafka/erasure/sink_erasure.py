@@ -14,8 +14,9 @@ from connectors.kafka.erasure.retention import removal_days
 from connectors.kafka.erasure.scan import scan_topics
 
 if TYPE_CHECKING:
+    from audit.erasure.scan.results import ScanResult
     from audit.erasure.scan.search_terms import SearchTerms
-    from audit.erasure.sink_contract import ErasureTask, ScanResult
+    from audit.erasure.sink_contract import ErasureTask
     from cdf.sink.contract import Position
     from connectors.kafka.client import Cluster
 

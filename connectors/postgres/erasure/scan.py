@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
-from audit.erasure.sink_contract import Checked, Finding, ScanResult, Unseen
+from audit.erasure.scan.results import Checked, Finding, ScanResult, Unseen
 from audit.postgres_session import copy_out
 from connectors.postgres.column_mapping import DELETED_AT
 from connectors.postgres.erasure.cell_matcher import Cells

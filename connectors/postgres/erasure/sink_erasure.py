@@ -16,8 +16,9 @@ from connectors.postgres.erasure.target import ErasureTarget
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from audit.erasure.scan.results import ScanResult
     from audit.erasure.scan.search_terms import SearchTerms
-    from audit.erasure.sink_contract import ErasureTask, PurgeResult, ScanResult
+    from audit.erasure.sink_contract import ErasureTask, PurgeResult
     from cdf.source.table import ChangeFeed
     from connectors.postgres.client import Session
     from connectors.postgres.column_mapping import Columns

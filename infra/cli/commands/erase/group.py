@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from audit.erasure.erase.runner import ErasureReport
     from audit.erasure.find.plan import Plan
     from audit.erasure.register.store import Standing
-    from audit.erasure.sink_contract import Finding, ScanResult
+    from audit.erasure.scan.results import Finding, ScanResult
     from audit.proof import VerifierKey
 
 __all__ = ["app"]
