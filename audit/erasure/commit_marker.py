@@ -17,7 +17,7 @@ from audit.trail.redaction import object_in
 from cdf.sink.guard import ERASURE
 
 if TYPE_CHECKING:
-    from audit.erasure.register.store import Marking
+    from audit.erasure.register.protocols import MarkKeys
 
 __all__ = ["erased_person", "erasing_metadata", "erasing_run", "make_proof", "proven"]
 
@@ -40,13 +40,13 @@ def erasing_metadata(run: str, requests: Sequence[str], person: int = 0, proof: 
     return json.dumps({**fields, **more, **({_PROOF: proof} if proof else {})})
 
 
-def make_proof(marker: Marking, run: str, table: str, person: int) -> str:
+def make_proof(marker: MarkKeys, run: str, table: str, person: int) -> str:
     """For one try of one commit."""
     nonce = os.urandom(_NONCE // 2).hex()
     return nonce + marker.mark(_MARK, json.dumps([nonce, run, table, person])).hex()
 
 
-def proven(marker: Marking, user_metadata: str | None, table: str) -> str | None:
+def proven(marker: MarkKeys, user_metadata: str | None, table: str) -> str | None:
     """The proof that a commit of this table was made by the run that it names, for the person that it names; None where it
     has none. A commit that comes after another one with the same proof is a copy."""
     proof = object_in(user_metadata).get(_PROOF)

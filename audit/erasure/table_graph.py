@@ -109,10 +109,10 @@ class Graph:
         )
         return frozenset(column.casefold() for column in columns)
 
-    def sealed_for(
+    def encrypted_columns_of(
         self, person: PersonalTable, others: Sequence[PersonalTable], tokens: frozenset[bytes]
     ) -> EncryptedColumns:
-        """What is sealed for whoever has the tokens, as this one of the people in a row."""
+        """Return the encrypted columns of the people with these tokens, where a row names them as this ``person``."""
         columns = self.about(person)
         return EncryptedColumns(tokens, columns, self.about(*others) - columns)
 

@@ -17,8 +17,10 @@ from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from audit.erasure.find.resolve import Resolution, column_in, identifiers_in
-from audit.erasure.find.retained_rows import kept_by
+from audit.erasure.find.columns import column_in
+from audit.erasure.find.known_values import without_links
+from audit.erasure.find.resolve import Resolution
+from audit.erasure.find.retained_rows import rows_from_copies
 from audit.erasure.retention import table_purge_schedule
 from audit.identifiers import normalise, stored_forms
 from audit.trail.redaction import canonical_json
@@ -185,7 +187,7 @@ def access_report(
     request has no approver and needs one, as for an erasure: it may be about somebody else as well."""
     tables = graph.tables_of(request.subject)
     progress("looking for the rows")
-    resolution = Resolution.of(spark, tables, graph.subjects, [request], known, kept=kept_by(copies))
+    resolution = Resolution.of(spark, tables, graph.subjects, [request], known, retained=rows_from_copies(copies))
     if request.approver is None and (why := resolution.fan_out(approve_above).get(request.id)):
         raise ConfigError(
             f"request {request.id} may be about more than one person ({why}), and no approver has been named",
@@ -229,7 +231,7 @@ def access_report(
 def _identifiers(graph: Graph, request: Request, learned: Iterable[tuple[str, str, str]]) -> tuple[Identifier, ...]:
     spelling = graph.subjects[request.subject].identifiers
     given = {(name, normalise(value, spelling[name])) for name, value in request.identifiers.items()}
-    found = [(name, value) for _, name, value in identifiers_in(list(learned))]
+    found = [(name, value) for _, name, value in without_links(list(learned))]
     new = sorted({(name, value) for name, value in found if (name, normalise(value, spelling[name])) not in given})
     return (
         *(Identifier(name, value, given=True) for name, value in sorted(request.identifiers.items())),
@@ -297,7 +299,7 @@ def _past(asked: _Asked, one: PersonalTable, copy: Copy, trail: TrailErasure) ->
     events = []
     for at in range(len(one.people)):
         catch = partial(asked.resolution.catch, one.table, person=at)
-        sealed = asked.graph.sealed_for(one.people[at], asked.others(one, at), asked.tokens)
+        sealed = asked.graph.encrypted_columns_of(one.people[at], asked.others(one, at), asked.tokens)
         rows = trail.read_history(catch, sealed, asked.states)
         events.append(asked.held(one, at, rows))
     return PastRows(copy.pipeline, trail.path, one.table, tuple(each for each in events if each.rows))

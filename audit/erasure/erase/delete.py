@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from audit.erasure.commit_marker import erased_person, erasing_metadata, erasing_run, make_proof, proven
-from audit.erasure.find.resolve import quoted
+from audit.erasure.find.columns import quoted
 from audit.erasure.find.table_checks import inspect_table
 from audit.erasure.model import PersonalTable
 from cdf.changes.columns import CHANGE_TYPE, DELETE, UPDATE_PREIMAGE
@@ -26,7 +26,7 @@ from cdf.source.table import ChangeFeed
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from audit.erasure.register.store import Marking
+    from audit.erasure.register.protocols import MarkKeys
 
 __all__ = ["Deleted", "erase_table", "erased_keys", "erased_versions"]
 
@@ -58,7 +58,7 @@ def erase_table(
     run: str,
     requests: Sequence[str],
     since: int,
-    marker: Marking,
+    marker: MarkKeys,
     person: int = 0,
 ) -> Deleted:
     """Delete or empty the rows of ``caught`` (``Resolution.caught``: after ``request`` the columns that tell a row), in one
@@ -94,7 +94,7 @@ def erase_table(
 
 
 def erased_versions(
-    spark: SparkSession, table: str, run: str, *, since: int, marker: Marking, person: int = 0
+    spark: SparkSession, table: str, run: str, *, since: int, marker: MarkKeys, person: int = 0
 ) -> tuple[int, ...]:
     """The commits after ``since`` by which the run erased for one of the ``people`` of the table. Not those that only say
     so: what they changed would be kept nowhere as it was, and be forgotten in every copy."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from audit.erasure.register.store import Carrier
+from audit.erasure.register.records import Carrier
 from audit.erasure.sink_contract import Erasable, SinkErasure, TrailErasure
 from cdf.sink.contract import Tracked
 
