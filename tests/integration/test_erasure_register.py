@@ -492,7 +492,7 @@ def test_a_refused_value_is_not_told(register: Register) -> None:
 def test_marks_live_until_their_date_or_a_recorded_release(pg: Pg, register: Register) -> None:
     marks = [("a", "email", b"1"), ("a", "customer_id", b"2"), ("b", "email", b"1")]
     with register.lease(begun(register, "a", "b")) as held:
-        with pytest.raises(ConfigError, match="has a mark, and no other has: b"):
+        with pytest.raises(ConfigError, match="must have a mark, and no other may have one: b"):
             held.suppress(["a", "b"], marks[:2], LATER)
         held.suppress(["a", "b"], marks, TODAY)
         held.suppress(["a", "b"], marks, TODAY)
@@ -539,7 +539,7 @@ def test_only_a_verified_request_is_certified_and_then_forgotten(pg: Pg, registe
         with pytest.raises(PositionError):
             held.move(["a"], "failed")
         assert states(register) == {"a": "certified", "b": "certified", "c": "partial"}
-        with pytest.raises(PositionError, match="only whoever is certified can be forgotten: c is partial"):
+        with pytest.raises(PositionError, match="only the identifiers of certified requests can be deleted: c is partial"):
             held.forget(["a", "c"])
         assert register.identifiers(["a"], KEYS)
         held.forget(["a", "b"])
@@ -552,7 +552,7 @@ def test_only_a_verified_request_is_certified_and_then_forgotten(pg: Pg, registe
     assert chain == [("2", True), ("1", True), (None, True)]
     assert register.learned(["a"], KEYS) == []
     for reading in (lambda: register.identifiers(["a"], KEYS), lambda: register.learn([("a", "n", "v")], KEYS)):
-        with pytest.raises(ConfigError, match="are forgotten, as they are certified: a"):
+        with pytest.raises(ConfigError, match="are deleted, because they are certified: a"):
             reading()
     assert register.add([asked("a")], KEYS).known == ("a",)  # the same request is still known
     with pytest.raises(ConfigError, match="other content: a"):

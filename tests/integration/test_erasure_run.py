@@ -323,7 +323,7 @@ def test_what_is_refused_on_the_way_to_a_certificate(
     waiting = office.go(immediate=False, copies=now)
     assert waiting.state == "propagated"
     pg.query("update {schema}.step set facts = facts - 'mac'")
-    with pytest.raises(VerificationError, match=r"not one that run er-1 has recorded") as refused:
+    with pytest.raises(VerificationError, match=r"was not recorded by run er-1") as refused:
         office.go(copies=now)
     assert "--adopt-steps" in str(refused.value.hint)
 
@@ -362,7 +362,7 @@ def test_steps_that_no_run_has_recorded(office: Office, pg: Pg) -> None:
             Jsonb(facts),
         )
     pg.query("update {schema}.request set state = 'verified', reached = 'verified'")
-    with pytest.raises(VerificationError, match=r"not one that run er-1 has recorded"):
+    with pytest.raises(VerificationError, match=r"was not recorded by run er-1"):
         office.go()
     assert office.register.certificate("R-1") is None
     assert {90, 91} <= office.rows(office.orders)
