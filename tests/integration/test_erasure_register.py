@@ -348,7 +348,7 @@ def test_a_second_run_is_refused_while_the_first_lives(register: Register, short
     begun(register, "b", run="run-2")
     with register.lease("run-1") as held:
         time.sleep(2.5)  # longer than a lease
-        with pytest.raises(LeaseHeld, match=r"run run-1 of .* is at work .* since \d{4}-.* UTC"):
+        with pytest.raises(LeaseHeld, match=r"run run-1 of .* has been active .* since \d{4}-.* UTC"):
             register.lease("run-2").__enter__()
         held.move(["a"], "resolved")
     with pytest.raises(Fenced):
