@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from audit.encryption.key_registry import KeyState
-    from audit.erasure.model import Spelling
+    from audit.identifiers import Spelling
 
 __all__ = ["ERASED", "Held", "SealedPerson", "Unreadable", "held_in", "is_whole", "keys_of", "read_group", "seal_rows"]
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, St
 
 from audit.encryption.column_groups import SealedPerson, keys_of
 from audit.encryption.keys_to_tasks import as_data
-from audit.erasure.model import stored_forms
+from audit.identifiers import stored_forms
 from audit.trail.column_history import GROUPS, SEALED
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, DELETE, UPDATE_PREIMAGE, quoted
 from cdf.errors import ConfigError, RowRejected

@@ -74,7 +74,7 @@ States: TypeAlias = "Callable[[Iterable[bytes]], Mapping[bytes, KeyState]]"
 """What became of keys, by their ids."""
 
 Person: TypeAlias = Sequence[tuple[str, str]]
-"""(identifier, value as ``audit.erasure.model.normalised`` gives it); the first is the one by which a row is somebody's."""
+"""(identifier, value as ``audit.identifiers.normalise`` gives it); the first is the one by which a row is somebody's."""
 
 
 @dataclass(frozen=True, slots=True)

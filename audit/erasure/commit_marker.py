@@ -10,17 +10,16 @@ from __future__ import annotations
 import hmac
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from audit.trail.redaction import object_in
 from cdf.sink.guard import ERASURE
 
 if TYPE_CHECKING:
-    from audit.erasure.register.store import Marking
-    from cdf.changes.commits import Commit
+    from audit.erasure.register.protocols import MarkKeys
 
-__all__ = ["erased_person", "erasing_metadata", "erasing_run", "erasing_versions", "make_proof", "proven"]
+__all__ = ["erased_person", "erasing_metadata", "erasing_run", "make_proof", "proven"]
 
 _PERSON = "deltarelay_person"
 _PROOF = "deltarelay_proof"
@@ -41,13 +40,13 @@ def erasing_metadata(run: str, requests: Sequence[str], person: int = 0, proof: 
     return json.dumps({**fields, **more, **({_PROOF: proof} if proof else {})})
 
 
-def make_proof(marker: Marking, run: str, table: str, person: int) -> str:
+def make_proof(marker: MarkKeys, run: str, table: str, person: int) -> str:
     """For one try of one commit."""
     nonce = os.urandom(_NONCE // 2).hex()
     return nonce + marker.mark(_MARK, json.dumps([nonce, run, table, person])).hex()
 
 
-def proven(marker: Marking, user_metadata: str | None, table: str) -> str | None:
+def proven(marker: MarkKeys, user_metadata: str | None, table: str) -> str | None:
     """The proof that a commit of this table was made by the run that it names, for the person that it names; None where it
     has none. A commit that comes after another one with the same proof is a copy."""
     proof = object_in(user_metadata).get(_PROOF)
@@ -69,8 +68,3 @@ def erased_person(user_metadata: str | None) -> int:
     """For whom of the ``people`` of its table a commit of a run erased."""
     person = object_in(user_metadata).get(_PERSON, 0)
     return person if isinstance(person, int) else 0
-
-
-def erasing_versions(commits: Iterable[Commit]) -> frozenset[int]:
-    """Of these the ones that erased. What sinks of history write of them has no image from before the change."""
-    return frozenset(commit.version for commit in commits if commit.erasing)

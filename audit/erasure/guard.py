@@ -16,8 +16,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from audit.erasure.commit_marker import erasing_run, proven
-from audit.erasure.model import Link, OnReturn, PersonalTable, Spelling, normalised, stored_forms
-from audit.erasure.register.store import Carrier
+from audit.erasure.model import Link, OnReturn, PersonalTable
+from audit.erasure.register.records import Carrier
+from audit.identifiers import Spelling, normalise, stored_forms
 from cdf.changes.columns import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -73,7 +74,7 @@ def marks_of(keys: Keys, graph: Graph, subject: str, identifiers: Iterable[tuple
     """(identifier, mark) of one person's identifiers."""
     spellings = graph.subjects[subject].identifiers
     return {
-        (name, keys.mark(f"{subject}.{name}", normalised(value, spellings[name])))
+        (name, keys.mark(f"{subject}.{name}", normalise(value, spellings[name])))
         for name, value in identifiers
         if name in spellings
     }
@@ -126,7 +127,7 @@ class Watch:
         arrived = {mark for mark, arrives in found.items() if arrives}
         if arrived and (there := self._still_there(arrived, table, now())):
             requests = sorted({living[mark] for mark in there})
-            self._asked().returned(requests, table, first)
+            self._asked().record_return(requests, table, first)
             if self.on_return == "stop":
                 raise ErasedPersonReturned(
                     f"{table} holds somebody again who was erased ({', '.join(requests[:5])}), "
@@ -226,7 +227,7 @@ class Watch:
         """The register knows every target that may hold rows of a person, also of pipelines that are removed later."""
         carrier = Carrier(pipeline, table, self.targets.get(pipeline, ""))
         if carrier not in self._carried and self.graph.table(table) is not None:
-            self._asked().carry([carrier])
+            self._asked().record_carriers([carrier])
             self._carried.add(carrier)
 
     def _asked(self) -> Register:

@@ -7,31 +7,28 @@ Request   names one person by identifiers            Hold            keeps a tab
 from __future__ import annotations
 
 import datetime as dt
-import re
-import unicodedata
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from audit.identifiers import Spelling
+from cdf.result import Result
+
 __all__ = [
     "IDENTITY",
     "STATES",
+    "EncryptedColumns",
     "Hold",
     "Link",
     "OnErase",
     "OnReturn",
     "PersonalTable",
+    "ReachedState",
     "Request",
-    "Spelling",
     "State",
     "Subject",
-    "folded",
-    "normalised",
-    "stored_forms",
 ]
 
-Spelling: TypeAlias = Literal["exact", "email"]
-"""How two values of an identifier are compared: as they are, or as ``normalised`` has addresses."""
 OnErase: TypeAlias = Literal["delete", "nullify"]
 OnReturn: TypeAlias = Literal["stop", "leave_out"]
 """What a pipeline does where somebody who was erased is back in its source: nothing at all, or all but those rows."""
@@ -152,38 +149,22 @@ class Request:
     approver: str | None = None
 
 
-_IGNORED = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-)
-"""Unicode's default ignorable characters: of zero width, the soft hyphen, marks of direction, selectors of variants."""
-_LONG_RUN = re.compile(r"([^\w\x00-\x7f]{64})[^\w\x00-\x7f]+")
-"""More marks than any text has on one letter: to put them in order takes the square of their number."""
+@dataclass(frozen=True, slots=True)
+class EncryptedColumns:
+    """Which encrypted values of a row belong to one of the people whom it may name."""
+
+    tokens: frozenset[bytes] = frozenset()
+    """By which the key registry knows the data subjects. A token contains no identifier."""
+    columns: frozenset[str] = frozenset()
+    """The columns about the person named in this column of the row; in lower case, like ``others``."""
+    others: frozenset[str] = frozenset()
+    """The columns about other people in the row."""
 
 
-def folded(text: str) -> str:
-    """Unicode's NFKC_Casefold: without case, hidden characters, and differences in composition and width."""
-    if text.isascii():
-        return text.lower()
-    text = _LONG_RUN.sub(r"\1", _IGNORED.sub("", text))
-    for _ in range(2):  # folding the case may leave what is to be composed, and the other way round
-        text = unicodedata.normalize("NFKC", text).casefold()
-        if unicodedata.is_normalized("NFKC", text):
-            return text
-    return unicodedata.normalize("NFKC", text)
+@dataclass(frozen=True, slots=True)
+class ReachedState(Result):
+    """A state that requests of a run have reached."""
 
-
-def normalised(value: str, spelling: Spelling) -> str:
-    """The form in which two values of an identifier are compared; ``audit.erasure.find.resolve`` has the same in Spark
-    SQL."""
-    return "@".join(part.strip() for part in folded(value).split("@")) if spelling == "email" else value
-
-
-def stored_forms(value: str, spelling: Spelling) -> tuple[str, ...]:
-    """``normalised``, and after it the forms under which earlier versions may have stored a mark or a lookup of the value.
-
-    For them texts of another composition or width were different."""
-    if spelling != "email":
-        return (value,)
-    composed = (value, *(unicodedata.normalize(form, value) for form in ("NFC", "NFD")))
-    return tuple(dict.fromkeys((normalised(value, spelling), *(one.strip().lower() for one in composed))))
+    state: State
+    reached_at: dt.datetime
+    requests: tuple[str, ...]

@@ -145,7 +145,7 @@ def _candidates(trail: Trail, wanted: Wanted, rows: DataFrame) -> tuple[DataFram
 
 def _person(trail: Trail, wanted: Wanted) -> tuple[Field, bytes | None] | None:
     """By which column somebody is asked for; and their token in the registry, if they have one."""
-    from audit.erasure.model import stored_forms
+    from audit.identifiers import stored_forms
 
     people = () if trail.sealing is None else trail.sealing.people
     named = [

@@ -17,7 +17,6 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from audit.encryption.decrypt import lost_names, opened, sealed_names
-from audit.erasure.commit_marker import erasing_versions
 from audit.errors import unreadable
 from audit.hashing.multiset_digest import Sums, digests, sums_of
 from audit.queries.view import completed
@@ -36,6 +35,7 @@ from cdf.errors import (
     VersionsExpired,
 )
 from cdf.sink import Position
+from cdf.sink.guard import erasing_versions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -5,7 +5,7 @@ Without a guard, a pipeline never applies a commit whose ``userMetadata`` contai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from cdf.errors import CdfError
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from cdf.changes.commits import Commit
 
-__all__ = ["ERASURE", "ErasureNotConfigured", "Guard", "Without"]
+__all__ = ["ERASURE", "ErasureNotConfigured", "Guard", "Without", "erasing_versions"]
 
 ERASURE = "deltarelay_erasure"
 """The ``userMetadata`` of every erasing commit contains this word; other commits may contain it, too."""
@@ -61,3 +61,8 @@ class Guard(Protocol):
         Raises a transient CdfError if that is not known yet.
         """
         ...
+
+
+def erasing_versions(commits: Iterable[Commit]) -> frozenset[int]:
+    """Return the versions of the erasing commits. Sinks that keep history store no preimage of their changes."""
+    return frozenset(commit.version for commit in commits if commit.erasing)

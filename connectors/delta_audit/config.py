@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Va
 from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
+    from audit.erasure.scan.files import Files
     from audit.trail.trail import NamedAnchor
     from cdf.sink import Sink
     from connectors.sink_kind import ConfigurationContext
@@ -180,10 +181,14 @@ class DeltaAuditKind:
         pipeline: str,
         context: ConfigurationContext,
     ) -> Sink:
-        from audit.erasure.scan.s3_files import files_at
         from audit.proof import VerifierKey
         from audit.signing.signer import Signer
         from connectors.delta_audit.sink import DeltaAuditSink
+
+        def list_files(address: str) -> Files:
+            from audit.erasure.scan.s3_files import files_at
+
+            return files_at(address, context.create_s3_client, context.build_delta_rs_options)
 
         path, key = f"{connection.path}/{options.table}", connection.signing_key
         return DeltaAuditSink(
@@ -192,7 +197,7 @@ class DeltaAuditKind:
             keys=tuple(VerifierKey.parse(text) for text in connection.keys),
             anchors=tuple(anchor.build(context) for anchor in connection.anchors),
             storage_options=lambda: context.build_delta_rs_options(f"{path}/ledger"),
-            files=lambda address: files_at(address, context.create_s3_client, context.build_delta_rs_options),
+            files=list_files,
             sealing=context.build_encryption(pipeline),
             registry=context.get_key_registry(),
         )

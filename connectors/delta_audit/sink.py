@@ -9,28 +9,25 @@ is the position: a window without ledger records is pending, and the next runner
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from audit.encryption.decrypt import has_groups
-from audit.encryption.reencrypt import Resealing, Unsealed, unsealed
-from audit.erasure.scan.files import LocalFiles
+from audit.encryption.reencrypt import Resealing
 from audit.trail.ledger import State, append_notes, read_state
 from audit.trail.position import columns_of, standing
 from audit.trail.removal import clear, remove
-from audit.trail.tables import PAYLOAD, TrailTables
+from audit.trail.tables import TrailTables
 from audit.trail.trail import Trail
 from cdf.changes.schema_diff import ChangeKind
 from cdf.errors import ConfigError, PositionError, TargetNotReady
 from cdf.sink import Applied, Capabilities, Inspection, Position, Sink, Source
 from connectors.delta_audit.checkpoints import Checkpoints
 from connectors.delta_audit.context import TrailContext
-from connectors.delta_audit.erasure.erase import forget, held_open, kept_values, note, purge, scan
+from connectors.delta_audit.erasure.sink_erasure import DeltaAuditErasure
 from connectors.delta_audit.errors import translate_errors
 from connectors.delta_audit.inspect import find_evolution_problem, find_problems, find_proof_gaps
 from connectors.delta_audit.open_trail import OpenTrail
-from connectors.delta_audit.person_history import read_person_history
 from connectors.delta_audit.verify import TrailImage
 from connectors.delta_audit.write.window_writer import WindowWriter
 
@@ -39,17 +36,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from audit.encryption.encrypt import Sealing
-    from audit.encryption.key_registry import Registry, States
+    from audit.encryption.key_registry import Registry
     from audit.erasure.scan.files import Files
-    from audit.erasure.scan.search_terms import Needles
-    from audit.erasure.sink_contract import Erasing, Purged, Reached, Scanned, SealedFor
     from audit.proof import VerifierKey
     from audit.signing.signer import Signer
     from audit.trail.column_history import Column
     from audit.trail.trail import NamedAnchor
     from cdf.changes.schema_diff import SchemaChange
     from cdf.changes.window import Snapshot, Window
-    from cdf.source.table import ChangeFeed
 
 __all__ = ["DeltaAuditSink"]
 
@@ -71,14 +65,14 @@ class DeltaAuditSink(Sink):
         anchors: Sequence[NamedAnchor] = (),
         small_window_bytes: int = SMALL_WINDOW_BYTES,
         storage_options: Callable[[], Mapping[str, str] | None] = lambda: None,
-        files: Callable[[str], Files] = LocalFiles,
+        files: Callable[[str], Files] | None = None,
         sealing: Sealing | None = None,
         registry: Callable[[], Registry] | None = None,
     ) -> None:
         """``storage_options``: options of delta-rs for the ledger, from which it reads the position without Spark.
-        ``files``: returns the files below an address, for ``scan``. ``sealing``: the columns that are written encrypted,
-        with a key for each person. ``registry``: opens the key registry, also if no columns are configured any more: a
-        window may have been written encrypted."""
+        ``files``: lists the files below an address, on the local disk by default. ``sealing``: the columns that are written
+        encrypted, with a key for each person. ``registry``: opens the key registry, also if no columns are configured any
+        more: a window may have been written encrypted."""
         self.path = path.rstrip("/")
         self._files = files
         self._storage_options = storage_options
@@ -230,51 +224,35 @@ class DeltaAuditSink(Sink):
         encryption, signer = self._context.encryption, self._context.signer
         if encryption is None:
             raise ConfigError("no class of columns is configured", hint="configure `classes` in `erasure.tables`")
-        with held_open(self, table, key, "audit seal"):
+        with self.open_for(table, key, "audit seal"):
             self._change(
                 "encrypting earlier rows",
                 lambda tables, state: Resealing(self.trail, tables, encryption, reasons, signer).run(state, progress),
             )
 
-    # ── erasing ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── erasure ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def note_erasure(self, table: str, key: tuple[str, ...], run: str, steps: Sequence[Reached]) -> None:
-        note(self, table, key, run, steps)
+    @property
+    def erasure(self) -> DeltaAuditErasure:
+        return DeltaAuditErasure(
+            self,
+            errors=functools.partial(translate_errors, self.path),
+            files=self._files,
+            sealing=self._context.encryption,
+            registry=self._context.registry,
+        )
 
-    def kept(self, source: ChangeFeed, columns: Collection[str]) -> Iterator[DataFrame]:  # noqa: ARG002 - it knows its own
-        return kept_values(self, columns, self._context.registry)
+    @contextlib.contextmanager
+    def open_for(self, table: str, key: tuple[str, ...], pipeline: str) -> Iterator[Position]:
+        """Open the sink, and with it acquire the lease, for the block. ``table``: the source, as it is now."""
+        from cdf.source.table import ChangeFeed
 
-    def past(
-        self,
-        catch: Callable[[DataFrame], DataFrame],
-        sealed: SealedFor,
-        states: Callable[[str], States] | None,
-    ) -> DataFrame:
-        return read_person_history(self.trail, catch, sealed, states)
-
-    def erase(self, erasing: Erasing) -> Mapping[str, int]:
-        with translate_errors(self.path, "erasing in the trail"):
-            return forget(self, erasing)
-
-    def purge(self, erasing: Erasing, *, now: dt.datetime) -> Purged:
-        with translate_errors(self.path, "purging the trail"):
-            return purge(self, erasing, now=now)
-
-    def scan(self, needles: Needles) -> Scanned:
-        return scan(self.path, self._files, needles)
-
-    def seals(self) -> bool:
-        """Whether anything is sealed in it, whatever is named now. Needs no ``open``; reads only."""
-        tables = TrailTables(self._context.spark, self.path)
-        with translate_errors(self.path, "looking for what is sealed"):
-            return tables.exist() and has_groups(tables.read(PAYLOAD))
-
-    def unsealed(self) -> Unsealed:
-        """Rows from before a class was named, whose columns are readable. Needs no ``open``; reads only."""
-        if self._context.encryption is None or not TrailTables(self._context.spark, self.path).exist():
-            return Unsealed()
-        with translate_errors(self.path, "looking for what is not sealed"):
-            return unsealed(self.trail, self._context.encryption)
+        metadata = ChangeFeed(self.trail.tables.spark, table).log.metadata()
+        source = Source(table=table, table_id=metadata.table_id, schema=metadata.schema, key=key, pipeline=pipeline)
+        try:
+            yield self.open(source)
+        finally:
+            self.close()
 
 
 def _to_position(state: State) -> Position:

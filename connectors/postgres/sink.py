@@ -47,9 +47,6 @@ from connectors.postgres import position as positions
 from connectors.postgres.client import Session
 from connectors.postgres.column_mapping import DELETED_AT, Columns
 from connectors.postgres.config import split_table
-from connectors.postgres.erasure.erase import forget, kept
-from connectors.postgres.erasure.purge import purge
-from connectors.postgres.erasure.scan import scan
 from connectors.postgres.errors import raise_alone
 from connectors.postgres.inspect import inspected
 from connectors.postgres.options import Modes, OnConflict
@@ -73,13 +70,9 @@ from connectors.postgres.write.staging import Staged
 from connectors.postgres.write.window_writer import WindowWriter, Written
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from audit.erasure.scan.search_terms import Needles
-    from audit.erasure.sink_contract import Erasing, Purged, Scanned
     from cdf.changes.schema_diff import SchemaChange
     from cdf.changes.window import Snapshot, Window
-    from cdf.source.table import ChangeFeed
+    from connectors.postgres.erasure.sink_erasure import PostgresErasure
 
 __all__ = ["PostgresSink"]
 
@@ -587,17 +580,10 @@ class PostgresSink(Sink):
             seconds=seconds,
         )
 
-    # ── forgetting a person ──────────────────────────────────────────────────────────────────────────────────────
+    # ── erasing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def kept(self, source: ChangeFeed, columns: Collection[str]) -> Iterator[DataFrame]:
-        return kept(self._session, self._columns, self._modes.deletes, source, columns)
+    @property
+    def erasure(self) -> PostgresErasure:
+        from connectors.postgres.erasure.sink_erasure import PostgresErasure
 
-    def erase(self, erasing: Erasing) -> Mapping[str, int]:
-        self.close()
-        return forget(self._session, self._columns, self._modes.deletes, erasing)
-
-    def purge(self, erasing: Erasing, *, now: dt.datetime) -> Purged:
-        return purge(self._session, self._columns, self._modes.deletes, erasing.needles, now=now)
-
-    def scan(self, needles: Needles) -> Scanned:
-        return scan(self._session, self._columns, self._modes.deletes, needles)
+        return PostgresErasure(self._session, self._columns, self._modes.deletes, close_sink=self.close)

@@ -22,9 +22,10 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from audit.encryption.root_keys import check_root
-from audit.erasure.model import Hold, OnErase, OnReturn, PersonalTable, Spelling, Subject
+from audit.erasure.model import Hold, OnErase, OnReturn, PersonalTable, Subject
 from audit.erasure.register.secrets import Keys, Marker, SealKey, WatchKey
 from audit.erasure.table_graph import Graph, parse_path
+from audit.identifiers import Spelling
 from audit.signing.signer import Signer
 from cdf.errors import ConfigError
 from infra.config.base_model import Model

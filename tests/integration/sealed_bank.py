@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from audit.encryption.encrypt import Sealing
 from audit.encryption.key_registry import Registry
 from audit.encryption.root_keys import FileRoot
-from audit.erasure.find.plan import Copy
+from audit.erasure.find.copies import Copy
 from audit.erasure.model import Link, PersonalTable, Request, Subject
 from audit.erasure.table_graph import Graph
 from audit.queries.view import view

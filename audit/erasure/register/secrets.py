@@ -123,7 +123,7 @@ class Marker:
     def mark(self, identifier: str, value: str) -> bytes:
         """A keyed hash by which a person is recognised. Without the key it reveals nothing.
 
-        ``identifier`` with its subject: ``customer/email``. ``value`` as ``audit.erasure.model.normalised`` gives it.
+        ``identifier`` with its subject: ``customer/email``. ``value`` as ``audit.identifiers.normalise`` gives it.
         """
         return _keyed(self._keys[0], identifier, value)
 
@@ -156,12 +156,12 @@ class Keys:
     def in_use(self) -> tuple[WatchKey, SealKey]:
         return self.marker.in_use, self._seals[0]
 
-    def seal(self, text: str, *, about: str) -> bytes:
+    def encrypt(self, text: str, *, about: str) -> bytes:
         """Encrypted, and bound to ``about``, such as the id of a request: elsewhere it cannot be opened."""
         nonce = os.urandom(_NONCE)
         return _VERSION + nonce + _cipher(self._seals[0]).encrypt(nonce, text.encode(), _VERSION + about.encode())
 
-    def unseal(self, data: bytes, *, about: str) -> str:
+    def decrypt(self, data: bytes, *, about: str) -> str:
         """Raises ConfigError where it was sealed by another key or about something else, or is altered."""
         if data[:1] == _VERSION and len(data) >= 1 + _NONCE + _TAG:
             nonce, sealed = data[1 : 1 + _NONCE], data[1 + _NONCE :]

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from audit.erasure.model import Request, Subject, folded
+from audit.erasure.model import Request, Subject
+from audit.identifiers import fold
 from cdf.errors import ConfigError
 
 __all__ = ["FIELDS", "PREFIX", "Entry", "Faults", "Record"]
@@ -167,7 +168,7 @@ class Entry:
 
     def check_silence(self, identifiers: Mapping[str, str]) -> None:
         """Ids go into logs and commits, the rest into the certificate: the person may stand in none of them."""
-        values = {folded(value).strip() for value in identifiers.values()}
+        values = {fold(value).strip() for value in identifiers.values()}
         # what is before the @ of an address is a person too; an id cannot have the @ itself
         locals_ = {local for local, at, _ in (value.partition("@") for value in values) if at and local}
         looked_for = {
@@ -177,7 +178,7 @@ class Entry:
             "approver": values,
         }
         for name, those in looked_for.items():
-            text = folded(self.get(name))
+            text = fold(self.get(name))
             if any(_stands_in(value, text) for value in those):
                 self.add(name, "holds an identifier of the request, and this field is shown to others")
 

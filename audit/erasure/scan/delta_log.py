@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from audit.erasure.sink_contract import Unseen
+from audit.erasure.scan.results import Unseen
 from cdf.lag import parse_interval
 
 if TYPE_CHECKING:

@@ -23,13 +23,13 @@ from audit.erasure.scan.archives import BROKEN, PARQUET, begins_with, not_decode
 from audit.erasure.scan.delta_log import CHANGES, TableLog, kind_of, read_log
 from audit.erasure.scan.findings import Gathered, masked
 from audit.erasure.scan.matcher import Counts, in_column, in_json, in_name, whole_json, without_views
-from audit.erasure.sink_contract import Checked, Scanned, Unseen, not_seen
+from audit.erasure.scan.results import Checked, ScanResult, Unseen, unseen_location
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from audit.erasure.scan.files import File, Files
-    from audit.erasure.scan.search_terms import Needles
+    from audit.erasure.scan.search_terms import SearchTerms
 
 __all__ = ["scan_table"]
 
@@ -43,31 +43,31 @@ _OF_THE_LOG = ("log", "checkpoint", "checksum", "compacted log", "temporary copy
 
 
 def scan_table(
-    files: Files, needles: Needles, *, now: dt.datetime, progress: Callable[[int, int], None] | None = None
-) -> Scanned:
+    files: Files, terms: SearchTerms, *, now: dt.datetime, progress: Callable[[int, int], None] | None = None
+) -> ScanResult:
     """Look through all that is below the address of a table. ``progress`` gets bytes done, and all of them.
 
     A find's place is the file. What cannot be read is told as unseen, and searched as plain bytes where that can be done.
     """
-    return _Scan(files, needles, now).run(progress)
+    return _Scan(files, terms, now).run(progress)
 
 
 class _Scan:
-    def __init__(self, files: Files, needles: Needles, now: dt.datetime) -> None:
-        self.files, self.needles, self.now = files, needles, now
+    def __init__(self, files: Files, terms: SearchTerms, now: dt.datetime) -> None:
+        self.files, self.terms, self.now = files, terms, now
         self.found, self.unseen = Gathered(), list[Unseen]()
         self.checked: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
         self.log = TableLog()
 
-    def run(self, progress: Callable[[int, int], None] | None) -> Scanned:
+    def run(self, progress: Callable[[int, int], None] | None) -> ScanResult:
         try:
             files = self._listed()
         except OSError as error:
-            return Scanned(unseen=(not_seen(self.files.address, error),))
+            return ScanResult(unseen=(unseen_location(self.files.address, error),))
         self.unseen += [Unseen(self._place(one.place), one.why) for one in self.files.unseen()]
         for name in sorted({*self.files.folders(), *(one.name for one in files), *_parents(files)}):
-            if hits := in_name(PurePosixPath(name).name, self.needles):
+            if hits := in_name(PurePosixPath(name).name, self.terms):
                 self.found.add(self._place(name), "partition name", Counter(hits), clears_on=None)
         done, total = 0, sum(one.size for one in files)
         for one in files:
@@ -79,12 +79,12 @@ class _Scan:
             except FileNotFoundError:  # VACUUM and the log's clean-up go on meanwhile
                 pass
             except OSError as error:
-                self.unseen.append(not_seen(self._place(one.name), error))
+                self.unseen.append(unseen_location(self._place(one.name), error))
             done += one.size
             if progress is not None:
                 progress(done, total)
         checked = tuple(Checked(kind, count, self.bytes[kind]) for kind, count in sorted(self.checked.items()))
-        return Scanned(self.found.finds(), checked, tuple(dict.fromkeys(self.unseen)))
+        return ScanResult(self.found.finds(), checked, tuple(dict.fromkeys(self.unseen)))
 
     def _listed(self) -> list[File]:
         files = list(self.files.walk())
@@ -100,7 +100,7 @@ class _Scan:
         return files
 
     def _place(self, name: str) -> str:
-        return f"{self.files.address}/{masked(name, self.needles)}".rstrip("/")
+        return f"{self.files.address}/{masked(name, self.terms)}".rstrip("/")
 
     # ── why it is there, and when it goes ────────────────────────────────────────────────────────────────────────
 
@@ -154,7 +154,7 @@ class _Scan:
                 raise
             except BROKEN as error:
                 if isinstance(error, OSError):
-                    not_seen(place, error)
+                    unseen_location(place, error)
                 self.unseen.append(Unseen(place, f"could not be unpacked or read ({type(error).__name__})"))
             else:
                 return
@@ -171,7 +171,7 @@ class _Scan:
                 for batch, hidden in self._batches(opened, name):
                     for column, values in zip(batch.schema.names, batch.columns, strict=True):
                         way = (column.lower(),)
-                        for inner, hits in in_column(way, values, self.needles, self.log.called):
+                        for inner, hits in in_column(way, values, self.terms, self.log.called):
                             columns = self.log.columns
                             gone = reason == "current file" and columns is not None and inner not in columns
                             add(hits, "deletion vector" if hidden else "dropped column" if gone else reason)
@@ -181,7 +181,7 @@ class _Scan:
         # What the footer alone has: statistics, and what writers note there
         size = file.seek(-8, 2)
         file.seek(-8 - min(size, int.from_bytes(file.read(4), "little")), 2)
-        add(pair for pair in self.needles.find(file.read()) if pair[0] not in met)
+        add(pair for pair in self.terms.find(file.read()) if pair[0] not in met)
 
     def _batches(self, opened: pa.parquet.ParquetFile, name: str) -> Iterator[tuple[pa.RecordBatch, bool]]:
         """With whether a deletion vector hides its rows."""
@@ -210,7 +210,7 @@ class _Scan:
             except (ValueError, RecursionError):
                 actions = None
             if not isinstance(actions, dict):
-                add(self.needles.find(line))
+                add(self.terms.find(line))
                 continue
             of_files = [
                 actions.pop(name)
@@ -218,16 +218,16 @@ class _Scan:
                 if kind == "log" and isinstance(actions.get(name), dict)
             ]
             if actions:
-                add(in_json(actions, self.needles, self.log.called))
+                add(in_json(actions, self.terms, self.log.called))
             for told in of_files:
-                add(in_json(told.pop("stats", None), self.needles, self.log.called), "statistics")
-                add(in_json(told, self.needles, self.log.called), "partition name")
+                add(in_json(told.pop("stats", None), self.terms, self.log.called), "statistics")
+                add(in_json(told, self.terms, self.log.called), "partition name")
 
     def _raw(self, file: BinaryIO) -> Counts:
         hits: set[tuple[str, str]] = set()
         before = b""
         while chunk := file.read(_RAW_BYTES):
-            hits.update(self.needles.find(before + chunk))
+            hits.update(self.terms.find(before + chunk))
             before = chunk[-_OVERLAP_BYTES:]
         return Counter(hits)
 

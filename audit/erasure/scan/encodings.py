@@ -1,7 +1,7 @@
 """Texts in the encodings of mail, markup and programs, as a reader would see them: a scan searches these besides the bytes.
 
 Mail headers, quoted-printable, percent signs, HTML, escapes of JSON and programs, also one within another; all of it folded
-(``audit.erasure.model.folded``), with "(at)" and blanks around an @ taken for the @. Any of these needs bytes that most data
+(``audit.identifiers.fold``), with "(at)" and blanks around an @ taken for the @. Any of these needs bytes that most data
 does not have, and only what has them is decoded.
 """
 
@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from audit.erasure.model import folded
+from audit.identifiers import fold
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,7 +83,7 @@ def addresses(text: str) -> str:
 
 
 def _folded(text: str) -> str:
-    return folded(text if text.isascii() else text.translate(_LATIN_1))  # what is no UTF-8 is Latin-1
+    return fold(text if text.isascii() else text.translate(_LATIN_1))  # what is no UTF-8 is Latin-1
 
 
 def _text(data: bytes) -> str:

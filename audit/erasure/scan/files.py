@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from audit.erasure.sink_contract import Unseen, not_seen
+from audit.erasure.scan.results import Unseen, unseen_location
 
 __all__ = ["File", "Files", "LocalFiles"]
 
@@ -89,7 +89,7 @@ class LocalFiles:
         """A folder that cannot be listed would otherwise be passed over in silence."""
         if not isinstance(error, FileNotFoundError):
             place = Path(str(error.filename)).relative_to(self._folder).as_posix()
-            self._unseen.append(not_seen("" if place == "." else place, error))
+            self._unseen.append(unseen_location("" if place == "." else place, error))
 
     def open(self, file: File) -> BinaryIO:
         return (self._folder / file.name).open("rb")

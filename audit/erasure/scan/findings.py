@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from audit.erasure.scan.matcher import in_name
-from audit.erasure.sink_contract import Find
+from audit.erasure.scan.results import Finding
 
 if TYPE_CHECKING:
-    from audit.erasure.scan.search_terms import Needles
+    from audit.erasure.scan.search_terms import SearchTerms
 
 __all__ = ["FOLLOWS", "NEXT", "REASONS", "Gathered", "masked"]
 
@@ -109,21 +109,21 @@ class Gathered:
         for (request, spelling), count in found.items():
             self._counts[place, reason, clears_on, request, spelling] += count
 
-    def finds(self) -> tuple[Find, ...]:
+    def finds(self) -> tuple[Finding, ...]:
         ordered = sorted(self._counts.items(), key=lambda one: (one[0][3], one[0][0], one[0][1], one[0][4]))
         return tuple(
-            Find(request, place, reason, spelling, count, clears_on)
+            Finding(request, place, reason, spelling, count, clears_on)
             for (place, reason, clears_on, request, spelling), count in ordered
         )
 
 
-def masked(place: str, needles: Needles) -> str:
+def masked(place: str, terms: SearchTerms) -> str:
     """A path up to the first part of it that holds a value."""
     shown: list[str] = []
     for part in place.split("/"):
-        if in_name(part, needles):
+        if in_name(part, terms):
             name, equals, _ = part.partition("=")
-            named = equals and not in_name(name, needles)
+            named = equals and not in_name(name, terms)
             shown.append(f"{name}=…" if named else "…")
             break
         shown.append(part)

@@ -1,4 +1,4 @@
-"""Needles in what has names: columns of Arrow with all that is nested in them, JSON, paths with ``column=value``."""
+"""SearchTerms in what has names: columns of Arrow with all that is nested in them, JSON, paths with ``column=value``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from audit.erasure.scan.spellings import decoded_names
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from audit.erasure.scan.search_terms import Needles
+    from audit.erasure.scan.search_terms import SearchTerms
 
 __all__ = ["Called", "Counts", "Way", "in_column", "in_json", "in_name", "whole_json", "without_views"]
 
@@ -25,30 +25,30 @@ _NULLS = "nullcount"
 """Of Delta's statistics: numbers under the names of columns that are none of their values."""
 
 
-def in_name(name: str, needles: Needles) -> set[tuple[str, str]]:
+def in_name(name: str, terms: SearchTerms) -> set[tuple[str, str]]:
     """In one part of a path."""
     hits: set[tuple[str, str]] = set()
     for part in decoded_names(name):
         column, equals, value = part.partition("=")
-        hits |= set(needles.find(part.encode("utf-8", "surrogatepass")))
-        hits |= needles.cell(column, value) if equals else set()
+        hits |= set(terms.find(part.encode("utf-8", "surrogatepass")))
+        hits |= terms.cell(column, value) if equals else set()
     return _plainest(hits)
 
 
-def in_json(value: Any, needles: Needles, called: Called) -> set[tuple[str, str]]:
+def in_json(value: Any, terms: SearchTerms, called: Called) -> set[tuple[str, str]]:
     """In an object of the log, and in the JSON that is written as a text in it."""
     hits: set[tuple[str, str]] = set()
     texts: list[str] = []
     for name, leaf in _leaves(value):
         texts.append(str(leaf))
-        for column in called(name) if needles.short_columns else ():
-            hits |= needles.cell(column, leaf)
+        for column in called(name) if terms.short_columns else ():
+            hits |= terms.cell(column, leaf)
         if name == "path":
             for part in str(leaf).split("/"):
-                hits |= in_name(part, needles)
+                hits |= in_name(part, terms)
         elif isinstance(leaf, str) and any(sign in leaf for sign in "=<>("):
-            hits |= needles.words(leaf)
-    return _plainest(hits | set(needles.find("\n".join(texts).encode("utf-8", "surrogatepass"))))
+            hits |= terms.words(leaf)
+    return _plainest(hits | set(terms.find("\n".join(texts).encode("utf-8", "surrogatepass"))))
 
 
 def whole_json(text: str | bytes) -> Any:
@@ -114,7 +114,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def in_column(way: Way, values: pa.Array, needles: Needles, called: Called) -> Iterator[tuple[Way, Counts]]:
+def in_column(way: Way, values: pa.Array, terms: SearchTerms, called: Called) -> Iterator[tuple[Way, Counts]]:
     """By the way to each field that is in the column. ``way``: to the column itself."""
     import pyarrow as pa
     import pyarrow.types as kinds
@@ -125,36 +125,36 @@ def in_column(way: Way, values: pa.Array, needles: Needles, called: Called) -> I
     if kinds.is_struct(kind):
         for at, child in enumerate(values.flatten()):
             if (name := kind.field(at).name).lower() != _NULLS:
-                yield from in_column((*way, name.lower()), child, needles, called)
+                yield from in_column((*way, name.lower()), child, terms, called)
     elif kinds.is_map(kind):
         first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
         keys, items = values.keys[first:last], values.items[first:last]
-        yield from in_column(way, keys, needles, called)
-        yield from in_column(way, items, needles, called)
-        yield way, _by_key(keys, items, needles, called)
+        yield from in_column(way, keys, terms, called)
+        yield from in_column(way, items, terms, called)
+        yield way, _by_key(keys, items, terms, called)
     elif kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind):
-        yield from in_column(way, values.flatten(), needles, called)
+        yield from in_column(way, values.flatten(), terms, called)
     else:
         hits: Counts = Counter()
         for column in called(way[-1]):
-            hits += needles.cells(column, values)
+            hits += terms.cells(column, values)
         held = kind.value_type if kinds.is_dictionary(kind) else kind
         if kinds.is_decimal(held) or kinds.is_primitive(held) or kinds.is_null(held):
             yield way, hits
         else:
-            yield way, hits + needles.text(values)
+            yield way, hits + terms.text(values)
 
 
-def _by_key(keys: pa.Array, items: pa.Array, needles: Needles, called: Called) -> Counts:
+def _by_key(keys: pa.Array, items: pa.Array, terms: SearchTerms, called: Called) -> Counts:
     """Entries of a map under the name of a column, as checkpoints have the values of partitions."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     hits: Counts = Counter()
-    if (pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type)) and needles.short_columns:
+    if (pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type)) and terms.short_columns:
         for key in pc.unique(keys).to_pylist():
-            for column in called(key) & needles.short_columns:
-                hits += needles.cells(column, items.filter(pc.equal(keys, key)))
+            for column in called(key) & terms.short_columns:
+                hits += terms.cells(column, items.filter(pc.equal(keys, key)))
     return hits
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 from audit.erasure.scan.files import File, Files, LocalFiles
-from audit.erasure.sink_contract import Unseen
+from audit.erasure.scan.results import Unseen
 
 __all__ = ["S3Files", "files_at"]
 

@@ -13,16 +13,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from audit.erasure.model import folded
 from audit.erasure.scan.encodings import PIECE, addresses, cells_with_hints, readings
 from audit.erasure.scan.patterns import Patterns, cells_with_runs
 from audit.erasure.scan.spellings import ENCODED, STATISTICS_CHARACTERS, spellings
+from audit.identifiers import fold
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-__all__ = ["Needle", "Needles"]
+__all__ = ["SearchTerm", "SearchTerms"]
 
 LEAST_BYTES = 6
 """Shorter ones are cells only."""
@@ -38,7 +38,7 @@ _SPARKS_NUMBER = re.compile(r"#\d+l?\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Needle:
+class SearchTerm:
     """One value to look for; its ``repr`` does not show it."""
 
     request: str
@@ -49,53 +49,53 @@ class Needle:
     """Whose identifier it is: a customer's number is not an employee's."""
 
 
-class Needles:
-    """All needles of a scan. Picklable: tasks look for them too."""
+class SearchTerms:
+    """All terms of a scan. Picklable: tasks look for them too."""
 
-    def __init__(self, needles: Iterable[Needle]) -> None:
+    def __init__(self, terms: Iterable[SearchTerm]) -> None:
         """An identifier is in columns of its own name; ``at`` says otherwise."""
-        self.needles = tuple(needles)
+        self.terms = tuple(terms)
         self._plain, self._encoded, self._folded = Patterns(), Patterns(), Patterns()
         self._locals = Patterns()
         """What is before the @ of each address."""
-        for needle in self.needles:
-            if not _is_short(needle.value):
-                text = folded(needle.value).strip()
-                self._folded.add(needle.request, "", text.encode("utf-8", "surrogatepass"))
+        for term in self.terms:
+            if not _is_short(term.value):
+                text = fold(term.value).strip()
+                self._folded.add(term.request, "", text.encode("utf-8", "surrogatepass"))
                 local, at, _ = text.partition("@")
                 if local and at:
-                    self._locals.add(needle.request, "", local.encode("utf-8", "surrogatepass"))
+                    self._locals.add(term.request, "", local.encode("utf-8", "surrogatepass"))
                 if len(text) > STATISTICS_CHARACTERS:
                     start = text[:STATISTICS_CHARACTERS].encode("utf-8", "surrogatepass")
-                    self._folded.add(needle.request, "prefix", start)
-            for spelling, pattern in () if _is_short(needle.value) else spellings(needle.value):
-                (self._encoded if spelling in ENCODED else self._plain).add(needle.request, spelling, pattern)
-        self._look_in((needle, {needle.name.lower()}) for needle in self.needles)
+                    self._folded.add(term.request, "prefix", start)
+            for spelling, pattern in () if _is_short(term.value) else spellings(term.value):
+                (self._encoded if spelling in ENCODED else self._plain).add(term.request, spelling, pattern)
+        self._look_in((term, {term.name.lower()}) for term in self.terms)
 
-    def at(self, columns: Mapping[tuple[str, str], Collection[str]]) -> Needles:
+    def at(self, columns: Mapping[tuple[str, str], Collection[str]]) -> SearchTerms:
         """The same in a table with these columns for identifiers, by subject and name: elsewhere in it a short value is
         something else, such as a number of the table's own."""
         held = {whose: {column.lower() for column in those} for whose, those in columns.items()}
         made = copy.copy(self)
-        made._look_in((needle, held.get((needle.subject, needle.name), set())) for needle in self.needles)
+        made._look_in((term, held.get((term.subject, term.name), set())) for term in self.terms)
         return made
 
-    def _look_in(self, columns: Iterable[tuple[Needle, Collection[str]]]) -> None:
+    def _look_in(self, columns: Iterable[tuple[SearchTerm, Collection[str]]]) -> None:
         self._short: dict[str, dict[str, set[str]]] = {}
         """By column and value: requests."""
         self._any: dict[str, dict[str, set[str]]] = {}
-        """The same of all needles, for columns that are no text: dates, numbers with a sign."""
+        """The same of all terms, for columns that are no text: dates, numbers with a sign."""
         self._typed: dict[tuple[str, str], tuple[Any, list[set[str]]]] = {}
-        for needle, those in columns:
-            for by_column in (self._any, self._short) if _is_short(needle.value) else (self._any,):
+        for term, those in columns:
+            for by_column in (self._any, self._short) if _is_short(term.value) else (self._any,):
                 for column in those:
-                    by_column.setdefault(column, {}).setdefault(_shape(needle.value), set()).add(needle.request)
+                    by_column.setdefault(column, {}).setdefault(_shape(term.value), set()).add(term.request)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_typed": {}}
 
     def __bool__(self) -> bool:
-        return bool(self.needles)
+        return bool(self.terms)
 
     @property
     def short_columns(self) -> frozenset[str]:
@@ -105,12 +105,12 @@ class Needles:
     @property
     def short_requests(self) -> frozenset[str]:
         """Those with a value that counts as a whole cell only: bytes that have no columns cannot tell of them."""
-        return frozenset(needle.request for needle in self.needles if _is_short(needle.value))
+        return frozenset(term.request for term in self.terms if _is_short(term.value))
 
     # ── anywhere in bytes and texts ──────────────────────────────────────────────────────────────────────────────
 
     def find(self, data: bytes) -> Iterator[Pair]:
-        """(request, spelling) of each needle in the bytes, each pair once."""
+        """(request, spelling) of each term in the bytes, each pair once."""
         lowered = data.lower()
         found = {pair for those in (self._plain, self._encoded) for pair, _, _ in those.matches(data, lowered)}
         return iter(
@@ -140,7 +140,7 @@ class Needles:
         return addresses(text) if any(True for _ in self._locals.matches(encoded, encoded)) else ""
 
     def text(self, values: pa.Array) -> Counter[Pair]:
-        """In how many cells of a column of texts or bytes each needle is."""
+        """In how many cells of a column of texts or bytes each term is."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -194,7 +194,7 @@ class Needles:
     # ── as a whole cell ──────────────────────────────────────────────────────────────────────────────────────────
 
     def cells(self, column: str, values: pa.Array) -> Counter[Pair]:
-        """In how many cells of the column a needle is the whole of it: of texts short ones, else all. ``column``: its name
+        """In how many cells of the column a term is the whole of it: of texts short ones, else all. ``column``: its name
         alone."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -208,7 +208,7 @@ class Needles:
             return Counter()
         if _is_text(values.type):
             if not pc.all(pc.string_is_ascii(values)).as_py():
-                values = pa.array([one and folded(one) for one in values.to_pylist()], values.type)
+                values = pa.array([one and fold(one) for one in values.to_pylist()], values.type)
             values = pc.utf8_lower(pc.utf8_trim_whitespace(values))
         total: Counter[Pair] = Counter()
         for row in pc.value_counts(pc.index_in(values, value_set=asked).drop_null()).to_pylist():
@@ -217,7 +217,7 @@ class Needles:
         return total
 
     def _asked(self, column: str, kind: pa.DataType) -> tuple[pa.Array, list[set[str]]]:
-        """The values of a column's needles in its type, as far as they have one there, and whose each is."""
+        """The values of a column's terms in its type, as far as they have one there, and whose each is."""
         import pyarrow as pa
 
         key = (column, str(kind))
@@ -240,7 +240,7 @@ class Needles:
         return {(request, "value") for request in wanted.get(_shape(value), ())}
 
     def words(self, text: str) -> set[Pair]:
-        """Short needles in an expression such as ``(customer_id#12L = 17)``: it names their column, and has them as a word
+        """Short terms in an expression such as ``(customer_id#12L = 17)``: it names their column, and has them as a word
         of their own."""
         if not self._short:
             return set()
@@ -282,7 +282,7 @@ def _is_short(value: str) -> bool:
 def _shape(value: Any) -> str:
     """JSON and decimals write 17 as 17.0 too."""
     text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-    return folded(text).strip()
+    return fold(text).strip()
 
 
 def _longest(found: set[Pair]) -> set[Pair]:

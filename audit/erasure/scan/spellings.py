@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from urllib.parse import quote, quote_plus
 
-from audit.erasure.model import folded
+from audit.identifiers import fold
 
 __all__ = ["ENCODED", "LEAST_BASE64", "STATISTICS_CHARACTERS", "decoded_names", "spellings"]
 
@@ -26,7 +26,7 @@ _URLS = ("", "@", "!'()*", ";,/?:@&=+$!'()*#")
 def spellings(value: str) -> Iterator[tuple[str, bytes]]:
     """(what it is called, its bytes). Each pattern once; what does not differ from the value is called the value."""
     value = value.strip()
-    forms = sorted({value, value.lower(), value.upper(), value.casefold(), folded(value)})
+    forms = sorted({value, value.lower(), value.upper(), value.casefold(), fold(value)})
     told: set[bytes] = set()
     for name, text in (
         *(("value", form) for form in forms),

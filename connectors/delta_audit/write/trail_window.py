@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from audit.erasure.commit_marker import erasing_versions
 from audit.trail.column_history import SEALED
 from audit.trail.rows import Payload
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, INSERT
 from cdf.changes.commits import Commit
 from cdf.changes.window import Snapshot, Window
 from cdf.sink import Bounds
+from cdf.sink.guard import erasing_versions
 from connectors.delta_audit.context import TrailContext
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from audit.erasure.commit_marker import erasing_versions
 from cdf.changes.few_rows import limited
 from cdf.errors import TableReplaced, WindowOutOfOrder
 from cdf.sink import Applied, Conflicts
+from cdf.sink.guard import erasing_versions
 from cdf.timing import timed
 from connectors.kafka.errors import translate_faults
 from connectors.kafka.lease import Lease

@@ -59,7 +59,7 @@ def seal(
 
         sink, source = project.build_sink(name), project.pipeline(name).source
         assert isinstance(sink, DeltaAuditSink)  # else there was no trail
-        found = sink.unsealed()
+        found = sink.erasure.unencrypted_rows()
         output.line(f"{name}: {_told(found)}")
         told = SealedEarlier(found.rows, found.first_version, found.last_version, found.classes)
         if not found.rows or check:

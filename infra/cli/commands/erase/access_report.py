@@ -78,7 +78,7 @@ def access_report(
         json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n" if chosen == "json" else access_page(report)
     )
     # Whoever has the file has read it: what the register cannot keep is not written
-    register.accessed(asked.id, asked.subject, os_user(), report.digest, report.counts())
+    register.record_access(asked.id, asked.subject, os_user(), report.digest, report.counts())
     try:
         write_new(out, text, mode=0o600)
     except OSError as error:
@@ -103,7 +103,7 @@ def _asked(
             raise ConfigError(
                 f"the identifiers of request {id} are forgotten", hint="name them again, in a file: --requests FILE"
             )
-        return found[0], register.known([id], office.keys)
+        return found[0], register.learned([id], office.keys)
     received = read_requests(requests, office.erasure.graph().subjects, today=now().date())
     wanted = next((one for one in received if one.id == id), None)
     if wanted is None:

@@ -11,7 +11,7 @@ from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
     from audit.encryption.key_registry import Registry
-    from audit.erasure.find.plan import Copy
+    from audit.erasure.find.copies import Copy
     from audit.erasure.model import Request
     from audit.erasure.register.secrets import Keys
     from audit.erasure.register.store import Register
@@ -79,7 +79,7 @@ class Office:
 
     def copies(self) -> tuple[Copy, ...]:
         """Every pipeline of the configuration; needs a Spark session where one writes a trail."""
-        from audit.erasure.find.plan import Copy
+        from audit.erasure.find.copies import Copy
 
         targets = self.project.targets()
         return tuple(

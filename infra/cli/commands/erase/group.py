@@ -19,10 +19,10 @@ from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, spark_session
 from infra.signals import ctrl_c_counts
 
 if TYPE_CHECKING:
-    from audit.erasure.erase.runner import ErasureReport
     from audit.erasure.find.plan import Plan
-    from audit.erasure.register.store import Standing
-    from audit.erasure.sink_contract import Find, Scanned
+    from audit.erasure.register.records import RequestStatus
+    from audit.erasure.run.runner import ErasureReport
+    from audit.erasure.scan.results import Finding, ScanResult
     from audit.proof import VerifierKey
 
 __all__ = ["app"]
@@ -145,7 +145,8 @@ def plan(
     """
     import uuid
 
-    from audit.erasure.find.plan import make_plan, write_plan
+    from audit.erasure.find.plan import make_plan
+    from audit.erasure.find.plan_file import write_plan
     from audit.erasure.requests.read import read_requests
 
     output = Output("erase plan", as_json, debug)
@@ -166,13 +167,13 @@ def plan(
     run = f"er-{now():%Y%m%d}-{uuid.uuid4().hex[:8]}"
     with spark_session(output, office.project) as spark, ctrl_c_counts():
         copies = office.copies()
-        register.carry(copy.carrier for copy in copies)
+        register.record_carriers(copy.carrier for copy in copies)
         made = make_plan(
             spark,
             graph,
             copies,
             wanted,
-            register.known([one.id for one in wanted], office.keys),
+            register.learned([one.id for one in wanted], office.keys),
             run=run,
             approve_above=office.erasure.approve_above,
             now=now(),
@@ -277,8 +278,9 @@ def run(
 
     Ends with 75 where pipelines have to run first, with 3 where the scan found something that nothing will clear.
     """
-    from audit.erasure.erase.runner import ErasureRun, carried_by
-    from audit.erasure.find.plan import check_plan, check_tables, read_plan
+    from audit.erasure.find.plan_file import check_plan, check_tables, read_plan
+    from audit.erasure.run.context import RunContext, describe_carrier
+    from audit.erasure.run.runner import ErasureRun
 
     output = Output("erase run", as_json, debug)
     office = Office(config)
@@ -292,7 +294,7 @@ def run(
         raise ConfigError(
             "the plan has problems: " + "; ".join(document["problems"]), hint="mend them, then plan again"
         )
-    with register.held(name) as held:
+    with register.lease(name) as held:
         run = register.run(name)
         if run.finished_at is not None:
             raise ConfigError(f"the run of {plan} has ended", hint="`deltarelay erase status` shows how")
@@ -301,30 +303,32 @@ def run(
         check_tables(document, [one.table for one in graph.tables_of(*(one.subject for one in requests))])
         with spark_session(output, office.project) as spark, ctrl_c_counts():
             erasing = ErasureRun(
-                spark=spark,
-                graph=graph,
-                copies=office.copies(),
-                register=register,
-                held=held,
-                keys=office.keys,
-                signer=office.signer,
-                run=name,
-                requests=requests,
-                approve_above=office.erasure.approve_above,
-                out_of_reach=office.erasure.out_of_reach,
-                now=now(),
-                watch_days=office.erasure.watch_days,
-                files=office.files,
-                registry=office.registry(),
-                immediate=purge_immediately,
-                adopt=adopt_steps,
-                progress=output.note,
-            )
-            for carrier in erasing.not_there():
-                output.note(
-                    f"warning: {carried_by(carrier)} is configured no more: the certificate will call it not verified"
+                RunContext(
+                    spark=spark,
+                    graph=graph,
+                    copies=office.copies(),
+                    register=register,
+                    held=held,
+                    keys=office.keys,
+                    signer=office.signer,
+                    run=name,
+                    requests=requests,
+                    approve_above=office.erasure.approve_above,
+                    out_of_reach=office.erasure.out_of_reach,
+                    now=now(),
+                    watch_days=office.erasure.watch_days,
+                    files=office.files,
+                    registry=office.registry(),
+                    immediate=purge_immediately,
+                    adopt=adopt_steps,
+                    progress=output.note,
                 )
-            report = erasing.go()
+            )
+            for carrier in erasing.context.missing_carriers():
+                output.note(
+                    f"warning: {describe_carrier(carrier)} is configured no more: the certificate will call it not verified"
+                )
+            report = erasing.execute()
     code = DIFFERENCE if report.finds else DONE
     _show_report(output, report, plan)
     output.result(report, exit_code=code)
@@ -388,13 +392,13 @@ def accept(
     For instance somebody's address that another person has quoted. The next `erase run` scans again and issues a certificate
     with the outcome `partial`, which lists each find, who has accepted it and why. This accepts no find of a later scan.
     """
-    from audit.erasure.erase.runner import needles_of
+    from audit.erasure.run.full_scan import make_search_terms
 
     output = Output("erase accept", as_json, debug)
     office = Office(config)
     register = office.register()
-    asked, known = office.requests(register, [request]), register.known([request], office.keys)
-    if any(True for text in (by, reason) for _ in needles_of(asked, known).find(text.encode())):
+    asked, known = office.requests(register, [request]), register.learned([request], office.keys)
+    if any(True for text in (by, reason) for _ in make_search_terms(asked, known).find(text.encode())):
         raise ConfigError("--by or --reason holds an identifier of the person, and both are shown to others")
     count = register.accept(request, by, reason)
     output.line(f"{request}: {counted(count, 'find')} accepted, by decision of {by}")
@@ -421,7 +425,7 @@ def status(
     reports = [one for one in register.accesses() if not requests or one.request in requests]
     today = now().date()
 
-    def due(one: Standing) -> str:
+    def due(one: RequestStatus) -> str:
         late = one.state not in ("certified", "partial") and one.due < today
         return f"{one.due} (overdue)" if late else str(one.due)
 
@@ -453,7 +457,7 @@ def status(
     output.result({"requests": found, "access_reports": reports})
 
 
-def _returned(one: Standing) -> str | None:
+def _returned(one: RequestStatus) -> str | None:
     return None if one.returned_at is None else f"{one.returned_at:%Y-%m-%d %H:%M}Z in {one.returned_to}"
 
 
@@ -468,8 +472,8 @@ def scan(
     debug: Debug = False,
 ) -> None:
     """Look for what is left of people in every file, log, topic, table and trail; 3 where something is. Changes nothing."""
-    from audit.erasure.erase.runner import needles_of, scan_everything
     from audit.erasure.requests.read import read_requests
+    from audit.erasure.run.full_scan import make_search_terms, scan_everything
 
     output = Output("erase scan", as_json, debug)
     office = Office(config)
@@ -480,21 +484,21 @@ def scan(
     else:
         register = office.register()
         wanted = office.requests(register)
-        known = register.known([one.id for one in wanted], office.keys)
+        known = register.learned([one.id for one in wanted], office.keys)
     if not wanted:
         raise ConfigError("nobody to look for", hint="name a file with --requests")
-    needles = needles_of(wanted, known)
+    terms = make_search_terms(wanted, known)
     tables = [one.table for one in graph.order]
     with spark_session(output, office.project), ctrl_c_counts():
         copies = [copy for copy in office.copies() if copy.table in tables]
-        found = scan_everything(graph, tables, copies, needles, files=office.files, now=now(), progress=output.note)
+        found = scan_everything(graph, tables, copies, terms, files=office.files, now=now(), progress=output.note)
     _show_scan(output, found)
     code = DIFFERENCE if found.finds else DONE
     output.result(found, exit_code=code)
     raise typer.Exit(code)
 
 
-def _show_scan(output: Output, found: Scanned) -> None:
+def _show_scan(output: Output, found: ScanResult) -> None:
     _show_finds(output, found.finds)
     for one in found.checked:
         size = f", {one.bytes:,} bytes" if one.bytes else ""
@@ -504,7 +508,7 @@ def _show_scan(output: Output, found: Scanned) -> None:
     output.line("nothing found" if not found.finds else f"{counted(len(found.finds), 'find')}")
 
 
-def _show_finds(output: Output, finds: Sequence[Find]) -> None:
+def _show_finds(output: Output, finds: Sequence[Finding]) -> None:
     if finds:
         output.table(
             ("request", "place", "reason", "written as", "count", "clears on"),
@@ -516,7 +520,7 @@ def _show_finds(output: Output, finds: Sequence[Find]) -> None:
         )
 
 
-def _what_next(finds: Sequence[Find]) -> list[tuple[str, str]]:
+def _what_next(finds: Sequence[Finding]) -> list[tuple[str, str]]:
     from audit.erasure.scan.findings import NEXT
 
     return [(reason, NEXT[reason]) for reason in sorted({one.reason for one in finds})]
