@@ -90,7 +90,7 @@ class PostgresAnchorOptions(_Model):
         default="deltarelay_anchor",
         alias="schema",
         title="Schema",
-        description="The schema of the table, which is created if it does not exist.",
+        description="The schema of the table; both are created if they do not exist.",
     )
 
     def build(self, context: ConfigurationContext) -> NamedAnchor:
