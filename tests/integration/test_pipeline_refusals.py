@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("interpreted")
     ("statement", "message"),
     [
         ("insert into {t} values (null, 'secret')", "version 2 of .* changes rows with a null in the key"),
-        ("insert into {t} values (5, 'secret'), (5, 'other')", "version 2 of .* puts a key .* more than once"),
+        ("insert into {t} values (5, 'secret'), (5, 'other')", "version 2 of .* inserts a key .* more than once"),
     ],
     ids=["a null key", "a key twice"],
 )

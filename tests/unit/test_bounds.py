@@ -107,7 +107,7 @@ def test_a_time_without_a_zone_is_refused_and_the_remedy_shown(naive: dt.datetim
     with pytest.raises(ConfigError) as caught:
         parse_timestamp(naive, name="start_timestamp")
     assert caught.value.message == "start_timestamp has no zone: 2026-01-31 12:00:00"
-    assert caught.value.hint == "say which zone is meant, for instance 2026-01-31T12:00:00Z for UTC"
+    assert caught.value.hint == "add the zone, for instance 2026-01-31T12:00:00Z for UTC"
 
 
 def test_a_bare_date_is_refused_too_because_a_day_begins_at_another_moment_in_every_zone() -> None:
@@ -158,7 +158,7 @@ def test_a_start_time_older_than_the_log_is_refused_where_commits_are_gone() -> 
         start(SHORTENED, timestamp=noon(49.999))
     assert caught.value.message == (
         "the commits of t before version 5 (2026-01-31T12:00:50.000Z) are gone, "
-        "so the changes since the start time are not all there"
+        "so the changes since the start time are incomplete"
     )
     assert caught.value.fields == {"earliest": 5}
 

@@ -54,8 +54,8 @@ def test_a_type_with_one_equality_everywhere_can_be_a_key(kind: DataType) -> Non
 @pytest.mark.parametrize(
     ("kind", "problem"),
     [
-        (FloatType(), "key column 'k' is a float: NaN and -0.0 have no one identity"),
-        (DoubleType(), "key column 'k' is a double: NaN and -0.0 have no one identity"),
+        (FloatType(), "key column 'k' is a float: NaN and -0.0 have no single identity"),
+        (DoubleType(), "key column 'k' is a double: NaN and -0.0 have no single identity"),
         (StringType("UNICODE_CI"), "key column 'k' has a collation: keys equal to Spark would differ in the target"),
         (ArrayType(LongType()), "key column 'k' is nested (array)"),
         (MapType(StringType(), LongType()), "key column 'k' is nested (map)"),

@@ -51,7 +51,7 @@ def test_null_and_repeated_keys_in_the_first_copy_are_counted_and_nothing_is_wri
     ("rows", "message"),
     [
         ([{"v": "secret"}], "version 2 of .* changes rows with a null in the key"),
-        ([{"id": 5, "v": "secret"}, {"id": 5, "v": "other"}], "version 2 of .* puts a key .* more than once"),
+        ([{"id": 5, "v": "secret"}, {"id": 5, "v": "other"}], "version 2 of .* inserts a key .* more than once"),
     ],
     ids=["a null key", "a key twice"],
 )
