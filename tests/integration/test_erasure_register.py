@@ -539,7 +539,9 @@ def test_only_a_verified_request_is_certified_and_then_forgotten(pg: Pg, registe
         with pytest.raises(PositionError):
             held.move(["a"], "failed")
         assert states(register) == {"a": "certified", "b": "certified", "c": "partial"}
-        with pytest.raises(PositionError, match="only the identifiers of certified requests can be deleted: c is partial"):
+        with pytest.raises(
+            PositionError, match="only the identifiers of certified requests can be deleted: c is partial"
+        ):
             held.forget(["a", "c"])
         assert register.identifiers(["a"], KEYS)
         held.forget(["a", "b"])

@@ -211,7 +211,9 @@ def test_a_plan_tells_of_rows_that_go_with_others_in_them(bank: Bank) -> None:
         return [one.partition(": ")[2] for one in plan.warnings if "of others" in one]
 
     assert warnings("nullify") == []
-    assert warnings("delete") == ["2 rows are deleted as a whole (on_erase: delete), with what they say about other people"]
+    assert warnings("delete") == [
+        "2 rows are deleted as a whole (on_erase: delete), with what they say about other people"
+    ]
 
 
 def test_nobody_is_asked_about_the_rows_of_others(bank: Bank) -> None:
