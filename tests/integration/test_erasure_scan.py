@@ -246,7 +246,7 @@ def test_no_date_is_promised_where_the_log_cannot_be_read(path: Path) -> None:
 def test_a_file_of_the_table_that_is_not_there(path: Path) -> None:
     [file] = path.glob("*.parquet")
     file.unlink()
-    assert [one.why for one in scan(path).unseen] == ["a file that the table has is not there"]
+    assert [one.why for one in scan(path).unseen] == ["a file of the table is missing"]
 
 
 def test_texts_of_files_that_delta_rs_has_rewritten(path: Path) -> None:
