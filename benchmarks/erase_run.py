@@ -14,10 +14,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from audit.erasure.erase.runner import ErasureRun
 from audit.erasure.model import Link, PersonalTable, Request, Subject
 from audit.erasure.register.secrets import Keys
 from audit.erasure.register.store import Register
+from audit.erasure.run.context import RunContext
+from audit.erasure.run.runner import ErasureRun
 from audit.erasure.table_graph import Graph
 from audit.signing.signer import Signer
 from benchmarks.answer import Answer
@@ -109,22 +110,24 @@ def _run(lab: Lab, folder: Path, signer: Signer, number: int, size: int, rows: i
     run = f"run-{number}"
     register.begin(run, [one.id for one in requests], "bench")
     before = {name: _count(lab, folder / name) for name in NAMES}
-    with register.held(run) as held:
+    with register.lease(run) as held:
         began = time.monotonic()
         report = ErasureRun(
-            spark=lab.spark,
-            graph=graph,
-            copies=(),
-            register=register,
-            held=held,
-            keys=keys,
-            signer=signer,
-            run=run,
-            requests=requests,
-            approve_above=10**9,
-            out_of_reach=(),
-            now=today,
-        ).go()
+            RunContext(
+                spark=lab.spark,
+                graph=graph,
+                copies=(),
+                register=register,
+                held=held,
+                keys=keys,
+                signer=signer,
+                run=run,
+                requests=requests,
+                approve_above=10**9,
+                out_of_reach=(),
+                now=today,
+            )
+        ).execute()
         took = time.monotonic() - began
     gone = {name: before[name] - _count(lab, folder / name) for name in NAMES}
     if gone != {name: size * EACH[name] for name in NAMES} or report.waits_until is None:

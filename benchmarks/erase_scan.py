@@ -15,7 +15,7 @@ from pathlib import Path
 
 from audit.erasure.scan.delta_scan import scan_table
 from audit.erasure.scan.files import LocalFiles
-from audit.erasure.scan.search_terms import Needle, Needles
+from audit.erasure.scan.search_terms import SearchTerm, SearchTerms
 from benchmarks.answer import Answer
 from benchmarks.lab import Lab, median
 
@@ -31,9 +31,9 @@ def measure(lab: Lab) -> Iterator[Answer]:
     path = _table(lab.folder / "erase-scan", rows)
     files = list(Path(path).glob("*.parquet"))
     now = dt.datetime.now(dt.UTC)
-    if not scan_table(LocalFiles(path), _needles(1, of="person17"), now=now).finds:
+    if not scan_table(LocalFiles(path), _search_terms(1, of="person17"), now=now).finds:
         raise AssertionError("somebody who is there was not found")
-    wanted = {1: _needles(1, of="nobody"), many: _needles(many, of="nobody")}
+    wanted = {1: _search_terms(1, of="nobody"), many: _search_terms(many, of="nobody")}
 
     def scan(requests: int) -> None:
         found = scan_table(LocalFiles(path), wanted[requests], now=now)
@@ -79,14 +79,14 @@ def measure(lab: Lab) -> Iterator[Answer]:
     )
 
 
-def _needles(requests: int, *, of: str) -> Needles:
-    return Needles(
-        needle
+def _search_terms(requests: int, *, of: str) -> SearchTerms:
+    return SearchTerms(
+        term
         for number in range(requests)
-        for needle in (
-            Needle(f"R-{number}", f"{of}.{number}@example.net" if of == "nobody" else f"{of}@example.org", "email"),
-            Needle(f"R-{number}", f"+49 170 {of} {number:07d}", "phone"),
-            Needle(f"R-{number}", str(10**12 + number), "customer_id"),
+        for term in (
+            SearchTerm(f"R-{number}", f"{of}.{number}@example.net" if of == "nobody" else f"{of}@example.org", "email"),
+            SearchTerm(f"R-{number}", f"+49 170 {of} {number:07d}", "phone"),
+            SearchTerm(f"R-{number}", str(10**12 + number), "customer_id"),
         )
     )
 

@@ -1,8 +1,8 @@
-"""How a commit of the source tells that it erased somebody: by its ``userMetadata``, which names run and requests only.
+"""Marks erasing commits of the source, in their ``userMetadata``, which names only the run and its requests.
 
-Every writer of the table can write the same, or copy what another commit says. An erasing commit therefore has a proof as
-well, with a MAC under the watch key, and the first commit with a proof is the one of the run. The run records its commits in
-the register, where pipelines look them up (``audit.erasure.guard.Watch.erased``).
+Every writer of the table can write the same metadata, or copy that of another commit. An erasing commit therefore also has a
+proof, a MAC under the watch key, and the first commit with a proof is that of the run. The run records its commits in the
+register, where pipelines look them up (``audit.erasure.guard.Watch.erased``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from audit.trail.redaction import parse_object
 from cdf.sink.guard import ERASURE
 
 if TYPE_CHECKING:
-    from audit.erasure.register.store import Marking
+    from audit.erasure.register.protocols import MarkKeys
 
 __all__ = ["erased_person", "erasing_metadata", "erasing_run", "make_proof", "proven"]
 
@@ -29,9 +29,8 @@ _MOST_IDS = 20
 
 
 def erasing_metadata(run: str, requests: Sequence[str], person: int = 0, proof: str | None = None) -> str:
-    """For the erasing commit. ``ticket`` is among what a trail keeps
-    (``audit.trail.redaction.extract_reasons``). ``person``: for whom, of the ``people`` of a table.
-    ``proof``: of ``make_proof``."""
+    """Return the metadata of an erasing commit. Trails keep its ``ticket``. ``person``: the place among the ``people`` of
+    the table. ``proof``: from ``make_proof``."""
     shown = ", ".join(requests[:_MOST_IDS]) + (
         f" and {len(requests) - _MOST_IDS} more" if len(requests) > _MOST_IDS else ""
     )
@@ -40,15 +39,15 @@ def erasing_metadata(run: str, requests: Sequence[str], person: int = 0, proof: 
     return json.dumps({**fields, **more, **({_PROOF: proof} if proof else {})})
 
 
-def make_proof(marker: Marking, run: str, table: str, person: int) -> str:
-    """For one try of one commit."""
+def make_proof(marker: MarkKeys, run: str, table: str, person: int) -> str:
+    """Return the proof for one attempt of one commit."""
     nonce = os.urandom(_NONCE // 2).hex()
     return nonce + marker.mark(_MARK, json.dumps([nonce, run, table, person])).hex()
 
 
-def proven(marker: Marking, user_metadata: str | None, table: str) -> str | None:
-    """The proof that a commit of this table was made by the run that it names, for the person that it names; None where it
-    has none. A commit that comes after another one with the same proof is a copy."""
+def proven(marker: MarkKeys, user_metadata: str | None, table: str) -> str | None:
+    """Return the proof that a commit of this table was made by the run and for the person that it names; None without one.
+    A later commit with the same proof is a copy."""
     proof = parse_object(user_metadata).get(_PROOF)
     if not isinstance(proof, str) or not proof.isascii():
         return None
@@ -59,12 +58,12 @@ def proven(marker: Marking, user_metadata: str | None, table: str) -> str | None
 
 
 def erasing_run(user_metadata: str | None) -> str | None:
-    """The run that a commit says to be of, in order to erase; None for any other commit."""
+    """Return the run that an erasing commit names; None for any other commit."""
     run = parse_object(user_metadata).get(ERASURE)
     return run if isinstance(run, str) and run else None
 
 
 def erased_person(user_metadata: str | None) -> int:
-    """For whom of the ``people`` of its table a commit of a run erased."""
+    """Return the place among the ``people`` of the table for which an erasing commit was made."""
     person = parse_object(user_metadata).get(_PERSON, 0)
     return person if isinstance(person, int) else 0

@@ -12,15 +12,18 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from audit.identifiers import Spelling
+from cdf.result import Result
 
 __all__ = [
     "IDENTITY",
     "STATES",
+    "EncryptedColumns",
     "Hold",
     "Link",
     "OnErase",
     "OnReturn",
     "PersonalTable",
+    "ReachedState",
     "Request",
     "State",
     "Subject",
@@ -144,3 +147,24 @@ class Request:
     legal_basis: str
     requester: str
     approver: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptedColumns:
+    """Which encrypted values of a row belong to one of the people whom it may name."""
+
+    tokens: frozenset[bytes] = frozenset()
+    """By which the key registry knows the data subjects. A token contains no identifier."""
+    columns: frozenset[str] = frozenset()
+    """The columns about the person named in this column of the row; in lower case, like ``others``."""
+    others: frozenset[str] = frozenset()
+    """The columns about other people in the row."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReachedState(Result):
+    """A state that requests of a run have reached."""
+
+    state: State
+    reached_at: dt.datetime
+    requests: tuple[str, ...]

@@ -1,23 +1,22 @@
-"""What every place that holds copies of a table's rows does when a person is erased: a sink is ``Erasable``.
+"""The erasure component of a sink: how a sink removes a person's data from its target, and proves what it still holds.
 
-The run calls it in this order, each call after every sink of every touched table has passed the erasing commits::
+A sink that supports erasure is ``Erasable``: it offers one component, ``sink.erasure``. The erasure run calls it in this
+order, each call after every sink of every touched table has passed the erasing commits::
 
-    erase  →  purge (again and again, until nothing waits)  →  scan
+    erase  →  purge (repeatedly, until nothing has to wait)  →  scan
 
-Each may be called again after a crash and then changes nothing. None carries a row's value out: results are counts, places
-and dates.
+Each call may be repeated after a crash and then changes nothing. No call returns a row's value: results are counts, storage
+locations and dates. No call needs ``sink.open``; a call that writes acquires the target's lease itself.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import errno
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from audit.erasure.model import OnErase, State
-from cdf.errors import SourceUnavailable
+from audit.erasure.model import EncryptedColumns, OnErase
 from cdf.result import Result
 
 if TYPE_CHECKING:
@@ -25,231 +24,131 @@ if TYPE_CHECKING:
 
     from audit.encryption.key_registry import States
     from audit.encryption.reencrypt import Unsealed
-    from audit.erasure.scan.search_terms import Needles
+    from audit.erasure.model import ReachedState
+    from audit.erasure.scan.results import ScanResult
+    from audit.erasure.scan.search_terms import SearchTerms
     from cdf.source.table import ChangeFeed
 
 __all__ = [
-    "Checked",
     "Erasable",
-    "Erasing",
-    "Find",
-    "Historic",
-    "Keeping",
-    "Noting",
-    "Purged",
-    "Reached",
-    "Scanned",
-    "Sealed",
-    "SealedFor",
-    "Unseen",
-    "not_seen",
+    "ErasureTask",
+    "PurgeResult",
+    "SinkErasure",
+    "TrailErasure",
 ]
 
-_PASSES = (
-    errno.EIO,
-    errno.ESTALE,
-    errno.ETIMEDOUT,
-    errno.ECONNRESET,
-    errno.EMFILE,
-    errno.ENFILE,
-    errno.ENOMEM,
-    errno.EBUSY,
-)
-
 
 @dataclass(frozen=True, slots=True)
-class SealedFor:
-    """What is sealed in a row for one of the people whom it may name: for whoever has one of the tokens, and there."""
-
-    tokens: frozenset[bytes] = frozenset()
-    """By which the registry of keys knows somebody; whoever has these has no name."""
-    columns: frozenset[str] = frozenset()
-    """That are about the person at this place of the row; with their case folded, like the others."""
-    others: frozenset[str] = frozenset()
-    """That are about somebody else in the row."""
-
-
-@dataclass(frozen=True, slots=True)
-class Erasing:
-    """What one run erases from one source table, as a sink of that table is told."""
+class ErasureTask:
+    """What one run erases from one source table, as passed to each sink of that table."""
 
     run: str
     requests: tuple[str, ...]
-    """Ids: all that may be written down anywhere."""
+    """Ids of the erasure requests: the only thing about them that may be stored."""
     table: str
     versions: tuple[int, ...]
-    """The commits of the source that erased, ascending; none where the source held no row any more."""
+    """The erasing commits of the source, ascending; empty where the source held no row any more."""
     key: tuple[str, ...]
     """The source's key columns, in the pipeline's order."""
     on_erase: OnErase
     personal: tuple[str, ...]
     keys: Callable[[], DataFrame] = field(repr=False)
-    """The distinct keys of all rows that were erased, with the columns ``key`` as the source has them. Values are data:
-    they go to the target as data, never as text of a statement."""
+    """The distinct keys of all erased rows, with the columns ``key`` of the source. Values are data: pass them to the target
+    as data, never as text of a statement."""
     catch: Callable[[DataFrame], DataFrame] = field(repr=False)
-    """Of a frame with the source's columns (others pass through) the rows that are the subjects', by what they hold or by
-    their key: also those that the source lost long ago."""
-    needles: Needles = field(repr=False)
+    """Takes a frame with columns of the source (other columns pass through) and returns the data subjects' rows, found by
+    identifiers or by key; also rows that the source lost long ago."""
+    search_terms: SearchTerms = field(repr=False)
     immediately: bool = False
-    """Purge without waiting for retentions of the target's own."""
+    """Purge without waiting for the target's own retention."""
     link: str | None = None
-    """The column that says whose a row is, in a table linked to the person's; None where the rows hold the person's
-    identifiers."""
+    """In a table that is linked to the person's table: the column that says whose a row is. None where the rows hold the
+    person's identifiers."""
     others: tuple[str, ...] = ()
-    """The columns that say which other people a row names."""
-    sealed: SealedFor = SealedFor()
-    shredded: frozenset[bytes] = frozenset()
-    """The ids of their keys that are destroyed."""
-    registered: frozenset[bytes] = frozenset()
-    """The ids of all keys that the registry has of them, destroyed or held."""
+    """The columns that name the other people of a row."""
+    encrypted: EncryptedColumns = field(default_factory=EncryptedColumns)
+    destroyed_keys: frozenset[bytes] = frozenset()
+    """Ids of the data subjects' keys that are destroyed."""
+    registered_keys: frozenset[bytes] = frozenset()
+    """Ids of all their keys in the registry, destroyed or on hold."""
 
 
 @dataclass(frozen=True, slots=True)
-class Purged(Result):
-    """What one call of ``purge`` came to. It is done once ``waits_until`` is None."""
+class PurgeResult(Result):
+    """The outcome of one call of ``purge``. The purge is done once ``waits_until`` is None."""
 
     done: Mapping[str, int] = field(default_factory=dict)
     """What was removed for good, by kind: files, rows, records."""
     waits_until: dt.datetime | None = None
-    """When to call again: what is left can be removed then, and not before."""
+    """When to call again: the rest can be removed then, and not earlier."""
     waits_for: str | None = None
     """In a few words: ``log retention of events``."""
     out_of_reach: tuple[str, ...] = ()
-    """Copies of the target that nobody here can remove, and what does."""
+    """Copies of the target that this program cannot remove, and what removes them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Find(Result):
-    """Somebody's data is still there."""
+class SinkErasure(Protocol):
+    """What every sink that supports erasure implements. Inherit from it to get the default of ``retained_rows``."""
 
-    request: str
-    place: str
-    """A file, a table, a topic: without any value; a name that holds one itself is shown up to there."""
-    reason: str
-    """Why it is there, one of the words of ``audit.erasure.scan.findings.REASONS``."""
-    spelling: str
-    """How it was written there: ``value``, ``url``, ``json``, ``base64``, ``prefix``, ``sha256`` …"""
-    count: int = 1
-    clears_on: dt.date | None = None
-    """When it goes by itself or by the next purge; None: it stays until somebody does something."""
+    def erase(self, task: ErasureTask) -> Mapping[str, int]:
+        """Remove what the replicated delete leaves behind: soft-deleted rows, staging, dead letters, values of former
+        versions. Return counts by kind, in words: ``{"rows": 3, "dead letters": 1}``.
 
+        Called after the sink's position has passed the last of ``versions``; raises WindowOutOfOrder where it has not."""
+        ...
 
-@dataclass(frozen=True, slots=True)
-class Checked(Result):
-    """What was looked through."""
+    def purge(self, task: ErasureTask, *, now: dt.datetime) -> PurgeResult:
+        """Remove for good what storage still holds of erased rows: files, dead tuples, statistics."""
+        ...
 
-    what: str
-    count: int
-    bytes: int = 0
+    def scan(self, terms: SearchTerms) -> ScanResult:
+        """Search everything that the target holds for every search term. Reads only."""
+        ...
 
-
-@dataclass(frozen=True, slots=True)
-class Unseen(Result):
-    """What could not be looked at, and why: it counts as not verified."""
-
-    place: str
-    why: str
-
-
-def not_seen(place: str, error: OSError) -> Unseen:
-    """Raises SourceUnavailable where another try may well see it: an outage is nothing to put into a certificate."""
-    why = error.strerror or str(error) or type(error).__name__
-    if error.errno in _PASSES:
-        raise SourceUnavailable(
-            f"{place} cannot be read now: {why}",
-            hint="run again when it can: what was not looked through is not certified",
-        ) from error
-    return Unseen(place, why)
-
-
-@dataclass(frozen=True, slots=True)
-class Scanned(Result):
-    finds: tuple[Find, ...] = ()
-    checked: tuple[Checked, ...] = ()
-    unseen: tuple[Unseen, ...] = ()
-
-    def at(self, place: str) -> Scanned:
-        """With the place in what was looked through."""
-        return replace(self, checked=tuple(replace(one, what=f"{one.what} of {place}") for one in self.checked))
-
-    def __add__(self, other: Scanned) -> Scanned:
-        return Scanned(self.finds + other.finds, self.checked + other.checked, self.unseen + other.unseen)
-
-
-@dataclass(frozen=True, slots=True)
-class Reached(Result):
-    """A state that the requests of a run have reached."""
-
-    state: State
-    reached_at: dt.datetime
-    requests: tuple[str, ...]
+    def retained_rows(self, source: ChangeFeed, columns: Collection[str]) -> Iterator[DataFrame]:  # noqa: ARG002
+        """Yield the rows that the target keeps after its source has lost them, and possibly others: they contain identifiers
+        that the source no longer has. Each frame has those of ``columns`` that the target has, named as in the source. Reads
+        only. Default: none."""
+        return iter(())
 
 
 @runtime_checkable
-class Noting(Protocol):
-    """A sink whose history tells of erasures as well. Needs no ``open``."""
-
-    def note_erasure(self, table: str, key: tuple[str, ...], run: str, steps: Sequence[Reached]) -> None:
-        """Of ``steps`` those that the history has not got yet are taken into it. ``table`` and ``key``: of its source."""
-        ...
-
-
-@runtime_checkable
-class Sealed(Protocol):
-    """A sink that seals columns of persons under keys of their own."""
-
-    def unsealed(self) -> Unsealed:
-        """Rows of persons that are not sealed, from before a class was named. Needs no ``open``; reads only."""
-        ...
-
-    def seals(self) -> bool:
-        """Whether anything is sealed in it, whatever is named now. Needs no ``open``; reads only."""
-        ...
-
-
-@runtime_checkable
-class Historic(Protocol):
-    """A sink that keeps every change."""
+class TrailErasure(SinkErasure, Protocol):
+    """What an audit trail implements in addition: it keeps every change, and encrypts columns under keys of each person."""
 
     path: str
+    """The trail's folder."""
 
-    def past(
-        self,
-        catch: Callable[[DataFrame], DataFrame],
-        sealed: SealedFor,
-        states: Callable[[str], States] | None,
-    ) -> DataFrame:
-        """The events of rows that ``catch`` gives back, and of those with something ``sealed``: ``_commit_version``,
-        ``_commit_timestamp``, ``_change_type``, ``_operation``, ``_unreadable`` (by column, as the source has it now, why
-        its value is not shown; NULL where all are), and the source's columns. ``states``: from where keys are had for the
-        trail of a path; only those of the tokens are asked for. Needs no ``open``; reads only."""
+    def record_states(self, table: str, key: tuple[str, ...], run: str, states: Sequence[ReachedState]) -> None:
+        """Record in the trail those of the run's states that it does not have yet. ``table`` and ``key``: of its source."""
         ...
 
+    def unencrypted_rows(self) -> Unsealed:
+        """Count the rows of people that were written before their class of columns was configured, and are readable. Reads
+        only."""
+        ...
 
-@runtime_checkable
-class Keeping(Protocol):
-    """A sink that keeps rows after its source has lost them: what they tell of a person the source tells no more."""
+    def has_encrypted_columns(self) -> bool:
+        """Return whether the trail holds anything encrypted, whatever is configured now. Reads only."""
+        ...
 
-    def kept(self, source: ChangeFeed, columns: Collection[str]) -> Iterator[DataFrame]:
-        """Such rows, and maybe others besides, with those of the columns that it has, named as in the source. Part by
-        part, none where it keeps none. Needs no ``open``; reads only."""
+    def read_history(
+        self,
+        catch: Callable[[DataFrame], DataFrame],
+        encrypted: EncryptedColumns,
+        states: Callable[[str], States] | None,
+    ) -> DataFrame:
+        """Return the events of the rows that ``catch`` returns, and of rows with encrypted values of ``encrypted``, with the
+        columns ``_commit_version``, ``_commit_timestamp``, ``_change_type``, ``_operation``, ``_unreadable`` (by present
+        column name: why its value is not shown; NULL where all are shown), and the source's columns.
+
+        ``states``: given a trail's path, looks up keys; only keys of the tokens are requested. Reads only."""
         ...
 
 
 @runtime_checkable
 class Erasable(Protocol):
-    """A sink that can forget a person. Needs no ``open``; takes the target's lease by itself where it writes."""
+    """A sink that supports erasure."""
 
-    def erase(self, erasing: Erasing) -> Mapping[str, int]:
-        """Remove what the delete that came through the feed has left: soft-deleted rows, staging, dead letters, values of
-        former versions. → counts by kind, as words: ``{"rows": 3, "dead letters": 1}``. Called after the sink's position
-        has passed the last of ``versions``; raises WindowOutOfOrder where it has not."""
-        ...
-
-    def purge(self, erasing: Erasing, *, now: dt.datetime) -> Purged:
-        """Remove for good what storage still has of it: files, dead tuples, statistics."""
-        ...
-
-    def scan(self, needles: Needles) -> Scanned:
-        """Look for every needle in all that the target has. Reads only."""
-        ...
+    @property
+    def erasure(self) -> SinkErasure: ...

@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from audit.erasure.model import IDENTITY, Hold, Link, PersonalTable, Subject
+from audit.erasure.model import IDENTITY, EncryptedColumns, Hold, Link, PersonalTable, Subject
 from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
     from audit.encryption.column_groups import PersonColumns
-    from audit.erasure.sink_contract import SealedFor
 
 __all__ = ["Fault", "Graph", "parse_path"]
 
@@ -110,12 +109,12 @@ class Graph:
         )
         return frozenset(column.casefold() for column in columns)
 
-    def sealed_for(self, person: PersonalTable, others: Sequence[PersonalTable], tokens: frozenset[bytes]) -> SealedFor:
-        """What is sealed for whoever has the tokens, as this one of the people in a row."""
-        from audit.erasure.sink_contract import SealedFor
-
+    def encrypted_columns_of(
+        self, person: PersonalTable, others: Sequence[PersonalTable], tokens: frozenset[bytes]
+    ) -> EncryptedColumns:
+        """Return the encrypted columns of the people with these tokens, where a row names them as this ``person``."""
         columns = self.about(person)
-        return SealedFor(tokens, columns, self.about(*others) - columns)
+        return EncryptedColumns(tokens, columns, self.about(*others) - columns)
 
 
 def parse_path(text: str) -> str | Link:

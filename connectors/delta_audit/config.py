@@ -12,6 +12,7 @@ from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
     from audit.anchors.base import NamedAnchor
+    from audit.erasure.scan.files import Files
     from cdf.sink import Sink
     from connectors.sink_kind import ConfigurationContext
 
@@ -88,7 +89,7 @@ class PostgresAnchorOptions(_Model):
         default="deltarelay_anchor",
         alias="schema",
         title="Schema",
-        description="The schema of the table, which is created if it does not exist.",
+        description="The schema of the table; both are created if they do not exist.",
     )
 
     def build(self, context: ConfigurationContext) -> NamedAnchor:
@@ -177,10 +178,14 @@ class DeltaAuditKind:
         pipeline: str,
         context: ConfigurationContext,
     ) -> Sink:
-        from audit.erasure.scan.s3_files import files_at
         from audit.proof import VerifierKey
         from audit.signing.signer import Signer
         from connectors.delta_audit.sink import DeltaAuditSink
+
+        def list_files(address: str) -> Files:
+            from audit.erasure.scan.s3_files import files_at
+
+            return files_at(address, context.create_s3_client, context.build_delta_rs_options)
 
         path, key = f"{connection.path}/{options.table}", connection.signing_key
         return DeltaAuditSink(
@@ -189,7 +194,7 @@ class DeltaAuditKind:
             keys=tuple(VerifierKey.parse(text) for text in connection.keys),
             anchors=tuple(anchor.build(context) for anchor in connection.anchors),
             storage_options=lambda: context.build_delta_rs_options(f"{path}/ledger"),
-            files=lambda address: files_at(address, context.create_s3_client, context.build_delta_rs_options),
+            files=list_files,
             sealing=context.build_encryption(pipeline),
             registry=context.get_key_registry(),
         )

@@ -9,29 +9,26 @@ is the position: a window without ledger records is pending, and the next runner
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from audit.anchors.base import NamedAnchor
 from audit.audit_trail import Trail
-from audit.encryption.decrypt import has_groups
-from audit.encryption.reencrypt import Resealing, Unsealed, unsealed
-from audit.erasure.scan.files import LocalFiles
+from audit.encryption.reencrypt import Resealing
 from audit.trail.ledger import append_notes
 from audit.trail.ledger_state import State, read_state
 from audit.trail.position import read_columns, read_position
-from audit.trail.tables import PAYLOAD, TrailTables
+from audit.trail.tables import TrailTables
 from audit.writing.removal import remove_encrypted, remove_values
 from cdf.changes.schema_diff import ChangeKind
 from cdf.errors import ConfigError, PositionError, TargetNotReady
 from cdf.sink import Applied, Capabilities, Inspection, Position, Sink, Source
 from connectors.delta_audit.checkpoints import Checkpoints
 from connectors.delta_audit.context import TrailContext
-from connectors.delta_audit.erasure.erase import forget, held_open, kept_values, note, purge, scan
 from connectors.delta_audit.errors import translate_errors
 from connectors.delta_audit.inspect import find_evolution_problem, find_problems, find_proof_gaps
 from connectors.delta_audit.open_trail import OpenTrail
-from connectors.delta_audit.person_history import read_person_history
 from connectors.delta_audit.verify import TrailImage
 from connectors.delta_audit.write.window_writer import WindowWriter
 
@@ -39,18 +36,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from audit.anchors.base import NamedAnchor
     from audit.encryption.encrypt import ColumnEncryption
-    from audit.encryption.key_registry import Registry, States
+    from audit.encryption.key_registry import Registry
     from audit.erasure.scan.files import Files
-    from audit.erasure.scan.search_terms import Needles
-    from audit.erasure.sink_contract import Erasing, Purged, Reached, Scanned, SealedFor
     from audit.proof import VerifierKey
     from audit.signing.signer import Signer
     from audit.trail.column_history import Column
     from cdf.changes.schema_diff import SchemaChange
     from cdf.changes.window import Snapshot, Window
-    from cdf.source.table import ChangeFeed
+    from connectors.delta_audit.erasure.sink_erasure import DeltaAuditErasure
 
 __all__ = ["DeltaAuditSink"]
 
@@ -72,14 +66,14 @@ class DeltaAuditSink(Sink):
         anchors: Sequence[NamedAnchor] = (),
         small_window_bytes: int = SMALL_WINDOW_BYTES,
         storage_options: Callable[[], Mapping[str, str] | None] = lambda: None,
-        files: Callable[[str], Files] = LocalFiles,
+        files: Callable[[str], Files] | None = None,
         sealing: ColumnEncryption | None = None,
         registry: Callable[[], Registry] | None = None,
     ) -> None:
         """``storage_options``: options of delta-rs for the ledger, from which it reads the position without Spark.
-        ``files``: returns the files below an address, for ``scan``. ``sealing``: the columns that are written encrypted,
-        with a key for each person. ``registry``: opens the key registry, also if no columns are configured any more: a
-        window may have been written encrypted."""
+        ``files``: lists the files below an address, on the local disk by default. ``sealing``: the columns that are written
+        encrypted, with a key for each person. ``registry``: opens the key registry, also if no columns are configured any
+        more: a window may have been written encrypted."""
         self.path = path.rstrip("/")
         self._files = files
         self._storage_options = storage_options
@@ -158,22 +152,22 @@ class DeltaAuditSink(Sink):
                 hint="`deltarelay plan` shows this list without starting a run",
                 problems=problems,
             )
-        opened = self._open_trail = OpenTrail(self._context, self._checkpoints)
+        decrypt_rows = self._open_trail = OpenTrail(self._context, self._checkpoints)
         try:
-            state = opened.open(source)
+            state = decrypt_rows.open(source)
         except BaseException:
             self.close()
             raise
         self._writer = WindowWriter(
-            self._context, opened, self._checkpoints, small_window_bytes=self._small_window_bytes
+            self._context, decrypt_rows, self._checkpoints, small_window_bytes=self._small_window_bytes
         )
         return _to_position(state)
 
     def close(self) -> None:
         self._writer = None
-        opened, self._open_trail = self._open_trail, None
-        if opened is not None:
-            opened.close()
+        decrypt_rows, self._open_trail = self._open_trail, None
+        if decrypt_rows is not None:
+            decrypt_rows.close()
 
     # ── load, apply ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -234,51 +228,37 @@ class DeltaAuditSink(Sink):
         encryption, signer = self._context.encryption, self._context.signer
         if encryption is None:
             raise ConfigError("no class of columns is configured", hint="configure `classes` in `erasure.tables`")
-        with held_open(self, table, key, "audit encrypt"):
+        with self.open_for(table, key, "audit seal"):
             self._change(
                 "encrypting earlier rows",
                 lambda tables, state: Resealing(self.trail, tables, encryption, reasons, signer).run(state, progress),
             )
 
-    # ── erasing ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── erasure ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def note_erasure(self, table: str, key: tuple[str, ...], run: str, steps: Sequence[Reached]) -> None:
-        note(self, table, key, run, steps)
+    @property
+    def erasure(self) -> DeltaAuditErasure:
+        from connectors.delta_audit.erasure.sink_erasure import DeltaAuditErasure
 
-    def kept(self, source: ChangeFeed, columns: Collection[str]) -> Iterator[DataFrame]:  # noqa: ARG002 - it knows its own
-        return kept_values(self, columns, self._context.registry)
+        return DeltaAuditErasure(
+            self,
+            errors=functools.partial(translate_errors, self.path),
+            files=self._files,
+            sealing=self._context.encryption,
+            registry=self._context.registry,
+        )
 
-    def past(
-        self,
-        catch: Callable[[DataFrame], DataFrame],
-        sealed: SealedFor,
-        states: Callable[[str], States] | None,
-    ) -> DataFrame:
-        return read_person_history(self.trail, catch, sealed, states)
+    @contextlib.contextmanager
+    def open_for(self, table: str, key: tuple[str, ...], pipeline: str) -> Iterator[Position]:
+        """Open the sink, and with it acquire the lease, for the block. ``table``: the source, as it is now."""
+        from cdf.source.table import ChangeFeed
 
-    def erase(self, erasing: Erasing) -> Mapping[str, int]:
-        with translate_errors(self.path, "erasing in the trail"):
-            return forget(self, erasing)
-
-    def purge(self, erasing: Erasing, *, now: dt.datetime) -> Purged:
-        with translate_errors(self.path, "purging the trail"):
-            return purge(self, erasing, now=now)
-
-    def scan(self, needles: Needles) -> Scanned:
-        return scan(self.path, self._files, needles)
-
-    def seals(self) -> bool:
-        """Whether anything is sealed in it, whatever is named now. Needs no ``open``; reads only."""
-        tables = TrailTables(self._context.spark, self.path)
-        with translate_errors(self.path, "looking for what is sealed"):
-            return tables.exist() and has_groups(tables.read(PAYLOAD))
-
-    def unsealed(self) -> Unsealed:
-        """Rows from before a class was named, whose columns are readable. Needs no ``open``; reads only."""
-        if self._context.encryption is None or not TrailTables(self._context.spark, self.path).exist():
-            return Unsealed()
-        with translate_errors(self.path, "looking for what is not sealed"):
-            return unsealed(self.trail, self._context.encryption)
+        metadata = ChangeFeed(self.trail.tables.spark, table).log.metadata()
+        source = Source(table=table, table_id=metadata.table_id, schema=metadata.schema, key=key, pipeline=pipeline)
+        try:
+            yield self.open(source)
+        finally:
+            self.close()
 
 
 def _to_position(state: State) -> Position:

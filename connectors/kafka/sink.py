@@ -9,18 +9,15 @@ are on record; the next runner writes what is missing of exactly that window.
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Literal
 
-from audit.erasure.sink_contract import Purged
 from cdf.changes.schema_diff import ChangeKind
-from cdf.errors import PositionError, TargetNotReady, WindowOutOfOrder
-from cdf.sink import Applied, Capabilities, Inspection, Position, Sink, Source, Standing, at_version
+from cdf.errors import PositionError, TargetNotReady
+from cdf.sink import Applied, Capabilities, Inspection, Position, Sink, Source, Standing
 from connectors.kafka import topics
 from connectors.kafka.client import Cluster
-from connectors.kafka.erasure.scan import days_of_going, scan_topics
 from connectors.kafka.errors import translate_faults
 from connectors.kafka.event_format import EventFormat
 from connectors.kafka.inspect import (
@@ -39,10 +36,9 @@ from connectors.kafka.write.lane_producers import LaneProducers
 from connectors.kafka.write.window_writer import DuplicateKeyWarning, WindowWriter
 
 if TYPE_CHECKING:
-    from audit.erasure.scan.search_terms import Needles
-    from audit.erasure.sink_contract import Erasing, Scanned
     from cdf.changes.schema_diff import SchemaChange
     from cdf.changes.window import Snapshot, Window
+    from connectors.kafka.erasure.sink_erasure import KafkaErasure
 
 __all__ = ["KafkaSink"]
 
@@ -189,7 +185,7 @@ class KafkaSink(Sink):
 
     # ── position, verify ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def standing(self, *, most_records: int = 10) -> Standing:
+    def read_position(self, *, most_records: int = 10) -> Standing:
         with translate_faults("reading the position"):
             state = read_existing_state(self._target, self._target.describe_topics())
             return state.to_standing(most_records=most_records)
@@ -210,40 +206,18 @@ class KafkaSink(Sink):
         finally:
             image.close()
 
-    # ── erasing ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── erasure ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def erase(self, erasing: Erasing) -> Mapping[str, int]:
-        """The delete that came through the feed is all: it brought the tombstone, under the key's own bytes."""
-        stands = self.position().version
-        if erasing.versions and (stands is None or stands < max(erasing.versions)):
-            raise WindowOutOfOrder(
-                f"{self.topic} {at_version(stands)}, and {erasing.table} was erased at {max(erasing.versions)}",
-                hint="let its pipeline run first: `deltarelay run`",
-                position=stands,
-            )
-        return {}
+    @property
+    def erasure(self) -> KafkaErasure:
+        from connectors.kafka.erasure.sink_erasure import KafkaErasure
 
-    def purge(self, erasing: Erasing, *, now: dt.datetime) -> Purged:
-        """Brokers compact and drop records by themselves, by the topic's settings; here it is seen that they did."""
-        with translate_faults("reading the topic"):
-            days = days_of_going(self._target.cluster, self._written_to_by_now(), erasing.needles, erasing.versions)
-        if not days:
-            return Purged()
-        if None in days:
-            return Purged(
-                out_of_reach=(
-                    f"records of {self.topic}: its settings put no date to their compaction; set max.compaction.lag.ms "
-                    "and segment.ms, or retention.ms",
-                )
-            )
-        last = max(day for day in days if day is not None)
-        until = max(dt.datetime.combine(last, dt.time(), dt.UTC), now + dt.timedelta(hours=1))
-        return Purged(waits_until=until, waits_for="the brokers' compaction or retention")
-
-    def scan(self, needles: Needles) -> Scanned:
-        with translate_faults("reading the topic"):
-            return scan_topics(self._target.cluster, (*self._written_to_by_now(), self._target.position_topic), needles)
-
-    def _written_to_by_now(self) -> tuple[str, ...]:
-        """With a topic of rejected events from former settings."""
-        return tuple(dict.fromkeys((*self._target.written_topics, f"{self.topic}.dead_letter")))
+        # Former settings may have had a topic of rejected events
+        written = tuple(dict.fromkeys((*self._target.written_topics, f"{self.topic}.dead_letter")))
+        return KafkaErasure(
+            self._target.cluster,
+            written,
+            position_topic=self._target.position_topic,
+            read_position=self.position,
+            errors=translate_faults,
+        )

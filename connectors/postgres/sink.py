@@ -32,9 +32,6 @@ from cdf.sink import (
 )
 from connectors.postgres.client import Session
 from connectors.postgres.column_mapping import Columns
-from connectors.postgres.erasure.erase import forget, kept
-from connectors.postgres.erasure.purge import purge
-from connectors.postgres.erasure.scan import scan
 from connectors.postgres.errors import raise_alone
 from connectors.postgres.inspect import inspect_target
 from connectors.postgres.load.reload import find_reload_problems
@@ -52,13 +49,9 @@ from connectors.postgres.target.drift import why_not_followed
 from connectors.postgres.verify.image import PostgresImage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from audit.erasure.scan.search_terms import Needles
-    from audit.erasure.sink_contract import Erasing, Purged, Scanned
     from cdf.changes.schema_diff import SchemaChange
     from cdf.changes.window import Snapshot, Window
-    from cdf.source.table import ChangeFeed
+    from connectors.postgres.erasure.sink_erasure import PostgresErasure
 
 __all__ = ["PostgresSink"]
 
@@ -277,17 +270,10 @@ class PostgresSink(Sink):
     def replay(self, snapshot: Snapshot) -> Applied:
         return self._applier.replay(snapshot)
 
-    # ── forgetting a person ──────────────────────────────────────────────────────────────────────────────────────
+    # ── erasing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def kept(self, source: ChangeFeed, columns: Collection[str]) -> Iterator[DataFrame]:
-        return kept(self._session, self._columns, self._modes.deletes, source, columns)
+    @property
+    def erasure(self) -> PostgresErasure:
+        from connectors.postgres.erasure.sink_erasure import PostgresErasure
 
-    def erase(self, erasing: Erasing) -> Mapping[str, int]:
-        self.close()
-        return forget(self._session, self._columns, self._modes.deletes, erasing)
-
-    def purge(self, erasing: Erasing, *, now: dt.datetime) -> Purged:
-        return purge(self._session, self._columns, self._modes.deletes, erasing.needles, now=now)
-
-    def scan(self, needles: Needles) -> Scanned:
-        return scan(self._session, self._columns, self._modes.deletes, needles)
+        return PostgresErasure(self._session, self._columns, self._modes.deletes, close_sink=self.close)

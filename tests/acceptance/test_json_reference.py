@@ -13,11 +13,12 @@ from audit.encryption.backup import BackupMade
 from audit.encryption.key_registry import Epoch, RegistryStatus
 from audit.encryption.restore_check import BackupChecked
 from audit.erasure.access.report import AccessReport, HeldRows, Identifier, PastRows, Recipient, TableHeld
-from audit.erasure.erase.runner import ErasureReport
 from audit.erasure.find.plan import Plan as ErasurePlan
 from audit.erasure.find.plan import PlannedSink, PlannedTable
-from audit.erasure.register.store import Standing
-from audit.erasure.sink_contract import Checked, Find, Scanned, Unseen
+from audit.erasure.register.records import RequestStatus
+from audit.erasure.run.runner import ErasureReport
+from audit.erasure.scan.results import Checked, ScanResult, Unseen
+from audit.erasure.scan.results import Finding as ErasureFinding
 from audit.reconciliation.results import Mismatch, NotCompared, Reconciled
 from audit.trail.compaction import Compaction
 from audit.verification import Finding as TrailFinding
@@ -87,12 +88,12 @@ SECTIONS = {
     "## `erase init`": (ErasureRegisterMade,),
     "## `erase plan`": (ErasurePlan, PlannedTable, PlannedSink),
     "## `erase run`": (ErasureReport,),
-    "## `erase status`": (Standing,),
+    "## `erase status`": (RequestStatus,),
     "## `keys status`": (RegistryStatus,),
     "## `keys rotate`": (Epoch,),
     "## `keys backup`": (BackupMade,),
     "## `keys restore-check`": (BackupChecked,),
-    "## `erase scan`": (Scanned, Find, Checked, Unseen),
+    "## `erase scan`": (ScanResult, ErasureFinding, Checked, Unseen),
     "## `erase access-report`": (AccessReport, Identifier, TableHeld, HeldRows, Recipient, PastRows),
     "## `feed enable`": (FeedEnabled,),
     "## `feed status`": (FeedStatus,),

@@ -41,11 +41,11 @@ class Found:
         for folder in (self.project.folder, server):
             yield from (file for file in folder.rglob("*") if file.is_file())
 
-    def places(self, needles: list[bytes]) -> set[str]:
-        lowered = [needle.lower() for needle in needles]
-        found = {file.name for file in self.files() if any(needle in _bytes(file) for needle in lowered)}
+    def places(self, terms: list[bytes]) -> set[str]:
+        lowered = [term.lower() for term in terms]
+        found = {file.name for file in self.files() if any(term in _bytes(file) for term in lowered)}
         for table, text in self.database():
-            if any(needle in text.lower().encode() for needle in lowered):
+            if any(term in text.lower().encode() for term in lowered):
                 found.add(table)
         return found
 

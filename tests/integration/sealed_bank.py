@@ -14,7 +14,7 @@ from audit.audit_trail import Trail
 from audit.encryption.encrypt import ColumnEncryption
 from audit.encryption.key_registry import Registry
 from audit.encryption.root_keys import FileRoot
-from audit.erasure.find.plan import Copy
+from audit.erasure.find.copies import Copy
 from audit.erasure.model import Link, PersonalTable, Request, Subject
 from audit.erasure.table_graph import Graph
 from audit.queries.view import view

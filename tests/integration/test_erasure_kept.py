@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.erasure.erase.purge import SinkBehind
-from audit.erasure.erase.runner import ErasureReport, ErasureRun
-from audit.erasure.find.plan import Copy, make_plan
-from audit.erasure.find.resolve import Resolution, identifiers_in
-from audit.erasure.find.retained_rows import kept_by
+from audit.erasure.errors import SinkBehind
+from audit.erasure.find.copies import Copy
+from audit.erasure.find.known_values import without_links
+from audit.erasure.find.plan import make_plan
+from audit.erasure.find.resolve import Resolution
+from audit.erasure.find.retained_rows import rows_from_copies
 from audit.erasure.model import Link, PersonalTable, Request, Subject
 from audit.erasure.register.secrets import Keys
 from audit.erasure.register.steps import with_mac
 from audit.erasure.register.store import Register
+from audit.erasure.run.context import RunContext
+from audit.erasure.run.runner import ErasureReport, ErasureRun
 from audit.erasure.table_graph import Graph
 from audit.signing.signer import Signer
 from cdf import ChangeFeed, Pipeline
@@ -127,28 +130,30 @@ def test_rows_that_the_source_has_lost_lead_to_the_rest(spark: SparkSession, tmp
     register.begin("er-1", ["r1"], plan.digest)
 
     def go() -> ErasureReport:
-        with register.held("er-1") as held:
+        with register.lease("er-1") as held:
             return ErasureRun(
-                spark=spark,
-                graph=shop.graph(),
-                copies=shop.copies(),
-                register=register,
-                held=held,
-                keys=keys,
-                signer=SIGNER,
-                run="er-1",
-                requests=[asked()],
-                approve_above=10,
-                out_of_reach=(),
-                now=NOW,
-                immediate=True,
-            ).go()
+                RunContext(
+                    spark=spark,
+                    graph=shop.graph(),
+                    copies=shop.copies(),
+                    register=register,
+                    held=held,
+                    keys=keys,
+                    signer=SIGNER,
+                    run="er-1",
+                    requests=[asked()],
+                    approve_above=10,
+                    out_of_reach=(),
+                    now=NOW,
+                    immediate=True,
+                )
+            ).execute()
 
     with pytest.raises(SinkBehind, match="have not reached every sink"):
         go()
     shop.run()
-    with register.held("er-1") as held:  # as one that died between the target's commit and its own entry
-        held.done("pipeline orders", "forgetting", with_mac(keys, "er-1", "pipeline orders", "forgetting", {}))
+    with register.lease("er-1") as held:  # as one that died between the target's commit and its own entry
+        held.record_step("pipeline orders", "forgetting", with_mac(keys, "er-1", "pipeline orders", "forgetting", {}))
     with pytest.raises(SinkBehind, match=r"the log of .*; the log of .*; the log of"):  # of all tables at once
         go()
     shop.run()
@@ -170,18 +175,18 @@ def test_what_a_copy_has_not_got_yet_counts(spark: SparkSession, tmp_path: Path,
     shop.run()
     shop.sql("orders", "delete from {t} where order_id = 90")
     shop.sql("customers", "delete from {t} where customer_id = 700")
-    graph, kept = shop.graph(), kept_by(shop.copies())
+    graph, kept = shop.graph(), rows_from_copies(shop.copies())
     alone = Resolution.of(spark, graph.order, SUBJECTS, [asked()])
     assert alone.learned() == []
     assert {table for table, _ in alone.counts()} == set()
-    behind = Resolution.of(spark, graph.order, SUBJECTS, [asked()], kept=kept)
-    assert identifiers_in(behind.learned()) == [("r1", "customer_id", "700")]
+    behind = Resolution.of(spark, graph.order, SUBJECTS, [asked()], retained=kept)
+    assert without_links(behind.learned()) == [("r1", "customer_id", "700")]
     expected = {"orders": 1, "lines": 2}
     assert {Path(table).name: caught.rows for (table, _), caught in behind.counts().items()} == expected
     assert behind.fan_out(10) == {}
     shop.run()  # taken up it is the same one, though nothing tells of the rows any more
     again = Resolution.of(
-        spark, graph.order, SUBJECTS, [asked()], behind.learned(), versions=behind.versions, kept=kept
+        spark, graph.order, SUBJECTS, [asked()], behind.learned(), versions=behind.versions, retained=kept
     )
     assert again.counts() == behind.counts()
 
@@ -193,12 +198,12 @@ def test_what_is_somebody_elses_by_now(spark: SparkSession, tmp_path: Path, pg: 
     shop.sql("customers", "update {t} set email = 'p700@example.org' where customer_id = 700")
     shop.run()
     graph = shop.graph()
-    found = Resolution.of(spark, graph.order, SUBJECTS, [asked()], kept=kept_by(shop.copies()))
+    found = Resolution.of(spark, graph.order, SUBJECTS, [asked()], retained=rows_from_copies(shop.copies()))
     caught = {Path(table).name: caught.rows for (table, _), caught in found.counts().items()}
     assert caught == {"customers": 1, "orders": 1, "lines": 1}  # 91 and its line
     assert found.fan_out(10) == {
-        "r1": "2 values of email, one of rows that are gone and rows of "
-        f"{shop.tables['customers'].path} that only rows lead to which are gone"
+        "r1": "2 values of email, one of deleted rows and rows of "
+        f"{shop.tables['customers'].path} that only deleted rows lead to"
     }
 
 
@@ -209,9 +214,9 @@ def test_an_identifier_of_a_row_that_is_gone_needs_somebody_who_looks(
     shop = Shop(spark, tmp_path, pg, ["customers"])
     shop.sql("customers", "update {t} set email = 'canary@new.example.org' where customer_id = 700")
     shop.run()
-    graph, kept = shop.graph(), kept_by(shop.copies())
-    found = Resolution.of(spark, graph.order, SUBJECTS, [asked(email="canary@new.example.org")], kept=kept)
+    graph, kept = shop.graph(), rows_from_copies(shop.copies())
+    found = Resolution.of(spark, graph.order, SUBJECTS, [asked(email="canary@new.example.org")], retained=kept)
     assert found.learned() == [("r1", "customer_id", "700"), ("r1", "email", CANARY)]
-    assert found.fan_out(10) == {"r1": "2 values of email, one of rows that are gone"}
-    known = Resolution.of(spark, graph.order, SUBJECTS, [asked(email="p2@example.org")], kept=kept)
+    assert found.fan_out(10) == {"r1": "2 values of email, one of deleted rows"}
+    known = Resolution.of(spark, graph.order, SUBJECTS, [asked(email="p2@example.org")], retained=kept)
     assert known.fan_out(10) == {}

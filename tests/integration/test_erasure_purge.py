@@ -12,13 +12,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from audit.erasure.erase.delete import erase_table
-from audit.erasure.erase.purge import SinkBehind, purge_table
+from audit.erasure.erase.purge import purge_table
+from audit.erasure.errors import SinkBehind
 from audit.erasure.find.resolve import Resolution
 from audit.erasure.model import PersonalTable, Request, Subject
 from audit.erasure.scan.delta_scan import scan_table
 from audit.erasure.scan.files import LocalFiles
-from audit.erasure.scan.search_terms import Needle, Needles
-from audit.erasure.sink_contract import Find, Purged, Scanned
+from audit.erasure.scan.results import Finding, ScanResult
+from audit.erasure.scan.search_terms import SearchTerm, SearchTerms
+from audit.erasure.sink_contract import PurgeResult
 from cdf.source.table import ChangeFeed
 from tests.integration.delta_table import Table, setting
 from tests.integration.erasures import MARKER
@@ -26,7 +28,7 @@ from tests.integration.erasures import MARKER
 pytestmark = pytest.mark.usefixtures("interpreted")
 
 CANARY = "canary.person@example.org"
-NEEDLES = Needles([Needle("R-1", CANARY, "email"), Needle("R-1", "4711", "customer_id")])
+TERMS = SearchTerms([SearchTerm("R-1", CANARY, "email"), SearchTerm("R-1", "4711", "customer_id")])
 NOW = dt.datetime.now(dt.UTC)
 CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 
@@ -70,10 +72,10 @@ def purge(
     now: dt.datetime | None = None,
     at_once: bool = False,
     stands: int | None = None,
-) -> Purged:
+) -> PurgeResult:
     """``stands``: of the only sink; left out, its pipeline runs whenever the purge wants it to."""
 
-    def purged() -> Purged:
+    def purged() -> PurgeResult:
         return purge_table(
             spark,
             table.path,
@@ -91,14 +93,14 @@ def purge(
         return purged()
 
 
-def scan(table: Table) -> Scanned:
-    found = scan_table(LocalFiles(table.path), NEEDLES, now=NOW)
+def scan(table: Table) -> ScanResult:
+    found = scan_table(LocalFiles(table.path), TERMS, now=NOW)
     assert found.unseen == ()
     return found
 
 
-def reasons(found: Scanned) -> dict[str, list[Find]]:
-    told: dict[str, list[Find]] = {}
+def reasons(found: ScanResult) -> dict[str, list[Finding]]:
+    told: dict[str, list[Finding]] = {}
     for one in found.finds:
         told.setdefault(one.reason, []).append(one)
     return told
@@ -289,9 +291,11 @@ def test_at_once_needs_the_sinks_to_read_once(spark: SparkSession, delta_path: s
     assert scan(table).finds == ()
 
 
-def test_many_needles_a_literal_in_a_predicate_and_a_file_that_is_no_parquet(delta_path: str, built: Built) -> None:
+def test_many_search_terms_a_literal_in_a_predicate_and_a_file_that_is_no_parquet(
+    delta_path: str, built: Built
+) -> None:
     table = built.before.copy(delta_path)
-    many = Needles([*NEEDLES.needles, *(Needle(f"X-{n}", f"nobody{n}@example.net", "email") for n in range(1000))])
+    many = SearchTerms([*TERMS.terms, *(SearchTerm(f"X-{n}", f"nobody{n}@example.net", "email") for n in range(1000))])
     assert scan_table(LocalFiles(table.path), many, now=NOW).finds == scan(table).finds != ()
 
     assert "log entry" not in reasons(scan(table))
@@ -303,6 +307,6 @@ def test_many_needles_a_literal_in_a_predicate_and_a_file_that_is_no_parquet(del
 
     broken = Path(table.path, "part-00007-broken.parquet")
     broken.write_bytes(b"PAR1 no parquet at all " + CANARY.encode())
-    found = scan_table(LocalFiles(table.path), NEEDLES, now=NOW)
+    found = scan_table(LocalFiles(table.path), TERMS, now=NOW)
     assert [one.place for one in found.unseen] == [str(broken)]
     assert str(broken) in {one.place for one in found.finds}

@@ -20,7 +20,10 @@ from psycopg.conninfo import make_conninfo
 
 from audit.erasure.model import STATES, Request, State
 from audit.erasure.register import run_lease as register_held
-from audit.erasure.register.store import Added, Held, Mark, Register, RegisterMismatch
+from audit.erasure.register.errors import RegisterMismatch
+from audit.erasure.register.leased_register import LeasedRegister
+from audit.erasure.register.records import Added, Mark
+from audit.erasure.register.store import Register
 from cdf.errors import ConfigError, Fenced, LeaseHeld, PositionError, SinkUnavailable, VerificationError
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.postgres_proxy import PostgresProxy
@@ -31,16 +34,16 @@ LATER = TODAY + dt.timedelta(days=30)
 
 
 class Secrets:
-    """As ``Sealing`` wants it: AES-256-GCM, and an HMAC beside it."""
+    """As ``RegisterKeys`` wants it: AES-256-GCM, and an HMAC beside it."""
 
     def __init__(self) -> None:
         self._cipher, self._key = AESGCM(os.urandom(32)), os.urandom(32)
 
-    def seal(self, text: str, *, about: str) -> bytes:
+    def encrypt(self, text: str, *, about: str) -> bytes:
         nonce = os.urandom(12)
         return nonce + self._cipher.encrypt(nonce, text.encode(), about.encode())
 
-    def unseal(self, data: bytes, *, about: str) -> str:
+    def decrypt(self, data: bytes, *, about: str) -> str:
         return self._cipher.decrypt(data[:12], data[12:], about.encode()).decode()
 
     def mark(self, name: str, value: str) -> bytes:
@@ -77,7 +80,7 @@ def begun(register: Register, *ids: str, run: str = "run-1") -> str:
     return run
 
 
-def through(held: Held, last: State, *ids: str) -> None:
+def through(held: LeasedRegister, last: State, *ids: str) -> None:
     for state in STATES[1 : STATES.index(last) + 1]:
         held.move(ids, state)
 
@@ -134,7 +137,7 @@ def test_a_role_without_the_right_to_create_may_use_one_that_is_there(pg: Pg, re
         pg.query(f"grant select, insert, update, delete on all tables in schema {{schema}} to {role}")
         clerk = Register(dsn, schema=pg.schema)
         clerk.prepare()
-        with clerk.held(begun(clerk, "r1")) as held:
+        with clerk.lease(begun(clerk, "r1")) as held:
             through(held, "deleted", "r1")
     finally:
         pg.query(f"drop owned by {role}")
@@ -198,7 +201,7 @@ def test_identifiers_are_in_no_table_and_in_no_text(pg: Pg, register: Register) 
     register.learn([("r1", "customer_id", CANARY), ("r1", "customer_id", CANARY), ("r1", "name", CANARY)], KEYS)
     register.learn([("r1", "name", CANARY)], KEYS)
     assert register.identifiers(["r1"], KEYS) == {"r1": {"email": CANARY}}
-    assert register.known(["r1"], KEYS) == [("r1", "customer_id", CANARY), ("r1", "name", CANARY)]
+    assert register.learned(["r1"], KEYS) == [("r1", "customer_id", CANARY), ("r1", "name", CANARY)]
     tables = [name for (name,) in pg.query("select tablename from pg_tables where schemaname = %s", pg.schema)]
     stored = "".join(str(pg.query(f"select row_to_json(t) from {{schema}}.{name} t")) for name in tables)
     assert "privacy desk" in stored  # the control
@@ -249,7 +252,7 @@ def test_a_request_that_was_altered_is_named(pg: Pg, register: Register, column:
 
 
 def test_states_go_forward_one_by_one_and_every_move_is_an_event(register: Register) -> None:
-    with register.held(begun(register, "a", "b")) as held:
+    with register.lease(begun(register, "a", "b")) as held:
         held.move(["a", "b"], "resolved", rows=3)
         held.move(["a"], "approved")
         for state in ("received", "deleted", "propagated"):
@@ -286,7 +289,7 @@ def test_a_run_begins_once_and_takes_no_request_that_another_works_on(register: 
     assert len(register.history("a")) == 2
     with pytest.raises(ConfigError, match="has begun with another plan"):
         register.begin("run-1", ["a"], "other")
-    with register.held("run-1") as held:
+    with register.lease("run-1") as held:
         through(held, "deleted", "a", "b")
         held.move(["b"], "failed", reason="target gone")
     with pytest.raises(ConfigError, match=r"a is deleted in run run-1$"):
@@ -298,7 +301,7 @@ def test_a_run_begins_once_and_takes_no_request_that_another_works_on(register: 
     with pytest.raises(ConfigError, match="there is no run run-3"):
         register.plan("run-3")
     assert states(register) == {"a": "deleted", "b": "received", "c": "received"}
-    with register.held("run-1") as held:
+    with register.lease("run-1") as held:
         with pytest.raises(ConfigError, match="not in run run-1: b, c"):
             held.move(["a", "b", "c"], "propagated")
         held.finish()
@@ -309,31 +312,31 @@ def test_a_run_begins_once_and_takes_no_request_that_another_works_on(register: 
 def test_a_run_that_has_begun_to_delete_keeps_its_requests(register: Register) -> None:
     """Also one that died before it could say what it had deleted."""
     begun(register, "a", "b")
-    with register.held("run-1") as held:
+    with register.lease("run-1") as held:
         through(held, "approved", "a", "b")
         held.begin_deleting(["a", "b"])
         held.begin_deleting(["a", "b"])
     with pytest.raises(ConfigError, match=r"a is approved in run run-1"):
         register.begin("run-2", ["a"], "new")
-    with register.held("run-1") as held:
+    with register.lease("run-1") as held:
         held.move(["b"], "partial")
         held.finish()
     register.begin("run-3", ["b"], "new")  # when the hold is over
-    with register.held("run-1") as held, pytest.raises(ConfigError, match="not in run run-1"):
+    with register.lease("run-1") as held, pytest.raises(ConfigError, match="not in run run-1"):
         held.begin_deleting(["b"])
 
 
 def test_steps_are_done_once(register: Register) -> None:
     at = dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)
-    with register.held(begun(register, "a")) as held:
-        assert held.step("/data/t", "deleted") is None
-        held.done("/data/t", "deleted", {"rows": 3, "at": at, "versions": (4,)})
-        held.done("/data/t", "deleted", {"rows": 3, "at": at, "versions": (4,)})
-        assert held.step("/data/t", "deleted") == {"rows": 3, "at": "2026-11-23T12:00:00Z", "versions": [4]}
+    with register.lease(begun(register, "a")) as held:
+        assert held.read_step("/data/t", "deleted") is None
+        held.record_step("/data/t", "deleted", {"rows": 3, "at": at, "versions": (4,)})
+        held.record_step("/data/t", "deleted", {"rows": 3, "at": at, "versions": (4,)})
+        assert held.read_step("/data/t", "deleted") == {"rows": 3, "at": "2026-11-23T12:00:00Z", "versions": [4]}
         with pytest.raises(VerificationError, match="with other facts"):
-            held.done("/data/t", "deleted", {"rows": 4})
+            held.record_step("/data/t", "deleted", {"rows": 4})
         with pytest.raises(TypeError):
-            held.done("/data/t", "purged", {"share": 0.5})
+            held.record_step("/data/t", "purged", {"share": 0.5})
     assert [(one.step, one.facts["rows"]) for one in register.steps("run-1")] == [("deleted", 3)]
 
 
@@ -343,14 +346,14 @@ def test_steps_are_done_once(register: Register) -> None:
 def test_a_second_run_is_refused_while_the_first_lives(register: Register, short_lease: None) -> None:
     begun(register, "a")
     begun(register, "b", run="run-2")
-    with register.held("run-1") as held:
+    with register.lease("run-1") as held:
         time.sleep(2.5)  # longer than a lease
-        with pytest.raises(LeaseHeld, match=r"run run-1 of .* is at work .* since \d{4}-.* UTC"):
-            register.held("run-2").__enter__()
+        with pytest.raises(LeaseHeld, match=r"run run-1 of .* has been active .* since \d{4}-.* UTC"):
+            register.lease("run-2").__enter__()
         held.move(["a"], "resolved")
     with pytest.raises(Fenced):
         held.move(["a"], "approved")  # its block has ended
-    with register.held("run-2") as second:
+    with register.lease("run-2") as second:
         second.move(["b"], "resolved")
     assert states(register) == {"a": "resolved", "b": "resolved"}
 
@@ -359,7 +362,7 @@ def test_of_two_that_start_at_once_one_gets_it(register: Register, short_lease: 
     begun(register, "a")
 
     def hold() -> str:
-        with register.held("run-1"):
+        with register.lease("run-1"):
             time.sleep(2)
         return "held"
 
@@ -368,26 +371,26 @@ def test_of_two_that_start_at_once_one_gets_it(register: Register, short_lease: 
 
 
 @pytest.fixture
-def frozen(register: Register, short_lease: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+def frozen(register: Register, short_lease: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[LeasedRegister]:
     """A run that renews no more, as one that was stopped or killed."""
     begun(register, "a", "b")
     with monkeypatch.context() as patch:
         patch.setattr(register_held, "RENEW_SECONDS", 3600.0)
-        holding = register.held("run-1")
+        holding = register.lease("run-1")
         held = holding.__enter__()
     yield held
     holding.__exit__(None, None, None)
 
 
-def test_whoever_was_paused_writes_nothing_more(register: Register, frozen: Held) -> None:
+def test_whoever_was_paused_writes_nothing_more(register: Register, frozen: LeasedRegister) -> None:
     began = time.monotonic()
-    with register.held("run-1") as second:
+    with register.lease("run-1") as second:
         assert time.monotonic() - began < 8
         writes: tuple[Callable[[], None], ...] = (
             frozen.check,
             frozen.finish,
             lambda: frozen.move(["a"], "resolved"),
-            lambda: frozen.done("t", "deleted", {}),
+            lambda: frozen.record_step("t", "deleted", {}),
             lambda: frozen.wait(["a"], dt.datetime.now(dt.UTC), "x"),
             lambda: frozen.suppress(["a"], [("a", "email", b"1")], LATER),
             lambda: frozen.certify({"a": document("a", "partial")}),
@@ -401,7 +404,7 @@ def test_whoever_was_paused_writes_nothing_more(register: Register, frozen: Held
     assert register.marks() == ()
 
 
-def test_whoever_was_paused_and_is_not_replaced_goes_on(register: Register, frozen: Held) -> None:
+def test_whoever_was_paused_and_is_not_replaced_goes_on(register: Register, frozen: LeasedRegister) -> None:
     time.sleep(2.5)
     frozen.move(["a"], "resolved")
     stopped = threading.Event()
@@ -414,7 +417,7 @@ def test_whoever_was_paused_and_is_not_replaced_goes_on(register: Register, froz
     thread.start()
     try:
         with pytest.raises(LeaseHeld):
-            register.held("run-1").__enter__()
+            register.lease("run-1").__enter__()
     finally:
         stopped.set()
         thread.join()
@@ -426,7 +429,7 @@ def test_whoever_was_paused_and_is_not_replaced_goes_on(register: Register, froz
 def test_a_lost_connection_leaves_all_or_nothing(pg: Pg, register: Register, proxy: PostgresProxy) -> None:
     begun(register, "a", "b")
     mine = Register(proxy.dsn, schema=pg.schema)
-    with mine.held("run-1") as held:
+    with mine.lease("run-1") as held:
         proxy.cut("COMMIT", within="reached = case")
         with pytest.raises(SinkUnavailable):
             held.move(["a", "b"], "resolved")
@@ -448,11 +451,11 @@ def test_a_renewal_that_fails_is_tried_again(
     pg: Pg, register: Register, proxy: PostgresProxy, short_lease: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     mine = Register(proxy.dsn, schema=pg.schema)
-    with caplog.at_level(logging.WARNING), mine.held(begun(register, "a")) as held:
+    with caplog.at_level(logging.WARNING), mine.lease(begun(register, "a")) as held:
         proxy.cut("update .*lease", times=2)
         time.sleep(2.5)
         with pytest.raises(LeaseHeld):
-            register.held("run-1").__enter__()
+            register.lease("run-1").__enter__()
         held.check()
     assert [one.message for one in caplog.records] == ["lease not renewed"] * 2
 
@@ -488,8 +491,8 @@ def test_a_refused_value_is_not_told(register: Register) -> None:
 
 def test_marks_live_until_their_date_or_a_recorded_release(pg: Pg, register: Register) -> None:
     marks = [("a", "email", b"1"), ("a", "customer_id", b"2"), ("b", "email", b"1")]
-    with register.held(begun(register, "a", "b")) as held:
-        with pytest.raises(ConfigError, match="has a mark, and no other has: b"):
+    with register.lease(begun(register, "a", "b")) as held:
+        with pytest.raises(ConfigError, match="must have a mark, and no other may have one: b"):
             held.suppress(["a", "b"], marks[:2], LATER)
         held.suppress(["a", "b"], marks, TODAY)
         held.suppress(["a", "b"], marks, TODAY)
@@ -509,13 +512,13 @@ def test_marks_live_until_their_date_or_a_recorded_release(pg: Pg, register: Reg
         assert {(one.request, one.name) for one in register.marks()} == {("a", "email"), ("a", "customer_id")}
         assert register.release_mark(b"2", "the officer", "a test customer") == 1
     register.begin("run-2", ["b"], "new")
-    with register.held("run-2") as held:
+    with register.lease("run-2") as held:
         held.suppress(["b"], marks[2:], LATER)  # erased once more
     assert {(one.request, one.name) for one in register.marks()} == {("a", "email"), ("b", "email")}
 
 
 def test_only_a_verified_request_is_certified_and_then_forgotten(pg: Pg, register: Register) -> None:
-    with register.held(begun(register, "a", "b", "c")) as held:
+    with register.lease(begun(register, "a", "b", "c")) as held:
         register.learn([("a", "name", CANARY)], KEYS)
         through(held, "purged", "a", "b", "c")
         with pytest.raises(PositionError, match="cannot become certified where a is purged"):
@@ -536,7 +539,9 @@ def test_only_a_verified_request_is_certified_and_then_forgotten(pg: Pg, registe
         with pytest.raises(PositionError):
             held.move(["a"], "failed")
         assert states(register) == {"a": "certified", "b": "certified", "c": "partial"}
-        with pytest.raises(PositionError, match="only whoever is certified can be forgotten: c is partial"):
+        with pytest.raises(
+            PositionError, match="only the identifiers of certified requests can be deleted: c is partial"
+        ):
             held.forget(["a", "c"])
         assert register.identifiers(["a"], KEYS)
         held.forget(["a", "b"])
@@ -547,9 +552,9 @@ def test_only_a_verified_request_is_certified_and_then_forgotten(pg: Pg, registe
         " from {schema}.certificate where request = 'b' order by issued_at"
     )
     assert chain == [("2", True), ("1", True), (None, True)]
-    assert register.known(["a"], KEYS) == []
+    assert register.learned(["a"], KEYS) == []
     for reading in (lambda: register.identifiers(["a"], KEYS), lambda: register.learn([("a", "n", "v")], KEYS)):
-        with pytest.raises(ConfigError, match="are forgotten, as they are certified: a"):
+        with pytest.raises(ConfigError, match="are deleted, because they are certified: a"):
             reading()
     assert register.add([asked("a")], KEYS).known == ("a",)  # the same request is still known
     with pytest.raises(ConfigError, match="other content: a"):
@@ -560,7 +565,7 @@ def test_only_a_verified_request_is_certified_and_then_forgotten(pg: Pg, registe
 
 def test_an_earlier_register_of_whom_all_are_forgotten_takes_no_other_keys(pg: Pg, register: Register) -> None:
     """Nothing opens any more that would show it: the marks would know nobody."""
-    with register.held(begun(register, "a")) as held:
+    with register.lease(begun(register, "a")) as held:
         through(held, "verified", "a")
         held.certify({"a": document("a", signature={"id": "00ff"})})
         held.finish()
@@ -574,7 +579,7 @@ def test_an_earlier_register_of_whom_all_are_forgotten_takes_no_other_keys(pg: P
 def test_thousands_are_a_few_statements(register: Register) -> None:
     ids = [f"r{number}" for number in range(5000)]
     began = time.monotonic()
-    with register.held(begun(register, *ids)) as held:
+    with register.lease(begun(register, *ids)) as held:
         register.learn([(id, "customer_id", id) for id in ids], KEYS)
         through(held, "verified", *ids)
         held.suppress(ids, [(id, "email", KEYS.mark("email", id)) for id in ids], LATER)

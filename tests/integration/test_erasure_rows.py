@@ -13,9 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from audit.erasure.commit_marker import erasing_metadata
 from audit.erasure.erase import delete
-from audit.erasure.erase.delete import Deleted, erase_table, erased_keys, erased_versions, inspect_table
-from audit.erasure.find import resolve
-from audit.erasure.find.resolve import Caught, Resolution
+from audit.erasure.erase.delete import Deleted, erase_table, erased_keys, erased_versions
+from audit.erasure.find import learn, match
+from audit.erasure.find.resolve import Matched, Resolution
+from audit.erasure.find.table_checks import inspect_table
 from audit.erasure.model import Link, PersonalTable, Request, Subject
 from cdf.errors import ConfigError, SourceError, SourceUnavailable, TableNotFound
 from tests.integration.delta_table import Table, setting
@@ -118,14 +119,14 @@ def test_a_person_is_found_and_erased_in_every_table(spark: SparkSession, shop: 
     asked = [request("r1", email=CANARY.lower()), request("r2", customer_id="7"), request("r3", email="nobody@nowhere")]
     resolution = Resolution.of(spark, configured, SUBJECTS, asked)
     assert {(Path(table).name, id): found for (table, id), found in resolution.counts().items()} == {
-        ("customers", "r1"): Caught(1, 1),
-        ("customers", "r2"): Caught(1, 1),
-        ("contacts", "r1"): Caught(1, 1),
-        ("contacts", "r2"): Caught(1, 1),
-        ("orders", "r1"): Caught(3, 2),
-        ("orders", "r2"): Caught(3, 2),
-        ("lines", "r1"): Caught(2, 1),
-        ("lines", "r2"): Caught(2, 1),
+        ("customers", "r1"): Matched(1, 1),
+        ("customers", "r2"): Matched(1, 1),
+        ("contacts", "r1"): Matched(1, 1),
+        ("contacts", "r2"): Matched(1, 1),
+        ("orders", "r1"): Matched(3, 2),
+        ("orders", "r2"): Matched(3, 2),
+        ("lines", "r1"): Matched(2, 1),
+        ("lines", "r2"): Matched(2, 1),
     }
     assert sorted(resolution.learned()) == [("r1", "customer_id", "7"), ("r2", "email", CANARY)]
     assert CANARY not in repr(resolution)
@@ -204,7 +205,9 @@ def test_no_plan_shows_a_value(spark: SparkSession, built: dict[str, Table], mon
     assert CANARY.lower() not in plans
     assert "4711000815" not in plans
     assert "localrelation" not in plans
-    monkeypatch.setattr(resolve, "_LOCAL", "spark.deltarelay.no_such_setting")  # the guard off: the plan holds the rows
+    monkeypatch.setattr(
+        match, "_LOCAL_RELATION_THRESHOLD", "spark.deltarelay.no_such_setting"
+    )  # the guard off: the plan holds the rows
     assert "localrelation" in shown()
 
 
@@ -245,9 +248,9 @@ def test_an_identifier_that_many_share(spark: SparkSession, delta_path: str, mon
     shared.sql("insert into {t} select concat('c', id), 'none@example.org' from range(3000)")
     one = [PersonalTable(delta_path, "customer", "customer_id")]
     found = Resolution.of(spark, one, SUBJECTS, [request("r1", customer_id="c5")])
-    assert found.counts() == {(delta_path, "r1"): Caught(3000, found.counts()[delta_path, "r1"].files)}
+    assert found.counts() == {(delta_path, "r1"): Matched(3000, found.counts()[delta_path, "r1"].files)}
     assert len(found.learned()) == 3000  # the e-mail, and all others that have it
-    monkeypatch.setattr(resolve, "_MOST_SHOWN", 1000)
+    monkeypatch.setattr(learn, "_MOST_SHOWN", 1000)
     with pytest.raises(ConfigError, match=r"more than 1000 identifiers .* most of them r1"):
         Resolution.of(spark, one, SUBJECTS, [request("r1", customer_id="c5")])
     shared.sql(

@@ -14,17 +14,22 @@ from psycopg.types.json import Jsonb
 from pyspark.sql import SparkSession
 
 from audit.erasure.erase.delete import erased_versions
-from audit.erasure.erase.runner import ErasureReport, ErasureRun
 from audit.erasure.evidence.certificate import check
-from audit.erasure.find.plan import Copy, make_plan
+from audit.erasure.find.copies import Copy
+from audit.erasure.find.plan import make_plan
 from audit.erasure.find.resolve import LEARNED_LIMIT
 from audit.erasure.model import Hold, Link, PersonalTable, Request, Subject
 from audit.erasure.register import run_lease as register_held
+from audit.erasure.register.leased_register import LeasedRegister
+from audit.erasure.register.records import Carrier
 from audit.erasure.register.secrets import Keys
 from audit.erasure.register.steps import with_mac
-from audit.erasure.register.store import Carrier, Held, Register
-from audit.erasure.scan.search_terms import Needles
-from audit.erasure.sink_contract import Erasing, Purged, Scanned
+from audit.erasure.register.store import Register
+from audit.erasure.run.context import RunContext
+from audit.erasure.run.runner import ErasureReport, ErasureRun
+from audit.erasure.scan.results import ScanResult
+from audit.erasure.scan.search_terms import SearchTerms
+from audit.erasure.sink_contract import ErasureTask, PurgeResult, SinkErasure
 from audit.erasure.table_graph import Graph
 from audit.signing.signer import Signer
 from cdf.errors import ConfigError, LeaseHeld, VerificationError
@@ -49,12 +54,12 @@ class Died(Exception):
 class Mortal:
     """The holder of the register. It dies right after the first thing that it has written, where that was new."""
 
-    def __init__(self, held: Held, register: Register) -> None:
+    def __init__(self, held: LeasedRegister, register: Register) -> None:
         self._held, self._register = held, register
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._held, name)
-        if name not in ("done", "begin_deleting", "move", "suppress", "wait", "certify", "forget", "finish"):
+        if name not in ("record_step", "begin_deleting", "move", "suppress", "wait", "certify", "forget", "finish"):
             return found
 
         def write(*words: Any, **more: Any) -> None:
@@ -116,28 +121,30 @@ class Office:
     def go(self, *, mortal: bool = False, immediate: bool = True, tables: int = 2, **more: Any) -> ErasureReport:
         with self._held(mortal) as held:
             run = ErasureRun(
-                spark=self.spark,
-                register=self.register,
-                held=held,
-                keys=self.keys,
-                signer=SIGNER,
-                run="er-1",
-                requests=self.requests,
-                **{
-                    "approve_above": 100,
-                    "out_of_reach": ("nightly dumps",),
-                    "now": NOW,
-                    "immediate": immediate,
-                    "copies": (),
-                    "graph": self.graph(tables),
-                    **more,
-                },
+                RunContext(
+                    spark=self.spark,
+                    register=self.register,
+                    held=held,
+                    keys=self.keys,
+                    signer=SIGNER,
+                    run="er-1",
+                    requests=self.requests,
+                    **{
+                        "approve_above": 100,
+                        "out_of_reach": ("nightly dumps",),
+                        "now": NOW,
+                        "immediate": immediate,
+                        "copies": (),
+                        "graph": self.graph(tables),
+                        **more,
+                    },
+                )
             )
-            return run.go()
+            return run.execute()
 
     @contextmanager
     def _held(self, mortal: bool) -> Iterator[Any]:
-        with self.register.held("er-1") as held:
+        with self.register.lease("er-1") as held:
             yield Mortal(held, self.register) if mortal else held
 
     def states(self) -> dict[str, str]:
@@ -200,7 +207,7 @@ def test_dying_after_everything_that_is_written_down(office: Office) -> None:
             report = office.go(mortal=True)
         except Died as death:
             died.append(str(death))
-    assert {"done", "begin_deleting", "move", "suppress", "certify", "finish"} <= set(died)
+    assert {"record_step", "begin_deleting", "move", "suppress", "certify", "finish"} <= set(died)
     assert office.states() == {"R-1": "certified", "R-2": "certified"}
     assert office.rows(office.customers) == set(range(5))
     assert office.rows(office.orders) == set(range(10))
@@ -234,17 +241,23 @@ def test_a_hold_on_one_table(office: Office) -> None:
     assert (document["outcome"], [one["basis"] for one in document["holds"]]) == ("partial", ["tax law"])
 
 
+class NothingToErase(SinkErasure):
+    def erase(self, task: ErasureTask) -> dict[str, int]:  # noqa: ARG002
+        raise AssertionError("it has no position")
+
+    def purge(self, task: ErasureTask, *, now: dt.datetime) -> PurgeResult:  # noqa: ARG002
+        raise AssertionError("it has no position")
+
+    def scan(self, terms: SearchTerms) -> ScanResult:  # noqa: ARG002
+        return ScanResult()
+
+
 class NothingYet(MemorySink):
     """A target that a configuration has led to by mistake: nothing of the pipeline is in it."""
 
-    def erase(self, erasing: Erasing) -> dict[str, int]:  # noqa: ARG002
-        raise AssertionError("it has no position")
-
-    def purge(self, erasing: Erasing, *, now: dt.datetime) -> Purged:  # noqa: ARG002
-        raise AssertionError("it has no position")
-
-    def scan(self, needles: Needles) -> Scanned:  # noqa: ARG002
-        return Scanned()
+    @property
+    def erasure(self) -> SinkErasure:
+        return NothingToErase()
 
     def position(self) -> Position:
         return Position()
@@ -267,7 +280,7 @@ def test_what_is_refused_on_the_way_to_a_certificate(
     with monkeypatch.context() as quick:
         quick.setattr(register_held, "_POLL_SECONDS", 0.2)
         quick.setattr(register_held, "RENEW_SECONDS", 0.1)
-        with office.register.held("er-1"), pytest.raises(LeaseHeld):
+        with office.register.lease("er-1"), pytest.raises(LeaseHeld):
             office.go()
 
     # A plan with pipelines that carry the table by another address
@@ -292,7 +305,7 @@ def test_what_is_refused_on_the_way_to_a_certificate(
 
     # Pipelines that are configured no more, or carry the table to another target by now, whether a plan has seen them or
     # not; a sink that forgets nothing; a target without a position, which looks like one where everything was forgotten
-    office.register.carry([Carrier("shop", path, "topic a"), Carrier("other", "/t", "")])
+    office.register.record_carriers([Carrier("shop", path, "topic a"), Carrier("other", "/t", "")])
     sinks = [{"pipeline": name, "table": path} for name in ("crm", "shop")]  # of a version that kept no carriers
     office.register.begin("er-0", [], "digest", {"sinks": sinks})
     now = (
@@ -310,7 +323,7 @@ def test_what_is_refused_on_the_way_to_a_certificate(
     waiting = office.go(immediate=False, copies=now)
     assert waiting.state == "propagated"
     pg.query("update {schema}.step set facts = facts - 'mac'")
-    with pytest.raises(VerificationError, match=r"not one that run er-1 has recorded") as refused:
+    with pytest.raises(VerificationError, match=r"was not recorded by run er-1") as refused:
         office.go(copies=now)
     assert "--adopt-steps" in str(refused.value.hint)
 
@@ -349,14 +362,14 @@ def test_steps_that_no_run_has_recorded(office: Office, pg: Pg) -> None:
             Jsonb(facts),
         )
     pg.query("update {schema}.request set state = 'verified', reached = 'verified'")
-    with pytest.raises(VerificationError, match=r"not one that run er-1 has recorded"):
+    with pytest.raises(VerificationError, match=r"was not recorded by run er-1"):
         office.go()
     assert office.register.certificate("R-1") is None
     assert {90, 91} <= office.rows(office.orders)
     # Nor is anything left out that was found
     pg.query("delete from {schema}.step")
     pg.query("update {schema}.request set state = 'received', reached = 'received'")
-    with office.register.held("er-1") as held:
+    with office.register.lease("er-1") as held:
         held.begin_deleting(["R-1"])
     with pytest.raises(VerificationError, match="has lost which rows it had found"):
         office.go()
@@ -392,9 +405,9 @@ def test_the_figures_of_each_certificate(office: Office) -> None:
         for id, (_, condition) in wanted.items()
     }
     assert counts == {"R-1": {"customers": 1, "orders": 2}, "R-2": {"customers": 1, "orders": 2}, "R-3": {"staff": 1}}
-    with office.register.held("er-1") as held:  # as a try leaves it that was killed after one that had to wait
+    with office.register.lease("er-1") as held:  # as a try leaves it that was killed after one that had to wait
         facts = {"done": {"files": 3}, "at_work": True, "interrupted": False}
-        held.put(staff.path, "purging", with_mac(office.keys, "er-1", staff.path, "purging", facts))
+        held.replace_step(staff.path, "purging", with_mac(office.keys, "er-1", staff.path, "purging", facts))
     office.go(graph=graph)
     for id, expected in counts.items():
         document = office.register.certificate(id)

@@ -10,14 +10,14 @@ from deltalake import DeltaTable, write_deltalake
 
 from audit.erasure.scan.delta_scan import scan_table
 from audit.erasure.scan.files import LocalFiles
+from audit.erasure.scan.results import ScanResult
 from audit.erasure.scan.s3_files import S3Files, files_at
-from audit.erasure.scan.search_terms import Needle, Needles
-from audit.erasure.sink_contract import Scanned
+from audit.erasure.scan.search_terms import SearchTerm, SearchTerms
 from cdf.errors import SourceUnavailable
 from tests.fixtures.fix_aws import KEY_ID, SECRET, Aws
 
 CANARY = "canary.person@example.org"
-NEEDLES = Needles([Needle("R-1", CANARY, "email")])
+TERMS = SearchTerms([SearchTerm("R-1", CANARY, "email")])
 NOW = dt.datetime.now(dt.UTC)
 
 
@@ -40,9 +40,9 @@ class Bucket:
         rows = pa.table({"customer_id": pa.array(range(len(emails)), pa.int64()), "email": list(emails)})
         write_deltalake(self.address, rows, mode=mode, storage_options=options(self.aws))  # type: ignore[call-overload]
 
-    def scan(self) -> Scanned:
+    def scan(self) -> ScanResult:
         files = files_at(self.address, lambda _: self.aws.s3, lambda _: options(self.aws))
-        return scan_table(files, NEEDLES, now=NOW)
+        return scan_table(files, TERMS, now=NOW)
 
     def lifecycle(self, **rule: object) -> None:
         rules = [{"ID": "one", "Status": "Enabled", "Filter": {"Prefix": "lake/"}, **rule}]
@@ -112,7 +112,7 @@ def test_a_key_that_is_a_value(bucket: Bucket) -> None:
 
 def test_a_bucket_that_is_not_there(bucket: Bucket) -> None:
     files = S3Files("no-such-bucket-at-all", "lake", bucket.aws.s3)
-    [unseen] = scan_table(files, NEEDLES, now=NOW).unseen
+    [unseen] = scan_table(files, TERMS, now=NOW).unseen
     assert "no such bucket" in unseen.why
 
 
@@ -121,7 +121,7 @@ def test_an_outage_is_told_and_not_certified(bucket: Bucket) -> None:
     bucket.write("a@example.org")
     nowhere = bucket.aws.client("s3", endpoint_url="http://127.0.0.1:1")
     with pytest.raises(SourceUnavailable, match=r"cannot be read now: the bucket cannot be asked"):
-        scan_table(S3Files(bucket.aws.bucket, "lake/customers", nowhere), NEEDLES, now=NOW)
+        scan_table(S3Files(bucket.aws.bucket, "lake/customers", nowhere), TERMS, now=NOW)
 
 
 def test_other_stores(tmp_path: object) -> None:

@@ -19,15 +19,17 @@ from pyspark.sql import SparkSession
 
 from audit.erasure.scan.delta_scan import scan_table
 from audit.erasure.scan.files import File, LocalFiles
+from audit.erasure.scan.results import Finding, ScanResult
 from audit.erasure.scan.s3_files import files_at
-from audit.erasure.scan.search_terms import Needle, Needles
-from audit.erasure.sink_contract import Find, Scanned
+from audit.erasure.scan.search_terms import SearchTerm, SearchTerms
 from tests.fixtures.fix_aws import KEY_ID, SECRET, Aws
 from tests.integration.delta_table import Table
 
 CANARY, NAME, NUMBER = "canary.person@example.org", "Pat O'Canary", "4711"
-NEEDLES = Needles([Needle("R-1", CANARY, "email"), Needle("R-2", NAME, "name"), Needle("R-3", NUMBER, "customer_id")])
-NUMBERS = Needles([Needle("R-3", NUMBER, "customer_id")])
+TERMS = SearchTerms(
+    [SearchTerm("R-1", CANARY, "email"), SearchTerm("R-2", NAME, "name"), SearchTerm("R-3", NUMBER, "customer_id")]
+)
+NUMBERS = SearchTerms([SearchTerm("R-3", NUMBER, "customer_id")])
 ODD = (
     "Anna: Smith",
     "50% of@e.example",
@@ -42,21 +44,21 @@ COLUMNS = "customer_id long, email string, name string"
 interpreted = pytest.mark.usefixtures("interpreted")
 
 
-def scan(path: str | Path, needles: Needles = NEEDLES) -> Scanned:
-    found = scan_table(LocalFiles(str(path)), needles, now=NOW)
+def scan(path: str | Path, terms: SearchTerms = TERMS) -> ScanResult:
+    found = scan_table(LocalFiles(str(path)), terms, now=NOW)
     assert not any(value in str(found).lower() for value in (CANARY, NAME.lower(), *ODD)), "a value is shown"
     return found
 
 
-def reasons(found: Scanned) -> dict[str, list[Find]]:
+def reasons(found: ScanResult) -> dict[str, list[Finding]]:
     assert found.unseen == ()
-    told: dict[str, list[Find]] = {}
+    told: dict[str, list[Finding]] = {}
     for one in found.finds:
         told.setdefault(one.reason, []).append(one)
     return told
 
 
-def days(one: Find) -> int:
+def days(one: Finding) -> int:
     assert one.clears_on is not None
     return (one.clears_on - NOW.date()).days
 
@@ -109,7 +111,7 @@ def test_a_current_file_below_a_name_with_signs_is_told_as_one(spark: SparkSessi
     told = reasons(scan(delta_path, NUMBERS))
     assert sum(one.count for one in told["current file"]) == len(ODD)
     assert "aborted write" not in told
-    found = scan(delta_path, Needles(Needle(f"R-{at}", value, "email") for at, value in enumerate(ODD)))
+    found = scan(delta_path, SearchTerms(SearchTerm(f"R-{at}", value, "email") for at, value in enumerate(ODD)))
     named = {
         one.request for one in found.finds if one.place == f"{delta_path}/email=…" and one.reason == "partition name"
     }
@@ -136,7 +138,7 @@ def test_predicates_with_a_number_or_a_quotation_mark(spark: SparkSession, delta
 @interpreted
 def test_rows_that_a_deletion_vector_hides_and_rows_that_it_does_not(spark: SparkSession, delta_path: str) -> None:
     table = filled(spark, delta_path, enableDeletionVectors="true")
-    two = Needles([*NEEDLES.needles, Needle("R-4", "z@b.example", "email")])
+    two = SearchTerms([*TERMS.terms, SearchTerm("R-4", "z@b.example", "email")])
     assert {one.reason for one in scan(table.path, two).finds if one.request == "R-4"} >= {"current file"}
     table.sql("delete from {t} where customer_id = 4711")
     found = scan(table.path, two)
@@ -244,7 +246,7 @@ def test_no_date_is_promised_where_the_log_cannot_be_read(path: Path) -> None:
 def test_a_file_of_the_table_that_is_not_there(path: Path) -> None:
     [file] = path.glob("*.parquet")
     file.unlink()
-    assert [one.why for one in scan(path).unseen] == ["a file that the table has is not there"]
+    assert [one.why for one in scan(path).unseen] == ["a file of the table is missing"]
 
 
 def test_texts_of_files_that_delta_rs_has_rewritten(path: Path) -> None:
@@ -351,18 +353,18 @@ def test_maps_fixed_bytes_and_dictionaries(path: Path) -> None:
     assert {(one.request, one.count) for one in scan(path).finds if one.place == place} == {("R-1", 3), ("R-3", 1)}
 
 
-def test_a_thousand_needles_find_the_same(path: Path) -> None:
+def test_a_thousand_search_terms_find_the_same(path: Path) -> None:
     write_deltalake(str(path), WITH, mode="append")
     DeltaTable(str(path)).create_checkpoint()
     others = (
-        needle
+        term
         for number in range(1000)
-        for needle in (
-            Needle(f"X-{number}", f"nobody.{number}@example.net", "email"),
-            Needle(f"X-{number}", str(100_000 + number), "customer_id"),
+        for term in (
+            SearchTerm(f"X-{number}", f"nobody.{number}@example.net", "email"),
+            SearchTerm(f"X-{number}", str(100_000 + number), "customer_id"),
         )
     )
-    assert scan(path).finds == scan(path, Needles([*NEEDLES.needles, *others])).finds != ()
+    assert scan(path).finds == scan(path, SearchTerms([*TERMS.terms, *others])).finds != ()
 
 
 def test_files_that_go_meanwhile_and_how_far_it_is(path: Path) -> None:
@@ -375,7 +377,7 @@ def test_files_that_go_meanwhile_and_how_far_it_is(path: Path) -> None:
             return super().open(file)
 
     told: list[tuple[int, int]] = []
-    found = scan_table(Vacuumed(str(path)), NEEDLES, now=NOW, progress=lambda done, total: told.append((done, total)))
+    found = scan_table(Vacuumed(str(path)), TERMS, now=NOW, progress=lambda done, total: told.append((done, total)))
     assert found.unseen == ()
     assert str(left) not in {one.place for one in found.finds}
     assert told[-1][0] == told[-1][1] == max(done for done, _ in told) > 0

@@ -11,11 +11,15 @@ from pyspark.sql import SparkSession
 
 from audit.audit_trail import Trail
 from audit.encryption.key_registry import Registry
-from audit.erasure.erase.purge import SinkBehind
-from audit.erasure.erase.runner import ErasureReport, ErasureRun
+from audit.erasure.errors import SinkBehind
 from audit.erasure.find.plan import make_plan
 from audit.erasure.register.secrets import Keys
+from audit.erasure.register.step_names import StepName
 from audit.erasure.register.store import Register
+from audit.erasure.run.context import RunContext
+from audit.erasure.run.delete_rows import DeleteRows
+from audit.erasure.run.runner import ErasureReport, ErasureRun
+from audit.erasure.run.tasks import make_task
 from audit.reconciliation.comparison import reconcile
 from cdf.errors import ConfigError, VerificationError
 from tests.fixtures.fix_postgres import Pg
@@ -38,20 +42,22 @@ def register_of(bank: Bank) -> Register:
 
 def run_of(bank: Bank, register: Register, held: Any, run: str = "er-1") -> ErasureRun:
     return ErasureRun(
-        spark=bank.spark,
-        graph=bank.graph(),
-        copies=bank.copies(),
-        register=register,
-        held=held,
-        keys=Keys(SIGNER),
-        signer=SIGNER,
-        run=run,
-        requests=[ASKED],
-        approve_above=10,
-        out_of_reach=(),
-        now=NOW,
-        immediate=True,
-        registry=bank.registry(),
+        RunContext(
+            spark=bank.spark,
+            graph=bank.graph(),
+            copies=bank.copies(),
+            register=register,
+            held=held,
+            keys=Keys(SIGNER),
+            signer=SIGNER,
+            run=run,
+            requests=[ASKED],
+            approve_above=10,
+            out_of_reach=(),
+            now=NOW,
+            immediate=True,
+            registry=bank.registry(),
+        )
     )
 
 
@@ -77,8 +83,8 @@ def test_the_keys_go_first_and_everything_else_follows(
     ]
 
     def go() -> ErasureReport:
-        with register.held("er-1") as held:
-            return run_of(bank, register, held).go()
+        with register.lease("er-1") as held:
+            return run_of(bank, register, held).execute()
 
     with monkeypatch.context() as patch:
         # Where the tokens are known, and where the keys are gone
@@ -89,7 +95,7 @@ def test_the_keys_go_first_and_everything_else_follows(
             patch.undo()
     assert {one.state for one in register.requests(["r1"])} == {"approved"}
     with monkeypatch.context() as patch:
-        patch.setattr(ErasureRun, "delete", dies)
+        patch.setattr(DeleteRows, "run", dies)
         with pytest.raises(KeyboardInterrupt):
             go()
     assert {one.state for one in register.requests(["r1"])} == {"shredded"}
@@ -143,7 +149,7 @@ def test_the_keys_go_first_and_everything_else_follows(
     steps = str([one.facts for one in register.steps("er-1")])
     assert len(tokens) == 4  # 7 had another one in what was read after the first keys went
     assert not [one for one in tokens if one in steps]
-    assert register.known(["r1"], Keys(SIGNER)) == []
+    assert register.learned(["r1"], Keys(SIGNER)) == []
 
 
 def test_what_a_row_says_of_somebody_else_stays_also_where_it_is_readable(
@@ -155,9 +161,9 @@ def test_what_a_row_says_of_somebody_else_stays_also_where_it_is_readable(
     register.begin("er-1", ["r1"], "digest")
     # No key is destroyed where nothing could be deleted
     bank.transfers.sql("alter table {t} set tblproperties ('delta.appendOnly' = 'true')")
-    with register.held("er-1") as held, pytest.raises(ConfigError, match="is append-only"):
-        run_of(bank, register, held).go()
-    assert bank.registry().read_status().shredded == 0
+    with register.lease("er-1") as held, pytest.raises(ConfigError, match="is append-only"):
+        run_of(bank, register, held).execute()
+    assert bank.registry().status().shredded == 0
     bank.transfers.sql("alter table {t} unset tblproperties ('delta.appendOnly')")
     register.begin("er-2", ["r1"], "another plan")  # nothing has been done
     report = walked(bank, register, "er-2")
@@ -183,40 +189,40 @@ def test_keys_that_a_hand_in_the_registry_keeps(bank: Bank) -> None:
     back = (
         f"update {keys}.key k set wrapped = m.wrapped, shredded_at = null from {keys}.mine m where k.key_id = m.key_id"
     )
-    with register.held("er-1") as held:
+    with register.lease("er-1") as held:
         run = run_of(bank, register, held)
-        run.resolve()
-        run.begin()
+        run.resolve.run()
+        run.start.run()
         bank.pg.query(f"update {keys}.key set token = %s, class = 'x' where token = %s", other, token)
-        run.shred()
-        [(one, copy)] = [pair for pair in run._copies() if pair[1].pipeline == "customers"]
+        run.keys.run()
+        [(one, copy)] = [pair for pair in run.context.copies_to_erase() if pair[1].pipeline == "customers"]
         with pytest.raises(VerificationError, match="does not have it as a key of theirs"):
-            bank.sinks["customers"].erase(run.erasing(one, copy.key))
+            bank.sinks["customers"].erasure.erase(make_task(run.context, run.keys, one, copy.key))
         bank.pg.query(f"update {keys}.key set token = %s, class = 'contact' where class = 'x'", token)
-        assert registry.list_active_classes([token]) == {"contact"}
-        run._shred_what_came_back(registry)
-        assert registry.list_active_classes([token]) == frozenset()
-        bank.sinks["customers"].erase(run.erasing(one, copy.key))
-        run._done("request r1", "scan", {"finds": 0, "checked": [], "unseen": []})
+        assert registry.classes([token]) == {"contact"}
+        run.keys.destroy_restored_keys(registry)
+        assert registry.classes([token]) == frozenset()
+        bank.sinks["customers"].erasure.erase(make_task(run.context, run.keys, one, copy.key))
+        run.context.steps.record("request r1", StepName.SCAN, {"finds": 0, "checked": [], "unseen": []})
         known = f"{bank.pg.schema}.known"
         bank.pg.query(f"create table {keys}.known as select * from {known} where name = '-> token'")
         bank.pg.query(f"delete from {known} where name = '-> token'")
         with pytest.raises(
-            VerificationError, match="the register has lost by what the key registry knows the person of r1"
+            VerificationError, match="the register has lost the token in the key registry of the person of r1"
         ):
-            run._certificate(ASKED)
+            run.certificates.make_certificate(ASKED)
         bank.pg.query(f"insert into {known} select * from {keys}.known")
         bank.pg.query(back)
         with pytest.raises(VerificationError, match="in the registry again after they were destroyed: contact"):
-            run._certificate(ASKED)
+            run.certificates.make_certificate(ASKED)
 
 
 def walked(bank: Bank, register: Register, run: str = "er-1") -> ErasureReport:
     """To its end, with the pipelines in between."""
     for _ in range(6):
         try:
-            with register.held(run) as held:
-                return run_of(bank, register, held, run).go()
+            with register.lease(run) as held:
+                return run_of(bank, register, held, run).execute()
         except SinkBehind:
             bank.run()
     raise AssertionError("it waits for ever")

@@ -14,12 +14,16 @@ from audit.audit_trail import Trail
 from audit.encryption.encrypt import ColumnEncryption
 from audit.encryption.key_registry import Registry
 from audit.encryption.root_keys import FileRoot
-from audit.erasure.erase.purge import SinkBehind
-from audit.erasure.erase.runner import ErasureReport, ErasureRun
-from audit.erasure.find.plan import Copy, make_plan
+from audit.erasure.errors import SinkBehind
+from audit.erasure.find.copies import Copy
+from audit.erasure.find.plan import make_plan
 from audit.erasure.model import Hold, PersonalTable, Request, Subject
 from audit.erasure.register.secrets import Keys
 from audit.erasure.register.store import Register
+from audit.erasure.run.context import RunContext
+from audit.erasure.run.delete_rows import DeleteRows
+from audit.erasure.run.runner import ErasureReport, ErasureRun
+from audit.erasure.run.scan_storage import ScanStorage
 from audit.erasure.table_graph import Graph
 from audit.queries.view import view
 from audit.signing.signer import Signer
@@ -85,23 +89,25 @@ class Shop:
         self.register.begin(run, [one.id for one in requests], f"digest of {run}")
         for _ in range(5):
             try:
-                with self.register.held(run) as held:
+                with self.register.lease(run) as held:
                     return ErasureRun(
-                        spark=self.spark,
-                        graph=self.graph(*holds),
-                        copies=self.copies(),
-                        register=self.register,
-                        held=held,
-                        keys=Keys(SIGNER),
-                        signer=SIGNER,
-                        run=run,
-                        requests=requests,
-                        approve_above=10,
-                        out_of_reach=(),
-                        now=now,
-                        immediate=True,
-                        registry=self.registry() if self.keys_configured else None,
-                    ).go()
+                        RunContext(
+                            spark=self.spark,
+                            graph=self.graph(*holds),
+                            copies=self.copies(),
+                            register=self.register,
+                            held=held,
+                            keys=Keys(SIGNER),
+                            signer=SIGNER,
+                            run=run,
+                            requests=requests,
+                            approve_above=10,
+                            out_of_reach=(),
+                            now=now,
+                            immediate=True,
+                            registry=self.registry() if self.keys_configured else None,
+                        )
+                    ).execute()
             except SinkBehind:
                 self.pipeline().run()
         raise AssertionError("it waits for ever")
@@ -137,7 +143,7 @@ def test_a_class_under_a_hold_keeps_its_key_until_the_hold_ends(shop: Shop, monk
     # Nothing is certified without the keys of what is sealed
     classes = shop.classes
     shop.classes, shop.keys_configured = {}, False
-    with pytest.raises(ConfigError, match=r"in the trail of trail is readable by keys .* `erasure\.keys`"):
+    with pytest.raises(ConfigError, match=r"in the trail of trail are readable with keys .* `erasure\.keys`"):
         shop.go(run="er-0")
     assert shop.shown()[0][1] == "seven@x."
     shop.classes, shop.keys_configured = classes, True
@@ -163,7 +169,7 @@ def test_a_class_under_a_hold_keeps_its_key_until_the_hold_ends(shop: Shop, monk
         with pytest.raises(KeyboardInterrupt):
             shop.go()
     with monkeypatch.context() as patch:
-        patch.setattr(ErasureRun, "scan", rotated)
+        patch.setattr(ScanStorage, "run", rotated)
         with pytest.raises(KeyboardInterrupt):
             shop.go(HELD)
     report = shop.go(now=NOW + 31 * DAY)
@@ -178,8 +184,8 @@ def test_a_class_under_a_hold_keeps_its_key_until_the_hold_ends(shop: Shop, monk
     [hold] = shop.certificate("r1")["holds"]
     assert (hold["class"], hold["until"], hold["basis"]) == ("billing", str(HELD.until), "tax law")
     # The backups that could bring them back are those from before, and the day is known by now
-    [undead] = [one for one in shop.certificate("r1")["out_of_reach"] if "registry of keys" in one]
-    assert undead.endswith(f"under the root key {former}: until {NOW.date() + 60 * DAY}, when that is destroyed")
+    [backups] = [one for one in shop.certificate("r1")["out_of_reach"] if "registry of keys" in one]
+    assert backups.endswith(f"under the root key {former}: until {NOW.date() + 60 * DAY}, when it is destroyed")
 
     assert shop.go(run="er-2", now=NOW + 32 * DAY).state == "certified"
     assert shop.shown() == [(GONE, GONE, GONE, "a"), ("8", "eight@x.", "DE88", "b"), (GONE, GONE, GONE, "c")]
@@ -194,7 +200,7 @@ def test_a_hold_that_ends_before_the_copies_forget_holds_nothing(shop: Shop, mon
     in the ordinary way, and the trail was behind."""
     shop.table.sql("delete from {t} where no = 1")
     with monkeypatch.context() as patch:
-        patch.setattr(ErasureRun, "delete", dies)
+        patch.setattr(DeleteRows, "run", dies)
         with pytest.raises(KeyboardInterrupt):
             shop.go(HELD, only=slice(1))
     assert shop.shown()[0] == (GONE, GONE, "DE77", "a")

@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.erasure.erase import runner as erasure_run
-from audit.erasure.erase.purge import SinkBehind
-from audit.erasure.erase.runner import ErasureReport, ErasureRun
-from audit.erasure.find.plan import Copy, make_plan
+from audit.erasure.errors import SinkBehind
+from audit.erasure.find.copies import Copy
+from audit.erasure.find.plan import make_plan
 from audit.erasure.model import Link, PersonalTable, Request, Subject
 from audit.erasure.register.secrets import Keys
 from audit.erasure.register.store import Register
+from audit.erasure.run import delete_rows
+from audit.erasure.run.context import RunContext
+from audit.erasure.run.runner import ErasureReport, ErasureRun
+from audit.erasure.run.tasks import make_task
 from audit.erasure.table_graph import Graph
 from audit.signing.signer import Signer
 from cdf import ChangeFeed, Pipeline
@@ -109,19 +112,21 @@ def bank(spark: SparkSession, tmp_path: Path, pg: Pg) -> Bank:
 
 def _run(bank: Bank, graph: Graph, register: Register, held: Any, asked: Request) -> ErasureRun:
     return ErasureRun(
-        spark=bank.spark,
-        graph=graph,
-        copies=bank.copies(),
-        register=register,
-        held=held,
-        keys=Keys(SIGNER),
-        signer=SIGNER,
-        run="er-1",
-        requests=[asked],
-        approve_above=10,
-        out_of_reach=(),
-        now=NOW,
-        immediate=True,
+        RunContext(
+            spark=bank.spark,
+            graph=graph,
+            copies=bank.copies(),
+            register=register,
+            held=held,
+            keys=Keys(SIGNER),
+            signer=SIGNER,
+            run="er-1",
+            requests=[asked],
+            approve_above=10,
+            out_of_reach=(),
+            now=NOW,
+            immediate=True,
+        )
     )
 
 
@@ -133,10 +138,10 @@ def test_one_of_several_people_goes(bank: Bank, monkeypatch: pytest.MonkeyPatch)
     register.begin("er-1", ["r1"], "digest")
 
     def go() -> ErasureReport:
-        with register.held("er-1") as held:
-            return _run(bank, bank.graph(), register, held, ASKED).go()
+        with register.lease("er-1") as held:
+            return _run(bank, bank.graph(), register, held, ASKED).execute()
 
-    whole, died = erasure_run.erase_table, []
+    whole, died = delete_rows.erase_table, []
 
     def dies_before_the_recipients(*args: Any, person: int, **named: Any) -> Any:
         if person == 1 and not died:
@@ -144,7 +149,7 @@ def test_one_of_several_people_goes(bank: Bank, monkeypatch: pytest.MonkeyPatch)
             raise KeyboardInterrupt
         return whole(*args, person=person, **named)
 
-    monkeypatch.setattr(erasure_run, "erase_table", dies_before_the_recipients)
+    monkeypatch.setattr(delete_rows, "erase_table", dies_before_the_recipients)
     with pytest.raises(KeyboardInterrupt):
         go()
     report, waited = None, 0
@@ -206,7 +211,9 @@ def test_a_plan_tells_of_rows_that_go_with_others_in_them(bank: Bank) -> None:
         return [one.partition(": ")[2] for one in plan.warnings if "of others" in one]
 
     assert warnings("nullify") == []
-    assert warnings("delete") == ["2 rows go as a whole (on_erase: delete), with what they say of others"]
+    assert warnings("delete") == [
+        "2 rows are deleted as a whole (on_erase: delete), with what they say about other people"
+    ]
 
 
 def test_nobody_is_asked_about_the_rows_of_others(bank: Bank) -> None:
@@ -229,13 +236,13 @@ def test_nobody_is_asked_about_the_rows_of_others(bank: Bank) -> None:
     register.prepare()
     register.add([asked], Keys(SIGNER))
     register.begin("er-1", ["r1"], "digest")
-    with register.held("er-1") as held:
+    with register.lease("er-1") as held:
         run = _run(bank, of_all, register, held, asked)
-        run.resolve()
-        run.delete()
-        erasing = run.erasing(run.tables()[0], ("id",))
+        run.resolve.run()
+        run.delete.run()
+        erasing = make_task(run.context, run.keys, run.context.tables()[0], ("id",))
         assert (erasing.link, erasing.others) == ("staff_no", ("sender", "recipient"))
-        with pytest.raises(ConfigError, match="is not what it was when the run began"):
+        with pytest.raises(ConfigError, match="has changed since the run began"):
             _run(
                 bank, Graph.of({**SUBJECTS, "clerk": clerk}, [replace(named, table="elsewhere")]), register, held, asked
-            ).go()
+            ).execute()

@@ -14,8 +14,10 @@ from audit.database import DatabaseMissing, LoginRefused
 from audit.erasure.commit_marker import erasing_metadata, make_proof
 from audit.erasure.guard import ErasedPersonReturned, ErasureAtWork, ErasureNotRecorded, Watch, marks_of
 from audit.erasure.model import Hold, Link, PersonalTable, Request, Subject
+from audit.erasure.register.errors import RegisterIncomplete, RegisterMismatch, RegisterMissing
+from audit.erasure.register.records import Carrier
 from audit.erasure.register.secrets import Keys, SealKey, WatchKey
-from audit.erasure.register.store import Carrier, Register, RegisterIncomplete, RegisterMismatch, RegisterMissing
+from audit.erasure.register.store import Register
 from audit.erasure.table_graph import Graph
 from audit.signing.signer import Signer
 from cdf import ChangeFeed, Pipeline
@@ -56,7 +58,7 @@ class Watching:
         asked = Request("DSR-1", "customer", known, TODAY, TODAY + dt.timedelta(days=30), "GDPR Art. 17", "desk")
         register.add([asked], KEYS)
         register.begin("er-1", ["DSR-1"], "digest")
-        with register.held("er-1") as held:
+        with register.lease("er-1") as held:
             marks = {("DSR-1", *mark) for mark in marks_of(KEYS, self.graph, "customer", known.items())}
             held.suppress(["DSR-1"], marks, TODAY + dt.timedelta(days=365))
         self.watch = Watch(lambda: register, KEYS.marker, self.graph)
@@ -136,7 +138,7 @@ def test_pipelines_stop_until_it_is_mended_or_decided(watched: Watched) -> None:
 
     # Who was erased by an earlier version, which told one composition of an accent from the other; so did its marks
     mark = KEYS.mark("customer.email", "jo\u0308rg@example.org")
-    with watched.register.held("er-1") as held_register:
+    with watched.register.lease("er-1") as held_register:
         held_register.suppress(["DSR-1"], {("DSR-1", "email", mark)}, TODAY + dt.timedelta(days=365))
     watched.forget_marks()
     table.sql("insert into {t} values (9, 'J\u00f6rg@Example.org', 'n')")
@@ -257,8 +259,8 @@ class TestLeftOut:
         metadata = erasing_metadata("er-1", [])
         with setting(watched.table.spark, "spark.databricks.delta.commitInfo.userMetadata", metadata):
             watched.table.sql("delete from {t} where customer_id = 9", "delete from {t} where customer_id = 2")
-        with watched.register.held("er-1") as held:
-            held.done(watched.table.path, "delete", {"rows": 1, "versions": [5]})
+        with watched.register.lease("er-1") as held:
+            held.record_step(watched.table.path, "delete", {"rows": 1, "versions": [5]})
 
         def told(window: Window) -> list[tuple[int, bool]]:
             return [(one.version, one.erasing) for one in window.commits]
@@ -350,12 +352,12 @@ def test_only_what_a_run_has_recorded_is_an_erasure(watching: Watching) -> None:
     assert watch.erased(commits[2:], table=table) == frozenset()
     with pytest.raises(ErasureAtWork):
         watch.erased(commits, table=table)
-    with watching.register.held("er-1") as held:
-        held.done(table, "delete", {"rows": 1, "versions": [3]})
+    with watching.register.lease("er-1") as held:
+        held.record_step(table, "delete", {"rows": 1, "versions": [3]})
     assert watch.erased(commits, table=table) == {3}
     with pytest.raises(ErasureAtWork):
         watch.erased(commits, table="/another/table")
-    with watching.register.held("er-1") as held:
+    with watching.register.lease("er-1") as held:
         held.finish()
     assert watch.erased(commits, table="/another/table") == frozenset()
 
@@ -364,7 +366,7 @@ def test_only_what_a_run_has_recorded_is_an_erasure(watching: Watching) -> None:
 def test_a_register_that_has_lost_what_a_run_did(watching: Watching, run: str) -> None:
     """Restored from a backup from before: the commit would pass for an ordinary one, with all that the person's rows had."""
     table, watch = watching.path, watching.watch
-    with watching.register.held("er-1") as held:
+    with watching.register.lease("er-1") as held:
         held.finish()
 
     def said(of: str, table: str, person: int = 0) -> list[Commit]:

@@ -521,7 +521,7 @@ def test_text_that_is_not_utf8_is_refused(spark: SparkSession, expression: str) 
     found = find_rejection(failed.value, table="sample")
     assert found is not None
     assert found.message == (
-        "version 1 of sample has text that is not UTF-8, which JSON cannot hold, in column 'odd name'"
+        "version 1 of sample has text that is not UTF-8, which JSON cannot represent, in column 'odd name'"
     )
     assert "61FF62" not in str(failed.value)
 

@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from audit.erasure.commit_marker import erasing_metadata
-from audit.erasure.scan.search_terms import Needle, Needles
-from audit.erasure.sink_contract import Erasing
+from audit.erasure.scan.search_terms import SearchTerm, SearchTerms
+from audit.erasure.sink_contract import ErasureTask
 from cdf import Pipeline
 from cdf.errors import WindowOutOfOrder
 from cdf.sink.guard import Guard
@@ -26,15 +26,15 @@ from tests.integration.test_kafka_pipeline import Topic
 pytestmark = pytest.mark.usefixtures("interpreted")
 
 CANARY = "canary.person@example.org"
-NEEDLES = Needles([Needle("R-1", CANARY, "v")])
+TERMS = SearchTerms([SearchTerm("R-1", CANARY, "v")])
 DAY = 24 * 3600 * 1000
 
 
-def erasing(table: Table, version: int) -> Erasing:
+def erasing(table: Table, version: int) -> ErasureTask:
     def nobody(*_: Any) -> Any:
         raise AssertionError("a topic needs no keys: the tombstones came through the feed, which may forget them")
 
-    return Erasing("er-1", ("R-1",), table.path, (version,), ("id",), "delete", ("v",), nobody, nobody, NEEDLES)
+    return ErasureTask("er-1", ("R-1",), table.path, (version,), ("id",), "delete", ("v",), nobody, nobody, TERMS)
 
 
 def person(spark: SparkSession, path: str) -> Table:
@@ -66,10 +66,10 @@ def test_what_the_topic_gets_and_has_left(spark: SparkSession, kafka: Kafka, del
     version = erase(table, 700)
     sink = topic.sink()
     with pytest.raises(WindowOutOfOrder):
-        sink.erase(erasing(table, version))
+        sink.erasure.erase(erasing(table, version))
     table.sql("delete from {t} where id = 3")  # the control: an ordinary delete has its image, in the same window
     guarded(topic).run()
-    assert sink.erase(erasing(table, version)) == {}
+    assert sink.erasure.erase(erasing(table, version)) == {}
 
     last = [one for one in topic.messages() if json.loads(one.key or b"")["id"] == 700]
     read, deleted, tombstone = last
@@ -81,14 +81,14 @@ def test_what_the_topic_gets_and_has_left(spark: SparkSession, kafka: Kafka, del
     [other] = [one for one in topic.messages() if b'"op":"d"' in (one.value or b"") and b'"id":3' in (one.value or b"")]
     assert json.loads(other.value or b"")["before"]["v"] == "a3"
 
-    found = sink.scan(NEEDLES)
+    found = sink.erasure.scan(TERMS)
     assert [(one.request, one.reason, one.count) for one in found.finds] == [("R-1", "record", 1)]
     today = dt.datetime.now(dt.UTC).date()
     [clears_on] = [one.clears_on for one in found.finds]
     assert clears_on is not None
     assert 2 <= (clears_on - today).days <= 3
     assert {one.what: one.count for one in found.checked}[f"records of {topic.topic}"] >= 9
-    waiting = sink.purge(erasing(table, version), now=dt.datetime.now(dt.UTC))
+    waiting = sink.erasure.purge(erasing(table, version), now=dt.datetime.now(dt.UTC))
     assert waiting.waits_until is not None
     assert waiting.waits_until.date() == clears_on
 
@@ -100,15 +100,18 @@ def test_a_topic_that_never_forgets(spark: SparkSession, kafka: Kafka, delta_pat
     version = erase(table, 700)
     erase(table, 3)
     guarded(topic, KnowsOfNone()).run()
-    assert [one.clears_on for one in topic.sink().scan(NEEDLES).finds] == [None]
-    came = topic.sink().purge(erasing(table, version), now=dt.datetime.now(dt.UTC))
+    assert [one.clears_on for one in topic.sink().erasure.scan(TERMS).finds] == [None]
+    came = topic.sink().erasure.purge(erasing(table, version), now=dt.datetime.now(dt.UTC))
     assert came.waits_until is None
     assert "max.compaction.lag.ms" in came.out_of_reach[0]
 
     # A key that is an identifier: the tombstone itself tells it; whole numbers count as whole fields only
-    found = topic.sink().scan(Needles([Needle("R-3", "3", "id")]))
+    found = topic.sink().erasure.scan(SearchTerms([SearchTerm("R-3", "3", "id")]))
     assert {(one.reason, one.request) for one in found.finds} == {("record", "R-3"), ("tombstone key", "R-3")}
-    assert topic.sink().scan(Needles([Needle("R-9", "999", "id"), Needle("R-8", "a99", "v")])).finds == ()
+    assert (
+        topic.sink().erasure.scan(SearchTerms([SearchTerm("R-9", "999", "id"), SearchTerm("R-8", "a99", "v")])).finds
+        == ()
+    )
 
 
 @pytest.mark.parametrize("format", [EventFormat(), EventFormat("row", schemas=True)], ids=["debezium", "connect"])
@@ -124,10 +127,10 @@ def test_rows_that_hold_no_identifier(spark: SparkSession, kafka: Kafka, delta_p
     table.sql("insert into {t} values (3, 'new')", "update {t} set v = 'newer' where id = 3")
     guarded(topic).run()
     now = dt.datetime.now(dt.UTC)
-    waiting = topic.sink().purge(erasing(table, version), now=now)
+    waiting = topic.sink().erasure.purge(erasing(table, version), now=now)
     assert waiting.waits_until is not None
     assert 2 <= (waiting.waits_until.date() - now.date()).days <= 3
-    assert topic.sink().scan(NEEDLES).finds == ()
+    assert topic.sink().erasure.scan(TERMS).finds == ()
 
     # What brokers do in their own time
     ends = {(one.partition, one.offset) for one in topic.messages() if one.value is None}
@@ -136,7 +139,7 @@ def test_rows_that_hold_no_identifier(spark: SparkSession, kafka: Kafka, delta_p
     for done in admin.delete_records([TopicPartition(topic.topic, partition, offset)]).values():
         done.result(30)
     assert [one for one in topic.messages() if one.partition == partition]
-    assert topic.sink().purge(erasing(table, version), now=now).waits_until is None
+    assert topic.sink().erasure.purge(erasing(table, version), now=now).waits_until is None
 
 
 @pytest.mark.parametrize("knows", [True, False])
@@ -153,7 +156,7 @@ def test_a_key_that_comes_back_at_once(spark: SparkSession, kafka: Kafka, delta_
         table.sql("delete from {t} where id = 3")  # 4
     table.sql("insert into {t} values (3, 'new')")
     guarded(topic, Knows() if knows else KnowsOfNone()).run()
-    came = topic.sink().purge(erasing(table, 4), now=dt.datetime.now(dt.UTC))
+    came = topic.sink().erasure.purge(erasing(table, 4), now=dt.datetime.now(dt.UTC))
     assert (came.waits_until is not None) is knows
 
 
@@ -164,9 +167,9 @@ def test_rows_without_identifiers_where_nothing_is_compacted(
     table.sql("insert into {t} select id, concat('a', id) from range(5)", "update {t} set v = 'b'")
     topic = Topic(kafka, table, config={"cleanup.policy": "compact"})
     topic.pipeline().run()
-    came = topic.sink().purge(erasing(table, erase(table, 3)), now=dt.datetime.now(dt.UTC))
+    came = topic.sink().erasure.purge(erasing(table, erase(table, 3)), now=dt.datetime.now(dt.UTC))
     assert not came.out_of_reach  # its tombstone is not there yet: there is no later record
     guarded(topic, KnowsOfNone()).run()
-    came = topic.sink().purge(erasing(table, 3), now=dt.datetime.now(dt.UTC))
+    came = topic.sink().erasure.purge(erasing(table, 3), now=dt.datetime.now(dt.UTC))
     assert came.waits_until is None
     assert "max.compaction.lag.ms" in came.out_of_reach[0]

@@ -241,7 +241,7 @@ def test_verify_needs_to_read_the_topic(guarded: Guarded, table: Table) -> None:
 def test_a_login_that_is_refused_is_not_taken_for_brokers_that_are_away(
     guarded: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topics, "REACH_SECONDS", 5.0)
+    monkeypatch.setattr(topics, "CONNECT_SECONDS", 5.0)
     sink = KafkaSink(guarded.cluster("canary-wrong"), topic="t", position_topic=guarded.positions)
     with pytest.raises(CdfError) as caught:
         sink.open(SOURCE)
@@ -346,7 +346,7 @@ def test_a_topic_that_is_deleted_under_a_run(
         topic.pipeline(create=topics.NewTopic(3)).run()
     if gone == "events":
         refused(error, "topic")
-        refused(caught.value, "gone")
+        refused(caught.value, "deleted")
         assert topic.sink().position().version == 1
     else:
         refused(caught.value, "no position")

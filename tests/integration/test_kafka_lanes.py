@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 from cdf.errors import Fenced
 from connectors.kafka.client import Cluster, TransactionalProducer, get_silent_logger
-from connectors.kafka.erasure.scan import _records as records_of
+from connectors.kafka.erasure.records import read_partition
 from connectors.kafka.errors import KafkaFault
 from connectors.kafka.lease import Lease
 from connectors.kafka.position import PendingWindow, PositionReader, State, get_lane_id
@@ -389,7 +389,7 @@ def test_records_that_retention_removes_while_they_are_read_are_passed_over(kafk
     small: dict[str, int] = {"queued.min.messages": 1, "queued.max.messages.kbytes": 1, "fetch.message.max.bytes": 1000}
     cluster = Cluster(kafka.bootstrap, small)
     reader = PartitionReader(cluster, topic)
-    records = reader.read() if reads == "position" else records_of(cluster, topic, 0)
+    records = reader.read() if reads == "position" else read_partition(cluster, topic, 0)
     assert next(records).offset() == 0
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     removed = admin.delete_records([TopicPartition(topic, 0, 80)])

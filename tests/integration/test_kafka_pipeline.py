@@ -381,7 +381,7 @@ def test_settings_that_the_client_does_not_take_are_named(client: dict[str, Any]
 def test_brokers_that_cannot_be_reached_are_worth_another_try(
     spark: SparkSession, delta_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topics, "REACH_SECONDS", 2.0)
+    monkeypatch.setattr(topics, "CONNECT_SECONDS", 2.0)
     table = people(spark, delta_path)
     feed = ChangeFeed(spark, table.path)
     nowhere = Cluster("127.0.0.1:1", {"socket.connection.setup.timeout.ms": 1000})

@@ -25,7 +25,7 @@ from cdf.errors import RowRejected, TargetNotReady
 from cdf.sink import Conflicts
 from cdf.testing import SampleTable, delete
 from connectors.postgres.client import Session
-from connectors.postgres.erasure.scan import _copied
+from connectors.postgres.erasure.scan import _copy_rows
 from connectors.postgres.options import Modes
 from connectors.postgres.sql_parts import TargetName
 from connectors.postgres.staging.adbc_copy import bulk_connection
@@ -148,7 +148,7 @@ def test_a_pooler_hands_no_setting_on(pgbouncer_program: Program, server_folder:
 def test_a_copy_that_is_not_read_to_its_end_does_not_end_the_transaction(pg: Pg) -> None:
     pg.query("create table target as select n, repeat('x', 1000) as x from generate_series(1, 5000) n")
     with Session(pg.dsn, TargetName(pg.schema, "target")).connect() as connection, connection.transaction():
-        assert any(line for line in _copied(connection, TargetName(pg.schema, "target"), ["n", "x"]))
+        assert any(line for line in _copy_rows(connection, TargetName(pg.schema, "target"), ["n", "x"]))
         assert connection.execute("select 1").fetchone() == (1,)
     with Database(pg.dsn, pg.schema, what="test", definitions={"target": ""}, made_by="-").transaction() as work:
         assert any(work.copy_out("copy {target} to stdout"))
@@ -219,8 +219,8 @@ def test_kept_rows_are_read_whatever_the_settings_are(spark: SparkSession, pg: P
     table.sql("delete from {t}")
     pipeline.run()
     columns = ["day", "at", "amount", "ratio"]
-    assert [row for rows in sink.kept(pipeline.feed, columns) for row in rows.collect()] == expected
+    assert [row for rows in sink.erasure.retained_rows(pipeline.feed, columns) for row in rows.collect()] == expected
     pg.query("update target set at = 'infinity'")
     with pytest.raises(RowRejected, match="'at'") as refused:
-        list(sink.kept(pipeline.feed, columns))
+        list(sink.erasure.retained_rows(pipeline.feed, columns))
     assert "2024" not in str(refused.value)

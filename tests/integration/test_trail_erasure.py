@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from audit.erasure.erase.delete import erase_table, erased_keys
 from audit.erasure.find.resolve import Resolution
-from audit.erasure.model import PersonalTable, Request, Subject
-from audit.erasure.scan.search_terms import Needle, Needles
-from audit.erasure.sink_contract import Erasing, Reached
+from audit.erasure.model import PersonalTable, ReachedState, Request, Subject
+from audit.erasure.scan.search_terms import SearchTerm, SearchTerms
+from audit.erasure.sink_contract import ErasureTask
 from audit.queries.questions import erasures, history
 from audit.reconciliation.comparison import reconcile
 from audit.report import make_report
@@ -25,7 +25,7 @@ from tests.integration.erasures import MARKER, Knows
 pytestmark = pytest.mark.usefixtures("interpreted")
 
 CANARY = "canary.person@example.org"
-NEEDLES = Needles([Needle("R-1", CANARY, "email")])
+TERMS = SearchTerms([SearchTerm("R-1", CANARY, "email")])
 SUBJECTS = {"customer": Subject("customer", {"email": "email", "customer_id": "exact"})}
 
 
@@ -42,7 +42,7 @@ class Trailed:
             ChangeFeed(spark, self.table.path), self.sink, key=["customer_id"], start="earliest", guard=Knows()
         )
 
-    def erase(self, on_erase: str = "delete") -> Erasing:
+    def erase(self, on_erase: str = "delete") -> ErasureTask:
         personal = ("email", "customer_id")
         one = PersonalTable(self.table.path, "customer", "customer_id", personal, on_erase)  # type: ignore[arg-type]
         day = dt.date(2026, 11, 1)
@@ -53,7 +53,7 @@ class Trailed:
             self.spark, one, found.caught(one.table), run="er-1", requests=["R-1"], since=since, marker=MARKER
         )
         assert done.rows == 1
-        return Erasing(
+        return ErasureTask(
             run="er-1",
             requests=("R-1",),
             table=one.table,
@@ -63,7 +63,7 @@ class Trailed:
             personal=personal,
             keys=lambda: erased_keys(self.spark, one.table, done.versions, ["customer_id"]),
             catch=lambda frame: found.catch(one.table, frame),
-            needles=NEEDLES,
+            search_terms=TERMS,
             immediately=True,
         )
 
@@ -88,7 +88,7 @@ def test_from_the_commit_to_the_last_file(spark: SparkSession, tmp_path: Path, s
     before = [one for one in trailed.payload() if one[2] != 700]
     erasing = trailed.erase()
     with pytest.raises(WindowOutOfOrder):
-        trailed.sink.erase(erasing)
+        trailed.sink.erasure.erase(erasing)
     trailed.table.sql("delete from {t} where customer_id = 4")  # the control: an ordinary delete has its image
     trailed.pipeline.run()
     [version] = erasing.versions
@@ -97,18 +97,18 @@ def test_from_the_commit_to_the_last_file(spark: SparkSession, tmp_path: Path, s
     assert trailed.intact()
     assert reconcile(trailed.sink.trail, trailed.pipeline).equal
 
-    assert trailed.sink.erase(erasing) == {"values removed": 4}
+    assert trailed.sink.erasure.erase(erasing) == {"values removed": 4}
     assert [one for one in trailed.payload() if one[0] < version] == before
     assert not [one for one in trailed.payload() if one[2] == 700]
     assert trailed.intact()
     assert reconcile(trailed.sink.trail, trailed.pipeline).equal
     events = trailed.spark.read.format("delta").load(f"{trailed.sink.path}/events").count()
-    assert trailed.sink.erase(erasing) == {"values removed": 0}
+    assert trailed.sink.erasure.erase(erasing) == {"values removed": 0}
     assert history(trailed.sink.trail, {"customer_id": 700}).count() == 0  # type: ignore[arg-type]
-    assert {one.reason for one in trailed.sink.scan(NEEDLES).finds} >= {"former file"}
+    assert {one.reason for one in trailed.sink.erasure.scan(TERMS).finds} >= {"former file"}
 
-    assert trailed.sink.purge(erasing, now=dt.datetime.now(dt.UTC)).waits_until is None
-    assert trailed.sink.scan(NEEDLES).finds == ()
+    assert trailed.sink.erasure.purge(erasing, now=dt.datetime.now(dt.UTC)).waits_until is None
+    assert trailed.sink.erasure.scan(TERMS).finds == ()
     assert trailed.intact()
     assert trailed.spark.read.format("delta").load(f"{trailed.sink.path}/events").count() == events
     assert trailed.pipeline.run().windows == 0
@@ -119,7 +119,7 @@ def test_who_comes_back_keeps_what_is_new(trailed: Trailed) -> None:
     erasing = trailed.erase()
     trailed.table.sql("insert into {t} values (700, 'new@example.org', null)")
     trailed.pipeline.run()
-    assert trailed.sink.erase(erasing) == {"values removed": 4}
+    assert trailed.sink.erasure.erase(erasing) == {"values removed": 4}
     assert [one[1:] for one in trailed.payload() if one[2] == 700] == [("insert", 700, "new@example.org")]
     assert trailed.intact()
 
@@ -127,10 +127,10 @@ def test_who_comes_back_keeps_what_is_new(trailed: Trailed) -> None:
 def test_steps_are_events(trailed: Trailed) -> None:
     trailed.pipeline.run()
     at = dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)
-    steps = [Reached("received", at, ("R-1", "R-2")), Reached("deleted", at, ("R-1",))]
+    steps = [ReachedState("received", at, ("R-1", "R-2")), ReachedState("deleted", at, ("R-1",))]
     for told in (steps[:1], steps, steps):
-        trailed.sink.note_erasure(trailed.table.path, ("customer_id",), "er-1", told)
-    trailed.sink.note_erasure(trailed.table.path, ("customer_id",), "er-2", steps[:1])
+        trailed.sink.erasure.record_states(trailed.table.path, ("customer_id",), "er-1", told)
+    trailed.sink.erasure.record_states(trailed.table.path, ("customer_id",), "er-2", steps[:1])
     assert [tuple(row)[2:] for row in erasures(trailed.sink.trail).drop("reached_at").collect()] == [
         ("er-1", "received", ["R-1", "R-2"]),
         ("er-1", "deleted", ["R-1"]),
@@ -151,8 +151,8 @@ def test_emptied_rows(trailed: Trailed) -> None:
     erasing = trailed.erase("nullify")
     trailed.pipeline.run()
     assert trailed.intact()
-    trailed.sink.erase(erasing)
-    assert trailed.sink.scan(NEEDLES).finds
+    trailed.sink.erasure.erase(erasing)
+    assert trailed.sink.erasure.scan(TERMS).finds
     assert trailed.intact()
-    trailed.sink.purge(erasing, now=dt.datetime.now(dt.UTC))
-    assert trailed.sink.scan(NEEDLES).finds == ()
+    trailed.sink.erasure.purge(erasing, now=dt.datetime.now(dt.UTC))
+    assert trailed.sink.erasure.scan(TERMS).finds == ()

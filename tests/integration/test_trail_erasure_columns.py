@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from audit.erasure.erase.delete import erase_table, erased_keys
 from audit.erasure.find.resolve import Resolution
 from audit.erasure.model import OnErase, PersonalTable, Request, Subject
-from audit.erasure.scan.search_terms import Needle, Needles
-from audit.erasure.sink_contract import Erasing
+from audit.erasure.scan.search_terms import SearchTerm, SearchTerms
+from audit.erasure.sink_contract import ErasureTask
 from audit.queries.questions import as_of, diff
 from audit.queries.view import view
 from audit.trail.tables import LEDGER, PAYLOAD, TrailTables
@@ -58,7 +58,7 @@ class Changed:
         )
         self.pipeline.run()
 
-    def erase(self, on_erase: OnErase = "delete") -> Erasing:
+    def erase(self, on_erase: OnErase = "delete") -> ErasureTask:
         personal = ("email",)
         one = PersonalTable(self.table.path, "customer", "email", personal, on_erase)
         day = dt.date(2026, 11, 1)
@@ -69,7 +69,7 @@ class Changed:
             self.spark, one, found.caught(one.table), run="er-1", requests=["R-1"], since=since, marker=MARKER
         )
         assert done.rows == 1
-        return Erasing(
+        return ErasureTask(
             run="er-1",
             requests=("R-1",),
             table=one.table,
@@ -79,7 +79,7 @@ class Changed:
             personal=personal,
             keys=lambda: erased_keys(self.spark, one.table, done.versions, ["customer_id"]),
             catch=lambda frame: found.catch(one.table, frame),
-            needles=Needles([Needle("R-1", CANARY, "email")]),
+            search_terms=SearchTerms([SearchTerm("R-1", CANARY, "email")]),
         )
 
     def values(self) -> list[tuple[int, str, list[Any]]]:
@@ -102,11 +102,11 @@ def test_former_names_and_types_of_columns(changed: Changed) -> None:
     changed.pipeline.run()
     others = [one for one in before if not {700, 701} & set(one[2])]
     # 700 was inserted, updated and erased; 701 was inserted and deleted, which only the column's former name tells
-    assert changed.sink.erase(erasing) == {"values removed": 6}
+    assert changed.sink.erasure.erase(erasing) == {"values removed": 6}
     assert changed.values() == others
     assert changed.intact()
-    assert changed.sink.erase(erasing) == {"values removed": 0}
-    assert changed.sink.scan(erasing.needles).unseen == ()
+    assert changed.sink.erasure.erase(erasing) == {"values removed": 0}
+    assert changed.sink.erasure.scan(erasing.search_terms).unseen == ()
 
     # What is gone is told as removed, and never as a row of NULLs
     told = view(changed.sink.trail).where("row is null or row.customer_id is null")
@@ -122,14 +122,14 @@ def test_former_names_and_types_of_columns(changed: Changed) -> None:
 def test_an_emptied_row_is_kept_as_it_is_now(changed: Changed) -> None:
     erasing = changed.erase("nullify")
     changed.pipeline.run()
-    changed.sink.erase(erasing)
+    changed.sink.erasure.erase(erasing)
     left = [one for one in changed.values() if {700, 701} & set(one[2])]
     assert [(version, kind, set(row)) for version, kind, row in left] == [
         (erasing.versions[-1], "update_postimage", {700, "w"})
     ]
     assert CANARY not in str(changed.values())
     assert changed.intact()
-    assert changed.sink.erase(erasing) == {"values removed": 0}
+    assert changed.sink.erasure.erase(erasing) == {"values removed": 0}
 
 
 class Died(BaseException):

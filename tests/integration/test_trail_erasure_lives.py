@@ -13,8 +13,8 @@ from audit.erasure.commit_marker import erasing_metadata
 from audit.erasure.erase.delete import erase_table, erased_keys
 from audit.erasure.find.resolve import Resolution
 from audit.erasure.model import Link, PersonalTable, Request, Subject
-from audit.erasure.scan.search_terms import Needle, Needles
-from audit.erasure.sink_contract import Erasing
+from audit.erasure.scan.search_terms import SearchTerm, SearchTerms
+from audit.erasure.sink_contract import ErasureTask
 from cdf import ChangeFeed, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
 from tests.integration.delta_table import Table, setting
@@ -37,7 +37,7 @@ class Trail:
         self.pipeline = Pipeline(feed, self.sink, key=[key], start=start, guard=Knows())
         self.pipeline.run()
 
-    def erase(self, tables: Sequence[PersonalTable], identifiers: dict[str, str]) -> Erasing:
+    def erase(self, tables: Sequence[PersonalTable], identifiers: dict[str, str]) -> ErasureTask:
         spark, path = self.table.spark, self.table.path
         one = next(one for one in tables if one.table == path)
         day = dt.date(2026, 11, 1)
@@ -47,7 +47,7 @@ class Trail:
             spark, one, found.caught(path), run="er-1", requests=["R-1"], since=found.versions[path], marker=MARKER
         )
         self.pipeline.run()
-        return Erasing(
+        return ErasureTask(
             run="er-1",
             requests=("R-1",),
             table=path,
@@ -57,7 +57,7 @@ class Trail:
             personal=one.personal,
             keys=lambda: erased_keys(spark, path, done.versions, [self.key]),
             catch=lambda frame: found.catch(path, frame),
-            needles=Needles([Needle("R-1", HERS, "email")]),
+            search_terms=SearchTerms([SearchTerm("R-1", HERS, "email")]),
             link=one.path.column if isinstance(one.path, Link) else None,
         )
 
@@ -65,12 +65,12 @@ class Trail:
         rows = self.table.spark.read.format("delta").load(f"{self.sink.path}/payload").collect()
         return sorted(((row["version"], row["change_type"], list(row["row"])) for row in rows), key=str)
 
-    def forgets(self, erasing: Erasing, kept: Callable[[Row], bool]) -> None:
+    def forgets(self, erasing: ErasureTask, kept: Callable[[Row], bool]) -> None:
         expected = [row for row in self.rows() if kept(row)]
         removed = len(self.rows()) - len(expected)
-        assert self.sink.erase(erasing) == {"values removed": removed}
+        assert self.sink.erasure.erase(erasing) == {"values removed": removed}
         assert self.rows() == expected
-        assert self.sink.erase(erasing) == {"values removed": 0}
+        assert self.sink.erasure.erase(erasing) == {"values removed": 0}
         assert self.rows() == expected
         assert self.sink.trail.verify()[0].intact
 
@@ -125,9 +125,9 @@ def test_several_erasing_commits(spark: SparkSession, tmp_path: Path) -> None:
         table.sql("delete from {t} where id = 7")  # 3
     table.sql("insert into {t} values (7, 'bob@example.org', 'b')", "delete from {t} where id = 7")
     erasing = trail.erase(by_email(table), {"email": HERS})
-    both = Erasing(
+    both = ErasureTask(
         **{
-            **{name: getattr(erasing, name) for name in Erasing.__slots__},
+            **{name: getattr(erasing, name) for name in ErasureTask.__slots__},
             "versions": (3, *erasing.versions),
             "keys": lambda: erased_keys(spark, table.path, (3, *erasing.versions), ["id"]),
         }

@@ -24,7 +24,6 @@ from audit.trail.row_hashes import hash_rows
 from audit.trail.tables import LEDGER, PAYLOAD
 from audit.writing.removal import find_encrypted_groups
 from cdf.errors import ConfigError, RowRejected, VerificationError
-from connectors.delta_audit.erasure.erase import held_open
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.fix_sealed_states import SealedStates
 from tests.integration.sealed_case import RECIPIENT, SENDER, Row, Trailed, edited, forged_events, rehashed
@@ -65,17 +64,17 @@ def test_they_are_told_sealed_under_a_record_and_gone_with_their_keys(
     trailed: Trailed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trailed.name_classes()
-    assert trailed.sink.unsealed() == Unsealed()
+    assert trailed.sink.erasure.unencrypted_rows() == Unsealed()
     with pytest.raises(ConfigError, match="no class of columns is configured"):
         trailed.seal_earlier()
     trailed.name_classes(SENDER, RECIPIENT)
-    assert trailed.sink.unsealed() == Unsealed(6, 1, 3, {"contact": 6, "billing": 3})
+    assert trailed.sink.erasure.unencrypted_rows() == Unsealed(6, 1, 3, {"contact": 6, "billing": 3})
     before, since = trailed.sink.trail.verify()
     salts = {row["salt"] for row in trailed.payload().collect()}
     assert b"canary" in files(trailed)  # the control
 
     trailed.seal_earlier()
-    assert trailed.sink.unsealed() == Unsealed()
+    assert trailed.sink.erasure.unencrypted_rows() == Unsealed()
     assert read(trailed) == trailed.plain()
     found = trailed.sink.trail.verify()[0]
     assert (found.intact, found.events, found.values, found.resealed) == (True, before.events, before.values, 6)
@@ -107,7 +106,7 @@ def test_they_are_told_sealed_under_a_record_and_gone_with_their_keys(
     # A shredding that is killed is finished by the next
     with monkeypatch.context() as patch:
         patch.setattr("audit.writing.removal._finish_shredding", dies)
-        with held_open(trailed.sink, trailed.table.path, ("no",), "er-1"), pytest.raises(KeyboardInterrupt):
+        with trailed.sink.open_for(trailed.table.path, ("no",), "er-1"), pytest.raises(KeyboardInterrupt):
             trailed.sink.remove_encrypted(keys, {"run": "er-1"})
     tables = trailed.sink.trail.tables
     assert find_encrypted_groups(tables, keys).count() > 0  # the record is there, and they are
@@ -125,9 +124,9 @@ def test_a_class_that_is_named_later_joins_those_of_before(sealed_states: Sealed
     trailed.name_classes(sender, recipient)
     trailed.pipeline.run()
     trailed.name_classes(SENDER, RECIPIENT)
-    assert trailed.sink.unsealed() == Unsealed(4, 1, 2, {"contact": 4, "billing": 3})
+    assert trailed.sink.erasure.unencrypted_rows() == Unsealed(4, 1, 2, {"contact": 4, "billing": 3})
     trailed.seal_earlier()
-    assert trailed.sink.unsealed() == Unsealed()
+    assert trailed.sink.erasure.unencrypted_rows() == Unsealed()
     assert read(trailed) == trailed.plain()
     row = trailed.payload().where("version = 1 and row.no = 1").collect()[0]["row"]
     assert [(one["class"], one["columns"]) for one in row[SEALED]] == [
@@ -155,9 +154,9 @@ def test_columns_of_former_schemas_are_sealed_too(trailed: Trailed) -> None:
     trailed.name_classes(PersonColumns("customer", "id", "sender", "exact", classes), RECIPIENT)
     trailed.pipeline.run()
     assert reconcile(trailed.sink.trail, trailed.pipeline).equal is True
-    assert trailed.sink.unsealed() == Unsealed(7, 1, 7, {"contact": 7, "billing": 3})
+    assert trailed.sink.erasure.unencrypted_rows() == Unsealed(7, 1, 7, {"contact": 7, "billing": 3})
     trailed.seal_earlier()
-    assert trailed.sink.unsealed() == Unsealed()
+    assert trailed.sink.erasure.unencrypted_rows() == Unsealed()
     assert b"canary" not in files(trailed)
     rows = read(trailed)
     assert (rows[0]["email"], str(rows[0]["paid"]), rows[-1]["mail"]) == ("canary7@x.org", "12.50", "canary8@y.org")
@@ -189,7 +188,7 @@ def test_a_run_that_is_killed_is_finished_or_leaves_nothing(trailed: Trailed, mo
             assert shown() == [("canary7@x.org", None)] * 3  # the record is there, and the rows are as they were
     trailed.pipeline.run()  # whoever takes the trail over next
     assert not Path(trailed.sink.path, "_sealing").exists()
-    assert trailed.sink.unsealed() == Unsealed()
+    assert trailed.sink.erasure.unencrypted_rows() == Unsealed()
     assert read(trailed) == trailed.plain()
     assert shown() == [("canary7@x.org", None)] * 3
     found = trailed.sink.trail.verify()[0]
@@ -219,8 +218,8 @@ def test_nothing_is_sealed_in_a_trail_that_is_not_what_was_written(
             trailed.seal_earlier()
         assert records(trailed) == [], forged
         assert not Path(trailed.sink.path, "_sealing").exists()
-        assert trailed.sink.unsealed().rows == (7 if forged is twice else 6)
-        with held_open(trailed.sink, trailed.table.path, ("no",), "the next"):
+        assert trailed.sink.erasure.unencrypted_rows().rows == (7 if forged is twice else 6)
+        with trailed.sink.open_for(trailed.table.path, ("no",), "the next"):
             pass  # nothing is left that nobody could finish
 
 
@@ -271,7 +270,7 @@ def test_many_rows_are_sealed_in_rounds(trailed: Trailed, monkeypatch: pytest.Mo
     trailed.name_classes(SENDER, RECIPIENT)
     monkeypatch.setattr("audit.encryption.reencrypt.ROUND", 2)
     trailed.seal_earlier()
-    assert trailed.sink.unsealed() == Unsealed()
+    assert trailed.sink.erasure.unencrypted_rows() == Unsealed()
     assert read(trailed) == trailed.plain()
     places = [one["sealed"] for one in records(trailed)]
     assert len(places) > 1
@@ -304,7 +303,7 @@ def test_a_signed_trail_is_continued_after_it(trailed: Trailed, tmp_path: Path) 
     trailed.pipeline.run()
     token = trailed.token(7)
     trailed.shred(7)
-    with held_open(trailed.sink, trailed.table.path, ("no",), "er-1"):
+    with trailed.sink.open_for(trailed.table.path, ("no",), "er-1"):
         trailed.sink.remove_encrypted(trailed.registry().gone([token]), {"run": "er-1"})
     trailed.table.sql("insert into {t} (no) values (9)")
     trailed.pipeline.run()

@@ -317,7 +317,7 @@ def test_keys_that_are_kept_apart(tmp_path: Path) -> None:
     fresh_seal.write(tmp_path / "seal-2.key")
     before = loaded(tmp_path, BLOCK).erasure
     assert before is not None
-    mark, sealed = before.keys().mark("a", "b"), before.keys().seal("x", about="y")
+    mark, sealed = before.keys().mark("a", "b"), before.keys().encrypt("x", about="y")
     signing, watch, seal = (
         'signing_key: "${file:erasure.key}"',
         'watch_key: "${file:watch.key}"',
@@ -337,8 +337,8 @@ def test_keys_that_are_kept_apart(tmp_path: Path) -> None:
         assert erasure is not None
         assert mark in erasure.marker().marks("a", "b")
         assert first in (None, erasure.marker().mark("a", "b"))
-        assert erasure.keys().unseal(sealed, about="y") == "x"
-        assert erasure.keys().unseal(erasure.keys().seal("z", about="y"), about="y") == "z"
+        assert erasure.keys().decrypt(sealed, about="y") == "x"
+        assert erasure.keys().decrypt(erasure.keys().encrypt("z", about="y"), about="y") == "z"
     assert erasure.keys().in_use == (fresh_watch, fresh_seal)
 
     # A machine that runs pipelines knows people again, and can neither sign nor open anything

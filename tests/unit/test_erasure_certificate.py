@@ -22,7 +22,7 @@ from audit.erasure.evidence.certificate import (
 )
 from audit.erasure.evidence.certificate_html import certificate_page
 from audit.erasure.model import Request
-from audit.erasure.scan.search_terms import Needle, Needles
+from audit.erasure.scan.search_terms import SearchTerm, SearchTerms
 from audit.proof import Checkpoint, ProofError, VerifierKey
 from audit.signing.signer import Signer
 from audit.trail.redaction import canonical_json
@@ -95,17 +95,17 @@ def test_evidence_is_the_hash_of_canonical_facts() -> None:
     assert one != evidence("deleted", AT, {"b": 2, "a": AT})
 
 
-class _Plainly(Needles):
+class _Plainly(SearchTerms):
     def find(self, data: bytes) -> Iterator[tuple[str, str]]:
-        return ((one.request, "value") for one in self.needles if one.value.encode() in data)
+        return ((one.request, "value") for one in self.terms if one.value.encode() in data)
 
 
 def test_holds_no_identifier_and_is_refused_where_one_has_slipped_in() -> None:
-    needles = _Plainly([Needle("r-17", "anna@example.org")])
-    refuse_identifiers(certificate(), needles)
+    terms = _Plainly([SearchTerm("r-17", "anna@example.org")])
+    refuse_identifiers(certificate(), terms)
     leaking = certificate(holds=[{**HOLD, "basis": "dispute with anna@example.org"}], outcome="partial")
     with pytest.raises(VerificationError, match="hold an identifier of r-17") as found:
-        refuse_identifiers(leaking, needles)
+        refuse_identifiers(leaking, terms)
     assert "anna@" not in str(found.value.to_dict())
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from audit.erasure.find.plan import check_plan, check_tables, digest_of, read_plan
-from audit.erasure.register.store import Run
+from audit.erasure.find.plan import digest_of
+from audit.erasure.find.plan_file import check_plan, check_tables, read_plan
+from audit.erasure.register.records import Run
 from cdf.errors import ConfigError
 
 PLAN: dict[str, Any] = {"run": "er-1", "requests": ["R-1", "R-2"], "sinks": [{"pipeline": "crm"}], "problems": []}
@@ -20,7 +21,7 @@ def test_tables_that_are_other_ones_since() -> None:
     plan = {"tables": [{"table": "/a"}, {"table": "/b"}]}
     check_tables(plan, ["/b", "/a"])
     for tables, other in ((["/a"], "/b"), (["/a", "/b", "/c"], "/c")):
-        with pytest.raises(ConfigError, match=f"when the plan was made: {other}$"):
+        with pytest.raises(ConfigError, match=f"since the plan was made: {other}$"):
             check_tables(plan, tables)
 
 

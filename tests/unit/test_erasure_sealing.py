@@ -16,15 +16,15 @@ CANARY = "anna.canary@example.org"
 
 
 def test_what_is_sealed_opens_in_its_place_only() -> None:
-    sealed = KEYS.seal(CANARY + "\u00e9", about="R-1")
+    sealed = KEYS.encrypt(CANARY + "\u00e9", about="R-1")
     assert CANARY.encode() not in sealed
-    assert KEYS.seal(CANARY + "\u00e9", about="R-1") != sealed
-    assert Keys(Signer.parse(SIGNER.secret())).unseal(sealed, about="R-1") == CANARY + "\u00e9"
+    assert KEYS.encrypt(CANARY + "\u00e9", about="R-1") != sealed
+    assert Keys(Signer.parse(SIGNER.secret())).decrypt(sealed, about="R-1") == CANARY + "\u00e9"
     flipped = [bytes([*sealed[:at], sealed[at] ^ 1, *sealed[at + 1 :]]) for at in (0, 1, 13, len(sealed) - 1)]
     wrong = [(KEYS, sealed, "R-2"), (Keys(Signer.generate("other")), sealed, "R-1")]
     for keys, data, about in [*wrong, *((KEYS, one, "R-1") for one in (*flipped, sealed[:20], b""))]:
-        with pytest.raises(ConfigError, match="sealed with another key, or somebody has altered") as caught:
-            keys.unseal(data, about=about)
+        with pytest.raises(ConfigError, match="encrypted with another key, or it was altered") as caught:
+            keys.decrypt(data, about=about)
         assert CANARY not in "".join(traceback.format_exception(caught.value))
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 
-from audit.erasure.scan.search_terms import Needle, Needles
+from audit.erasure.scan.search_terms import SearchTerm, SearchTerms
 from connectors.postgres.column_mapping import Columns
 from connectors.postgres.conversions import ColumnType
 from connectors.postgres.erasure.cell_matcher import Cells
 
-CELLS = Cells(Needles([Needle("r1", "4711", "number"), Needle("r2", "a\\b", "code")]), Columns(rename={"number": "nr"}))
+CELLS = Cells(
+    SearchTerms([SearchTerm("r1", "4711", "number"), SearchTerm("r2", "a\\b", "code")]),
+    Columns(rename={"number": "nr"}),
+)
 HIT = {("r1", "value")}
 
 

@@ -17,10 +17,11 @@ from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from audit.erasure.erase.purge import schedule_of
-from audit.erasure.find.resolve import Resolution, column_in, identifiers_in
-from audit.erasure.find.retained_rows import kept_by
-from audit.erasure.sink_contract import Erasable, Historic, Keeping
+from audit.erasure.find.columns import column_in
+from audit.erasure.find.known_values import without_links
+from audit.erasure.find.resolve import Resolution
+from audit.erasure.find.retained_rows import rows_from_copies
+from audit.erasure.retention import table_purge_schedule
 from audit.identifiers import normalise, stored_forms
 from audit.trail.redaction import canonical_json
 from cdf.errors import ConfigError
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from audit.encryption.key_registry import Registry, States
-    from audit.erasure.find.plan import Copy
+    from audit.erasure.find.copies import Copy
     from audit.erasure.model import PersonalTable, Request
+    from audit.erasure.sink_contract import TrailErasure
     from audit.erasure.table_graph import Graph
 
 __all__ = ["AccessReport", "HeldRows", "Identifier", "PastRows", "Recipient", "TableHeld", "access_report"]
@@ -185,7 +187,7 @@ def access_report(
     request has no approver and needs one, as for an erasure: it may be about somebody else as well."""
     tables = graph.tables_of(request.subject)
     progress("looking for the rows")
-    resolution = Resolution.of(spark, tables, graph.subjects, [request], known, kept=kept_by(copies))
+    resolution = Resolution.of(spark, tables, graph.subjects, [request], known, retained=rows_from_copies(copies))
     if request.approver is None and (why := resolution.fan_out(approve_above).get(request.id)):
         raise ConfigError(
             f"request {request.id} may be about more than one person ({why}), and no approver has been named",
@@ -210,8 +212,8 @@ def access_report(
         progress(f"reading what {copy.pipeline} has written")
         one = next(each for each in tables if each.table == copy.table)
         recipients.append(_recipient(asked, one, copy, targets[copy.pipeline]))
-        if isinstance(copy.sink, Historic) and copy.version() is not None:
-            history.append(_past(asked, one, copy))
+        if (trail := copy.trail_erasure) is not None and copy.version() is not None:
+            history.append(_past(asked, one, copy, trail))
     return AccessReport(
         request=request.id,
         subject=request.subject,
@@ -229,7 +231,7 @@ def access_report(
 def _identifiers(graph: Graph, request: Request, learned: Iterable[tuple[str, str, str]]) -> tuple[Identifier, ...]:
     spelling = graph.subjects[request.subject].identifiers
     given = {(name, normalise(value, spelling[name])) for name, value in request.identifiers.items()}
-    found = [(name, value) for _, name, value in identifiers_in(list(learned))]
+    found = [(name, value) for _, name, value in without_links(list(learned))]
     new = sorted({(name, value) for name, value in found if (name, normalise(value, spelling[name])) not in given})
     return (
         *(Identifier(name, value, given=True) for name, value in sorted(request.identifiers.items())),
@@ -256,7 +258,7 @@ def _states(registry: Registry, request: Request, reader: str) -> Callable[[str]
 
 
 def _table(spark: SparkSession, asked: _Asked, one: PersonalTable, now: dt.datetime) -> TableHeld:
-    holds, told = asked.graph.held(one.table, now.date()), schedule_of(spark, one.table, now=now)
+    holds, told = asked.graph.held(one.table, now.date()), table_purge_schedule(spark, one.table, now=now)
     return TableHeld(
         table=one.table,
         version=asked.resolution.versions[one.table],
@@ -280,28 +282,27 @@ def _table(spark: SparkSession, asked: _Asked, one: PersonalTable, now: dt.datet
 def _recipient(asked: _Asked, one: PersonalTable, copy: Copy, target: str) -> Recipient:
     kept: list[HeldRows] = []
     version = copy.version()
-    if isinstance(copy.sink, Keeping) and not isinstance(copy.sink, Historic) and version is not None:
+    erasure = copy.erasure
+    if erasure is not None and copy.trail_erasure is None and version is not None:
         feed = ChangeFeed(asked.resolution.rows(one.table).sparkSession, one.table)
         columns = set(feed.log.metadata().schema.names)
-        for part in copy.sink.kept(feed, columns):
+        for part in erasure.retained_rows(feed, columns):
             if all(column_in(part.columns, person.column) for person in one.people):
                 kept += [
                     asked.held(one, at, asked.resolution.catch(one.table, part, at)) for at in range(len(one.people))
                 ]
     found = tuple(each for each in kept if each.rows)
-    return Recipient(copy.pipeline, one.table, target, version, isinstance(copy.sink, Erasable), found)
+    return Recipient(copy.pipeline, one.table, target, version, erasure is not None, found)
 
 
-def _past(asked: _Asked, one: PersonalTable, copy: Copy) -> PastRows:
-    sink = copy.sink
-    assert isinstance(sink, Historic)
+def _past(asked: _Asked, one: PersonalTable, copy: Copy, trail: TrailErasure) -> PastRows:
     events = []
     for at in range(len(one.people)):
         catch = partial(asked.resolution.catch, one.table, person=at)
-        sealed = asked.graph.sealed_for(one.people[at], asked.others(one, at), asked.tokens)
-        rows = sink.past(catch, sealed, asked.states)
+        sealed = asked.graph.encrypted_columns_of(one.people[at], asked.others(one, at), asked.tokens)
+        rows = trail.read_history(catch, sealed, asked.states)
         events.append(asked.held(one, at, rows))
-    return PastRows(copy.pipeline, sink.path, one.table, tuple(each for each in events if each.rows))
+    return PastRows(copy.pipeline, trail.path, one.table, tuple(each for each in events if each.rows))
 
 
 def _as_json(rows: DataFrame) -> tuple[Mapping[str, Any], ...]:

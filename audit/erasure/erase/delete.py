@@ -14,21 +14,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from audit.erasure.commit_marker import erased_person, erasing_metadata, erasing_run, make_proof, proven
-from audit.erasure.find.resolve import column_in, quoted
+from audit.erasure.find.columns import quoted
+from audit.erasure.find.table_checks import inspect_table
 from audit.erasure.model import PersonalTable
 from cdf.changes.columns import CHANGE_TYPE, DELETE, UPDATE_PREIMAGE
 from cdf.errors import CdfError, ConfigError, SourceError, SourceUnavailable, condition_of
 from cdf.result import Result
 from cdf.source.batch_reader import read_range
-from cdf.source.single_writer import require_writer
 from cdf.source.table import ChangeFeed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from audit.erasure.register.store import Marking
+    from audit.erasure.register.protocols import MarkKeys
 
-__all__ = ["Deleted", "erase_table", "erased_keys", "erased_versions", "inspect_table"]
+__all__ = ["Deleted", "erase_table", "erased_keys", "erased_versions"]
 
 logger = logging.getLogger("deltarelay.erasure")
 
@@ -50,42 +50,6 @@ class Deleted(Result):
     """That lost rows."""
 
 
-def inspect_table(spark: SparkSession, table: PersonalTable) -> list[str]:
-    """Why nothing can be erased from the table as it is; empty where it can. Raises TableNotFound."""
-    feed = ChangeFeed(spark, table.table)
-    metadata = feed.log.metadata()
-    schema, properties, problems = metadata.schema, metadata.properties, []
-    if properties.get("delta.appendOnly", "false").lower() == "true":
-        problems.append(f"{table.table} is append-only (delta.appendOnly = true): no row can be erased")
-    if not metadata.feed_enabled:
-        problems.append(
-            f"the change feed of {table.table} is off: no sink would learn of the erasure "
-            f"(`deltarelay feed enable {table.table}`)"
-        )
-    if odd := [name for name in schema.names if "`" in name]:
-        # It makes up an attribute's name of it, unquoted, where the feed is on
-        problems.append(
-            f"{table.table} has a backquote in a column's name ({', '.join(odd)}): Delta's MERGE fails on it"
-        )
-    emptied: list[str] = []
-    for person in table.people:
-        if person.on_erase == "nullify":
-            emptied += person.personal
-            if not person.personal:
-                problems.append(f"{table.table} is to be emptied (on_erase: nullify), and `personal` names no column")
-    fixed = [
-        one for name in dict.fromkeys(emptied) if (one := column_in(schema.names, name)) and not schema[one].nullable
-    ]
-    problems += [f"{table.table}.{one} is NOT NULL and cannot be emptied" for one in fixed]
-    named = dict.fromkeys([*(person.column for person in table.people), *emptied])
-    problems += [f"{table.table} has no column {name}" for name in named if column_in(schema.names, name) is None]
-    try:
-        require_writer(spark, feed.location)
-    except ConfigError as error:
-        problems.append(error.message)
-    return problems
-
-
 def erase_table(
     spark: SparkSession,
     table: PersonalTable,
@@ -94,7 +58,7 @@ def erase_table(
     run: str,
     requests: Sequence[str],
     since: int,
-    marker: Marking,
+    marker: MarkKeys,
     person: int = 0,
 ) -> Deleted:
     """Delete or empty the rows of ``caught`` (``Resolution.caught``: after ``request`` the columns that tell a row), in one
@@ -130,7 +94,7 @@ def erase_table(
 
 
 def erased_versions(
-    spark: SparkSession, table: str, run: str, *, since: int, marker: Marking, person: int = 0
+    spark: SparkSession, table: str, run: str, *, since: int, marker: MarkKeys, person: int = 0
 ) -> tuple[int, ...]:
     """The commits after ``since`` by which the run erased for one of the ``people`` of the table. Not those that only say
     so: what they changed would be kept nowhere as it was, and be forgotten in every copy."""

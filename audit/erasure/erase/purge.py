@@ -18,33 +18,22 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from audit.erasure.erase.retention import Schedule, schedule
-from audit.erasure.sink_contract import Purged
+from audit.erasure.errors import SinkBehind
+from audit.erasure.retention import purge_schedule
+from audit.erasure.sink_contract import PurgeResult
 from cdf.errors import CdfError
 from cdf.source.table import ChangeFeed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SinkBehind", "purge_table", "schedule_of"]
+__all__ = ["purge_table"]
 
 _PURGE = "deltarelay_purge"
 _CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _MARK = "deltarelay.purged"
 """A property whose setting is the newer commit where a table is quiet."""
-
-
-class SinkBehind(CdfError):
-    """Sinks have not passed the erasing commits yet."""
-
-    code = "sink_behind"
-    transient = True
-
-
-def schedule_of(spark: SparkSession, table: str, *, now: dt.datetime) -> Schedule:
-    """Of rows that would be erased now."""
-    return schedule(ChangeFeed(spark, table).log.metadata().properties, now)
 
 
 def purge_table(
@@ -57,7 +46,7 @@ def purge_table(
     immediately: bool = False,
     personal: Collection[str] | None = None,
     once_more: bool = False,
-) -> Purged:
+) -> PurgeResult:
     """As far as ``now`` allows. ``versions``: the erasing commits. ``positions``: of the sinks of this table, by pipeline.
     ``personal``: the columns whose values may name somebody; None: any of them. ``once_more``: after all of it
     something was found.
@@ -79,10 +68,10 @@ def purge_table(
     times, properties = feed.log.times(), feed.log.metadata().properties
     # Of an entry that is cleaned already the oldest one that is there came later
     oldest = min(times.values())
-    files_on = schedule(properties, times.get(last, oldest)).files_on
-    log_on = schedule(properties, times.get(base, oldest)).log_on
+    files_on = purge_schedule(properties, times.get(last, oldest)).files_on
+    log_on = purge_schedule(properties, times.get(base, oldest)).log_on
     if now < files_on and not immediately:
-        return Purged(waits_until=files_on, waits_for="the retention of deleted files")
+        return PurgeResult(waits_until=files_on, waits_for="the retention of deleted files")
     named = feed.partition_columns()
     if personal is not None:
         named = tuple(name for name in named if name.lower() in {one.lower() for one in personal})
@@ -95,13 +84,13 @@ def purge_table(
     else:
         done = {**_vacuum(spark, feed, immediately), "folders": _empty_folders(feed.location)}
         if now < log_on:
-            return Purged(done, waits_until=log_on, waits_for="the retention of the log")
+            return PurgeResult(done, waits_until=log_on, waits_for="the retention of the log")
         done["log entries"] = _clean_log(feed, last, positions, immediately)
     if now < files_on and named:
-        return Purged(
+        return PurgeResult(
             done, waits_until=files_on, waits_for="the table's checkpoint, which names the folders of deleted files"
         )
-    return Purged(done)
+    return PurgeResult(done)
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────

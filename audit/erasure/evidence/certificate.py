@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Literal, Protocol, TypeAlias
 
-from audit.erasure.scan.search_terms import Needles
+from audit.erasure.scan.search_terms import SearchTerms
 from audit.proof import ProofError, VerifierKey, base64_text
 from audit.signing.signer import Signer
 from audit.trail.redaction import canonical_json
@@ -168,9 +168,9 @@ def refuse_unfinished(
         )
 
 
-def refuse_identifiers(document: Mapping[str, Any], needles: Needles) -> None:
+def refuse_identifiers(document: Mapping[str, Any], terms: SearchTerms) -> None:
     """The last look before signing: a certificate is kept for good, so nothing in it may be what a scan looks for."""
-    found = sorted({request for request, _ in needles.find(canonical_json(document))})
+    found = sorted({request for request, _ in terms.find(canonical_json(document))})
     if found:
         raise VerificationError(
             f"the certificate of request {document['request']['id']} would hold an identifier of {', '.join(found)}",

@@ -1,26 +1,22 @@
-"""What an erasure would do, before anything is done: rows and files per table and request, what holds it up, when it ends.
+"""The plan of an erasure: what it would do, which rows and files per table and request, what delays it, and until when.
 
-A plan goes into a file that somebody reads and approves, so it names requests by their ids and nobody by an identifier.
+A plan is written to a file that a person reviews and approves, so it names requests by their ids and contains no identifier.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from audit.erasure.erase.delete import inspect_table
-from audit.erasure.erase.purge import schedule_of
+from audit.erasure.find.request_list import list_some
 from audit.erasure.find.resolve import Resolution
-from audit.erasure.find.retained_rows import kept_by
+from audit.erasure.find.retained_rows import rows_from_copies
+from audit.erasure.find.table_checks import inspect_table
 from audit.erasure.model import Link
-from audit.erasure.register.store import Carrier
-from audit.erasure.sink_contract import Erasable, Sealed
-from audit.files import describe_failure, write_new
+from audit.erasure.retention import table_purge_schedule
 from audit.trail.redaction import canonical_json
 from cdf.errors import ConfigError, SourceError
 from cdf.result import Result
@@ -29,59 +25,19 @@ from cdf.source.table import ChangeFeed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from audit.erasure.model import Request
-    from audit.erasure.register.store import Run
+    from audit.erasure.find.copies import Copy
+    from audit.erasure.model import PersonalTable, Request
+    from audit.erasure.retention import Schedule
     from audit.erasure.table_graph import Graph
-    from cdf.sink import Sink
 
-__all__ = [
-    "Copy",
-    "Plan",
-    "PlannedSink",
-    "PlannedTable",
-    "check_plan",
-    "check_tables",
-    "digest_of",
-    "make_plan",
-    "not_sealed",
-    "read_plan",
-    "write_plan",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """A pipeline that carries one of the tables elsewhere."""
-
-    pipeline: str
-    table: str
-    key: tuple[str, ...]
-    sink: Sink
-    target: str = ""
-    """What the pipeline writes to, in words."""
-
-    @property
-    def carrier(self) -> Carrier:
-        return Carrier(self.pipeline, self.table, self.target)
-
-    def version(self) -> int | None:
-        """Where the sink stands; None while it holds nothing, or does not tell."""
-        from cdf.sink import Tracked
-
-        return self.sink.position().version if isinstance(self.sink, Tracked) else None
-
-    def lacks_position(self) -> bool:
-        """Whether the sink keeps its position and has none: nothing was erased in what the target may hold all the same."""
-        from cdf.sink import Tracked
-
-        return isinstance(self.sink, Tracked) and self.sink.position().version is None
+__all__ = ["Plan", "PlannedSink", "PlannedTable", "digest_of", "make_plan", "unencrypted_problems"]
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTable(Result):
     table: str
     version: int
-    """Of the table, when it was looked at."""
+    """The version at which the table was read."""
     rows: Mapping[str, int]
     """By request."""
     files: int
@@ -89,7 +45,7 @@ class PlannedTable(Result):
     held_until: dt.date | None = None
     held_for: str | None = None
     files_gone_on: dt.date | None = None
-    """When the files of today can be purged, were the rows erased today."""
+    """When the present files can be purged if the rows are erased today."""
     log_gone_on: dt.date | None = None
 
 
@@ -98,7 +54,7 @@ class PlannedSink(Result):
     pipeline: str
     table: str
     forgets: bool
-    """False: this kind of sink gets the deletes, and cannot be told to forget what it had before."""
+    """False: this kind of sink replicates the deletes, and does not support erasure of what it had before."""
     position: int | None
 
 
@@ -112,10 +68,10 @@ class Plan(Result):
     needs_approval: Mapping[str, str] = field(default_factory=dict)
     """Requests without an approver that need one, and why."""
     not_found: tuple[str, ...] = ()
-    """Requests that no row belongs to; copies, history and files are looked through all the same."""
+    """Requests that match no row; their copies, history and files are scanned nevertheless."""
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
-    """What `erase run` would refuse."""
+    """Why `erase run` would refuse the plan."""
 
     @property
     def digest(self) -> str:
@@ -131,187 +87,156 @@ def make_plan(
     graph: Graph,
     copies: Sequence[Copy],
     requests: Sequence[Request],
-    known: Sequence[tuple[str, str, str]],
+    learned: Sequence[tuple[str, str, str]],
     *,
     run: str,
     approve_above: int,
     now: dt.datetime,
 ) -> Plan:
-    """Reads only. ``known``: (request, identifier, value) that were learned about the persons before."""
-    from delta.tables import DeltaTable
-
+    """Reads only. ``learned``: (request, identifier, value) that were learned about the people before."""
     tables = graph.tables_of(*(request.subject for request in requests))
-    gone = [one.table for one in tables if not DeltaTable.isDeltaTable(spark, one.table)]
-    if gone:
-        raise ConfigError(
-            f"{', '.join(gone)}: no Delta table is there", hint="name the tables of `erasure.tables` as they are"
-        )
-    resolution = Resolution.of(spark, tables, graph.subjects, requests, known, kept=kept_by(copies))
-    counts = resolution.counts()
+    _check_exist(spark, tables)
+    resolution = Resolution.of(spark, tables, graph.subjects, requests, learned, retained=rows_from_copies(copies))
     warnings, problems, planned = [], [], []
     for one in tables:
-        rows = {request: found.rows for (table, request), found in counts.items() if table == one.table and found.rows}
-        holds = graph.held(one.table, now.date())
-        told = schedule_of(spark, one.table, now=now)
-        planned.append(
-            PlannedTable(
-                table=one.table,
-                version=resolution.versions[one.table],
-                rows=rows,
-                files=max((found.files for (table, _), found in counts.items() if table == one.table), default=0),
-                on_erase=one.what_happens,
-                held_until=max((hold.until for hold in holds), default=None),
-                held_for="; ".join(hold.basis for hold in holds) or None,
-                files_gone_on=told.files_on.date(),
-                log_gone_on=told.log_on.date(),
-            )
-        )
-        if not holds:
+        schedule = table_purge_schedule(spark, one.table, now=now)
+        planned.append(_plan_table(graph, resolution, one, schedule, now))
+        if not graph.held(one.table, now.date()):
             problems += inspect_table(spark, one)
-            if one.others and "delete" in one.what_happens and (several := resolution.naming_several(one.table)):
-                warnings.append(
-                    f"{one.table}: {several} rows go as a whole (on_erase: delete), with what they say of others"
-                )
-            warnings += [
-                f"{one.table} has no identifier in `{person.column}`: rows that are put back into it alone are not noticed"
-                for person in one.people
-                if isinstance(person.path, Link) and not graph.subjects[person.subject].has(person.path.other)
-            ]
-        late = sorted(request.id for request in requests if request.due < max(told.files_on, told.log_on).date())
-        if late and not holds:
-            warnings.append(
-                f"{one.table}: files and log go on {max(told.files_on, told.log_on).date()}, after {_some(late)} is due; "
-                "delta.deletedFileRetentionDuration and delta.logRetentionDuration decide that"
-            )
-    approved = {request.id for request in requests if request.approver is not None}
-    declared = {one.table for one in graph.order}
+            warnings += _table_warnings(graph, resolution, one)
+            warnings += _late_warnings(one, requests, schedule)
+    copy_warnings, copy_problems = _inspect_copies(spark, graph, tables, copies)
+    warnings += copy_warnings
+    problems += copy_problems
     reached = {one.table for one in tables}
-    ids: dict[str | None, str] = {ChangeFeed(spark, one.table).log.metadata().table_id: one.table for one in tables}
-    for copy in copies:
-        if copy.table in declared:
-            continue
-        if (same := ids.get(_id_of(spark, copy.table))) is not None:
-            problems.append(
-                f"pipeline {copy.pipeline} carries {same} under another address, {copy.table}: give it the same one, or "
-                "what the pipeline has written is not found"
-            )
-        else:
-            warnings.append(
-                f"pipeline {copy.pipeline} carries {copy.table}, which `erasure.tables` does not have: "
-                "nothing is looked for in it"
-            )
     sinks = tuple(
-        PlannedSink(copy.pipeline, copy.table, isinstance(copy.sink, Erasable), copy.version())
+        PlannedSink(copy.pipeline, copy.table, copy.erasure is not None, copy.version())
         for copy in copies
         if copy.table in reached
     )
-    sealed = {name for one in tables for person in one.people for name, _ in person.classes}
-    warnings += [
-        f"class {name} is held until {hold.until} ({hold.basis}): what trails have sealed of it stays readable, and the "
-        "certificates say `partial`"
-        for name, hold in sorted(graph.held_classes(now.date()).items())
-        if name in sealed
-    ]
-    problems += not_sealed(copy for copy in copies if copy.table in reached)
-    warnings += [f"{one.pipeline}: its sink cannot forget what it had before" for one in sinks if not one.forgets]
+    warnings += _class_warnings(graph, tables, now)
+    problems += unencrypted_problems(copy for copy in copies if copy.table in reached)
+    warnings += [f"{one.pipeline}: its sink cannot erase what it had before" for one in sinks if not one.forgets]
+    approved = {request.id for request in requests if request.approver is not None}
     return Plan(
         run=run,
         created_at=now,
         requests=tuple(request.id for request in requests),
         tables=tuple(planned),
         sinks=sinks,
-        needs_approval={id: why for id, why in resolution.fan_out(approve_above).items() if id not in approved},
+        needs_approval={id: reason for id, reason in resolution.fan_out(approve_above).items() if id not in approved},
         not_found=tuple(request.id for request in requests if not any(request.id in one.rows for one in planned)),
         warnings=tuple(warnings),
         problems=tuple(problems),
     )
 
 
-def not_sealed(copies: Iterable[Copy]) -> list[str]:
-    """Of trails that seal: what they have from before a class was named. Where it is readable no certificate holds."""
+def _check_exist(spark: SparkSession, tables: Sequence[PersonalTable]) -> None:
+    from delta.tables import DeltaTable
+
+    missing = [one.table for one in tables if not DeltaTable.isDeltaTable(spark, one.table)]
+    if missing:
+        raise ConfigError(
+            f"{', '.join(missing)}: there is no Delta table at this address", hint="correct `erasure.tables`"
+        )
+
+
+def _plan_table(
+    graph: Graph, resolution: Resolution, one: PersonalTable, schedule: Schedule, now: dt.datetime
+) -> PlannedTable:
+    counts = {request: found for (table, request), found in resolution.counts().items() if table == one.table}
+    holds = graph.held(one.table, now.date())
+    return PlannedTable(
+        table=one.table,
+        version=resolution.versions[one.table],
+        rows={request: found.rows for request, found in counts.items() if found.rows},
+        files=max((found.files for found in counts.values()), default=0),
+        on_erase=one.what_happens,
+        held_until=max((hold.until for hold in holds), default=None),
+        held_for="; ".join(hold.basis for hold in holds) or None,
+        files_gone_on=schedule.files_on.date(),
+        log_gone_on=schedule.log_on.date(),
+    )
+
+
+def _table_warnings(graph: Graph, resolution: Resolution, one: PersonalTable) -> list[str]:
+    warnings = []
+    if one.others and "delete" in one.what_happens and (several := resolution.naming_several(one.table)):
+        warnings.append(
+            f"{one.table}: {several} rows are deleted as a whole (on_erase: delete), with what they say about other people"
+        )
+    warnings += [
+        f"{one.table} has no identifier in `{person.column}`: rows that are inserted again into this table alone are not "
+        "noticed"
+        for person in one.people
+        if isinstance(person.path, Link) and not graph.subjects[person.subject].has(person.path.other)
+    ]
+    return warnings
+
+
+def _late_warnings(one: PersonalTable, requests: Sequence[Request], schedule: Schedule) -> list[str]:
+    day = max(schedule.files_on, schedule.log_on).date()
+    late = sorted(request.id for request in requests if request.due < day)
+    if not late:
+        return []
+    return [
+        f"{one.table}: files and log are purged on {day}, after {list_some(late)} is due; "
+        "delta.deletedFileRetentionDuration and delta.logRetentionDuration decide that"
+    ]
+
+
+def _inspect_copies(
+    spark: SparkSession, graph: Graph, tables: Sequence[PersonalTable], copies: Sequence[Copy]
+) -> tuple[list[str], list[str]]:
+    """Return warnings and problems of pipelines whose table is not among the configured tables."""
+    warnings, problems = [], []
+    declared = {one.table for one in graph.order}
+    table_ids: dict[str | None, str] = {
+        ChangeFeed(spark, one.table).log.metadata().table_id: one.table for one in tables
+    }
+    for copy in copies:
+        if copy.table in declared:
+            continue
+        if (same := table_ids.get(_table_id(spark, copy.table))) is not None:
+            problems.append(
+                f"pipeline {copy.pipeline} carries {same} under another address, {copy.table}: use the same address, or "
+                "what the pipeline has written is not found"
+            )
+        else:
+            warnings.append(
+                f"pipeline {copy.pipeline} carries {copy.table}, which is not in `erasure.tables`: it is not searched"
+            )
+    return warnings, problems
+
+
+def _class_warnings(graph: Graph, tables: Sequence[PersonalTable], now: dt.datetime) -> list[str]:
+    encrypted = {name for one in tables for person in one.people for name, _ in person.classes}
+    return [
+        f"class {name} is held until {hold.until} ({hold.basis}): its encrypted values in trails stay readable, and the "
+        "certificates say `partial`"
+        for name, hold in sorted(graph.held_classes(now.date()).items())
+        if name in encrypted
+    ]
+
+
+def unencrypted_problems(copies: Iterable[Copy]) -> list[str]:
+    """Return the trails with rows from before their classes were configured: where these are readable no certificate is
+    true."""
     found = [
-        (copy.pipeline, copy.sink.unsealed().rows)
+        (copy.pipeline, trail.unencrypted_rows().rows)
         for copy in copies
-        if isinstance(copy.sink, Sealed) and copy.version() is not None
+        if (trail := copy.trail_erasure) is not None and copy.version() is not None
     ]
     return [
-        f"the trail of pipeline {pipeline} has {rows:,} rows from before a class was named, which are not sealed: "
-        f"`deltarelay audit encrypt --pipeline {pipeline}`"
+        f"the trail of pipeline {pipeline} has {rows:,} rows from before a class was configured, which are not encrypted: "
+        f"`deltarelay audit seal --pipeline {pipeline}`"
         for pipeline, rows in found
         if rows
     ]
 
 
-def _id_of(spark: SparkSession, table: str) -> str | None:
+def _table_id(spark: SparkSession, table: str) -> str | None:
     try:
         return ChangeFeed(spark, table).log.metadata().table_id
     except (SourceError, ConfigError):
-        return None  # not there yet, or its pipeline cannot read it either
-
-
-def check_tables(plan: Mapping[str, Any], tables: Collection[str]) -> None:
-    """``tables``: those of the subjects, by the configuration. One that was planned and is configured no more would be
-    left as it is under a certificate that does not name it."""
-    if other := sorted({one["table"] for one in plan["tables"]} ^ set(tables)):
-        raise ConfigError(
-            f"`erasure.tables` is not what it was when the plan was made: {_some(other)}",
-            hint="put it back until the run is over, or plan again",
-        )
-
-
-def _some(ids: Sequence[str], most: int = 5) -> str:
-    return ", ".join(ids[:most]) + (f" and {len(ids) - most} more" if len(ids) > most else "")
-
-
-# ── as a file ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def write_plan(plan: Plan, path: Path) -> None:
-    """Into a new file: a plan that was approved is not written over."""
-    try:
-        write_new(path, json.dumps({**plan.to_dict(), "digest": plan.digest}, indent=2) + "\n", mode=0o600)
-    except FileExistsError as error:
-        raise ConfigError(f"there is a file at {path} already", hint="name another one with --out") from error
-    except OSError as error:
-        raise ConfigError(f"the plan cannot be written to {path}: {describe_failure(error)}") from error
-
-
-def read_plan(path: Path) -> dict[str, Any]:
-    """As it was written. Raises ConfigError where it is none, or was changed since."""
-    try:
-        if not path.is_file():  # a process that opens a pipe waits without end
-            raise FileNotFoundError
-        read = json.loads(path.read_text())
-        document: dict[str, Any] = read if isinstance(read, dict) else {}
-        digest = document.pop("digest", None)
-        found = None if digest is None else digest_of(document)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the plan {path} cannot be read", hint="`deltarelay erase plan` writes one") from error
-    except (ValueError, TypeError, RecursionError):  # no JSON, or with values that no plan has
-        found = None
-    if found is None:
-        raise ConfigError(f"{path} is no plan", hint="`deltarelay erase plan` writes one")
-    if found != digest:
-        raise ConfigError(f"the plan {path} was changed after it was made", hint="plan again")
-    return document
-
-
-def check_plan(run: Run, plan: Mapping[str, Any], given: Mapping[str, Any] | None) -> None:
-    """The plan of a run as the register has it is what is done; ``given``, of a file, must be the same.
-
-    Anybody can compute the digest of an edited file, so the file only names its run. Raises ConfigError where they differ,
-    or where requests of the plan are no longer in the run.
-    """
-    if digest_of(plan) != run.plan_digest:
-        raise ConfigError(f"the plan of run {run.id} in the register is not the one that was made", hint="plan again")
-    if given is not None and digest_of(given) != run.plan_digest:
-        raise ConfigError(
-            f"the file is not the plan of run {run.id}: it differs from the one in the register",
-            hint=f"`deltarelay erase run {run.id}` runs the plan as it was made; or plan again",
-        )
-    if moved := sorted(set(plan["requests"]) ^ set(run.requests)):
-        raise ConfigError(
-            f"run {run.id} no longer has the requests of its plan: {_some(moved)}",
-            hint="plan again: another plan has taken them over",
-            requests=moved,
-        )
+        return None  # it does not exist yet, or its pipeline cannot read it either

@@ -1,4 +1,4 @@
-"""How the register names requests in what it says."""
+"""How messages of the register name requests."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from collections.abc import Collection, Iterable, Sequence
 
 from cdf.errors import ConfigError
 
-__all__ = ["absent", "listed"]
+__all__ = ["check_present", "list_ids"]
 
 _MOST = 20
 
 
-def listed(words: Sequence[str]) -> str:
+def list_ids(words: Sequence[str]) -> str:
+    """Return the first ids, and how many more there are."""
     more = f" and {len(words) - _MOST:,} more" if len(words) > _MOST else ""
     return ", ".join(words[:_MOST]) + more
 
 
-def absent(asked: Iterable[str], there: Collection[str]) -> None:
-    """Raises ConfigError where somebody asks for requests that the register does not have."""
-    if missing := sorted(set(asked).difference(there)):
+def check_present(asked: Iterable[str], found: Collection[str]) -> None:
+    """Raises ConfigError where the register does not have all requests that were asked for."""
+    if missing := sorted(set(asked).difference(found)):
         raise ConfigError(
-            f"the register has no request {listed(missing)}",
+            f"the register has no request {list_ids(missing)}",
             hint="`deltarelay erase status` lists those that it has",
             requests=missing,
         )

@@ -1,4 +1,4 @@
-"""The tables of the erasure register. Identifiers are in ``request.sealed`` and ``known.sealed`` alone, as ciphertext."""
+"""The tables of the erasure register. Only ``request.sealed`` and ``known.sealed`` contain identifiers, as ciphertext."""
 
 from __future__ import annotations
 
@@ -131,6 +131,6 @@ create table {carrier} (
 create trigger never_changes before update or delete or truncate on {carrier}
     for each statement execute function {schema}.never_changes()""",
 }
-"""By table, in the order in which they are made."""
+"""By table, in the order in which they are created."""
 LATER = frozenset({"register", "carrier"})
-"""Those that a register of an earlier version does not have."""
+"""Tables that a register of an earlier release does not have."""

@@ -1,7 +1,7 @@
-"""The secrets of an erasure: the seal key encrypts identifiers in the register, the watch key knows erased people again.
+"""The secret keys of erasures: the seal key encrypts identifiers in the register, the watch key recognises erased people.
 
-Both are derived from the signing key of the erasure, or configured apart from it. No object here holds the signing key, and
-``Marker``, which Spark's tasks get, holds nothing but watch keys.
+Both are derived from the signing key of the erasure, or configured separately. No object here holds the signing key, and
+``Marker``, which is sent to Spark's tasks, holds only watch keys.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Key = TypeVar("Key", bound="_Key")
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """As text ``KIND+KEY+id+base64(key)``; the id guards against slips of the pen."""
+    """A key, as text ``KIND+KEY+id+base64(key)``; the id detects typing errors."""
 
     kind: ClassVar[str]
     size: ClassVar[int]
@@ -53,7 +53,7 @@ class _Key:
 
     @classmethod
     def parse(cls: type[Key], text: str) -> Key:
-        """Raises ConfigError, which shows nothing of ``text``."""
+        """Raises ConfigError, whose message does not contain ``text``."""
         found = re.fullmatch(rf"{cls.kind}\+KEY\+[0-9a-f]{{8}}\+([A-Za-z0-9+/]+={{0,2}})", text.strip())
         try:
             made = cls(base64.b64decode(found[1], validate=True)) if found else None
@@ -61,7 +61,7 @@ class _Key:
             made = None
         if made is None or len(made.key) != cls.size or made.secret() != text.strip():
             raise ConfigError(
-                f"this is no {cls.kind.lower()} key, or one with a fault in it",
+                f"this is no {cls.kind.lower()} key, or it has a typing error",
                 hint="`deltarelay erase split-keys FOLDER` writes them",
             )
         return made
@@ -74,7 +74,7 @@ class _Key:
         return f"{self.kind}+KEY+{self.id}+{base64.b64encode(self.key).decode()}"
 
     def write(self, path: Path) -> None:
-        """Into a new file that only its owner can read. A key that is there is never overwritten."""
+        """Write a new file that only its owner can read. An existing key is never overwritten."""
         write_key(path, self.secret(), what=f"{self.kind.lower()} key")
 
 
@@ -87,7 +87,7 @@ class WatchKey(_Key):
 
     @classmethod
     def of(cls, signer: Signer) -> WatchKey:
-        """That of a configuration which has a signing key alone."""
+        """Derive the key of a configuration that has only a signing key."""
         return cls(signer.derive(_MARK))
 
 
@@ -108,7 +108,7 @@ class SealKey(_Key):
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """Makes marks under the first of the watch keys, and knows those that were made under the others, the former ones."""
+    """Makes marks under the first watch key, and knows marks that were made under the others, the former keys."""
 
     _keys: tuple[bytes, ...] = field(repr=False)
 
@@ -121,22 +121,22 @@ class Marker:
         return WatchKey(self._keys[0])
 
     def mark(self, identifier: str, value: str) -> bytes:
-        """A keyed hash by which a person is recognised. Without the key it reveals nothing.
+        """Return a keyed hash by which a person is recognised. Without the key it reveals nothing.
 
-        ``identifier`` with its subject: ``customer/email``. ``value`` as ``audit.identifiers.normalise`` gives it.
+        ``identifier`` with its subject: ``customer.email``. ``value`` as ``audit.identifiers.normalise`` returns it.
         """
         return _keyed(self._keys[0], identifier, value)
 
     def marks(self, identifier: str, value: str) -> tuple[bytes, ...]:
-        """Under each of the keys."""
+        """Return the mark under each of the keys."""
         return tuple(_keyed(key, identifier, value) for key in self._keys)
 
 
 class Keys:
-    """What the register needs. Its ``repr`` shows nothing, and it keeps nothing of the signing key.
+    """The keys that the register needs. Its ``repr`` shows nothing, and it does not keep the signing key.
 
-    ``watch``, ``seal``: where they are configured; the first of each is used, the others are former ones, and know and open
-    what was made under them. So do those that come from the signing key.
+    ``watch``, ``seal``: the configured keys. The first of each is used; the others are former keys, which recognise and
+    decrypt what was made under them, as do the keys derived from the signing key.
     """
 
     __slots__ = ("_seals", "marker")
@@ -146,7 +146,7 @@ class Keys:
         self._seals = [*seal] if signer is None else [*seal, SealKey.of(signer)]
         if signer is None and not (watch and seal):
             raise ConfigError(
-                "there is no key that identifiers are sealed by", hint="set erasure.signing_key, or erasure.seal_key"
+                "there is no key to encrypt identifiers", hint="set erasure.signing_key, or erasure.seal_key"
             )
 
     def __repr__(self) -> str:
@@ -156,13 +156,14 @@ class Keys:
     def in_use(self) -> tuple[WatchKey, SealKey]:
         return self.marker.in_use, self._seals[0]
 
-    def seal(self, text: str, *, about: str) -> bytes:
-        """Encrypted, and bound to ``about``, such as the id of a request: elsewhere it cannot be opened."""
+    def encrypt(self, text: str, *, about: str) -> bytes:
+        """Return a ciphertext that is bound to ``about``, such as the id of a request: with another one it cannot be
+        decrypted."""
         nonce = os.urandom(_NONCE)
         return _VERSION + nonce + _cipher(self._seals[0]).encrypt(nonce, text.encode(), _VERSION + about.encode())
 
-    def unseal(self, data: bytes, *, about: str) -> str:
-        """Raises ConfigError where it was sealed by another key or about something else, or is altered."""
+    def decrypt(self, data: bytes, *, about: str) -> str:
+        """Raises ConfigError where it was encrypted with another key or another ``about``, or is altered."""
         if data[:1] == _VERSION and len(data) >= 1 + _NONCE + _TAG:
             nonce, sealed = data[1 : 1 + _NONCE], data[1 + _NONCE :]
             for key in self._seals:
@@ -171,8 +172,8 @@ class Keys:
                 except InvalidTag:
                     continue
         raise ConfigError(
-            "what is sealed here does not open: it was sealed with another key, or somebody has altered or moved it",
-            hint="set erasure.signing_key or erasure.seal_key to the key with which the requests were taken in",
+            "an encrypted identifier cannot be decrypted: it was encrypted with another key, or it was altered or moved",
+            hint="set erasure.signing_key or erasure.seal_key to the key with which the requests were received",
         )
 
     def mark(self, identifier: str, value: str) -> bytes:
@@ -182,15 +183,16 @@ class Keys:
         return self.marker.marks(identifier, value)
 
     def reference(self, request: str, identifier: str, value: str) -> str:
-        """As ``mark``, for a certificate: another one in each request, so that two certificates tell no common person."""
+        """Return a mark for a certificate. It differs between requests, so that two certificates do not reveal that they are
+        about the same person."""
         return _keyed(self._seals[0].key[32:], request, identifier, value).hex()
 
     def mac(self, *parts: str) -> str:
-        """By which a step in the register is known to be ours."""
+        """Return the MAC that proves that a step in the register was recorded with these keys."""
         return _keyed(self._seals[0].key[32:], _STEP, *parts).hex()
 
     def is_mac(self, mac: object, *parts: str) -> bool:
-        """Whether it is ``mac`` of these parts, under any of the seal keys."""
+        """Return whether it is the MAC of these parts, under any of the seal keys."""
         made = [_keyed(key.key[32:], _STEP, *parts).hex() for key in self._seals]
         return isinstance(mac, str) and mac.isascii() and any(hmac.compare_digest(mac, one) for one in made)
 
@@ -200,7 +202,7 @@ def _cipher(key: SealKey) -> AESGCM:
 
 
 def _keyed(key: bytes, *parts: str) -> bytes:
-    # with their lengths, or ("ab", "c") would be ("a", "bc")
+    # with their lengths, because ("ab", "c") must differ from ("a", "bc")
     encoded = [part.encode() for part in parts]
     message = b"".join(len(part).to_bytes(8, "big") + part for part in encoded)
     return hmac.new(key, message, hashlib.sha256).digest()

@@ -1,4 +1,4 @@
-"""What a file is, by how it begins: many that are no Parquet by their name are, and what is packed has to be unpacked."""
+"""Recognises files by their first bytes: Parquet under other names, and compressed files, which are decompressed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["BROKEN", "PARQUET", "begins_with", "not_decoded", "unpacked"]
 
 PARQUET = b"PAR1"
 BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError)
-"""What unpacking raises where a file is cut off or damaged."""
+"""Errors of decompressing a truncated or damaged file."""
 
 _UNPACKED: dict[bytes, Callable[[BinaryIO], object]] = {
     b"\x1f\x8b\x08": lambda file: gzip.GzipFile(fileobj=cast("IO[bytes]", file)),
@@ -39,7 +39,7 @@ def begins_with(file: BinaryIO) -> bytes:
 
 
 def unpacked(file: BinaryIO, start: bytes) -> BinaryIO:
-    """The file, or what is packed in it."""
+    """Return the file, or its decompressed content."""
     for magic, opened in _UNPACKED.items():
         if start.startswith(magic):
             return cast("BinaryIO", opened(file))

@@ -1,4 +1,4 @@
-"""What a Delta table's log tells of the files in its folder: which it has, had, and under which names. No JVM."""
+"""Reads from a Delta table's log which files the table has, had, and under which names. No JVM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from audit.erasure.sink_contract import Unseen
+from audit.erasure.scan.results import Unseen
 from cdf.lag import parse_interval
 
 if TYPE_CHECKING:
@@ -30,30 +30,30 @@ _ELSEWHERE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
 @dataclass(slots=True)
 class TableLog:
     known: bool = False
-    """False: nobody can say of a file whether the table has it."""
+    """False: it is unknown whether the table has a file."""
     current: set[str] = field(default_factory=set)
-    """Names below the table."""
+    """Names relative to the table."""
     elsewhere: int = 0
-    """How many files the table has that are not below it: those of what it is a shallow clone of."""
+    """Number of the table's files that are not below its address: those of the table that it is a shallow clone of."""
     removed_at: dict[str, dt.datetime] = field(default_factory=dict)
     columns: set[tuple[str, ...]] | None = None
-    """The way to every field as files have it, in lower case; None: not known."""
+    """The path to every field in files, in lower case; None: unknown."""
     names: dict[str, set[str]] = field(default_factory=dict)
-    """By the name that files have for a field: what the table calls it, or called it once; in lower case."""
+    """By a field's name in files: its present and former names in the table, in lower case."""
     hidden: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
-    """Of files with a deletion vector: which rows, from the first one on, it hides."""
+    """By file with a deletion vector: which rows, from the first one on, it hides."""
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def retention(self, name: str, default: dt.timedelta) -> dt.timedelta:
-        told = self.properties.get(name)
-        return default if told is None else parse_interval(told) or default
+        setting = self.properties.get(name)
+        return default if setting is None else parse_interval(setting) or default
 
     def called(self, name: str) -> set[str]:
         return self.names.get(name.lower(), set()) | {name.lower()}
 
 
 def kind_of(name: str) -> str:
-    """What sort of file it is, by its place."""
+    """Return the kind of a file, by its name."""
     path = PurePosixPath(name)
     hidden = path.name.startswith(".")
     if hidden and path.suffix == ".crc":
@@ -74,7 +74,7 @@ def kind_of(name: str) -> str:
 
 
 def parsed(text: str | bytes | None) -> dict[str, Any]:
-    """A JSON object; empty for anything else."""
+    """Return a JSON object; empty for anything else."""
     try:
         found = json.loads(text or "{}")
     except (ValueError, RecursionError):
@@ -97,7 +97,7 @@ def read_log(files: Files, listed: Iterable[File]) -> tuple[TableLog, list[Unsee
         fields = list(_fields(json.loads(opened.schema().to_json())))
         log.columns = {way for way, _ in fields}
         log.known = True
-        # Only of whoever has such rows does this read anything more
+        # Reads more only for a table with deletion vectors
         log.hidden = _hidden(opened, files.address)
     except (DeltaError, OSError, ValueError) as error:
         what = "a deletion vector" if log.known else "the log"
@@ -115,7 +115,7 @@ def read_log(files: Files, listed: Iterable[File]) -> tuple[TableLog, list[Unsee
 
 
 def _below(uri: str, address: str) -> str:
-    """Of a file that the table has, the name below the table; delta-rs may call the same store by another scheme."""
+    """Return the name of a file relative to the table; delta-rs may use another scheme for the same store."""
     path = uri.partition("://")[2] if re.match(r"[a-z0-9]+://", uri) else uri
     root = (address.partition("://")[2] or address).rstrip("/") + "/"
     return path.removeprefix(root)
@@ -165,7 +165,7 @@ def _removed(log: TableLog, path: Any, at: dt.datetime) -> None:
 
 
 def _fields(kind: Any, way: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """(the way to it in files, its name) of every field of a type in Delta's words."""
+    """Yield (path in files, name) of every field of a type in Delta's JSON."""
     if not isinstance(kind, dict):
         return
     for one in kind.get("fields", ()):

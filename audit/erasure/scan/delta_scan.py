@@ -1,6 +1,6 @@
-"""What is really below the address of a Delta table: every file is decoded and searched, whether the table has it or not.
+"""Searches every file below the address of a Delta table, whether the table has it or not. No JVM.
 
-No JVM. Whether a file belongs to the table now, did once, or never did tells why it is there and when it goes:
+Why a file is there and when it goes depends on whether it belongs to the table now, did before, or never did:
 
     current files               until the rows are rewritten
     former files, change files  since they were removed + delta.deletedFileRetentionDuration: VACUUM
@@ -8,7 +8,7 @@ No JVM. Whether a file belongs to the table now, did once, or never did tells wh
     the log                     since each file was written + delta.logRetentionDuration, cut at midnight UTC, and once a
                                 later checkpoint is there, as a purge writes one: Delta's own clean-up, at a checkpoint
 
-No date is told where nothing takes a file away by itself, and where the log cannot be read.
+No date is given where nothing removes a file by itself, and where the log cannot be read.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from audit.erasure.scan.archives import BROKEN, PARQUET, begins_with, not_decode
 from audit.erasure.scan.delta_log import CHANGES, TableLog, kind_of, read_log
 from audit.erasure.scan.findings import Gathered, masked
 from audit.erasure.scan.matcher import Counts, in_column, in_json, in_name, whole_json, without_views
-from audit.erasure.sink_contract import Checked, Scanned, Unseen, not_seen
+from audit.erasure.scan.results import Checked, ScanResult, Unseen, unseen_location
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from audit.erasure.scan.files import File, Files
-    from audit.erasure.scan.search_terms import Needles
+    from audit.erasure.scan.search_terms import SearchTerms
 
 __all__ = ["scan_table"]
 
@@ -38,69 +38,72 @@ _FILES_KEPT, _LOG_KEPT = "delta.deletedFileRetentionDuration", "delta.logRetenti
 _BATCH_ROWS = 64 * 1024
 _RAW_BYTES = 16 * 1024 * 1024
 _OVERLAP_BYTES = 4096
-"""Of what was read before, so that nothing hides between two reads."""
+"""Overlap of two reads, so that a value across them is found."""
 _OF_THE_LOG = ("log", "checkpoint", "checksum", "compacted log", "temporary copy")
 
 
 def scan_table(
-    files: Files, needles: Needles, *, now: dt.datetime, progress: Callable[[int, int], None] | None = None
-) -> Scanned:
-    """Look through all that is below the address of a table. ``progress`` gets bytes done, and all of them.
+    files: Files, terms: SearchTerms, *, now: dt.datetime, progress: Callable[[int, int], None] | None = None
+) -> ScanResult:
+    """Search everything below the address of a table. ``progress`` gets the bytes done and the total.
 
-    A find's place is the file. What cannot be read is told as unseen, and searched as plain bytes where that can be done.
+    The place of a finding is the file. A file that cannot be decoded is reported as unseen, and searched as plain bytes
+    where that is possible.
     """
-    return _Scan(files, needles, now).run(progress)
+    return _Scan(files, terms, now).run(progress)
 
 
 class _Scan:
-    def __init__(self, files: Files, needles: Needles, now: dt.datetime) -> None:
-        self.files, self.needles, self.now = files, needles, now
+    def __init__(self, files: Files, terms: SearchTerms, now: dt.datetime) -> None:
+        self.files, self.terms, self.now = files, terms, now
         self.found, self.unseen = Gathered(), list[Unseen]()
         self.checked: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
         self.log = TableLog()
 
-    def run(self, progress: Callable[[int, int], None] | None) -> Scanned:
+    def run(self, progress: Callable[[int, int], None] | None) -> ScanResult:
         try:
-            files = self._listed()
+            files = self._list_files()
         except OSError as error:
-            return Scanned(unseen=(not_seen(self.files.address, error),))
+            return ScanResult(unseen=(unseen_location(self.files.address, error),))
         self.unseen += [Unseen(self._place(one.place), one.why) for one in self.files.unseen()]
         for name in sorted({*self.files.folders(), *(one.name for one in files), *_parents(files)}):
-            if hits := in_name(PurePosixPath(name).name, self.needles):
+            if hits := in_name(PurePosixPath(name).name, self.terms):
                 self.found.add(self._place(name), "partition name", Counter(hits), clears_on=None)
         done, total = 0, sum(one.size for one in files)
         for one in files:
             kind = kind_of(one.name)
             try:
-                self._file(one, kind)
+                self._scan_file(one, kind)
                 self.checked[kind] += 1
                 self.bytes[kind] += one.size
-            except FileNotFoundError:  # VACUUM and the log's clean-up go on meanwhile
+            except FileNotFoundError:  # VACUUM and the log's clean-up may run at the same time
                 pass
             except OSError as error:
-                self.unseen.append(not_seen(self._place(one.name), error))
+                self.unseen.append(unseen_location(self._place(one.name), error))
             done += one.size
             if progress is not None:
                 progress(done, total)
         checked = tuple(Checked(kind, count, self.bytes[kind]) for kind, count in sorted(self.checked.items()))
-        return Scanned(self.found.finds(), checked, tuple(dict.fromkeys(self.unseen)))
+        return ScanResult(self.found.finds(), checked, tuple(dict.fromkeys(self.unseen)))
 
-    def _listed(self) -> list[File]:
+    def _list_files(self) -> list[File]:
         files = list(self.files.walk())
         self.log, unseen = read_log(self.files, files)
         self.unseen += unseen
         if self.log.elsewhere:
-            why = f"{self.log.elsewhere} files of the table lie elsewhere: it is a shallow clone, scan its source too"
+            why = (
+                f"{self.log.elsewhere} files of the table are elsewhere: it is a shallow clone, scan its source as well"
+            )
             self.unseen.append(Unseen(self.files.address, why))
-        if self.log.current.difference(one.name for one in files):  # some were written meanwhile
+        if self.log.current.difference(one.name for one in files):  # some were written in the meantime
             files = list(self.files.walk())
         for name in sorted(self.log.current.difference(one.name for one in files if one.version is None)):
-            self.unseen.append(Unseen(self._place(name), "a file that the table has is not there"))
+            self.unseen.append(Unseen(self._place(name), "a file of the table is missing"))
         return files
 
     def _place(self, name: str) -> str:
-        return f"{self.files.address}/{masked(name, self.needles)}".rstrip("/")
+        return f"{self.files.address}/{masked(name, self.terms)}".rstrip("/")
 
     # ── why it is there, and when it goes ────────────────────────────────────────────────────────────────────────
 
@@ -127,41 +130,41 @@ class _Scan:
 
     # ── one file ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _file(self, file: File, kind: str) -> None:
+    def _scan_file(self, file: File, kind: str) -> None:
         reason, clears_on = self._why(file, kind)
 
         def add(found: Counts | Iterable[tuple[str, str]], why: str = reason) -> None:
-            # Of a former version of a file nothing else counts
+            # For a former version of an object, no other reason applies
             why = reason if reason == "former version" else why
-            goes = None if why == "deletion vector" else clears_on
-            self.found.add(place, why, Counter(found), clears_on=goes)
+            day = None if why == "deletion vector" else clears_on
+            self.found.add(place, why, Counter(found), clears_on=day)
 
         place, name = self._place(file.name), PurePosixPath(file.name)
         with self.files.open(file) as opened:
             start = begins_with(opened)
             try:
                 if start.startswith(PARQUET) or (name.suffix == ".parquet" and start):
-                    self._parquet(opened, file.name, reason, add)
+                    self._scan_parquet(opened, file.name, reason, add)
                 elif kind in _OF_THE_LOG:
-                    self._lines(opened, kind, add)
+                    self._scan_lines(opened, kind, add)
                 else:
                     if what := not_decoded(start):
                         self.unseen.append(Unseen(place, f"{what}, which is not decoded"))
-                    add(self._raw(unpacked(opened, start)))
+                    add(self._scan_raw(unpacked(opened, start)))
             except _Undecoded as error:
-                self.unseen.append(Unseen(place, f"no Parquet that could be decoded ({error})"))
+                self.unseen.append(Unseen(place, f"not Parquet that can be decoded ({error})"))
             except FileNotFoundError:
                 raise
             except BROKEN as error:
                 if isinstance(error, OSError):
-                    not_seen(place, error)
+                    unseen_location(place, error)
                 self.unseen.append(Unseen(place, f"could not be unpacked or read ({type(error).__name__})"))
             else:
                 return
             opened.seek(0)
-            add(self._raw(opened))
+            add(self._scan_raw(opened))
 
-    def _parquet(self, file: BinaryIO, name: str, reason: str, add: Callable[..., None]) -> None:
+    def _scan_parquet(self, file: BinaryIO, name: str, reason: str, add: Callable[..., None]) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -170,21 +173,21 @@ class _Scan:
             with pq.ParquetFile(file) as opened:
                 for batch, hidden in self._batches(opened, name):
                     for column, values in zip(batch.schema.names, batch.columns, strict=True):
-                        way = (column.lower(),)
-                        for inner, hits in in_column(way, values, self.needles, self.log.called):
+                        path = (column.lower(),)
+                        for inner, hits in in_column(path, values, self.terms, self.log.called):
                             columns = self.log.columns
-                            gone = reason == "current file" and columns is not None and inner not in columns
-                            add(hits, "deletion vector" if hidden else "dropped column" if gone else reason)
+                            is_dropped = reason == "current file" and columns is not None and inner not in columns
+                            add(hits, "deletion vector" if hidden else "dropped column" if is_dropped else reason)
                             met.update(request for request, _ in hits)
         except (pa.ArrowException, OSError, ValueError, EOFError) as error:
             raise _Undecoded(type(error).__name__) from error
-        # What the footer alone has: statistics, and what writers note there
+        # The footer has statistics and metadata of writers
         size = file.seek(-8, 2)
         file.seek(-8 - min(size, int.from_bytes(file.read(4), "little")), 2)
-        add(pair for pair in self.needles.find(file.read()) if pair[0] not in met)
+        add(pair for pair in self.terms.find(file.read()) if pair[0] not in met)
 
     def _batches(self, opened: pa.parquet.ParquetFile, name: str) -> Iterator[tuple[pa.RecordBatch, bool]]:
-        """With whether a deletion vector hides its rows."""
+        """Yield batches, with whether a deletion vector hides their rows."""
         import numpy as np
         import pyarrow as pa
 
@@ -196,21 +199,21 @@ class _Scan:
                 yield batch, False
                 continue
             rows = np.zeros(batch.num_rows, dtype=bool)
-            told = vector[at : at + batch.num_rows]
-            rows[: len(told)] = told
+            part = vector[at : at + batch.num_rows]
+            rows[: len(part)] = part
             at += batch.num_rows
             yield batch.filter(pa.array(~rows)), False
             yield batch.filter(pa.array(rows)), True
 
-    def _lines(self, lines: BinaryIO, kind: str, add: Callable[..., None]) -> None:
-        """Files of the log. Of its entries, each action has a reason of its own."""
+    def _scan_lines(self, lines: BinaryIO, kind: str, add: Callable[..., None]) -> None:
+        """Search a file of the log. In log entries, actions about files have separate reasons."""
         for line in lines:
             try:
                 actions = whole_json(line)
             except (ValueError, RecursionError):
                 actions = None
             if not isinstance(actions, dict):
-                add(self.needles.find(line))
+                add(self.terms.find(line))
                 continue
             of_files = [
                 actions.pop(name)
@@ -218,22 +221,22 @@ class _Scan:
                 if kind == "log" and isinstance(actions.get(name), dict)
             ]
             if actions:
-                add(in_json(actions, self.needles, self.log.called))
-            for told in of_files:
-                add(in_json(told.pop("stats", None), self.needles, self.log.called), "statistics")
-                add(in_json(told, self.needles, self.log.called), "partition name")
+                add(in_json(actions, self.terms, self.log.called))
+            for action in of_files:
+                add(in_json(action.pop("stats", None), self.terms, self.log.called), "statistics")
+                add(in_json(action, self.terms, self.log.called), "partition name")
 
-    def _raw(self, file: BinaryIO) -> Counts:
+    def _scan_raw(self, file: BinaryIO) -> Counts:
         hits: set[tuple[str, str]] = set()
         before = b""
         while chunk := file.read(_RAW_BYTES):
-            hits.update(self.needles.find(before + chunk))
+            hits.update(self.terms.find(before + chunk))
             before = chunk[-_OVERLAP_BYTES:]
         return Counter(hits)
 
 
 class _Undecoded(Exception):
-    """Of which kind the error was: its text may quote the file."""
+    """Has the kind of the error only: its text may quote the file."""
 
 
 def _parents(files: Iterable[File]) -> Iterator[str]:
@@ -244,5 +247,5 @@ def _parents(files: Iterable[File]) -> Iterator[str]:
 
 
 def _day_after(moment: dt.datetime) -> dt.date:
-    """On the day itself it may still be early."""
+    """Return the next day: on the day itself it may be too early."""
     return moment.date() + dt.timedelta(days=1)

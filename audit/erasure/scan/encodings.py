@@ -1,8 +1,8 @@
-"""Texts in the encodings of mail, markup and programs, as a reader would see them: a scan searches these besides the bytes.
+"""Decodes text in the encodings of mail, markup and programs: a scan searches the decoded text as well as the bytes.
 
-Mail headers, quoted-printable, percent signs, HTML, escapes of JSON and programs, also one within another; all of it folded
-(``audit.identifiers.fold``), with "(at)" and blanks around an @ taken for the @. Any of these needs bytes that most data
-does not have, and only what has them is decoded.
+Mail headers, quoted-printable, percent encoding, HTML, escapes of JSON and programs, also nested; all of it folded
+(``audit.identifiers.fold``), with "(at)" and blanks around an @ read as @. Each encoding needs bytes that most data does not
+have, and only data with these bytes is decoded.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["PIECE", "addresses", "cells_with_hints", "readings"]
 
 PIECE = 256 * 1024
-"""So many bytes are decoded at a time: each decoding makes a copy."""
+"""Bytes that are decoded at a time: each decoding makes a copy."""
 _DEPTH = 3
-"""HTML within quoted-printable within JSON is read; what is packed four times is not."""
+"""Nesting that is decoded, such as HTML within quoted-printable within JSON."""
 _MOST = 24
-"""Readings of one piece."""
+"""Greatest number of readings of one piece."""
 
 _HINTS = bytes(byte >= 0x80 or byte in b"&=%\\" for byte in range(256))
 _BESIDE_AT = bytes(byte in b" \t\r\n()[]{}<>_-" for byte in range(256))
@@ -35,7 +35,7 @@ _PERCENT = re.compile(rb"%([2-9A-Fa-f][0-9A-Fa-f])")
 _HEADER = re.compile(
     r"=\?([A-Za-z0-9_.:-]{1,40})(?:\*[A-Za-z-]{1,40})?\?([BbQq])\?([!->@-~]{0,2000})\?=(?:\s+(?==\?))?"
 )
-"""Of a word within a limit: some codecs take the square of its length."""
+"""The length of a word is limited, because some codecs take quadratic time."""
 _HTML = re.compile("&(?:#0{0,20}[0-9]{1,7};?|#[Xx]0{0,20}[0-9A-Fa-f]{1,6};?|[A-Za-z][0-9A-Za-z]{1,31};)")
 _ESCAPE = re.compile(r"((?:\\u[0-9A-Fa-f]{4})+)|\\x([0-9A-Fa-f]{2})|\\([0-7]{3})|\\(.)", re.DOTALL)
 _CONTROL = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
@@ -45,7 +45,7 @@ _LATIN_1 = {0xDC00 + byte: byte for byte in range(0x80, 0x100)}
 
 
 def cells_with_hints(lowered: bytes, bounds: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The cells of which a reading may differ from the bytes. ``bounds``: where each cell begins, and the last one ends."""
+    """Return the cells whose decoded text may differ. ``bounds``: where each cell begins and the last one ends."""
     import numpy as np
 
     places = [np.flatnonzero(np.frombuffer(lowered.translate(_HINTS), dtype=np.bool_))]
@@ -61,7 +61,7 @@ def cells_with_hints(lowered: bytes, bounds: np.ndarray[Any, Any]) -> np.ndarray
 
 
 def readings(data: bytes) -> Iterator[tuple[str, str]]:
-    """(how it was decoded, the text folded). The first is the text as it is."""
+    """Yield (names of the decodings, folded text). The first is the text as it is."""
     text = _text(data)
     seen, now = {text}, {text: "unicode"}
     yield "unicode", _folded(text)
@@ -78,12 +78,12 @@ def readings(data: bytes) -> Iterator[tuple[str, str]]:
 
 
 def addresses(text: str) -> str:
-    """With each address as it is, where the text has it in words: "anna (at) example dot org"."""
-    return _DOT.sub(".", _AT.sub("@", " ".join(text.split())))  # single blanks: the time stays linear
+    """Return the text with addresses that are written out, such as "anna (at) example dot org", in their usual form."""
+    return _DOT.sub(".", _AT.sub("@", " ".join(text.split())))  # with single blanks the time is linear
 
 
 def _folded(text: str) -> str:
-    return fold(text if text.isascii() else text.translate(_LATIN_1))  # what is no UTF-8 is Latin-1
+    return fold(text if text.isascii() else text.translate(_LATIN_1))  # bytes that are not UTF-8 are read as Latin-1
 
 
 def _text(data: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Everything that is below the address of a table, on a disk or in a bucket."""
+"""Lists and opens everything below the address of a table, on a disk or in a bucket."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from audit.erasure.sink_contract import Unseen, not_seen
+from audit.erasure.scan.results import Unseen, unseen_location
 
 __all__ = ["File", "Files", "LocalFiles"]
 
@@ -17,13 +17,13 @@ __all__ = ["File", "Files", "LocalFiles"]
 @dataclass(frozen=True, slots=True)
 class File:
     name: str
-    """Below the table, with slashes."""
+    """Relative to the table, with slashes."""
     size: int
     written: dt.datetime
     version: str | None = None
-    """Of an object that has been replaced or deleted, and that its bucket keeps."""
+    """Id of an object version that was replaced or deleted, and that its bucket retains."""
     clears_on: dt.date | None = None
-    """Of such a version: when the bucket drops it."""
+    """When the bucket removes such a version."""
 
 
 class Files(Protocol):
@@ -31,19 +31,19 @@ class Files(Protocol):
     def address(self) -> str: ...
 
     def folders(self) -> Iterator[str]:
-        """Names of the folders, also of empty ones. Asked after ``walk``."""
+        """Return the names of the folders, also of empty ones. Call it after ``walk``."""
         ...
 
     def walk(self) -> Iterator[File]:
-        """Every file, also hidden ones and former versions."""
+        """Yield every file, also hidden ones and former versions."""
         ...
 
     def open(self, file: File) -> BinaryIO:
-        """Can be read from anywhere. Raises FileNotFoundError where it is gone meanwhile, OSError where it cannot be had."""
+        """Return a seekable file. Raises FileNotFoundError where it is gone, OSError where it cannot be read."""
         ...
 
     def unseen(self) -> tuple[Unseen, ...]:
-        """What is there, and nobody can read. Asked after ``walk``; places are names below the table."""
+        """Return what cannot be read. Call it after ``walk``; places are relative to the table."""
         ...
 
     def delta_rs_options(self) -> Mapping[str, str] | None: ...
@@ -66,7 +66,7 @@ class LocalFiles:
 
     def walk(self) -> Iterator[File]:
         self._folders, self._unseen = [], []
-        for folder, inner, names in os.walk(self._folder, onerror=self._cannot):
+        for folder, inner, names in os.walk(self._folder, onerror=self._record_error):
             inner.sort()
             for name in inner:
                 self._folders.append(self._below(folder, name))
@@ -75,21 +75,21 @@ class LocalFiles:
             for name in sorted(names):
                 one = Path(folder, name)
                 try:
-                    told = one.stat()
-                except FileNotFoundError:  # gone meanwhile, or a link to nothing
+                    status = one.stat()
+                except FileNotFoundError:  # deleted in the meantime, or a dangling link
                     continue
                 if one.is_file():
-                    written = dt.datetime.fromtimestamp(told.st_mtime, dt.UTC)
-                    yield File(self._below(folder, name), told.st_size, written)
+                    written = dt.datetime.fromtimestamp(status.st_mtime, dt.UTC)
+                    yield File(self._below(folder, name), status.st_size, written)
 
     def _below(self, folder: str, name: str) -> str:
         return Path(folder, name).relative_to(self._folder).as_posix()
 
-    def _cannot(self, error: OSError) -> None:
-        """A folder that cannot be listed would otherwise be passed over in silence."""
+    def _record_error(self, error: OSError) -> None:
+        """Record a folder that cannot be listed: ``os.walk`` would ignore it."""
         if not isinstance(error, FileNotFoundError):
             place = Path(str(error.filename)).relative_to(self._folder).as_posix()
-            self._unseen.append(not_seen("" if place == "." else place, error))
+            self._unseen.append(unseen_location("" if place == "." else place, error))
 
     def open(self, file: File) -> BinaryIO:
         return (self._folder / file.name).open("rb")

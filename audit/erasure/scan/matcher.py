@@ -1,4 +1,4 @@
-"""Needles in what has names: columns of Arrow with all that is nested in them, JSON, paths with ``column=value``."""
+"""Finds search terms in named values: columns of Arrow with nested values, JSON, paths with ``column=value``."""
 
 from __future__ import annotations
 
@@ -12,58 +12,58 @@ from audit.erasure.scan.spellings import decoded_names
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from audit.erasure.scan.search_terms import Needles
+    from audit.erasure.scan.search_terms import SearchTerms
 
-__all__ = ["Called", "Counts", "Way", "in_column", "in_json", "in_name", "whole_json", "without_views"]
+__all__ = ["Counts", "FieldPath", "NamesOf", "in_column", "in_json", "in_name", "whole_json", "without_views"]
 
 Counts: TypeAlias = "Counter[tuple[str, str]]"
-Way: TypeAlias = "tuple[str, ...]"
-Called: TypeAlias = Callable[[str], set[str]]
-"""What the table calls a field that its files have under that name."""
+FieldPath: TypeAlias = "tuple[str, ...]"
+NamesOf: TypeAlias = Callable[[str], set[str]]
+"""Returns the names in the table of a field with that name in files."""
 
 _NULLS = "nullcount"
-"""Of Delta's statistics: numbers under the names of columns that are none of their values."""
+"""In Delta's statistics: counts under the names of columns, which are no values of these columns."""
 
 
-def in_name(name: str, needles: Needles) -> set[tuple[str, str]]:
-    """In one part of a path."""
+def in_name(name: str, terms: SearchTerms) -> set[tuple[str, str]]:
+    """Search one part of a path."""
     hits: set[tuple[str, str]] = set()
     for part in decoded_names(name):
         column, equals, value = part.partition("=")
-        hits |= set(needles.find(part.encode("utf-8", "surrogatepass")))
-        hits |= needles.cell(column, value) if equals else set()
+        hits |= set(terms.find(part.encode("utf-8", "surrogatepass")))
+        hits |= terms.cell(column, value) if equals else set()
     return _plainest(hits)
 
 
-def in_json(value: Any, needles: Needles, called: Called) -> set[tuple[str, str]]:
-    """In an object of the log, and in the JSON that is written as a text in it."""
+def in_json(value: Any, terms: SearchTerms, names_of: NamesOf) -> set[tuple[str, str]]:
+    """Search an object of the log, and JSON that is text inside of it."""
     hits: set[tuple[str, str]] = set()
     texts: list[str] = []
     for name, leaf in _leaves(value):
         texts.append(str(leaf))
-        for column in called(name) if needles.short_columns else ():
-            hits |= needles.cell(column, leaf)
+        for column in names_of(name) if terms.short_columns else ():
+            hits |= terms.cell(column, leaf)
         if name == "path":
             for part in str(leaf).split("/"):
-                hits |= in_name(part, needles)
+                hits |= in_name(part, terms)
         elif isinstance(leaf, str) and any(sign in leaf for sign in "=<>("):
-            hits |= needles.words(leaf)
-    return _plainest(hits | set(needles.find("\n".join(texts).encode("utf-8", "surrogatepass"))))
+            hits |= terms.words(leaf)
+    return _plainest(hits | set(terms.find("\n".join(texts).encode("utf-8", "surrogatepass"))))
 
 
 def whole_json(text: str | bytes) -> Any:
-    """With every value of a name that comes twice. ValueError, RecursionError: it is no JSON, or too deep."""
+    """Parse JSON, with all values of a name that occurs twice. Raises ValueError or RecursionError."""
     return json.loads(text, object_pairs_hook=_all_values)
 
 
 def _all_values(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    merged = dict(pairs)
+    if len(merged) < len(pairs):
         values: dict[str, list[Any]] = {}
         for name, value in pairs:
             values.setdefault(name, []).append(value)
-        made.update((name, those) for name, those in values.items() if len(those) > 1)
-    return made
+        merged.update((name, several) for name, several in values.items() if len(several) > 1)
+    return merged
 
 
 def _leaves(value: Any) -> Iterator[tuple[str, Any]]:
@@ -88,7 +88,8 @@ def _leaves(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def without_views(values: pa.Array) -> pa.Array:
-    """The same in types that can be searched and filtered: what delta-rs rewrites is read as views of texts."""
+    """Convert string and binary views, which files rewritten by delta-rs have, to types that can be searched and
+    filtered."""
     plain = _plain(values.type)
     return values if plain == values.type else values.cast(plain)
 
@@ -114,8 +115,10 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def in_column(way: Way, values: pa.Array, needles: Needles, called: Called) -> Iterator[tuple[Way, Counts]]:
-    """By the way to each field that is in the column. ``way``: to the column itself."""
+def in_column(
+    path: FieldPath, values: pa.Array, terms: SearchTerms, names_of: NamesOf
+) -> Iterator[tuple[FieldPath, Counts]]:
+    """Yield counts by the path to each field in the column. ``path``: the path to the column itself."""
     import pyarrow as pa
     import pyarrow.types as kinds
 
@@ -125,39 +128,39 @@ def in_column(way: Way, values: pa.Array, needles: Needles, called: Called) -> I
     if kinds.is_struct(kind):
         for at, child in enumerate(values.flatten()):
             if (name := kind.field(at).name).lower() != _NULLS:
-                yield from in_column((*way, name.lower()), child, needles, called)
+                yield from in_column((*path, name.lower()), child, terms, names_of)
     elif kinds.is_map(kind):
         first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
         keys, items = values.keys[first:last], values.items[first:last]
-        yield from in_column(way, keys, needles, called)
-        yield from in_column(way, items, needles, called)
-        yield way, _by_key(keys, items, needles, called)
+        yield from in_column(path, keys, terms, names_of)
+        yield from in_column(path, items, terms, names_of)
+        yield path, _by_key(keys, items, terms, names_of)
     elif kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind):
-        yield from in_column(way, values.flatten(), needles, called)
+        yield from in_column(path, values.flatten(), terms, names_of)
     else:
         hits: Counts = Counter()
-        for column in called(way[-1]):
-            hits += needles.cells(column, values)
+        for column in names_of(path[-1]):
+            hits += terms.cells(column, values)
         held = kind.value_type if kinds.is_dictionary(kind) else kind
         if kinds.is_decimal(held) or kinds.is_primitive(held) or kinds.is_null(held):
-            yield way, hits
+            yield path, hits
         else:
-            yield way, hits + needles.text(values)
+            yield path, hits + terms.text(values)
 
 
-def _by_key(keys: pa.Array, items: pa.Array, needles: Needles, called: Called) -> Counts:
-    """Entries of a map under the name of a column, as checkpoints have the values of partitions."""
+def _by_key(keys: pa.Array, items: pa.Array, terms: SearchTerms, names_of: NamesOf) -> Counts:
+    """Search entries of a map whose keys are names of columns, as with partition values in checkpoints."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     hits: Counts = Counter()
-    if (pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type)) and needles.short_columns:
+    if (pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type)) and terms.short_columns:
         for key in pc.unique(keys).to_pylist():
-            for column in called(key) & needles.short_columns:
-                hits += needles.cells(column, items.filter(pc.equal(keys, key)))
+            for column in names_of(key) & terms.short_columns:
+                hits += terms.cells(column, items.filter(pc.equal(keys, key)))
     return hits
 
 
 def _plainest(hits: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """What is escaped in one reading is the value in the next: it is told of once."""
+    """Leave out escaped spellings where the value itself was found as well."""
     return {(request, spelling) for request, spelling in hits if spelling == "value" or (request, "value") not in hits}

@@ -1,9 +1,9 @@
-"""Many patterns of bytes, looked for in one pass.
+"""Searches many byte patterns in one pass.
 
-Digests and base64 are kept apart from the rest. There are many, they begin with anything, and among tens of thousands of
-them each byte of a text costs three times as much. But they stand only in long runs of letters, digits and ``+ / - _``,
-which names and addresses hardly have: the cells with such runs are found first, at a cost that does not depend on who is
-looked for.
+Digests and base64 are searched separately. There are many of them, with any first byte, and with tens of thousands of
+patterns each byte of a text costs three times as much. But they occur only in long runs of letters, digits and ``+ / - _``,
+which names and addresses hardly have: the cells with such runs are selected first, at a cost that does not depend on the
+patterns.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 __all__ = ["Patterns", "cells_with_runs"]
 
 _INSIDE = bytes(byte in b"abcdefghijklmnopqrstuvwxyz0123456789+/-_" for byte in range(256))
-"""1 for each byte that a run can have."""
+"""1 for each byte that a run can contain."""
 _SMALL = 400_000
-"""Bytes of patterns for which an automaton that is as fast as for one, and takes 256 bytes of memory for each of them, is
-made. Left to itself the library makes one for a hundred patterns."""
+"""Total bytes of patterns up to which the faster automaton (DFA) is used, which needs 256 bytes of memory for each. By
+default the library uses it for up to a hundred patterns."""
 
 
 class Patterns:
-    """Patterns are compared without the case of the letters A to Z; base64 then with it. Picklable."""
+    """Patterns are compared ignoring the case of the letters A to Z; for base64 the case is then compared as well.
+    Picklable."""
 
     def __init__(self) -> None:
         self._patterns: list[bytes] = []
@@ -48,7 +49,7 @@ class Patterns:
         self._automaton = None
 
     def matches(self, data: bytes, lowered: bytes) -> Iterator[tuple[tuple[str, str], int, int]]:
-        """((request, spelling), start, end), also of patterns within others. ``lowered``: the data in lower case."""
+        """Yield ((request, spelling), start, end), also for overlapping patterns. ``lowered``: the data in lower case."""
         if not self._patterns or not data:
             return
         if self._automaton is None:
@@ -63,27 +64,27 @@ class Patterns:
 
 
 def cells_with_runs(lowered: bytes, bounds: np.ndarray[Any, Any], least: int) -> np.ndarray[Any, Any]:
-    """Cells in which a run of ``least`` bytes can be, and few others. ``bounds``: where each cell begins, and the last one
-    ends."""
+    """Return the cells in which a run of ``least`` bytes can be, and few others. ``bounds``: where each cell begins and the
+    last one ends."""
     import numpy as np
 
     none = np.zeros(0, dtype=np.int64)
     if int(np.diff(bounds).max()) < least:
         return none
-    # Wherever such a run begins, it fills so many words of four bytes: quick to see, and many shorter runs do too
+    # Such a run fills this number of words of four bytes, wherever it begins. That is quick to check; shorter runs may too
     inside, words = lowered.translate(_INSIDE), (least - 3) // 4
     full = np.frombuffer(inside[: len(inside) // 4 * 4], dtype=np.uint32) == 0x01010101
     place, size = np.flatnonzero(_in_a_row(full, words)) * 4, 4 * words
     if place.size * 8 > bounds.size:
         place, size = np.flatnonzero(_in_a_row(np.frombuffer(inside, dtype=np.bool_), least)), least
-    if place.size > bounds.size:  # then to tell the cells apart costs more than to search all
+    if place.size > bounds.size:  # then selecting cells costs more than searching all
         return np.arange(bounds.size - 1)
     cells = np.searchsorted(bounds, place, side="right") - 1
     return np.unique(cells[place + size <= bounds[cells + 1]])
 
 
 def _in_a_row(given: np.ndarray[Any, Any], many: int) -> np.ndarray[Any, Any]:
-    """Where so many true ones begin."""
+    """Return where ``many`` consecutive true values begin."""
     width = 1
     while width < many:
         step = min(width, many - width)

@@ -1,4 +1,4 @@
-"""A table in a bucket: its objects, the former versions of them that the bucket keeps, and uploads that nobody finished."""
+"""Files of a table in a bucket: its objects, their former versions that the bucket retains, and unfinished uploads."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 from audit.erasure.scan.files import File, Files, LocalFiles
-from audit.erasure.sink_contract import Unseen
+from audit.erasure.scan.results import Unseen
 
 __all__ = ["S3Files", "files_at"]
 
 _IN_MEMORY = 64 * 1024 * 1024
-"""A larger object goes through a file without a name, which is gone with this process."""
+"""A larger object is stored in a temporary file without a name, which ends with this process."""
 _NOT_ALLOWED = {"AccessDenied", "403", "Forbidden"}
 _NOT_KNOWN = {"NotImplemented", "MethodNotAllowed", "501"}
 
 
 def files_at(address: str, client: Callable[[str], Any], options: Callable[[str], Mapping[str, str] | None]) -> Files:
-    """``client`` makes a boto3 client for a bucket, ``options`` what delta-rs is told. Raises FileNotFoundError where no
-    folder is, OSError for a store that cannot be looked through."""
+    """``client`` returns a boto3 client for a bucket, ``options`` the options of delta-rs. Raises FileNotFoundError where
+    there is no folder, OSError for a store that is not supported."""
     scheme, there, rest = address.partition("://")
     if not there or scheme == "file":
         return LocalFiles(address)
     if scheme.lower() not in ("s3", "s3a", "s3n"):
-        raise OSError(f"objects of {scheme} are not looked through by this release")
+        raise OSError(f"this release cannot scan objects of {scheme}")
     bucket, _, prefix = rest.partition("/")
     return S3Files(bucket, prefix.strip("/"), client(bucket), options(address))
 
@@ -43,7 +43,7 @@ class S3Files:
         return f"s3a://{self._bucket}/{self._prefix}"
 
     def folders(self) -> Iterator[str]:
-        """A bucket has none: the names of its objects tell."""
+        """A bucket has none: the names of its objects contain the folders."""
         return iter(())
 
     def walk(self) -> Iterator[File]:
@@ -54,10 +54,10 @@ class S3Files:
                 Unseen("", "former versions of its objects may not be listed: grant s3:ListBucketVersions")
             )
             yield from self._objects()
-        self._look_for_uploads()
+        self._find_uploads()
 
     def _versions(self) -> Iterator[File]:
-        with _in_words():
+        with _as_file_errors():
             pages = self._client.get_paginator("list_object_versions").paginate(
                 Bucket=self._bucket, Prefix=self._prefix + "/"
             )
@@ -66,7 +66,7 @@ class S3Files:
                 for one in (*page.get("Versions", ()), *page.get("DeleteMarkers", ())):
                     found.setdefault(one["Key"], []).append(one)
         for key, versions in sorted(found.items()):
-            # Newest first; of two in one second the latest one is told
+            # Newest first; `IsLatest` decides between two in one second
             versions.sort(key=lambda one: (one["IsLatest"], one["LastModified"]), reverse=True)
             after: dt.datetime | None = None
             for one in versions:
@@ -82,7 +82,7 @@ class S3Files:
                 after = one["LastModified"]
 
     def _objects(self) -> Iterator[File]:
-        with _in_words():
+        with _as_file_errors():
             pages = list(
                 self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=self._prefix + "/")
             )
@@ -91,14 +91,14 @@ class S3Files:
                 yield File(one["Key"][len(self._prefix) + 1 :], int(one["Size"]), one["LastModified"])
 
     def open(self, file: File) -> BinaryIO:
-        held: Any = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115, whoever asked for it closes it
+        content: Any = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115, the caller closes it
         version = {} if file.version is None else {"VersionId": file.version}
-        with _in_words():
-            told = self._client.get_object(Bucket=self._bucket, Key=f"{self._prefix}/{file.name}", **version)
-            for chunk in told["Body"].iter_chunks(1024 * 1024):
-                held.write(chunk)
-        held.seek(0)
-        found: BinaryIO = held
+        with _as_file_errors():
+            response = self._client.get_object(Bucket=self._bucket, Key=f"{self._prefix}/{file.name}", **version)
+            for chunk in response["Body"].iter_chunks(1024 * 1024):
+                content.write(chunk)
+        content.seek(0)
+        found: BinaryIO = content
         return found
 
     def unseen(self) -> tuple[Unseen, ...]:
@@ -107,39 +107,39 @@ class S3Files:
     def delta_rs_options(self) -> Mapping[str, str] | None:
         return self._options
 
-    # ── what the bucket does by itself ───────────────────────────────────────────────────────────────────────────
+    # ── uploads and lifecycle rules ───────────────────────────────────────────────────────────────────────────
 
-    def _look_for_uploads(self) -> None:
-        """What was uploaded in part is kept and paid for, and cannot be read by anybody."""
+    def _find_uploads(self) -> None:
+        """Record unfinished uploads: the bucket retains their parts, and no one can read them."""
         try:
-            with _in_words():
+            with _as_file_errors():
                 pages = list(
                     self._client.get_paginator("list_multipart_uploads").paginate(
                         Bucket=self._bucket, Prefix=self._prefix + "/"
                     )
                 )
         except PermissionError:
-            self._unseen.append(Unseen("", "uploads that nobody finished may not be listed"))
+            self._unseen.append(Unseen("", "unfinished uploads may not be listed"))
             return
         for page in pages:
             for one in page.get("Uploads", ()):
                 days = self._days("AbortIncompleteMultipartUpload", "DaysAfterInitiation", one["Key"])
-                goes = "and no lifecycle rule ends it" if days is None else f"gone by {_day(one['Initiated'], days)}"
+                end = "no lifecycle rule removes it" if days is None else f"removed by {_day(one['Initiated'], days)}"
                 name = one["Key"][len(self._prefix) + 1 :]
-                self._unseen.append(Unseen(name, f"an upload that nobody finished, which cannot be read; {goes}"))
+                self._unseen.append(Unseen(name, f"an unfinished upload, which cannot be read; {end}"))
 
     def _dropped_on(self, key: str, after: dt.datetime) -> dt.date | None:
         days = self._days("NoncurrentVersionExpiration", "NoncurrentDays", key)
         return None if days is None else _day(after, days)
 
     def _days(self, action: str, name: str, key: str) -> int | None:
-        """The shortest of the bucket's rules about that key."""
+        """Return the shortest period of the bucket's rules about that key."""
         if self._rules is None:
             try:
-                with _in_words():
-                    told = self._client.get_bucket_lifecycle_configuration(Bucket=self._bucket)
-                self._rules = [rule for rule in told.get("Rules", ()) if rule.get("Status") == "Enabled"]
-            except OSError:  # there are none, or they may not be seen: no date is known then
+                with _as_file_errors():
+                    response = self._client.get_bucket_lifecycle_configuration(Bucket=self._bucket)
+                self._rules = [rule for rule in response.get("Rules", ()) if rule.get("Status") == "Enabled"]
+            except OSError:  # there are none, or they may not be read: no date is known then
                 self._rules = []
         days = [
             int(rule[action][name])
@@ -150,21 +150,21 @@ class S3Files:
 
 
 def _prefix_of(rule: Mapping[str, Any]) -> str | None:
-    """None for a rule that goes by tags or sizes: nobody knows here whether it is about an object."""
+    """Return the rule's prefix; None for a rule by tags or sizes, because those of an object are unknown here."""
     if "Prefix" in rule:
         return str(rule["Prefix"])
-    told = rule.get("Filter") or {}
-    return str(told.get("Prefix", "")) if set(told) <= {"Prefix"} else None
+    filters = rule.get("Filter") or {}
+    return str(filters.get("Prefix", "")) if set(filters) <= {"Prefix"} else None
 
 
 def _day(since: dt.datetime, days: int) -> dt.date:
-    """A day more: buckets count from the next midnight."""
+    """Add a day, because buckets count from the next midnight."""
     return (since + dt.timedelta(days=days + 1)).date() + dt.timedelta(days=1)
 
 
 @contextmanager
-def _in_words() -> Iterator[None]:
-    """boto3's errors as those of files: they quote keys, which may be values."""
+def _as_file_errors() -> Iterator[None]:
+    """Translate boto3's errors to errors of files: boto3 quotes keys, which may contain values."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:

@@ -1,8 +1,9 @@
-"""What a scan looks for: every identifier in the spellings in which software writes it down, all of them in one pass.
+"""The search terms of a scan: every identifier in the spellings in which software writes it, all searched in one pass.
 
-A value of some length is looked for anywhere in the bytes, without regard to case, and in what encoded bytes stand for
-(``audit.erasure.scan.encodings``). A short or a plain number would be found everywhere: it is looked for as a whole
-cell, in the columns that hold that identifier."""
+A longer value is searched anywhere in the bytes, ignoring case, and in decoded text (``audit.erasure.scan.encodings``). A
+short value or a plain number would be found everywhere: it matches a whole cell only, in the columns that hold that
+identifier.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-__all__ = ["Needle", "Needles"]
+__all__ = ["SearchTerm", "SearchTerms"]
 
 LEAST_BYTES = 6
-"""Shorter ones are cells only."""
+"""Shorter values match whole cells only."""
 _OVERLAP = 16 * 1024
-"""Of two pieces that are decoded: as long as a value can be that is encoded twice."""
+"""Overlap of two decoded pieces: the greatest length of a value that is encoded twice."""
 
 Pair: TypeAlias = "tuple[str, str]"
 """Request and spelling."""
@@ -38,87 +39,86 @@ _SPARKS_NUMBER = re.compile(r"#\d+l?\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Needle:
-    """One value to look for; its ``repr`` does not show it."""
+class SearchTerm:
+    """One value to search for; its ``repr`` does not show it."""
 
     request: str
     value: str = field(repr=False)
     name: str = ""
-    """Of the identifier."""
+    """Name of the identifier."""
     subject: str = ""
-    """Whose identifier it is: a customer's number is not an employee's."""
+    """The subject of the identifier: a customer's number is not an employee's number."""
 
 
-class Needles:
-    """All needles of a scan. Picklable: tasks look for them too."""
+class SearchTerms:
+    """All terms of a scan. Picklable, because tasks search for them too."""
 
-    def __init__(self, needles: Iterable[Needle]) -> None:
-        """An identifier is in columns of its own name; ``at`` says otherwise."""
-        self.needles = tuple(needles)
+    def __init__(self, terms: Iterable[SearchTerm]) -> None:
+        """An identifier is expected in columns of its own name; ``at`` changes that."""
+        self.terms = tuple(terms)
         self._plain, self._encoded, self._folded = Patterns(), Patterns(), Patterns()
         self._locals = Patterns()
-        """What is before the @ of each address."""
-        for needle in self.needles:
-            if not _is_short(needle.value):
-                text = fold(needle.value).strip()
-                self._folded.add(needle.request, "", text.encode("utf-8", "surrogatepass"))
+        """The part before the @ of each address."""
+        for term in self.terms:
+            if not _is_short(term.value):
+                text = fold(term.value).strip()
+                self._folded.add(term.request, "", text.encode("utf-8", "surrogatepass"))
                 local, at, _ = text.partition("@")
                 if local and at:
-                    self._locals.add(needle.request, "", local.encode("utf-8", "surrogatepass"))
+                    self._locals.add(term.request, "", local.encode("utf-8", "surrogatepass"))
                 if len(text) > STATISTICS_CHARACTERS:
                     start = text[:STATISTICS_CHARACTERS].encode("utf-8", "surrogatepass")
-                    self._folded.add(needle.request, "prefix", start)
-            for spelling, pattern in () if _is_short(needle.value) else spellings(needle.value):
-                (self._encoded if spelling in ENCODED else self._plain).add(needle.request, spelling, pattern)
-        self._look_in((needle, {needle.name.lower()}) for needle in self.needles)
+                    self._folded.add(term.request, "prefix", start)
+            for spelling, pattern in () if _is_short(term.value) else spellings(term.value):
+                (self._encoded if spelling in ENCODED else self._plain).add(term.request, spelling, pattern)
+        self._set_columns((term, {term.name.lower()}) for term in self.terms)
 
-    def at(self, columns: Mapping[tuple[str, str], Collection[str]]) -> Needles:
-        """The same in a table with these columns for identifiers, by subject and name: elsewhere in it a short value is
-        something else, such as a number of the table's own."""
-        held = {whose: {column.lower() for column in those} for whose, those in columns.items()}
-        made = copy.copy(self)
-        made._look_in((needle, held.get((needle.subject, needle.name), set())) for needle in self.needles)
-        return made
+    def at(self, columns: Mapping[tuple[str, str], Collection[str]]) -> SearchTerms:
+        """Return the terms for a table with these columns for identifiers, by subject and name. In other columns a short
+        value means something else, such as another number."""
+        by_identifier = {key: {name.lower() for name in names} for key, names in columns.items()}
+        copied = copy.copy(self)
+        copied._set_columns((term, by_identifier.get((term.subject, term.name), set())) for term in self.terms)
+        return copied
 
-    def _look_in(self, columns: Iterable[tuple[Needle, Collection[str]]]) -> None:
+    def _set_columns(self, columns: Iterable[tuple[SearchTerm, Collection[str]]]) -> None:
         self._short: dict[str, dict[str, set[str]]] = {}
         """By column and value: requests."""
         self._any: dict[str, dict[str, set[str]]] = {}
-        """The same of all needles, for columns that are no text: dates, numbers with a sign."""
+        """The same of all terms, for columns that are not text: dates, numbers with a sign."""
         self._typed: dict[tuple[str, str], tuple[Any, list[set[str]]]] = {}
-        for needle, those in columns:
-            for by_column in (self._any, self._short) if _is_short(needle.value) else (self._any,):
-                for column in those:
-                    by_column.setdefault(column, {}).setdefault(_shape(needle.value), set()).add(needle.request)
+        for term, names in columns:
+            for by_column in (self._any, self._short) if _is_short(term.value) else (self._any,):
+                for column in names:
+                    by_column.setdefault(column, {}).setdefault(_shape(term.value), set()).add(term.request)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_typed": {}}
 
     def __bool__(self) -> bool:
-        return bool(self.needles)
+        return bool(self.terms)
 
     @property
     def short_columns(self) -> frozenset[str]:
-        """Names, in lower case, of columns in which a whole cell counts."""
+        """Names, in lower case, of the columns in which whole cells are compared."""
         return frozenset(self._short)
 
     @property
     def short_requests(self) -> frozenset[str]:
-        """Those with a value that counts as a whole cell only: bytes that have no columns cannot tell of them."""
-        return frozenset(needle.request for needle in self.needles if _is_short(needle.value))
+        """Requests with a value that matches a whole cell only: it cannot be searched in bytes without columns."""
+        return frozenset(term.request for term in self.terms if _is_short(term.value))
 
     # ── anywhere in bytes and texts ──────────────────────────────────────────────────────────────────────────────
 
     def find(self, data: bytes) -> Iterator[Pair]:
-        """(request, spelling) of each needle in the bytes, each pair once."""
+        """Return (request, spelling) of each term in the bytes, each pair once."""
         lowered = data.lower()
-        found = {pair for those in (self._plain, self._encoded) for pair, _, _ in those.matches(data, lowered)}
-        return iter(
-            sorted(_longest(found | self._read(data, {one for one, spelling in found if spelling != "prefix"})))
-        )
+        found = {pair for patterns in (self._plain, self._encoded) for pair, _, _ in patterns.matches(data, lowered)}
+        met = {request for request, spelling in found if spelling != "prefix"}
+        return iter(sorted(_longest(found | self._find_decoded(data, met))))
 
-    def _read(self, data: bytes, met: Collection[str] = ()) -> set[Pair]:
-        """What is in the data once it is decoded. ``met``: requests that are there without."""
+    def _find_decoded(self, data: bytes, met: Collection[str] = ()) -> set[Pair]:
+        """Return what is in the decoded data. ``met``: requests that were found without decoding."""
         import numpy as np
 
         found: dict[str, str] = {}
@@ -135,12 +135,12 @@ class Needles:
         return set(found.items())
 
     def _addresses(self, text: str) -> str:
-        """``addresses``, where the text may have one that is looked for."""
+        """Return ``addresses`` of the text where it may contain a searched one."""
         encoded = text.encode("utf-8", "surrogatepass")
         return addresses(text) if any(True for _ in self._locals.matches(encoded, encoded)) else ""
 
     def text(self, values: pa.Array) -> Counter[Pair]:
-        """In how many cells of a column of texts or bytes each needle is."""
+        """Return in how many cells of a column of text or bytes each term is."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -173,16 +173,16 @@ class Needles:
         return {pair: found[pair] for pair in _longest(set(found))}
 
     def _read_cells(self, cells: pa.Array, found: Mapping[Pair, set[int]]) -> Iterator[tuple[Pair, int]]:
-        """``_read``, of each cell: of many at once, and of fewer where somebody is in one of these."""
+        """Apply ``_find_decoded`` to each cell: to many at once, and to fewer where something is found in them."""
         data, lowered, bounds = _together(cells)
         met: dict[int, set[str]] = {}
-        for (request, spelling), those in found.items():
-            for cell in those if spelling != "prefix" else ():
+        for (request, spelling), where in found.items():
+            for cell in where if spelling != "prefix" else ():
                 met.setdefault(cell, set()).add(request)
         many = [cells_with_hints(lowered, bounds).tolist()] if data and len(self._folded) else []
         while many:
             few = many.pop()
-            read = self._read(
+            read = self._find_decoded(
                 b"\n".join(data[bounds[cell] : bounds[cell + 1]] for cell in few),
                 met.get(few[0], ()) if len(few) == 1 else (),
             )
@@ -194,8 +194,8 @@ class Needles:
     # ── as a whole cell ──────────────────────────────────────────────────────────────────────────────────────────
 
     def cells(self, column: str, values: pa.Array) -> Counter[Pair]:
-        """In how many cells of the column a needle is the whole of it: of texts short ones, else all. ``column``: its name
-        alone."""
+        """Return how many cells of the column equal a term: in text only short terms are compared, otherwise all.
+        ``column``: its name without a path."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -203,7 +203,7 @@ class Needles:
             return Counter()
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
-        asked, requests = self._asked(column.lower(), values.type)
+        wanted, requests = self._typed_values(column.lower(), values.type)
         if not requests:
             return Counter()
         if _is_text(values.type):
@@ -211,13 +211,13 @@ class Needles:
                 values = pa.array([one and fold(one) for one in values.to_pylist()], values.type)
             values = pc.utf8_lower(pc.utf8_trim_whitespace(values))
         total: Counter[Pair] = Counter()
-        for row in pc.value_counts(pc.index_in(values, value_set=asked).drop_null()).to_pylist():
+        for row in pc.value_counts(pc.index_in(values, value_set=wanted).drop_null()).to_pylist():
             for request in requests[row["values"]]:
                 total[request, "value"] += row["counts"]
         return total
 
-    def _asked(self, column: str, kind: pa.DataType) -> tuple[pa.Array, list[set[str]]]:
-        """The values of a column's needles in its type, as far as they have one there, and whose each is."""
+    def _typed_values(self, column: str, kind: pa.DataType) -> tuple[pa.Array, list[set[str]]]:
+        """Return the values of a column's terms in its type, as far as they can be converted, and the requests of each."""
         import pyarrow as pa
 
         key = (column, str(kind))
@@ -227,35 +227,36 @@ class Needles:
             for value, requests in wanted.items() if not pa.types.is_boolean(kind) else ():
                 try:
                     typed.setdefault(pa.scalar(value).cast(kind).as_py(), set()).update(requests)
-                except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # is no number, or none that large
+                except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # not a number, or too large
                     continue
             self._typed[key] = pa.array(list(typed), kind), list(typed.values())
         return self._typed[key]
 
     def cell(self, column: str, value: Any) -> set[Pair]:
-        """``cells``, of one value as JSON or a folder has it."""
+        """Compare one value, as JSON or the name of a folder has it."""
         wanted = self._short.get(column.lower())
         if not wanted or value is None or isinstance(value, dict | list | bool):
             return set()
         return {(request, "value") for request in wanted.get(_shape(value), ())}
 
     def words(self, text: str) -> set[Pair]:
-        """Short needles in an expression such as ``(customer_id#12L = 17)``: it names their column, and has them as a word
-        of their own."""
+        """Return short terms in an expression such as ``(customer_id#12L = 17)``: it names their column, and contains them
+        as a separate word."""
         if not self._short:
             return set()
-        said = {quoted or word for quoted, word in _WORD.findall(text)}
-        names = {_SPARKS_NUMBER.sub("", word.lower()).rpartition(".")[2] for word in said}
+        words = {quoted or word for quoted, word in _WORD.findall(text)}
+        names = {_SPARKS_NUMBER.sub("", word.lower()).rpartition(".")[2] for word in words}
         return {
             (request, "value")
             for column in self._short.keys() & names
-            for word in said
+            for word in words
             for request in self._short[column].get(_shape(word), ())
         }
 
 
 def _together(cells: pa.Array) -> tuple[bytes, bytes, np.ndarray[Any, Any]]:
-    """The bytes of all cells one after the other, in lower case too, and where each begins and the last one ends."""
+    """Return the bytes of all cells concatenated, the same in lower case, and where each cell begins and the last one
+    ends."""
     import numpy as np
 
     bounds = np.frombuffer(cells.buffers()[1], dtype=np.int64)[cells.offset : cells.offset + len(cells) + 1]
@@ -266,12 +267,12 @@ def _together(cells: pa.Array) -> tuple[bytes, bytes, np.ndarray[Any, Any]]:
 def _matches(
     patterns: Patterns, data: bytes, lowered: bytes, bounds: np.ndarray[Any, Any]
 ) -> Iterator[tuple[Pair, int]]:
-    """In which cells."""
+    """Yield each match with its cell."""
     import numpy as np
 
     for pair, start, end in patterns.matches(data, lowered):
         cell = int(np.searchsorted(bounds, start, side="right")) - 1
-        if end <= bounds[cell + 1]:  # else it begins in one cell and ends in another
+        if end <= bounds[cell + 1]:  # otherwise it begins in one cell and ends in another
             yield pair, cell
 
 
@@ -280,13 +281,13 @@ def _is_short(value: str) -> bool:
 
 
 def _shape(value: Any) -> str:
-    """JSON and decimals write 17 as 17.0 too."""
+    """Return the form in which cells are compared: JSON and decimals may write 17 as 17.0."""
     text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
     return fold(text).strip()
 
 
 def _longest(found: set[Pair]) -> set[Pair]:
-    """Whoever is there with the whole value is not told of by its beginning besides."""
+    """Leave out prefixes of requests whose whole value was found."""
     return {
         (request, spelling) for request, spelling in found if spelling != "prefix" or (request, "value") not in found
     }

@@ -1,4 +1,4 @@
-"""Short identifiers in the rows of a target: they count as a whole cell, in the columns that the source names so."""
+"""Finds short identifiers in rows of a target: they match a whole cell only, in columns with the identifier's name."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from connectors.postgres.staging.columns import REJECT_KEY, REJECT_ROW
 
 if TYPE_CHECKING:
-    from audit.erasure.scan.search_terms import Needles
+    from audit.erasure.scan.search_terms import SearchTerms
     from connectors.postgres.column_mapping import Columns
     from connectors.postgres.conversions import ColumnType
 
 __all__ = ["Cells", "Short"]
 
 Short: TypeAlias = Callable[[bytes], "set[tuple[str, str]]"]
-"""(request, spelling) of the short needles in a line of COPY."""
+"""Returns (request, spelling) of the short search terms in a line of COPY."""
 
 _LETTERS = ("key", "row", REJECT_KEY, REJECT_ROW)
 _NUMBERED = re.compile(r"c\d+\Z")
@@ -29,51 +29,52 @@ _SIGNS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"f": b"\f", b"v":
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    needles: Needles
+    terms: SearchTerms
     columns: Columns
 
     def of_table(self, found: Mapping[str, ColumnType]) -> Short:
-        """``found``: the columns of the lines, with the target's names."""
+        """Match lines of a table. ``found``: the columns of the lines, with the target's names."""
         return self._short([(at, [self._source(name)], kind) for at, (name, kind) in enumerate(found.items())])
 
     def of_letters(self, found: Mapping[str, ColumnType]) -> Short:
-        """Key and row are JSON there, with the target's names. Staging has such columns too."""
+        """Match lines of the dead-letter table, whose key and row are JSON with the target's names. Staging has such columns
+        too."""
         at = {place for place, name in enumerate(found) if name in _LETTERS}
 
         def short(line: bytes) -> set[tuple[str, str]]:
             cells = _cells(line)
-            return {hit for one in at for hit in self._in_members(_text(cells[one]))}
+            return {hit for place in at for hit in self._in_members(_text(cells[place]))}
 
         return short
 
     def of_numbered(self, found: Mapping[str, ColumnType]) -> Short:
-        """Columns of staging, whose names nobody knows: any short identifier may be meant."""
-        names = sorted(self.needles.short_columns)
+        """Match lines of staging tables whose columns have numbers instead of names: any short identifier may be meant."""
+        names = sorted(self.terms.short_columns)
         return self._short(
             [(at, names, kind) for at, (name, kind) in enumerate(found.items()) if _NUMBERED.match(name)]
         )
 
     def of_value(self, column: str, value: str) -> set[tuple[str, str]]:
-        """``column``: the target's name."""
+        """Match one value. ``column``: the target's name."""
         return self._in(self._source(column), value)
 
     def of_letter(self, column: str, value: str) -> set[tuple[str, str]]:
-        """A value of the dead letters' own column: one that is called ``id`` numbers the letters."""
+        """Match one value of a column of the dead-letter table. Its own columns, such as ``id``, hold no source values."""
         return self._in_members(value) if column in _LETTERS else set()
 
-    def _short(self, asked: Iterable[tuple[int, list[str], ColumnType]]) -> Short:
+    def _short(self, columns: Iterable[tuple[int, list[str], ColumnType]]) -> Short:
         nested = ("json", "jsonb")
-        asked = [
+        searched = [
             (at, names, kind)
-            for at, names, kind in asked
-            if kind.base in nested or not self.needles.short_columns.isdisjoint(name.lower() for name in names)
+            for at, names, kind in columns
+            if kind.base in nested or not self.terms.short_columns.isdisjoint(name.lower() for name in names)
         ]
 
         def short(line: bytes) -> set[tuple[str, str]]:
             cells = _cells(line)
             return {
                 hit
-                for at, names, kind in asked
+                for at, names, kind in searched
                 for value in _values(_text(cells[at]), kind)
                 for name in names
                 for hit in self._in(name, value)
@@ -87,20 +88,20 @@ class Cells:
     def _in_members(self, cell: str | None) -> set[tuple[str, str]]:
         value = _parsed(cell)
         members = value.items() if isinstance(value, dict) else ()
-        return {hit for name, one in members for hit in self._in(self._source(name), one)}
+        return {hit for name, inner in members for hit in self._in(self._source(name), inner)}
 
     def _in(self, name: str, value: Any) -> set[tuple[str, str]]:
-        """Fields of structs have names of their own, elements of lists that of their list."""
+        """A field of a struct is matched under its own name, an element of a list under the name of the list."""
         value = _parsed(value)
         if isinstance(value, dict):
-            return {hit for inner, one in value.items() for hit in self._in(inner, one)}
+            return {hit for field, inner in value.items() for hit in self._in(field, inner)}
         if isinstance(value, list):
-            return {hit for one in value for hit in self._in(name, one)}
-        return self.needles.cell(name, _WHOLE.sub(r"\1", value) if isinstance(value, str) else value)
+            return {hit for element in value for hit in self._in(name, element)}
+        return self.terms.cell(name, _WHOLE.sub(r"\1", value) if isinstance(value, str) else value)
 
 
 def _parsed(value: Any) -> Any:
-    """What is nested stands as text in a letter's row."""
+    """Parse a nested value, which the row of a dead letter stores as text."""
     if isinstance(value, str) and value[:1] in ("{", "["):
         try:
             return json.loads(value)
@@ -111,7 +112,7 @@ def _parsed(value: Any) -> Any:
 
 def _values(cell: str | None, kind: ColumnType) -> list[str | None]:
     if cell is not None and kind.base.endswith("[]"):
-        return [one.strip('"') for one in cell.strip("{}").split(",")]
+        return [element.strip('"') for element in cell.strip("{}").split(",")]
     return [cell]
 
 

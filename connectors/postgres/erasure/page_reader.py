@@ -1,8 +1,8 @@
-"""The bytes of a table's pages, dead rows among them, where the role may read them.
+"""Reads the bytes of a table's pages, including dead rows, where the role may read them.
 
-By ``pageinspect`` where somebody has installed it (a managed server lets its administrators use it), else out of the
-server's files after a checkpoint, as a superuser may. A value that PostgreSQL has compressed, in a row of more than 2 kB,
-is not seen in its page.
+It uses ``pageinspect`` where that is installed (managed servers allow it for administrators), otherwise the server's files
+after a checkpoint, which needs a superuser. A value that PostgreSQL has compressed, in a row of more than 2 kB, is not
+visible in its page.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ Connection = psycopg.Connection[Any]
 
 _PAGE_BYTES = 8192
 _AT_A_TIME = 128
-"""Pages in one answer: 1 MiB."""
+"""Pages per query: 1 MiB."""
 _SEGMENT = 131_072
-"""Pages in one of the files that a table is made of."""
+"""Pages per file of a table."""
 
 Pages = Callable[["Relation"], Iterator[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table or partition, an index of one, or where one keeps its large values."""
+    """A table or partition, one of its indexes, or the TOAST table with its large values."""
 
     oid: int
     name: str
@@ -37,7 +37,7 @@ class Relation:
 
 
 def relations_of(connection: Connection, schema: str, table: str) -> list[Relation]:
-    """The table and its parts, with indexes. None where there is no such table."""
+    """Return the table, its partitions and their indexes; empty where the table does not exist."""
     rows = connection.execute(
         """
         with recursive part as (
@@ -60,7 +60,8 @@ def relations_of(connection: Connection, schema: str, table: str) -> list[Relati
 
 
 def pages_of(connection: Connection) -> Pages | str:
-    """The way to a relation's pages, or why there is none. Outside of a transaction, which a failure would end."""
+    """Return a function that reads a relation's pages, or the reason why they cannot be read. Call it outside of a
+    transaction, which a failure would end."""
     found = connection.execute(
         """
         select current_setting('is_superuser') = 'on',
@@ -79,7 +80,7 @@ def pages_of(connection: Connection) -> Pages | str:
         return lambda relation: _read(connection, relation, _raw_pages(raw))
     if not superuser:
         return "pageinspect is not installed, and the role is not a superuser"
-    connection.execute("checkpoint")  # what only the server's memory holds would not be in its files
+    connection.execute("checkpoint")  # writes to the files what only the server's memory holds
     return lambda relation: _read(connection, relation, _FILES)
 
 

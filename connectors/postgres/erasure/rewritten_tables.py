@@ -1,7 +1,7 @@
-"""Whose rows were written away from a table's pages: a short identifier cannot be looked for in there.
+"""For which requests a table was rewritten after the erasure: short identifiers cannot be searched in its pages.
 
-``deltarelay.written_anew`` has a row for each table and request, from the purge that wrote the table anew until the request
-is erased once more. Of a request that still had rows at that time it has none: they may die yet.
+``deltarelay.written_anew`` has a row for each table and request, from the purge that rewrote the table until the request
+is erased again. It has none for a request that still had live rows then: these may become dead rows later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import psycopg
 if TYPE_CHECKING:
     from connectors.postgres.sql_parts import TargetName
 
-__all__ = ["forget_written", "note_written", "written_of"]
+__all__ = ["forget_rewrites", "record_rewrite", "rewritten_for"]
 
 Connection = psycopg.Connection[Any]
 
@@ -28,16 +28,16 @@ create table if not exists deltarelay.written_anew (
 )"""
 
 
-def written_of(connection: Connection, table: TargetName) -> frozenset[str]:
-    """The requests that have nothing in the table's pages."""
+def rewritten_for(connection: Connection, table: TargetName) -> frozenset[str]:
+    """Return the requests that have no data in the table's pages."""
     if not _may_use(connection):
         return frozenset()
     rows = connection.execute("select request from deltarelay.written_anew where relation = %s", [str(table)])
     return frozenset(request for (request,) in rows)
 
 
-def note_written(connection: Connection, table: TargetName, requests: Collection[str]) -> None:
-    """A role that may not keep this down has its pages told as unseen."""
+def record_rewrite(connection: Connection, table: TargetName, requests: Collection[str]) -> None:
+    """Record that the table was rewritten. Where the role may not, the scan reports the pages as not searched."""
     if not requests:
         return
     with suppress(psycopg.errors.InsufficientPrivilege, psycopg.errors.InvalidSchemaName):
@@ -49,7 +49,7 @@ def note_written(connection: Connection, table: TargetName, requests: Collection
         )
 
 
-def forget_written(connection: Connection, requests: Collection[str]) -> None:
+def forget_rewrites(connection: Connection, requests: Collection[str]) -> None:
     if _may_use(connection):
         connection.execute("delete from deltarelay.written_anew where request = any(%s)", [sorted(requests)])
 

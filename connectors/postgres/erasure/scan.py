@@ -1,4 +1,4 @@
-"""What is left of somebody in a target: rows, dead letters, staging, planner statistics, dead rows. Reads only."""
+"""Searches a target for identifiers: rows, dead letters, staging, planner statistics, dead rows on pages. Reads only."""
 
 from __future__ import annotations
 
@@ -10,25 +10,23 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
-from audit.erasure.sink_contract import Checked, Find, Scanned, Unseen
+from audit.erasure.scan.results import Checked, Finding, ScanResult, Unseen
 from audit.postgres_session import copy_out
 from connectors.postgres.column_mapping import DELETED_AT
 from connectors.postgres.erasure.cell_matcher import Cells
 from connectors.postgres.erasure.page_reader import pages_of, relations_of
-from connectors.postgres.erasure.rewritten_tables import written_of
+from connectors.postgres.erasure.rewritten_tables import rewritten_for
 from connectors.postgres.sql_parts import SCHEMA, TargetName
 from connectors.postgres.state import dead_letters
 from connectors.postgres.target.reflection import read_column_types
 
 if TYPE_CHECKING:
-    from audit.erasure.scan.search_terms import Needles
-    from connectors.postgres.client import Session
-    from connectors.postgres.column_mapping import Columns
+    from audit.erasure.scan.search_terms import SearchTerms
     from connectors.postgres.erasure.cell_matcher import Short
     from connectors.postgres.erasure.page_reader import Pages
-    from connectors.postgres.options import Deletes
+    from connectors.postgres.erasure.target import ErasureTarget
 
-__all__ = ["LETTERS", "STATISTICS", "scan", "living", "found_in_pages", "found_in_statistics"]
+__all__ = ["LETTERS", "STATISTICS", "find_in_pages", "find_in_rows", "find_in_statistics", "scan"]
 
 Connection = psycopg.Connection[Any]
 
@@ -40,23 +38,25 @@ STATISTICS = (TargetName("pg_catalog", "pg_statistic"), TargetName("pg_catalog",
 
 @dataclass(slots=True)
 class _Scan:
-    needles: Needles
+    """The results of a scan while it runs."""
+
+    terms: SearchTerms
     found: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
-    """(request, place, reason, spelling): times"""
+    """(request, place, reason, spelling): occurrences"""
     checked: list[Checked] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)
 
     def rows(self, lines: Iterator[bytes], place: str, reason: str, short: Short) -> set[str]:
-        """Whole rows are looked through many at a time, and one by one where something is found: they are counted.
-        ``short``: needles that count as a whole cell only. → the requests"""
+        """Search rows, many at a time, and one by one where a search term is found, to count the rows. ``short`` matches the
+        search terms that count as a whole cell only. Return the requests that were found."""
         count = size = 0
         requests: set[str] = set()
         for chunk in _chunks(lines):
             count, size = count + len(chunk), size + sum(map(len, chunk))
-            holds = any(True for _ in self.needles.find(b"".join(chunk)))
-            for line in chunk if holds or self.needles.short_columns else ():
-                hits = set(self.needles.find(line)) if holds else set()
-                if self.needles.short_columns:
+            holds = any(True for _ in self.terms.find(b"".join(chunk)))
+            for line in chunk if holds or self.terms.short_columns else ():
+                hits = set(self.terms.find(line)) if holds else set()
+                if self.terms.short_columns:
                     hits |= short(line)
                 for request, spelling in hits:
                     self.found[request, place, reason, spelling] += 1
@@ -64,83 +64,90 @@ class _Scan:
         self.checked.append(Checked(f"{reason if reason == 'staging' else reason + 's'} of {place}", count, size))
         return requests
 
-    def result(self) -> Scanned:
+    def result(self) -> ScanResult:
         finds = tuple(
-            Find(request, place, reason, spelling, count)
+            Finding(request, place, reason, spelling, count)
             for (request, place, reason, spelling), count in sorted(self.found.items())
         )
-        return Scanned(finds, tuple(self.checked), tuple(self.unseen))
+        return ScanResult(finds, tuple(self.checked), tuple(self.unseen))
 
 
-def scan(session: Session, columns: Columns, deletes: Deletes, needles: Needles) -> Scanned:
-    target, made, cells = session.target, _Scan(needles), Cells(needles, columns)
+def scan(target: ErasureTarget, terms: SearchTerms) -> ScanResult:
+    session, name, running, cells = (
+        target.session,
+        target.name,
+        _Scan(terms),
+        Cells(terms, target.columns),
+    )
     with session.errors("scanning the target"), session.connect() as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.read_only = True
         with connection.transaction():
-            connection.execute("set local row_security = off")  # better an error than rows that a policy hides from us
+            connection.execute("set local row_security = off")  # a policy that hides rows becomes an error
             connection.execute("set local bytea_output = 'escape'")
-            live = _scan_rows(connection, made, target, deletes, cells)
-            letters, of_others = _scan_letters(connection, made, target, cells)
-            for name in session.staging_tables(connection):
-                _scan_staging(connection, made, TargetName(SCHEMA, name), cells)
-            stated = _scan_statistics(connection, made, target, cells, of_others)
-        _scan_pages(connection, made, target, live, letters | of_others, stated)
-    return made.result()
+            live = _scan_rows(connection, running, target, cells)
+            letters, of_others = _scan_letters(connection, running, name, cells)
+            for staging in session.staging_tables(connection):
+                _scan_staging(connection, running, TargetName(SCHEMA, staging), cells)
+            in_statistics = _scan_statistics(connection, running, name, cells, of_others)
+        _scan_pages(connection, running, name, live, letters | of_others, in_statistics)
+    return running.result()
 
 
-def living(
-    connection: Connection, target: TargetName, columns: Columns, deletes: Deletes, needles: Needles
-) -> set[str]:
-    """The requests that the target or a dead letter still has something of."""
-    made, cells = _Scan(needles), Cells(needles, columns)
+def find_in_rows(connection: Connection, target: ErasureTarget, terms: SearchTerms) -> set[str]:
+    """Return the requests with data in live rows of the target or in dead letters."""
+    running, cells = _Scan(terms), Cells(terms, target.columns)
     with connection.transaction():
         connection.execute("set local row_security = off; set local bytea_output = 'escape'")
-        letters, of_others = _scan_letters(connection, made, target, cells)
-        return _scan_rows(connection, made, target, deletes, cells) | letters | of_others
+        letters, of_others = _scan_letters(connection, running, target.name, cells)
+        return _scan_rows(connection, running, target, cells) | letters | of_others
 
 
-def _scan_rows(connection: Connection, made: _Scan, target: TargetName, deletes: Deletes, cells: Cells) -> set[str]:
-    found = read_column_types(connection, target)
+def _scan_rows(connection: Connection, running: _Scan, target: ErasureTarget, cells: Cells) -> set[str]:
+    name = target.name
+    found = read_column_types(connection, name)
     if not found:
         return set()
     short = cells.of_table(found)
-    if deletes != "soft" or DELETED_AT not in found:
-        return made.rows(_copied(connection, target, found), str(target), "current row", short)
+    if target.deletes != "soft" or DELETED_AT not in found:
+        return running.rows(_copy_rows(connection, name, found), str(name), "current row", short)
     marked = sql.SQL("where {} is not null").format(sql.Identifier(DELETED_AT))
     alive = sql.SQL("where {} is null").format(sql.Identifier(DELETED_AT))
-    return made.rows(_copied(connection, target, found, alive), str(target), "current row", short) | made.rows(
-        _copied(connection, target, found, marked), str(target), "soft-deleted row", short
+    return running.rows(_copy_rows(connection, name, found, alive), str(name), "current row", short) | running.rows(
+        _copy_rows(connection, name, found, marked), str(name), "soft-deleted row", short
     )
 
 
-def _scan_letters(connection: Connection, made: _Scan, target: TargetName, cells: Cells) -> tuple[set[str], set[str]]:
-    """→ the requests that this target's letters have something of, and those that the letters of others have."""
+def _scan_letters(
+    connection: Connection, running: _Scan, target: TargetName, cells: Cells
+) -> tuple[set[str], set[str]]:
+    """Return the requests found in this target's dead letters, and those found in dead letters of other targets."""
     if not dead_letters.may_read_dead_letters(connection):
         return set(), set()
     found = read_column_types(connection, LETTERS)
     short = cells.of_letters(found)
     name = sql.Literal(str(target))
     mine, others = sql.SQL("where target = {}").format(name), sql.SQL("where target <> {}").format(name)
-    requests = made.rows(_copied(connection, LETTERS, found, mine), str(LETTERS), "dead letter", short)
-    # Those of other targets are not this one's to tell, but stand on the same pages, and in the same statistics
-    return requests, _Scan(made.needles).rows(_copied(connection, LETTERS, found, others), str(LETTERS), "", short)
+    requests = running.rows(_copy_rows(connection, LETTERS, found, mine), str(LETTERS), "dead letter", short)
+    # Those of other targets are not findings of this one, but are on the same pages and in the same statistics
+    lines = _copy_rows(connection, LETTERS, found, others)
+    return requests, _Scan(running.terms).rows(lines, str(LETTERS), "", short)
 
 
-def _scan_staging(connection: Connection, made: _Scan, table: TargetName, cells: Cells) -> None:
+def _scan_staging(connection: Connection, running: _Scan, table: TargetName, cells: Cells) -> None:
     found = read_column_types(connection, table)
     whole, letters, numbered = cells.of_table(found), cells.of_letters(found), cells.of_numbered(found)
-    lines = _copied(connection, table, found)
-    made.rows(lines, str(table), "staging", lambda line: whole(line) | letters(line))
-    if made.needles.short_columns and any(numbered(line) for line in _copied(connection, table, found)):
-        why = "a row on its way has a value that may be a short or numeric identifier, in a column without its name"
-        made.unseen.append(Unseen(str(table), why))
+    lines = _copy_rows(connection, table, found)
+    running.rows(lines, str(table), "staging", lambda line: whole(line) | letters(line))
+    if running.terms.short_columns and any(numbered(line) for line in _copy_rows(connection, table, found)):
+        why = "a staged row has a value that may be a short or numeric identifier, in a column without its name"
+        running.unseen.append(Unseen(str(table), why))
 
 
-def _copied(
+def _copy_rows(
     connection: Connection, table: TargetName, columns: Iterable[str], where: sql.Composable = _EVERY
 ) -> Iterator[bytes]:
-    """The rows as text, each in a line of its own, with the columns in that order."""
+    """Yield the rows as lines of COPY text, with the columns in that order."""
     query = sql.SQL("copy (select {} from {} {}) to stdout").format(
         sql.SQL(", ").join(map(sql.Identifier, columns)), table.identifier, where
     )
@@ -172,12 +179,12 @@ select format('%%I.%%I', schemaname, tablename), array_to_string(most_common_val
 """
 
 
-def found_in_statistics(
-    connection: Connection, needles: Needles, tables: list[str] | None
+def find_in_statistics(
+    connection: Connection, terms: SearchTerms, tables: list[str] | None
 ) -> Iterator[tuple[str, str, str]]:
-    """(table, request, spelling) for each column; of all tables that the role may read where none are named."""
+    """Yield (table, request, spelling) for each column. ``tables`` None: all tables that the role may read."""
     for table, text in connection.execute(_STATISTICS, {"all": tables is None, "tables": tables or []}):
-        for request, spelling in needles.find((text or "").encode()):
+        for request, spelling in terms.find((text or "").encode()):
             yield table, request, spelling
 
 
@@ -196,67 +203,79 @@ select count(*) from pg_stats_ext
 
 
 def _scan_statistics(
-    connection: Connection, made: _Scan, target: TargetName, cells: Cells, of_others: set[str]
+    connection: Connection, running: _Scan, target: TargetName, cells: Cells, of_others: set[str]
 ) -> set[str]:
-    """``of_others``: of ``_scan_letters``. → requests whose values are in the statistics of any table: in their pages they
-    tell nothing."""
+    """Return the requests with values in the statistics of any table: for them, the pages of the statistics prove nothing.
+    ``of_others``: from ``_scan_letters``."""
 
     def add(table: str, request: str, spelling: str) -> None:
         if table != str(LETTERS) or request not in of_others:
-            made.found[request, table, "planner statistics", spelling] += 1
+            running.found[request, table, "planner statistics", spelling] += 1
 
-    mine = [one.name for name in (target, LETTERS) for one in relations_of(connection, name.schema, name.table)]
-    for table, request, spelling in found_in_statistics(connection, made.needles, mine):
+    mine = [
+        relation.name for name in (target, LETTERS) for relation in relations_of(connection, name.schema, name.table)
+    ]
+    for table, request, spelling in find_in_statistics(connection, running.terms, mine):
         add(table, request, spelling)
-    for table, column, value in connection.execute(_VALUES, {"tables": mine}) if made.needles.short_columns else ():
+    for table, column, value in connection.execute(_VALUES, {"tables": mine}) if running.terms.short_columns else ():
         for request, spelling in (cells.of_letter if table == str(LETTERS) else cells.of_value)(column, value):
             add(table, request, spelling)
-    if made.needles.short_requests and connection.execute(_EXTENDED, {"tables": mine}).fetchone() != (0,):
-        why = "short or numeric identifiers are not looked for in extended statistics"
-        made.unseen.append(Unseen(f"planner statistics of {target}", why))
-    made.checked.append(Checked(f"planner statistics of {target}", len(mine)))
-    return {request for _, request, _ in found_in_statistics(connection, made.needles, None)}
+    if running.terms.short_requests and connection.execute(_EXTENDED, {"tables": mine}).fetchone() != (0,):
+        why = "short or numeric identifiers are not searched in extended statistics"
+        running.unseen.append(Unseen(f"planner statistics of {target}", why))
+    running.checked.append(Checked(f"planner statistics of {target}", len(mine)))
+    return {request for _, request, _ in find_in_statistics(connection, running.terms, None)}
 
 
 # ── pages ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def found_in_pages(
-    connection: Connection, pages: Pages, table: TargetName, needles: Needles, read: Callable[[int], None] | None = None
+def find_in_pages(
+    connection: Connection,
+    pages: Pages,
+    table: TargetName,
+    terms: SearchTerms,
+    read: Callable[[int], None] | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """(request, spelling) for each part of the table's pages, indexes included. Live rows are found there like dead ones."""
+    """Yield (request, spelling) for each part of the table's pages, indexes included. Pages contain live and dead rows."""
     for relation in relations_of(connection, table.schema, table.table):
         for part in pages(relation):
             if read is not None:
                 read(len(part))
-            yield from needles.find(part)
+            yield from terms.find(part)
 
 
 def _scan_pages(
-    connection: Connection, made: _Scan, target: TargetName, live: set[str], letters: set[str], stated: set[str]
+    connection: Connection,
+    running: _Scan,
+    target: TargetName,
+    live: set[str],
+    letters: set[str],
+    in_statistics: set[str],
 ) -> None:
-    """Dead rows of requests that have no live one: the two look the same in a page."""
+    """Report dead rows of the requests that have no live row: live and dead rows cannot be told apart in a page."""
     pages = pages_of(connection)
-    looked = [(target, "dead tuple", live), (LETTERS, "dead tuple", letters)]
-    looked += [(table, "planner statistics", stated) for table in STATISTICS]
-    for table, reason, others in looked:
+    searched = [(target, "dead tuple", live), (LETTERS, "dead tuple", letters)]
+    searched += [(table, "planner statistics", in_statistics) for table in STATISTICS]
+    for table, reason, others in searched:
         relations = relations_of(connection, table.schema, table.table)
         if not relations:
             continue
         if isinstance(pages, str):
-            made.unseen.append(Unseen(f"dead tuples of {table}", pages))
+            running.unseen.append(Unseen(f"dead tuples of {table}", pages))
             continue
         sizes: list[int] = []
         try:
-            for request, spelling in found_in_pages(connection, pages, table, made.needles, sizes.append):
+            for request, spelling in find_in_pages(connection, pages, table, running.terms, sizes.append):
                 if request not in others:
-                    made.found[request, str(table), reason, spelling] += 1
+                    running.found[request, str(table), reason, spelling] += 1
         except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedFile) as error:
-            made.unseen.append(Unseen(f"dead tuples of {table}", f"the server refuses its pages ({error.sqlstate})"))
+            why = f"the server refuses to read its pages ({error.sqlstate})"
+            running.unseen.append(Unseen(f"dead tuples of {table}", why))
             continue
-        made.checked.append(Checked(f"pages of {table}", len(relations), sum(sizes)))
-        if made.needles.short_requests - written_of(connection, table):
-            why = "short or numeric identifiers are not looked for in pages, and it was not written anew since the erasure"
-            made.unseen.append(Unseen(f"dead tuples of {table}", why))
+        running.checked.append(Checked(f"pages of {table}", len(relations), sum(sizes)))
+        if running.terms.short_requests - rewritten_for(connection, table):
+            why = "short or numeric identifiers cannot be searched in pages, and it was not rewritten since the erasure"
+            running.unseen.append(Unseen(f"dead tuples of {table}", why))
         if any(relation.toast and any(pages(relation)) for relation in relations) and table not in STATISTICS:
-            made.unseen.append(Unseen(f"dead tuples of {table}", "PostgreSQL compresses its large values"))
+            running.unseen.append(Unseen(f"dead tuples of {table}", "PostgreSQL compresses its large values"))

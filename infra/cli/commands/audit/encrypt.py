@@ -75,7 +75,7 @@ def _encrypt_trails(output: Output, options: EncryptOptions) -> None:
 
     def encrypt_trail(name: str, _: Trail) -> tuple[Result, int]:
         sink, source = build_trail_sink(project, name), project.pipeline(name).source
-        found = sink.unsealed()
+        found = sink.erasure.unencrypted_rows()
         output.line(f"{name}: {_format_found(found)}")
         counts = TrailEncrypted(found.rows, found.first_version, found.last_version, found.classes)
         if not found.rows or options.check:

@@ -35,13 +35,13 @@ def accept(
     For example, an address that another person has quoted. The next `erase run` scans again and issues a certificate with
     the outcome `partial`, which lists each finding, who accepted it and why. Findings of later scans are not accepted.
     """
-    from audit.erasure.erase.runner import needles_of
+    from audit.erasure.run.full_scan import make_search_terms
 
     output = Output("erase accept", as_json, debug)
     context = ErasureContext(config)
     register = context.open_register()
-    requests, known = context.read_requests(register, [request]), register.known([request], context.keys)
-    if any(True for text in (by, reason) for _ in needles_of(requests, known).find(text.encode())):
+    requests, known = context.read_requests(register, [request]), register.learned([request], context.keys)
+    if any(True for text in (by, reason) for _ in make_search_terms(requests, known).find(text.encode())):
         raise ConfigError(
             "--by or --reason contains an identifier of the person, and the certificate shows both to others"
         )

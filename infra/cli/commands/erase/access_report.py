@@ -80,7 +80,7 @@ def access_report(
         json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n" if chosen == "json" else access_page(report)
     )
     # Monitored before the file is written: no report may exist that the register does not list
-    register.accessed(found.id, found.subject, os_user(), report.digest, report.counts())
+    register.record_access(found.id, found.subject, os_user(), report.digest, report.counts())
     write_output(out, text, mode=0o600, what="the report")
     counts = report.counts()
     output.line(
@@ -103,7 +103,7 @@ def _find_request(
                 f"the register no longer has the identifiers of request {id}",
                 hint="provide them in a file: --requests FILE",
             )
-        return stored[0], register.known([id], context.keys)
+        return stored[0], register.learned([id], context.keys)
     received = read_requests(requests, context.erasure.graph().subjects, today=current_time().date())
     wanted = next((request for request in received if request.id == id), None)
     if wanted is None:

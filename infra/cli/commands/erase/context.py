@@ -14,7 +14,7 @@ from infra.cli.project import load_project
 
 if TYPE_CHECKING:
     from audit.encryption.key_registry import Registry
-    from audit.erasure.find.plan import Copy
+    from audit.erasure.find.copies import Copy
     from audit.erasure.model import Request
     from audit.erasure.register.secrets import Keys
     from audit.erasure.register.store import Register
@@ -87,7 +87,7 @@ class ErasureContext:
 
     def build_copies(self) -> tuple[Copy, ...]:
         """Return a copy for every pipeline of the configuration; needs a Spark session if one writes a trail."""
-        from audit.erasure.find.plan import Copy
+        from audit.erasure.find.copies import Copy
 
         targets = self.project.targets()
         return tuple(

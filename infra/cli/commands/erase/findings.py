@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from infra.output import Output
 
 if TYPE_CHECKING:
-    from audit.erasure.sink_contract import Find
+    from audit.erasure.scan.results import Finding
 
 __all__ = ["print_findings", "suggest_actions"]
 
 
-def print_findings(output: Output, findings: Sequence[Find]) -> None:
+def print_findings(output: Output, findings: Sequence[Finding]) -> None:
     if findings:
         output.table(
             ("request", "place", "reason", "spelling", "count", "removed on"),
@@ -25,7 +25,7 @@ def print_findings(output: Output, findings: Sequence[Find]) -> None:
         )
 
 
-def suggest_actions(findings: Sequence[Find]) -> list[tuple[str, str]]:
+def suggest_actions(findings: Sequence[Finding]) -> list[tuple[str, str]]:
     """Return each reason of the findings with the action that helps."""
     from audit.erasure.scan.findings import NEXT
 

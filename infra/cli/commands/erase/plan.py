@@ -37,7 +37,8 @@ def plan(
 
     The requests are stored in the register, with encrypted identifiers. The plan contains no identifiers.
     """
-    from audit.erasure.find.plan import make_plan, write_plan
+    from audit.erasure.find.plan import make_plan
+    from audit.erasure.find.plan_file import write_plan
     from audit.erasure.requests.read import read_requests
 
     output = Output("erase plan", as_json, debug)
@@ -57,13 +58,13 @@ def plan(
     run = f"er-{current_time():%Y%m%d}-{uuid.uuid4().hex[:8]}"
     with spark_session(output, context.project) as spark, raise_interrupt_on_signal():
         copies = context.build_copies()
-        register.carry(copy.carrier for copy in copies)
+        register.record_carriers(copy.carrier for copy in copies)
         result = make_plan(
             spark,
             graph,
             copies,
             wanted,
-            register.known([request.id for request in wanted], context.keys),
+            register.learned([request.id for request in wanted], context.keys),
             run=run,
             approve_above=context.erasure.approve_above,
             now=current_time(),

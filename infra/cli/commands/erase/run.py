@@ -17,7 +17,7 @@ from infra.runtime import spark_session
 from infra.signals import raise_interrupt_on_signal
 
 if TYPE_CHECKING:
-    from audit.erasure.erase.runner import ErasureReport
+    from audit.erasure.run.runner import ErasureReport
 
 __all__ = ["run"]
 
@@ -52,8 +52,9 @@ def run(
 
     Exit code 75: pipelines must run first. 3: the scan found data that no later step will remove.
     """
-    from audit.erasure.erase.runner import ErasureRun, carried_by
-    from audit.erasure.find.plan import check_plan, check_tables, read_plan
+    from audit.erasure.find.plan_file import check_plan, check_tables, read_plan
+    from audit.erasure.run.context import RunContext, describe_carrier
+    from audit.erasure.run.runner import ErasureRun
 
     output = Output("erase run", as_json, debug)
     context = ErasureContext(config)
@@ -65,7 +66,7 @@ def run(
     check_plan(register.run(name), document, given)
     if document["problems"]:
         raise ConfigError("the plan has problems: " + "; ".join(document["problems"]), hint="fix them, then plan again")
-    with register.held(name) as held:
+    with register.lease(name) as held:
         run = register.run(name)
         if run.finished_at is not None:
             raise ConfigError(f"the run of {plan} is finished", hint="`deltarelay erase status` shows its result")
@@ -74,30 +75,33 @@ def run(
         check_tables(document, [table.table for table in graph.tables_of(*(one.subject for one in requests))])
         with spark_session(output, context.project) as spark, raise_interrupt_on_signal():
             erasure_run = ErasureRun(
-                spark=spark,
-                graph=graph,
-                copies=context.build_copies(),
-                register=register,
-                held=held,
-                keys=context.keys,
-                signer=context.signer,
-                run=name,
-                requests=requests,
-                approve_above=context.erasure.approve_above,
-                out_of_reach=context.erasure.out_of_reach,
-                now=current_time(),
-                watch_days=context.erasure.watch_days,
-                files=context.open_files,
-                registry=context.open_key_registry(),
-                immediate=purge_immediately,
-                adopt=adopt_steps,
-                progress=output.note,
-            )
-            for carrier in erasure_run.not_there():
-                output.note(
-                    f"warning: {carried_by(carrier)} is no longer configured: the certificate will list it as not verified"
+                RunContext(
+                    spark=spark,
+                    graph=graph,
+                    copies=context.build_copies(),
+                    register=register,
+                    held=held,
+                    keys=context.keys,
+                    signer=context.signer,
+                    run=name,
+                    requests=requests,
+                    approve_above=context.erasure.approve_above,
+                    out_of_reach=context.erasure.out_of_reach,
+                    now=current_time(),
+                    watch_days=context.erasure.watch_days,
+                    files=context.open_files,
+                    registry=context.open_key_registry(),
+                    immediate=purge_immediately,
+                    adopt=adopt_steps,
+                    progress=output.note,
                 )
-            report = erasure_run.go()
+            )
+            for carrier in erasure_run.context.missing_carriers():
+                output.note(
+                    f"warning: {describe_carrier(carrier)} is no longer configured: the certificate will list it as "
+                    "not verified"
+                )
+            report = erasure_run.execute()
     code = DIFFERENCE if report.finds else DONE
     _print_report(output, report, plan)
     output.finish(report, code)

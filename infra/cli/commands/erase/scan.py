@@ -16,7 +16,7 @@ from infra.runtime import spark_session
 from infra.signals import raise_interrupt_on_signal
 
 if TYPE_CHECKING:
-    from audit.erasure.sink_contract import Scanned
+    from audit.erasure.scan.results import ScanResult
 
 __all__ = ["scan"]
 
@@ -36,8 +36,8 @@ def scan(
 
     Exit code 3: something was found.
     """
-    from audit.erasure.erase.runner import needles_of, scan_everything
     from audit.erasure.requests.read import read_requests
+    from audit.erasure.run.full_scan import make_search_terms, scan_everything
 
     output = Output("erase scan", as_json, debug)
     context = ErasureContext(config)
@@ -48,10 +48,10 @@ def scan(
     else:
         register = context.open_register()
         wanted = context.read_requests(register)
-        known = register.known([request.id for request in wanted], context.keys)
+        known = register.learned([request.id for request in wanted], context.keys)
     if not wanted:
         raise ConfigError("no person to search for", hint="name a file with --requests")
-    search_terms = needles_of(wanted, known)
+    search_terms = make_search_terms(wanted, known)
     tables = [table.table for table in graph.order]
     with spark_session(output, context.project), raise_interrupt_on_signal():
         copies = [copy for copy in context.build_copies() if copy.table in tables]
@@ -68,7 +68,7 @@ def scan(
     output.finish(scanned, DIFFERENCE if scanned.finds else DONE)
 
 
-def _print_scan(output: Output, scanned: Scanned) -> None:
+def _print_scan(output: Output, scanned: ScanResult) -> None:
     print_findings(output, scanned.finds)
     for checked in scanned.checked:
         size = f", {checked.bytes:,} bytes" if checked.bytes else ""

@@ -11,7 +11,7 @@ from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json
 from infra.output import Output, format_count
 
 if TYPE_CHECKING:
-    from audit.erasure.register.store import Standing
+    from audit.erasure.register.records import RequestStatus
 
 __all__ = ["status"]
 
@@ -59,10 +59,10 @@ def status(
     output.result({"requests": states, "access_reports": reports})
 
 
-def _format_due(request: Standing) -> str:
+def _format_due(request: RequestStatus) -> str:
     is_overdue = request.state not in ("certified", "partial") and request.due < current_time().date()
     return f"{request.due} (overdue)" if is_overdue else str(request.due)
 
 
-def _format_reappearance(request: Standing) -> str | None:
+def _format_reappearance(request: RequestStatus) -> str | None:
     return None if request.returned_at is None else f"{request.returned_at:%Y-%m-%d %H:%M}Z in {request.returned_to}"

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from audit.erasure.scan.findings import masked
-from audit.erasure.scan.search_terms import Needle, Needles
+from audit.erasure.scan.search_terms import SearchTerm, SearchTerms
 from audit.identifiers import normalise
 
 ADDRESS = "Jörg.Müller+shop@example.org"
@@ -25,8 +25,8 @@ BUYER = {("customer", "customer_id"): ["customer_id", "buyer"]}
 LONG = "a.person.with.a.rather.long.address@mail.example.org"
 
 
-def found(needles: Needles, data: str | bytes) -> set[tuple[str, str]]:
-    return set(needles.find(data if isinstance(data, bytes) else data.encode()))
+def found(terms: SearchTerms, data: str | bytes) -> set[tuple[str, str]]:
+    return set(terms.find(data if isinstance(data, bytes) else data.encode()))
 
 
 @pytest.mark.parametrize(
@@ -44,18 +44,18 @@ def found(needles: Needles, data: str | bytes) -> set[tuple[str, str]]:
     ],
 )
 def test_spellings(spelling: str, text: str) -> None:
-    needles = Needles([Needle("R-1", ADDRESS, "email"), Needle("R-2", "somebody@else.org", "email")])
-    assert found(needles, f"before {text} after") == {("R-1", spelling)}
-    assert "örg" not in repr(needles.needles)
+    terms = SearchTerms([SearchTerm("R-1", ADDRESS, "email"), SearchTerm("R-2", "somebody@else.org", "email")])
+    assert found(terms, f"before {text} after") == {("R-1", spelling)}
+    assert "örg" not in repr(terms.terms)
 
 
 @pytest.mark.parametrize("before", range(7))
 @pytest.mark.parametrize("after", range(4))
 def test_base64_at_every_place(before: int, after: int) -> None:
-    needles = Needles([Needle("R-1", LONG, "email")])
+    terms = SearchTerms([SearchTerm("R-1", LONG, "email")])
     data = b"x" * before + LONG.encode() + b"y" * after
-    assert found(needles, base64.b64encode(data)) == {("R-1", "base64")}
-    assert found(needles, base64.urlsafe_b64encode(data)) == {("R-1", "base64")}
+    assert found(terms, base64.b64encode(data)) == {("R-1", "base64")}
+    assert found(terms, base64.urlsafe_b64encode(data)) == {("R-1", "base64")}
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_base64_at_every_place(before: int, after: int) -> None:
     ],
 )
 def test_more_spellings(spelling: str, value: str, text: str) -> None:
-    assert found(Needles([Needle("R-1", value)]), text) == {("R-1", spelling)}
+    assert found(SearchTerms([SearchTerm("R-1", value)]), text) == {("R-1", spelling)}
 
 
 SOFT = "to: J=C3=\r\n=B6rg.M=C3=BCll=\r\ner+shop=40exam=\r\nple.org"
@@ -111,14 +111,16 @@ SOFT = "to: J=C3=\r\n=B6rg.M=C3=BCll=\r\ner+shop=40exam=\r\nple.org"
 )
 @pytest.mark.parametrize("kind", ["bytes", "column", "many", "long"])
 def test_what_software_encodes_is_read(spelling: str, text: str, kind: str) -> None:
-    needles = pickle.loads(pickle.dumps(Needles([Needle("R-1", ADDRESS, "email"), Needle("R-2", LONG, "email")])))
+    terms = pickle.loads(
+        pickle.dumps(SearchTerms([SearchTerm("R-1", ADDRESS, "email"), SearchTerm("R-2", LONG, "email")]))
+    )
     if kind == "bytes":
-        assert found(needles, f"before {text} after") == {("R-1", spelling)}
+        assert found(terms, f"before {text} after") == {("R-1", spelling)}
     elif kind == "long":
-        assert found(needles, "ä plain text; " * 20_000 + f" {text} " + "x = 1; " * 40_000) == {("R-1", spelling)}
+        assert found(terms, "ä plain text; " * 20_000 + f" {text} " + "x = 1; " * 40_000) == {("R-1", spelling)}
     else:
         cells = [None, "", f" {text} ", "nothing", "a&b", *["ä=%"] * (1 if kind == "column" else 3_000)]
-        assert needles.text(pa.array(cells)) == Counter({("R-1", spelling): 1})
+        assert terms.text(pa.array(cells)) == Counter({("R-1", spelling): 1})
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ def test_what_software_encodes_is_read(spelling: str, text: str, kind: str) -> N
     ],
 )
 def test_what_only_looks_alike_is_not(text: str) -> None:
-    assert found(Needles([Needle("R-1", ADDRESS, "email")]), text) == set()
+    assert found(SearchTerms([SearchTerm("R-1", ADDRESS, "email")]), text) == set()
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_what_only_looks_alike_is_not(text: str) -> None:
     ],
 )
 def test_names_in_headers_of_mail(spelling: str, text: str) -> None:
-    assert found(Needles([Needle("R-1", "Anna Long-Löw", "name")]), text) == {("R-1", spelling)}
+    assert found(SearchTerms([SearchTerm("R-1", "Anna Long-Löw", "name")]), text) == {("R-1", spelling)}
 
 
 @pytest.mark.parametrize(
@@ -165,34 +167,38 @@ def test_names_in_headers_of_mail(spelling: str, text: str) -> None:
 def test_no_text_makes_the_search_slow(hostile: str) -> None:
     """By the square of their number, 250,000 blanks or marks would take hours."""
     began = time.monotonic()
-    assert found(Needles([Needle("R-1", "anna.long@example.org", "email")]), hostile) == set()
+    assert found(SearchTerms([SearchTerm("R-1", "anna.long@example.org", "email")]), hostile) == set()
     normalise(hostile, "email")
     assert time.monotonic() - began < 20
 
 
 def test_a_value_that_is_plain_and_encoded_in_one_cell_is_told_once() -> None:
-    needles = Needles([Needle("R-1", "ann@example.org", "email"), Needle("R-2", "bob@example.org", "email")])
+    terms = SearchTerms([SearchTerm("R-1", "ann@example.org", "email"), SearchTerm("R-2", "bob@example.org", "email")])
     cells = ["ann@example.org ann&#64;example.org bob=40example.org", "ann&#64;example.org"]
-    assert needles.text(pa.array(cells)) == {("R-1", "value"): 1, ("R-1", "html"): 1, ("R-2", "quoted-printable"): 1}
-    assert found(needles, cells[0]) == {("R-1", "value"), ("R-2", "quoted-printable")}
+    assert terms.text(pa.array(cells)) == {
+        ("R-1", "value"): 1,
+        ("R-1", "html"): 1,
+        ("R-2", "quoted-printable"): 1,
+    }
+    assert found(terms, cells[0]) == {("R-1", "value"), ("R-2", "quoted-printable")}
 
 
 def test_a_short_value_in_another_width() -> None:
-    needles = Needles([Needle("R-1", "17", "customer_id", "customer")]).at(BUYER)
-    assert needles.cells("buyer", pa.array(["\uff11\uff17", " 1\u200b7", "ä", None, "17"])) == {("R-1", "value"): 3}
-    assert needles.cell("buyer", "\uff11\uff17") == {("R-1", "value")}
+    terms = SearchTerms([SearchTerm("R-1", "17", "customer_id", "customer")]).at(BUYER)
+    assert terms.cells("buyer", pa.array(["\uff11\uff17", " 1\u200b7", "ä", None, "17"])) == {("R-1", "value"): 3}
+    assert terms.cell("buyer", "\uff11\uff17") == {("R-1", "value")}
 
 
 def test_the_case_of_base64_counts() -> None:
-    needles = Needles([Needle("R-1", LONG, "email")])
-    assert found(needles, base64.b64encode(LONG.encode()).lower()) == set()
+    terms = SearchTerms([SearchTerm("R-1", LONG, "email")])
+    assert found(terms, base64.b64encode(LONG.encode()).lower()) == set()
 
 
 @pytest.mark.parametrize("many", [1, 5_000])
 @pytest.mark.parametrize("digest", ["md5", "sha256"])
 def test_digests_and_base64_in_columns(many: int, digest: str) -> None:
     """They are looked for only in cells with long runs of such characters: these few, or all of them."""
-    needles = Needles([Needle("R-1", ADDRESS, "email"), Needle("R-2", LONG, "email")])
+    terms = SearchTerms([SearchTerm("R-1", ADDRESS, "email"), SearchTerm("R-2", LONG, "email")])
     hashed = hashlib.new(digest, ADDRESS.lower().encode(), usedforsecurity=False).hexdigest()
     for place in range(8):
         cells = [
@@ -203,39 +209,39 @@ def test_digests_and_base64_in_columns(many: int, digest: str) -> None:
             hashed[20:],
         ]
         expected = Counter({("R-1", digest): 1, ("R-2", "base64"): 1})
-        assert needles.text(pa.array(cells, pa.string())) == expected
-        assert needles.text(pa.array([*cells, *["0123456789abcdef" * 3] * many])) == expected
+        assert terms.text(pa.array(cells, pa.string())) == expected
+        assert terms.text(pa.array([*cells, *["0123456789abcdef" * 3] * many])) == expected
 
 
 def test_the_beginning_that_statistics_keep() -> None:
-    needles = Needles([Needle("R-1", LONG, "email")])
-    assert found(needles, LONG[:32]) == {("R-1", "prefix")}
-    assert found(needles, LONG) == {("R-1", "value")}
-    assert found(needles, LONG[:31]) == set()
+    terms = SearchTerms([SearchTerm("R-1", LONG, "email")])
+    assert found(terms, LONG[:32]) == {("R-1", "prefix")}
+    assert found(terms, LONG) == {("R-1", "value")}
+    assert found(terms, LONG[:31]) == set()
 
 
 def test_columns_of_texts() -> None:
-    needles = Needles([Needle("R-1", "ann@example.org", "email"), Needle("R-2", "bob@example.org", "email")])
+    terms = SearchTerms([SearchTerm("R-1", "ann@example.org", "email"), SearchTerm("R-2", "bob@example.org", "email")])
     cells = ["ann@example.org", None, "to: ann@example.org, bob@example.org", "ann@exam", "ple.org"]
     expected = Counter({("R-1", "value"): 2, ("R-2", "value"): 1})
     for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
-        assert needles.text(pa.array(cells, pa.string()).cast(kind)) == expected
-    assert needles.text(pa.array([cell and cell.encode() for cell in cells], pa.binary())) == expected
+        assert terms.text(pa.array(cells, pa.string()).cast(kind)) == expected
+    assert terms.text(pa.array([cell and cell.encode() for cell in cells], pa.binary())) == expected
     # A part of a longer column, and nothing at all
-    assert needles.text(pa.array(cells, pa.string()).slice(1, 2)) == Counter({("R-1", "value"): 1, ("R-2", "value"): 1})
-    assert needles.text(pa.array([None, None], pa.string())) == Counter()
+    assert terms.text(pa.array(cells, pa.string()).slice(1, 2)) == Counter({("R-1", "value"): 1, ("R-2", "value"): 1})
+    assert terms.text(pa.array([None, None], pa.string())) == Counter()
 
 
 def test_a_number_counts_as_a_whole_cell_of_its_column_only() -> None:
-    needles = Needles([Needle("R-1", "17", "customer_id", "customer")]).at(BUYER)
-    assert found(needles, "17 and 17") == set()
+    terms = SearchTerms([SearchTerm("R-1", "17", "customer_id", "customer")]).at(BUYER)
+    assert found(terms, "17 and 17") == set()
     for column in ("customer_id", "CUSTOMER_ID", "buyer"):
         for kind in (pa.int64(), pa.int32(), pa.string(), pa.float64()):
             values = pa.array([17, 170, None, 17, 1], pa.int64()).cast(kind)
-            assert needles.cells(column, values)[("R-1", "value")] == 2, (column, kind)
-    assert needles.cells("quantity", pa.array([17])) == Counter()
-    assert needles.cell("buyer", 17) == needles.cell("buyer", 17.0) == {("R-1", "value")}  # JSON has both
-    assert needles.cell("quantity", 17) == set()
+            assert terms.cells(column, values)[("R-1", "value")] == 2, (column, kind)
+    assert terms.cells("quantity", pa.array([17])) == Counter()
+    assert terms.cell("buyer", 17) == terms.cell("buyer", 17.0) == {("R-1", "value")}  # JSON has both
+    assert terms.cell("quantity", 17) == set()
 
 
 @pytest.mark.parametrize(
@@ -250,17 +256,21 @@ def test_a_number_counts_as_a_whole_cell_of_its_column_only() -> None:
     ],
 )
 def test_cells_in_the_type_of_their_column(value: str, cell: object) -> None:
-    needles = Needles(
-        [Needle("R-1", value, "no"), Needle("R-2", "somebody else", "no"), Needle("R-3", "99999999999", "no")]
+    terms = SearchTerms(
+        [
+            SearchTerm("R-1", value, "no"),
+            SearchTerm("R-2", "somebody else", "no"),
+            SearchTerm("R-3", "99999999999", "no"),
+        ]
     )
     for _ in range(2):
-        assert needles.cells("no", pa.array([cell, None, cell])) == Counter({("R-1", "value"): 2})
-        needles = pickle.loads(pickle.dumps(needles))
+        assert terms.cells("no", pa.array([cell, None, cell])) == Counter({("R-1", "value"): 2})
+        terms = pickle.loads(pickle.dumps(terms))
 
 
 def test_a_number_is_looked_for_where_its_table_holds_it() -> None:
     """Many a table has an `id` of its own, and an employee's number is no customer's."""
-    everywhere = Needles([Needle("R-1", "17", "id", "customer"), Needle("R-2", "18", "id", "employee")])
+    everywhere = SearchTerms([SearchTerm("R-1", "17", "id", "customer"), SearchTerm("R-2", "18", "id", "employee")])
     orders = everywhere.at({("customer", "id"): ["Buyer"], ("employee", "id"): ["clerk"]})
     both = pa.array([17, 18])
     assert everywhere.cells("id", both) == Counter({("R-1", "value"): 1, ("R-2", "value"): 1})
@@ -272,30 +282,32 @@ def test_a_number_is_looked_for_where_its_table_holds_it() -> None:
 
 
 def test_numbers_in_expressions() -> None:
-    needles = Needles([Needle("R-1", "17", "customer_id", "customer")]).at(BUYER)
+    terms = SearchTerms([SearchTerm("R-1", "17", "customer_id", "customer")]).at(BUYER)
     for text in ("(customer_id#12L = 17)", "t.`CUSTOMER_ID` IN (1,17,3)", "buyer = '17'", "customer_id=17"):
-        assert needles.words(text) == {("R-1", "value")}, text
+        assert terms.words(text) == {("R-1", "value")}, text
     for text in ("(customer_id#17L = 12)", "quantity = 17", "customer_id = 170", "customer_ids = 17"):
-        assert needles.words(text) == set(), text
+        assert terms.words(text) == set(), text
 
 
 def test_values_that_are_no_number_in_a_column_of_numbers() -> None:
-    needles = Needles([Needle("R-1", "17", "no"), Needle("R-2", "A-7", "no")])
-    assert needles.cells("no", pa.array([17, 18])) == Counter({("R-1", "value"): 1})
-    assert needles.cells("no", pa.array(["A-7", "17", None])) == Counter({("R-1", "value"): 1, ("R-2", "value"): 1})
+    terms = SearchTerms([SearchTerm("R-1", "17", "no"), SearchTerm("R-2", "A-7", "no")])
+    assert terms.cells("no", pa.array([17, 18])) == Counter({("R-1", "value"): 1})
+    assert terms.cells("no", pa.array(["A-7", "17", None])) == Counter({("R-1", "value"): 1, ("R-2", "value"): 1})
 
 
 def test_tasks_get_the_same() -> None:
-    needles = Needles([Needle("R-1", ADDRESS, "email")])
-    assert found(needles, ADDRESS)
-    assert found(pickle.loads(pickle.dumps(needles)), ADDRESS) == {("R-1", "value")}
+    terms = SearchTerms([SearchTerm("R-1", ADDRESS, "email")])
+    assert found(terms, ADDRESS)
+    assert found(pickle.loads(pickle.dumps(terms)), ADDRESS) == {("R-1", "value")}
 
 
 def test_a_path_is_shown_up_to_the_value() -> None:
-    needles = Needles([Needle("R-1", "ann@example.org", "email"), Needle("R-1", "17", "customer_id")])
-    assert masked("email=ann%40example.org/part-0.parquet", needles) == "email=…"
-    assert masked("day=1/customer_id=17/part-0.parquet", needles) == "day=1/customer_id=…"
-    assert masked("day=17/part-0.parquet", needles) == "day=17/part-0.parquet"
-    assert masked("email=ann%2540example.org/x", needles) == "email=…"  # as Delta's log writes it
-    assert masked("name=Pat%3A O/x", Needles([Needle("R-1", "Pat: O", "name")])) == "name=…"  # as Spark names a folder
-    assert masked("exports/ann@example.org.csv", needles) == "exports/…"
+    terms = SearchTerms([SearchTerm("R-1", "ann@example.org", "email"), SearchTerm("R-1", "17", "customer_id")])
+    assert masked("email=ann%40example.org/part-0.parquet", terms) == "email=…"
+    assert masked("day=1/customer_id=17/part-0.parquet", terms) == "day=1/customer_id=…"
+    assert masked("day=17/part-0.parquet", terms) == "day=17/part-0.parquet"
+    assert masked("email=ann%2540example.org/x", terms) == "email=…"  # as Delta's log writes it
+    assert (
+        masked("name=Pat%3A O/x", SearchTerms([SearchTerm("R-1", "Pat: O", "name")])) == "name=…"
+    )  # as Spark names a folder
+    assert masked("exports/ann@example.org.csv", terms) == "exports/…"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from audit.erasure.erase.runner import accepted
+from audit.erasure.run.acceptance import is_accepted
 from audit.erasure.scan.findings import FOLLOWS, NEXT, REASONS
-from audit.erasure.sink_contract import Find
+from audit.erasure.scan.results import Finding
 
 DECIDED = [
     {"place": "/data/t/part-1.parquet", "reason": "current file", "spelling": "value", "count": 2},
@@ -39,4 +39,4 @@ def test_every_find_says_what_to_do() -> None:
 def test_a_decision_covers_what_it_was_made_for(
     place: str, reason: str, spelling: str, count: int, covered: bool
 ) -> None:
-    assert accepted([Find("R-1", place, reason, spelling, count, None)], DECIDED) is covered
+    assert is_accepted([Finding("R-1", place, reason, spelling, count, None)], DECIDED) is covered
