@@ -343,7 +343,9 @@ def test_keys_that_are_kept_apart(tmp_path: Path) -> None:
     assert runner is not None
     assert runner.marker().mark("a", "b") == mark
     for asked in (runner.signer, runner.keys):
-        with pytest.raises(ConfigError, match="signs certificates" if asked == runner.signer else "encrypt identifiers"):
+        with pytest.raises(
+            ConfigError, match="signs certificates" if asked == runner.signer else "encrypt identifiers"
+        ):
             asked()
     shown = str(describe(loaded(tmp_path, BLOCK.replace(signing, rotated))))
     assert not any(one.secret()[-20:] in shown for one in (WATCH, SEAL, fresh_watch, fresh_seal))
