@@ -76,7 +76,7 @@ class Graph:
                     columns.setdefault((person.subject, name), set()).add(name if link is None else link.column)
         return columns
 
-    def sealed(self, table: str) -> tuple[SealedPerson, ...]:
+    def encrypted_people(self, table: str) -> tuple[SealedPerson, ...]:
         """Return the people whom the rows of a table name and whose columns are encrypted in its trail."""
         from audit.encryption.column_groups import SealedPerson
 

@@ -358,7 +358,8 @@ class Erasure(Model):
         except ConfigError as fault:
             problems = fault.fields["problems"]
         else:
-            sealed = [one.table for one in graph.order if graph.sealed(one.table)] if made.key_registry is None else []
+            encrypted = [one.table for one in graph.order if graph.encrypted_people(one.table)]
+            sealed = encrypted if made.key_registry is None else []
             message = "needs `erasure.keys`, the registry of the keys that the columns are sealed by"
             problems = [{"place": ["tables", table, "classes"], "message": message} for table in sealed]
         if not problems:

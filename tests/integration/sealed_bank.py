@@ -44,7 +44,9 @@ class Bank:
         self.registry().prepare()
         self.sinks = {
             name: DeltaAuditSink(
-                f"{folder}/trail-{name}", spark=spark, sealing=Sealing(self.graph().sealed(table.path), self.registry)
+                f"{folder}/trail-{name}",
+                spark=spark,
+                sealing=Sealing(self.graph().encrypted_people(table.path), self.registry),
             )
             for name, table in self.table.items()
         }

@@ -98,7 +98,7 @@ def test_classes_of_columns(tmp_path: Path) -> None:
     assert project.erasure is not None
     graph = project.erasure.graph()
     contact = ("contact", ("email", "name"))
-    assert graph.sealed(f"{tmp_path}/lake/customers") == (
+    assert graph.encrypted_people(f"{tmp_path}/lake/customers") == (
         # What tells whose a row is is sealed as well, in a class of its own where it is in none
         SealedPerson(
             "customer",
@@ -108,11 +108,11 @@ def test_classes_of_columns(tmp_path: Path) -> None:
             (contact, ("billing", ("iban",)), ("identity", ("customer_id",))),
         ),
     )
-    assert graph.sealed(f"{tmp_path}/lake/orders") == (
+    assert graph.encrypted_people(f"{tmp_path}/lake/orders") == (
         SealedPerson("customer", "customer_id", "customer", "exact", (("contact", ("customer", "address")),)),
         SealedPerson("customer", "customer_id", "to", "exact", (("contact", ("to", "to_name")),)),
     )
-    assert graph.sealed("s3a://bucket/t") == ()
+    assert graph.encrypted_people("s3a://bucket/t") == ()
 
 
 @pytest.mark.parametrize(

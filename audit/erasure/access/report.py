@@ -192,7 +192,7 @@ def access_report(
     if request.approver is None and (why := resolution.fan_out(approve_above).get(request.id)):
         raise ConfigError(
             f"request {request.id} may be about more than one person ({why}), and no approver has been named",
-            hint="somebody has to look whose these are: `deltarelay erase approve REQUEST --by NAME`, or the column "
+            hint="check whose data these are, then `deltarelay erase approve REQUEST --by NAME`, or the column "
             "`approver` of the file that has the request",
             requests=[request.id],
         )
@@ -259,7 +259,7 @@ def _states(registry: Registry, request: Request, reader: str) -> Callable[[str]
 
 
 def _table(spark: SparkSession, query: _Query, one: PersonalTable, now: dt.datetime) -> TableHeld:
-    holds, told = query.graph.held(one.table, now.date()), table_purge_schedule(spark, one.table, now=now)
+    holds, schedule = query.graph.held(one.table, now.date()), table_purge_schedule(spark, one.table, now=now)
     return TableHeld(
         table=one.table,
         version=query.resolution.versions[one.table],
@@ -275,8 +275,8 @@ def _table(spark: SparkSession, query: _Query, one: PersonalTable, now: dt.datet
             for name, hold in sorted(query.graph.held_classes(now.date()).items())
             if name in {class_name for person in one.people for class_name, _ in person.classes}
         },
-        files_gone_on=told.files_on.date(),
-        log_gone_on=told.log_on.date(),
+        files_gone_on=schedule.files_on.date(),
+        log_gone_on=schedule.log_on.date(),
     )
 
 
@@ -300,8 +300,8 @@ def _history(query: _Query, one: PersonalTable, copy: Copy, trail: TrailErasure)
     events = []
     for at in range(len(one.people)):
         catch = partial(query.resolution.catch, one.table, person=at)
-        sealed = query.graph.encrypted_columns_of(one.people[at], query.others(one, at), query.tokens)
-        rows = trail.read_history(catch, sealed, query.states)
+        encrypted = query.graph.encrypted_columns_of(one.people[at], query.others(one, at), query.tokens)
+        rows = trail.read_history(catch, encrypted, query.states)
         events.append(query.held(one, at, rows))
     return PastRows(copy.pipeline, trail.path, one.table, tuple(each for each in events if each.rows))
 
