@@ -3,7 +3,7 @@
 A sink that supports erasure is ``Erasable``: it offers one component, ``sink.erasure``. The erasure run calls it in this
 order, each call after every sink of every touched table has passed the erasing commits::
 
-    erase  →  purge (repeatedly, until nothing has to wait)  →  scan
+    erase  →  purge (repeatedly, until nothing must wait)  →  scan
 
 Each call may be repeated after a crash and then changes nothing. No call returns a row's value: results are counts, storage
 locations and dates. No call needs ``sink.open``; a call that writes acquires the target's lease itself.

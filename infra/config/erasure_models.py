@@ -279,7 +279,7 @@ class Erasure(Model):
             problems = error.fields["problems"]
         else:
             without_registry = erasure.key_registry is None
-            tables = [one.table for one in graph.order if graph.sealed(one.table)] if without_registry else []
+            tables = [one.table for one in graph.order if graph.encrypted_people(one.table)] if without_registry else []
             message = "needs `erasure.keys`, the registry of the keys that encrypt these columns"
             problems = [{"place": ["tables", table, "classes"], "message": message} for table in tables]
         if not problems:

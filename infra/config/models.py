@@ -225,7 +225,7 @@ class _ConfigurationContext:
 
     def build_encryption(self, pipeline: str) -> ColumnEncryption | None:
         erasure, table = self._project.erasure, self._project.pipeline(pipeline).source.table
-        people = erasure.graph().sealed(table) if erasure is not None else ()
+        people = erasure.graph().encrypted_people(table) if erasure is not None else ()
         if not people:
             return None
         from audit.encryption.encrypt import ColumnEncryption

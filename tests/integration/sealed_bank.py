@@ -46,7 +46,7 @@ class Bank:
             name: DeltaAuditSink(
                 f"{folder}/trail-{name}",
                 spark=spark,
-                sealing=ColumnEncryption(self.graph().sealed(table.path), self.registry),
+                sealing=ColumnEncryption(self.graph().encrypted_people(table.path), self.registry),
             )
             for name, table in self.table.items()
         }

@@ -73,7 +73,7 @@ class Shop:
         return Graph.of({"customer": Subject("customer", {"id": "exact", "email": "email"})}, [one], holds)
 
     def sink(self) -> DeltaAuditSink:
-        sealing = ColumnEncryption(self.graph().sealed(self.table.path), self.registry)
+        sealing = ColumnEncryption(self.graph().encrypted_people(self.table.path), self.registry)
         return DeltaAuditSink(self.path, spark=self.spark, sealing=sealing if self.keys_configured else None)
 
     def pipeline(self) -> Pipeline:

@@ -98,7 +98,7 @@ def test_classes_of_columns(tmp_path: Path) -> None:
     assert project.erasure is not None
     graph = project.erasure.graph()
     contact = ("contact", ("email", "name"))
-    assert graph.sealed(f"{tmp_path}/lake/customers") == (
+    assert graph.encrypted_people(f"{tmp_path}/lake/customers") == (
         # What tells whose a row is is sealed as well, in a class of its own where it is in none
         PersonColumns(
             "customer",
@@ -108,11 +108,11 @@ def test_classes_of_columns(tmp_path: Path) -> None:
             (contact, ("billing", ("iban",)), ("identity", ("customer_id",))),
         ),
     )
-    assert graph.sealed(f"{tmp_path}/lake/orders") == (
+    assert graph.encrypted_people(f"{tmp_path}/lake/orders") == (
         PersonColumns("customer", "customer_id", "customer", "exact", (("contact", ("customer", "address")),)),
         PersonColumns("customer", "customer_id", "to", "exact", (("contact", ("to", "to_name")),)),
     )
-    assert graph.sealed("s3a://bucket/t") == ()
+    assert graph.encrypted_people("s3a://bucket/t") == ()
 
 
 @pytest.mark.parametrize(
@@ -131,14 +131,14 @@ def test_classes_of_columns(tmp_path: Path) -> None:
         (
             'customer -> lake/customers.customer_id", on_erase: delete',
             'customer -> lake/customers.code", classes: {contact: [address]}',
-            "lake/orders/.classes needs a row that tells whose it is: `customer` holds no identifier",
+            "lake/orders/.classes needs a row that identifies the person: `customer` holds no identifier",
         ),
         ("identified_by: customer_id,", "identified_by: customer_id, classes: {contact: []},", "classes.contact "),
         (
             "identified_by: customer_id,",
             """identified_by: customer_id, classes: {contact: [email, friend]},
       other_subjects: [{identified_by: "friend -> lake/customers.customer_id", personal: [friend]}],""",
-            "classes.contact has `friend`, which tells who somebody else in the row is",
+            "classes.contact has `friend`, which identifies another person of the row",
         ),
         (
             "holds: [",
@@ -230,7 +230,7 @@ def test_what_is_shown_has_no_key(tmp_path: Path) -> None:
             '"customer -> x"',
             "must be a column, or `column -> table.column`",
         ),
-        ("-> lake/customers.customer_id", "-> lake/orders.id", "./lake/orders/.identified_by goes in a circle: "),
+        ("-> lake/customers.customer_id", "-> lake/orders.id", "./lake/orders/.identified_by is a cycle of links: "),
         (
             "personal: [email], on_erase",
             "on_erase",
@@ -346,7 +346,9 @@ def test_keys_that_are_kept_apart(tmp_path: Path) -> None:
     assert runner is not None
     assert runner.marker().mark("a", "b") == mark
     for asked in (runner.signer, runner.keys):
-        with pytest.raises(ConfigError, match="signs certificates" if asked == runner.signer else "sealed by"):
+        with pytest.raises(
+            ConfigError, match="signs certificates" if asked == runner.signer else "encrypt identifiers"
+        ):
             asked()
     shown = str(describe(loaded(tmp_path, BLOCK.replace(signing, rotated))))
     assert not any(one.secret()[-20:] in shown for one in (WATCH, SEAL, fresh_watch, fresh_seal))

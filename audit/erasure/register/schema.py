@@ -18,9 +18,9 @@ create table {request} (
     legal_basis text not null,
     requester   text not null,
     approver    text,
-    sealed      bytea,          -- the identifiers; null once they are forgotten
-    digest      bytea not null, -- keyed, of all that was asked for: tells the same request from another under its id, also
-                                -- when the identifiers are forgotten
+    sealed      bytea,          -- the identifiers; null once they are deleted
+    digest      bytea not null, -- keyed, of the whole request: distinguishes it from another one with its id, also
+                                -- when the identifiers are deleted
     waits_until timestamptz,
     waits_for   text,
     reason      text,
@@ -39,7 +39,7 @@ create index on {event} (request, number)""",
 create table {run} (
     id          text primary key,
     plan_digest text not null,
-    plan        jsonb,          -- as its file has it: it names nobody
+    plan        jsonb,          -- as its file has it: it contains no identifier
     created_at  timestamptz not null default clock_timestamp(),
     finished_at timestamptz
 )""",
@@ -117,7 +117,7 @@ create trigger never_changes before update or delete or truncate on {access}
 create table {register} (
     one      boolean primary key default true check (one),
     identity text not null default gen_random_uuid()::text,  -- `erasure.state.identity` of a configuration names it
-    keys     bytea                       -- keyed hash of the identity: tells which keys the marks are made with
+    keys     bytea                       -- keyed hash of the identity: shows which keys make the marks
 );
 insert into {register} default values""",
     "carrier": """\

@@ -90,15 +90,15 @@ def read_log(files: Files, listed: Iterable[File]) -> tuple[TableLog, list[Unsee
     try:
         options = files.delta_rs_options()
         opened = DeltaTable(files.address, storage_options=None if options is None else dict(options))
-        names = [_below(one, files.address) for one in opened.file_uris()]
+        names = [_relative_name(one, files.address) for one in opened.file_uris()]
         log.current = {name for name in names if not _ELSEWHERE.match(name)}
         log.elsewhere = len(names) - len(log.current)
         log.properties = dict(opened.metadata().configuration)
         fields = list(_fields(json.loads(opened.schema().to_json())))
-        log.columns = {way for way, _ in fields}
+        log.columns = {path for path, _ in fields}
         log.known = True
         # Reads more only for a table with deletion vectors
-        log.hidden = _hidden(opened, files.address)
+        log.hidden = _hidden_rows(opened, files.address)
     except (DeltaError, OSError, ValueError) as error:
         what = "a deletion vector" if log.known else "the log"
         why = "which rows are hidden is not known" if log.known else "no dates are known"
@@ -108,27 +108,27 @@ def read_log(files: Files, listed: Iterable[File]) -> tuple[TableLog, list[Unsee
         if file.version is None and kind in ("log", "checkpoint", "compacted log"):
             try:
                 for action in _actions(files, file):
-                    _note(action, file.written, log)
-            except (OSError, ValueError):  # the scan itself tells of it
+                    _record_action(action, file.written, log)
+            except (OSError, ValueError):  # the scan reports it
                 continue
     return log, unseen
 
 
-def _below(uri: str, address: str) -> str:
+def _relative_name(uri: str, address: str) -> str:
     """Return the name of a file relative to the table; delta-rs may use another scheme for the same store."""
     path = uri.partition("://")[2] if re.match(r"[a-z0-9]+://", uri) else uri
     root = (address.partition("://")[2] or address).rstrip("/") + "/"
     return path.removeprefix(root)
 
 
-def _hidden(opened: Any, address: str) -> dict[str, np.ndarray[Any, Any]]:
+def _hidden_rows(opened: Any, address: str) -> dict[str, np.ndarray[Any, Any]]:
     import numpy as np
     import pyarrow as pa
 
     table = pa.table(opened.deletion_vectors())
     return {
         # As an address, where file_uris has a path
-        _below(unquote(row["filepath"]), address): ~np.array(row["selection_vector"], dtype=bool)
+        _relative_name(unquote(row["filepath"]), address): ~np.array(row["selection_vector"], dtype=bool)
         for row in table.to_pylist()
     }
 
@@ -144,34 +144,34 @@ def _actions(files: Files, file: File) -> Iterator[dict[str, Any]]:
             wanted = ["remove.path", "remove.deletionTimestamp", "metaData.schemaString"]
             for batch in checkpoint.iter_batches(columns=wanted):
                 for row in batch.to_pylist():
-                    yield {name: told for name, told in row.items() if told is not None}
+                    yield {name: value for name, value in row.items() if value is not None}
 
 
-def _note(action: Mapping[str, Any], written: dt.datetime, log: TableLog) -> None:
+def _record_action(action: Mapping[str, Any], written: dt.datetime, log: TableLog) -> None:
     if isinstance(removed := action.get("remove"), dict):
         at = removed.get("deletionTimestamp")
         when = dt.datetime.fromtimestamp(at / 1000, dt.UTC) if isinstance(at, int) else written
-        _removed(log, removed.get("path"), when)
+        _record_removal(log, removed.get("path"), when)
     elif isinstance(change := action.get("cdc"), dict):
-        _removed(log, change.get("path"), written)
+        _record_removal(log, change.get("path"), written)
     elif isinstance(metadata := action.get("metaData"), dict):
-        for way, name in _fields(parsed(metadata.get("schemaString"))):
-            log.names.setdefault(way[-1], set()).add(name)
+        for path, name in _fields(parsed(metadata.get("schemaString"))):
+            log.names.setdefault(path[-1], set()).add(name)
 
 
-def _removed(log: TableLog, path: Any, at: dt.datetime) -> None:
+def _record_removal(log: TableLog, path: Any, at: dt.datetime) -> None:
     name = unquote(str(path))
     log.removed_at[name] = max(at, log.removed_at.get(name, at))
 
 
-def _fields(kind: Any, way: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+def _fields(kind: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield (path in files, name) of every field of a type in Delta's JSON."""
     if not isinstance(kind, dict):
         return
     for one in kind.get("fields", ()):
         physical = one.get("metadata", {}).get("delta.columnMapping.physicalName", one["name"])
-        inner = (*way, str(physical).lower())
+        inner = (*path, str(physical).lower())
         yield inner, str(one["name"]).lower()
         yield from _fields(one["type"], inner)
     for of in ("elementType", "keyType", "valueType"):
-        yield from _fields(kind.get(of), way)
+        yield from _fields(kind.get(of), path)

@@ -88,7 +88,7 @@ class _Scan:
         return ScanResult(self.found.finds(), checked, tuple(dict.fromkeys(self.unseen)))
 
     def _list_files(self) -> list[File]:
-        files = list(self.files.walk())
+        files = list(self.files.list_files())
         self.log, unseen = read_log(self.files, files)
         self.unseen += unseen
         if self.log.elsewhere:
@@ -97,7 +97,7 @@ class _Scan:
             )
             self.unseen.append(Unseen(self.files.address, why))
         if self.log.current.difference(one.name for one in files):  # some were written in the meantime
-            files = list(self.files.walk())
+            files = list(self.files.list_files())
         for name in sorted(self.log.current.difference(one.name for one in files if one.version is None)):
             self.unseen.append(Unseen(self._place(name), "a file of the table is missing"))
         return files

@@ -31,10 +31,10 @@ class Files(Protocol):
     def address(self) -> str: ...
 
     def folders(self) -> Iterator[str]:
-        """Return the names of the folders, also of empty ones. Call it after ``walk``."""
+        """Return the names of the folders, also of empty ones. Call it after ``list_files``."""
         ...
 
-    def walk(self) -> Iterator[File]:
+    def list_files(self) -> Iterator[File]:
         """Yield every file, also hidden ones and former versions."""
         ...
 
@@ -43,7 +43,7 @@ class Files(Protocol):
         ...
 
     def unseen(self) -> tuple[Unseen, ...]:
-        """Return what cannot be read. Call it after ``walk``; places are relative to the table."""
+        """Return what cannot be read. Call it after ``list_files``; places are relative to the table."""
         ...
 
     def delta_rs_options(self) -> Mapping[str, str] | None: ...
@@ -64,7 +64,7 @@ class LocalFiles:
     def folders(self) -> Iterator[str]:
         return iter(self._folders)
 
-    def walk(self) -> Iterator[File]:
+    def list_files(self) -> Iterator[File]:
         self._folders, self._unseen = [], []
         for folder, inner, names in os.walk(self._folder, onerror=self._record_error):
             inner.sort()

@@ -46,7 +46,7 @@ class S3Files:
         """A bucket has none: the names of its objects contain the folders."""
         return iter(())
 
-    def walk(self) -> Iterator[File]:
+    def list_files(self) -> Iterator[File]:
         try:
             yield from self._versions()
         except PermissionError:
