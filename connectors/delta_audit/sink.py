@@ -25,7 +25,7 @@ from audit.encryption.reencrypt import Resealing, Unsealed, tidy, unsealed
 from audit.erasure.commit_marker import erasing_versions
 from audit.erasure.scan.files import LocalFiles
 from audit.errors import ForkedTrail, find_named_file
-from audit.hashing.row_encoding import find_unsupported_fields
+from audit.hashing.value_encoding import find_unsupported_fields
 from audit.proof import ProofError
 from audit.trail.column_history import GROUPS, SEALED, extend_columns, find_unwritable_fields, row_type
 from audit.trail.events import CommitRoots, build_event_rows, build_events, compute_commit_roots, compute_roots
