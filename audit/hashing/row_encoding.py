@@ -135,7 +135,7 @@ def _structs(front: bytes, structs: pa.Array, type: T.StructType, path: str) -> 
         parts.append(_encoded(values, field.dataType, join_path(path, field.name), with_length(field.name.encode())))
     pieces = [_fixed(counts, ">u4", structs), *parts]
     encoded = _join(front, *pieces, null_handling="replace", null_replacement="")
-    return pc.if_else(structs.isis_valid(), encoded, pa.scalar(None, BYTES)) if structs.null_count else encoded
+    return pc.if_else(structs.is_valid(), encoded, pa.scalar(None, BYTES)) if structs.null_count else encoded
 
 
 def _children(structs: pa.Array, fields: Sequence[T.StructField], path: str) -> list[pa.Array]:
