@@ -317,7 +317,8 @@ def test_two_leaves_that_were_swapped() -> None:
 
 def test_an_event_of_another_commit() -> None:
     moved = replace(SAME_PLACE, event=GOOD.event, salt=None, row=None)
-    assert failing(format_proof(moved)) == ("commit", "kind, table, version or time of the event differ from those of the record")
+    fault = "kind, table, version or time of the event differ from those of the record"
+    assert failing(format_proof(moved)) == ("commit", fault)
     relabelled = cre1({**check(TEXT, [KEY]).event, "version": 2, "committed_at": START + timedelta(hours=2)})
     step, reason = failing(format_proof(replace(moved, event=relabelled)))
     assert (step, reason) == ("commit", "the event is not in the commit: its path leads to a different root")

@@ -689,9 +689,7 @@ def test_what_nobody_has_signed_is_told_where_a_signature_is_to_be_expected() ->
     assert "no anchor has a signed checkpoint" in told(3, 0, anchored=True)[0]
     assert told(0, 0, anchored=True) == []  # of a trail without records there is none
     assert told(3, 0, anchored=True, unreachable=gone) == []
-    assert told(3, 2, keys=keys) == [
-        "the records after the first 2 are not signed by a trusted key"
-    ]
+    assert told(3, 2, keys=keys) == ["the records after the first 2 are not signed by a trusted key"]
     assert told(3, 2, keys=keys, left=True) == told(3, 3, keys=keys) == told(3, 2) == []
     assert told(3, 2, keys=keys, unreachable=gone) == []
     assert told(3, 2, removal=2) == [
