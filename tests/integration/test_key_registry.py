@@ -271,7 +271,7 @@ class TestAltered:
             other.tokens("customer", [ANNA])
 
     def test_an_empty_one(self, pg: Pg) -> None:
-        with pytest.raises(ConfigError, match="is not there") as refused:
+        with pytest.raises(ConfigError, match="does not exist") as refused:
             Registry(pg.dsn, FileRoot.generate(), schema=pg.schema).tokens("customer", [ANNA])
         assert "keys init" in str(refused.value.hint)
 
