@@ -1,1 +1,1 @@
-"""The room of the audit trail: so far the bytes, hashes, signatures and proofs that it is going to stand on."""
+"""The audit trail: tables, hashes, ledger, checkpoints, encryption, verification, queries, reports and erasure."""

@@ -107,7 +107,7 @@ class _Comparison:
                 f"the columns {', '.join(sorted(self.sums.hidden))}: encrypted, and not all of their keys are available"
             )
             self.not_compared.append(NotCompared(first, last, "sealed", text))
-        whole = not any(one.first <= last and one.last >= first for one in self.not_compared)
+        whole = not any(entry.first <= last and entry.last >= first for entry in self.not_compared)
         # Commits without rows always agree: if only such commits could be compared, there is no result
         compared = self.rows > 0 or self.baseline_rows is not None or (self.versions > 0 and whole)
         return Reconciled(
@@ -329,14 +329,14 @@ class _Comparison:
 def _merge_neighbours(not_compared: Iterable[NotCompared]) -> Iterator[NotCompared]:
     """Merge consecutive ranges with the same reason."""
     before: NotCompared | None = None
-    for one in sorted(not_compared, key=lambda one: (one.first, one.last)):
+    for entry in sorted(not_compared, key=lambda entry: (entry.first, entry.last)):
         if before is None:
-            before = one
-        elif (before.last + 1, before.reason, before.text) == (one.first, one.reason, one.text):
-            before = replace(before, last=one.last)
+            before = entry
+        elif (before.last + 1, before.reason, before.text) == (entry.first, entry.reason, entry.text):
+            before = replace(before, last=entry.last)
         else:
             yield before
-            before = one
+            before = entry
     if before is not None:
         yield before
 

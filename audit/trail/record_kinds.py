@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from audit.hashing.merkle import merkle_root
-from audit.hashing.row_encoding import find_unsupported_fields
+from audit.hashing.value_encoding import find_unsupported_fields
 from audit.trail.column_history import Column, columns_from_json, row_type
 from audit.trail.redaction import canonical_json
 from cdf.errors import VerificationError

@@ -63,4 +63,4 @@ def _any_valid(arrays: Sequence[pa.Array], count: int) -> list[bool]:
     for values in arrays:
         if values.null_count < count:
             found |= values.is_valid().to_numpy(zero_copy_only=False)
-    return [bool(one) for one in found]
+    return [bool(value) for value in found]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["FAULT_TEXTS", "verify_events"]
 
 FAULT_TEXTS = {
-    "altered": "altered after it was written",
+    "altered": "changed after writing",
     "missing": "missing",
     "doubled": "stored more than once",
     "added": "added later",

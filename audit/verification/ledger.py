@@ -109,17 +109,17 @@ def select_trusted(
 ) -> dict[int, list[FoundCheckpoint]]:
     """Select the checkpoints of this trail that a trusted key has signed, by their number of records. Reports the others."""
     trusted: dict[int, list[FoundCheckpoint]] = {}
-    for one in found:
-        if one.checkpoint is None:
-            findings.add("not_signed", CHECKPOINTS, f"the entry at {one.where} is not a checkpoint")
-        elif not one.signed:
-            message = f"a checkpoint from {one.where} is not signed by a trusted key"
+    for entry in found:
+        if entry.checkpoint is None:
+            findings.add("not_signed", CHECKPOINTS, f"the entry at {entry.where} is not a checkpoint")
+        elif not entry.signed:
+            message = f"a checkpoint from {entry.where} is not signed by a trusted key"
             findings.add("not_signed", CHECKPOINTS, message)
-        elif one.checkpoint.origin != origin:
-            message = f"the checkpoint from {one.where} belongs to another trail: this one was recreated"
+        elif entry.checkpoint.origin != origin:
+            message = f"the checkpoint from {entry.where} belongs to another trail: this one was recreated"
             findings.add("replaced", LEDGER, message)
         else:
-            trusted.setdefault(one.checkpoint.size, []).append(one)
+            trusted.setdefault(entry.checkpoint.size, []).append(entry)
     return trusted
 
 
@@ -181,8 +181,8 @@ def verify_ledger(
     # Compared with the sequence of the last record: a record that is missing before it makes the number of records too small
     for size, checkpoints in sorted(trusted.items()):
         if size > max(began, expected):
-            for one in checkpoints:
-                message = f"the checkpoint from {one.where} covers {size} records, and the ledger has {expected}"
+            for entry in checkpoints:
+                message = f"the checkpoint from {entry.where} covers {size} records, and the ledger has {expected}"
                 findings.add("cut_off", LEDGER, f"{message}: the last ones are missing")
     if before is not None and before.size > expected:
         message = (
@@ -206,12 +206,12 @@ def _compare(
     scan: LedgerScan, checkpoints: Iterable[FoundCheckpoint], before: VerifiedState | None, findings: Findings
 ) -> None:
     size, root = scan.tree.size, scan.tree.root()
-    for one in checkpoints:
-        if one.checkpoint is not None and one.checkpoint.root == root:
+    for entry in checkpoints:
+        if entry.checkpoint is not None and entry.checkpoint.root == root:
             scan.sealed, scan.sealed_version = size, scan.last_version
             scan.sealed_committed_at = scan.last_committed_at
         else:
-            message = f"the checkpoint from {one.where} over {size} records does not match this ledger"
+            message = f"the checkpoint from {entry.where} over {size} records does not match this ledger"
             findings.add("replaced", LEDGER, message, version=scan.last_version)
     if before is not None and before.size == size and before.checkpoint.root != root:
         message = f"its first {size} records are not those that were verified before"

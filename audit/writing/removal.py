@@ -137,7 +137,7 @@ def _finish_shredding(tables: TrailTables, keys: Collection[bytes]) -> None:
         return
 
     def set_null(payload: DeltaTable) -> None:
-        left = "transform(held.sealed, (one, at) -> if(array_contains(doomed.places, at), null, one))"
+        left = "transform(held.sealed, (text, at) -> if(array_contains(doomed.places, at), null, text))"
         merge = payload.alias("held").merge(doomed.alias("doomed"), "held.id = doomed.id")
         merge.whenMatchedUpdate(set={"sealed": left}).execute()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from audit.hashing.row_encoding import find_unsupported_fields
+from audit.hashing.value_encoding import find_unsupported_fields
 from audit.trail.column_history import find_unwritable_fields
 from cdf.errors import CdfError, ConfigError
 from cdf.source.single_writer import require_writer

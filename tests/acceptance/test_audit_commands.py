@@ -86,7 +86,7 @@ def test_trails(project: Project, here: Command, spark: SparkSession, tmp_path: 
         assert f"{name}: intact and signed through version 1 (20" in done.out
         for step in ("ledger", "events", "values", "statistics"):
             assert f"{name}: checking the {step}" in done.err
-    assert "lies told to the source" in done.out
+    assert "false data in the source" in done.out
     states = {file: file.read_text() for file in (folder / "state").iterdir()}
     assert len(states) == len(sources)
 

@@ -277,7 +277,7 @@ class TestAltered:
             other.find_tokens("customer", [ANNA])
 
     def test_an_empty_one(self, pg: Pg) -> None:
-        with pytest.raises(ConfigError, match="is not there") as refused:
+        with pytest.raises(ConfigError, match="does not exist") as refused:
             Registry(pg.dsn, FileRoot.generate(), schema=pg.schema).find_tokens("customer", [ANNA])
         assert "keys init" in str(refused.value.hint)
 

@@ -177,7 +177,7 @@ class TestTheTrail:
         )
         found = case.reconciled()
         assert [(one.version, one.fault) for one in found.mismatches] == [(2, "rows")]
-        assert "2 changes are gone, and the ledger records that 0 were removed" in found.mismatches[0].text
+        assert "2 changes are missing, and the ledger records the removal of 0" in found.mismatches[0].text
 
         record = canonical_json(
             {

@@ -312,7 +312,7 @@ def test_a_signed_trail_is_continued_after_it(trailed: Trailed, tmp_path: Path) 
 
     # A proof tells the event, and no values: its hash is of the row as it was
     assert trailed.sink.trail.prove(1, 0)
-    with pytest.raises(ConfigError, match="sealed after they were written"):
+    with pytest.raises(ConfigError, match="encrypted after they were written"):
         trailed.sink.trail.prove(1, 0, show_row=True)
 
 

@@ -245,15 +245,15 @@ def test_nothing_of_an_overtaken_runner_lands(
     first.take_over(row, ["id"])
     rows = payload(spark).build_on_driver()
     first.append(PAYLOAD, first.create_rows(rows, payload_schema(row_type(COLUMNS, stored=True))), about={})
-    real = TrailTables._landed
+    real = TrailTables._find_commit
     waiting = [second]
 
-    def landed(*told: Any) -> int | None:
+    def find_commit(*arguments: Any) -> int | None:
         while waiting:  # the successor comes between the write and the look at what became of it
             waiting.pop().take_over(row, ["id"])
-        return real(*told)
+        return real(*arguments)
 
-    monkeypatch.setattr(TrailTables, "_landed", staticmethod(landed))
+    monkeypatch.setattr(TrailTables, "_find_commit", staticmethod(find_commit))
     first.append(LEDGER, first.read(LEDGER), about={})
     with pytest.raises(Fenced):
         first.check()

@@ -316,7 +316,7 @@ def test_columns_that_came_honestly_are_no_fault() -> None:
         ),
         (StructType([*payload_schema(of()).fields[:-1], StructField("row", TEXT)]), "`row` was added"),
         (held(of(id=TEXT, address=ADDRESS)), "`row.id` is string and was bigint"),
-        (held(of(id=LONG, address=of(lines=LINES))), "`row.address.city` is gone"),
+        (held(of(id=LONG, address=of(lines=LINES))), "`row.address.city` is missing"),
         (held(of(id=LONG, address=ADDRESS), approved_by=TEXT), "`approved_by` was added"),
         (held(of(id=LONG, address=ADDRESS), **{"row.x": LONG}), "`row.x` was added"),
     ],
@@ -666,7 +666,7 @@ def test_a_ledger_that_fits_in_itself_is_held_against_checkpoints_and_against_a_
     assert told_of(forged, whole(AT + 1)) == [("replaced", LEDGER, 1)]
     walk = LedgerScan()
     verify_ledger(iter(WRITTEN), walk, {}, Findings())
-    before = walk.verified(ORIGIN, 24)
+    before = walk.to_state(ORIGIN, 24)
     assert told_of(WRITTEN, before=before) == []
     assert told_of(forged, before=before) == [("replaced", LEDGER, 3)]
     assert told_of(WRITTEN[:-1], before=before) == [("cut_off", LEDGER, None)]
@@ -689,13 +689,11 @@ def test_what_nobody_has_signed_is_told_where_a_signature_is_to_be_expected() ->
     assert "no anchor has a signed checkpoint" in told(3, 0, anchored=True)[0]
     assert told(0, 0, anchored=True) == []  # of a trail without records there is none
     assert told(3, 0, anchored=True, unreachable=gone) == []
-    assert told(3, 2, keys=keys) == [
-        "nobody with a key that is trusted has left the records after the first 2 as they are"
-    ]
+    assert told(3, 2, keys=keys) == ["the records after the first 2 are not signed by a trusted key"]
     assert told(3, 2, keys=keys, left=True) == told(3, 3, keys=keys) == told(3, 2) == []
     assert told(3, 2, keys=keys, unreachable=gone) == []
     assert told(3, 2, removal=2) == [
-        "record 2 tells that values were removed or sealed, and no signed checkpoint covers it"
+        "record 2 says that values were removed or encrypted, and no signed checkpoint covers it"
     ]
     assert told(4, 3, removal=2) == told(3, 2, removal=2, left=True) == []
 
