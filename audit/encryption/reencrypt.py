@@ -31,7 +31,7 @@ from audit.encryption.decrypt import has_groups
 from audit.encryption.encrypt import ColumnEncryption, invalid_utf8_error, join_keys
 from audit.encryption.stored_groups import match_groups
 from audit.hashing.merkle import merkle_root
-from audit.queries.view import eras, eras_by_name
+from audit.queries.column_eras import list_column_eras, list_column_eras_by_name
 from audit.trail.column_history import GROUPS, SEALED, Column, row_type
 from audit.trail.ledger import State, append_removal, read_state_from_records
 from audit.trail.record_kinds import is_folder_name
@@ -293,7 +293,7 @@ class _Era:
 def _eras(trail: Trail, people: Sequence[PersonColumns], payload: DataFrame) -> list[_Era]:
     found = []
     written = set(_struct(payload, "row").names)
-    for (since, columns), (_, by_name) in zip(eras(trail), eras_by_name(trail), strict=True):
+    for (since, columns), (_, by_name) in zip(list_column_eras(trail), list_column_eras_by_name(trail), strict=True):
         # The payload gets a column with the first row that is written to it
         there = [one for one in columns if one.live and one.name != SEALED and one.stored in written]
         then = {column.name.casefold(): column.name for column in there}

@@ -36,7 +36,8 @@ from pyspark.sql.types import (
 )
 
 from audit.encryption.decrypt import find_encrypted_columns, has_groups
-from audit.queries.view import UNREADABLE, Field, completed, row_of, shown
+from audit.queries.fields import UNREADABLE, Field
+from audit.queries.view import add_missing_columns, read_values, select_row
 from audit.trail.column_history import SEALED
 from audit.trail.tables import PAYLOAD, TrailTables
 from cdf.errors import ConfigError
@@ -84,7 +85,7 @@ def as_data(spark: SparkSession, values: Sequence[tuple[str, Any, DataType]]) ->
 
 
 def payload_with(trail: Trail, wanted: Wanted, fields: Sequence[Field]) -> tuple[DataFrame, list[int]]:
-    """The rows of the events that have the wanted values, by these ``fields`` (``row_of``); and their versions. Raises
+    """The rows of the events that have the wanted values, by these ``fields`` (``select_row``); and their versions. Raises
     ConfigError where the values are sealed and the trail has no keys."""
     files = _Files(tables := trail.there())
     sealed = find_encrypted_columns(tables.read(PAYLOAD)) & {name for field in wanted.fields for name in field.names}
@@ -100,26 +101,26 @@ def payload_with(trail: Trail, wanted: Wanted, fields: Sequence[Field]) -> tuple
         file = rows.metadataColumn("_metadata").getField("file_path").alias("path")
         # Not ``*``: somebody may have added columns
         own = ("salt", "row_hash", "sealed") if has_groups(rows) else ()
-        rows = completed(trail, rows.select("id", "version", "row", *own, file))
+        rows = add_missing_columns(trail, rows.select("id", "version", "row", *own, file))
         if not sealed:
             return _matching(rows, wanted)
         candidates = _candidates(trail, wanted, rows)
         if candidates is None:
-            return _matching(shown(trail, rows, "path"), wanted)
+            return _matching(read_values(trail, rows, "path"), wanted)
         theirs, others, person = candidates
         # Where nothing sealed is asked for but the person, the others tell who they are without being opened
         alone = all(field == person or sealed.isdisjoint(field.names) for field in wanted.fields)
         rest = (
-            shown(trail, _matching(others, wanted), "path")
+            read_values(trail, _matching(others, wanted), "path")
             if alone
-            else _matching(shown(trail, others, "path"), wanted)
+            else _matching(read_values(trail, others, "path"), wanted)
         )
-        return _matching(shown(trail, theirs, "path"), wanted).unionByName(rest)
+        return _matching(read_values(trail, theirs, "path"), wanted).unionByName(rest)
 
     found = matching(paths).select("version", "path").distinct().collect()
     rows = matching(files.named(paths, [one["path"] for one in found]))
-    rows = rows if sealed else shown(trail, rows)
-    return row_of(rows, fields), sorted({one["version"] for one in found})
+    rows = rows if sealed else read_values(trail, rows)
+    return select_row(rows, fields), sorted({one["version"] for one in found})
 
 
 def _candidates(trail: Trail, wanted: Wanted, rows: DataFrame) -> tuple[DataFrame, DataFrame, Field] | None:
@@ -169,7 +170,7 @@ def _matching(rows: DataFrame, wanted: Wanted) -> DataFrame:
     held = {f"held_{at}": field.value() for at, field in enumerate(wanted.fields)}
     same = [F.col(f"held_{at}").eqNullSafe(F.col(f"key_{at}")) for at in range(len(wanted.fields))]
     if UNREADABLE in rows.columns:
-        rows = rows.where(~reduce(or_, (field.untold() for field in wanted.fields)))
+        rows = rows.where(~reduce(or_, (field.is_hidden() for field in wanted.fields)))
     found = rows.select("*", *(value.alias(name) for name, value in held.items()))
     return found.join(F.broadcast(wanted.values), same).select(*rows.columns)
 

@@ -24,23 +24,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark.sql.types import BooleanType, DataType, StringType, StructField, StructType
 
 from audit.encryption.decrypt import find_encrypted_columns, has_groups
+from audit.queries.commit_records import read_commit_records, read_last_sequence
+from audit.queries.fields import UNREADABLE, Field, build_fields, build_fields_at, collect_reasons
 from audit.queries.find_record import Wanted, as_data, payload_with
 from audit.queries.risky_operations import why_hiding
 from audit.queries.view import (
-    UNREADABLE,
-    Field,
-    completed,
-    fields_at,
-    fields_of,
-    joined,
-    last_record,
-    now,
-    reasons,
-    records,
-    row_of,
-    shown,
+    add_missing_columns,
+    join_events,
+    read_table,
+    read_values,
+    reason_columns,
+    select_row,
     view,
-    why,
 )
 from audit.trail.ledger import PAYLOAD_CHANGES
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
@@ -87,17 +82,17 @@ def history(trail: Trail, record: Mapping[str, Any]) -> DataFrame:
     """Everything that happened to one record, in order: what, when, by whom and why, and its row at that moment.
 
     ``record``: columns with values, those of the key or any others; a text is read as the column's type. A renamed column is
-    one column for each of its names (``fields_of``): what was written before has the former one. Columns of the answer:
+    one column for each of its names (``build_fields``): what was written before has the former one. Columns of the answer:
     ``version``, ``committed_at``, ``index``, ``change_type``, ``baseline``, ``changed_columns``, ``operation``, ``actor``,
     ``ticket``, ``purpose``, ``job``, ``run``, ``row``; ``unreadable`` where columns are sealed, as in the view.
 
     Of the payload only the files are read that can hold the key, of events and ledger those of its versions.
     """
-    tables, fields = trail.there(), fields_of(trail.columns())
-    recorded = last_record(trail)
+    tables, fields = trail.there(), build_fields(trail.columns())
+    recorded = read_last_sequence(trail)
     found, versions = payload_with(trail, Wanted.of(tables.spark, record, fields), fields)
-    rows = joined(trail, found, versions, recorded=recorded)
-    return rows.select(*_WHAT, *_WHO, "row", *why(rows)).orderBy("version", _rank(), "index")
+    rows = join_events(trail, found, versions, recorded=recorded)
+    return rows.select(*_WHAT, *_WHO, "row", *reason_columns(rows)).orderBy("version", _rank(), "index")
 
 
 def record_as_of(trail: Trail, record: Mapping[str, Any], when: When) -> DataFrame:
@@ -108,13 +103,13 @@ def record_as_of(trail: Trail, record: Mapping[str, Any], when: When) -> DataFra
     begun with the table or a baseline.
     """
     version = _version(trail, when)
-    tables, fields = trail.there(), fields_at(trail, version)
-    recorded = last_record(trail)
+    tables, fields = trail.there(), build_fields_at(trail, version)
+    recorded = read_last_sequence(trail)
     found, versions = payload_with(trail, Wanted.of(tables.spark, record, fields), fields)
     versions = [one for one in versions if one <= version]
     if not versions:
         _check_beginning(trail)
-    events = joined(trail, found, versions, recorded=recorded)
+    events = join_events(trail, found, versions, recorded=recorded)
     return _as_rows(_standing(events, [_of_row(name) for name in record]))
 
 
@@ -128,7 +123,7 @@ def events_of(trail: Trail, version: int, index: int | None = None) -> DataFrame
 
     rows = view(trail).where(F.col("version") == version)
     rows = rows if index is None else rows.where(F.col("index") == index)
-    return rows.select(*_WHAT, *_WHO, "values", "row", *why(rows)).orderBy("index")
+    return rows.select(*_WHAT, *_WHO, "values", "row", *reason_columns(rows)).orderBy("index")
 
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -143,7 +138,7 @@ def as_of(trail: Trail, key: Sequence[str], when: When) -> DataFrame:
     shown (``keys_untold``): records of different people would be one.
     """
     version = _version(trail, when)
-    fields = fields_at(trail, version)
+    fields = build_fields_at(trail, version)
     _to_compare(trail, [name for field in fields for name in field.names if _is_one_of(field, key)])
     _check_beginning(trail)
     return _as_rows(_table(trail, key, version, fields))
@@ -164,7 +159,7 @@ def diff(trail: Trail, key: Sequence[str], first: When, second: When) -> DataFra
     if versions[0] > versions[1]:
         raise ConfigError("the first moment is later than the second", hint="name the earlier one first")
     _check_beginning(trail)
-    fields = fields_at(trail, versions[1])
+    fields = build_fields_at(trail, versions[1])
     before, after = (_table(trail, key, version, fields) for version in versions)
     keys = [f"key_{at}" for at in range(len(key))]
     same = [F.col(f"before.{name}").eqNullSafe(F.col(f"after.{name}")) for name in keys]
@@ -194,7 +189,7 @@ def diff(trail: Trail, key: Sequence[str], first: When, second: When) -> DataFra
     return found.where(~F.col("same") | reduce(or_, hidden.values())).select(
         F.when(unknown, "unknown").otherwise(difference).alias("difference"),
         *told[1:],
-        reasons(why_not).alias(UNREADABLE),
+        collect_reasons(why_not).alias(UNREADABLE),
     )
 
 
@@ -227,12 +222,12 @@ def column_changes(trail: Trail, key: Sequence[str], column: str) -> DataFrame:
     if column not in names:
         raise ConfigError("the trail does not have this column", hint=f"its columns: {', '.join(names)}")
     keys = [_of_row(name) for name in key]
-    why_not = F.col(UNREADABLE)[column] if why(events) else F.lit(None).cast("string")
+    why_not = F.col(UNREADABLE)[column] if reason_columns(events) else F.lit(None).cast("string")
     before = F.lag(F.struct(_of_row(column).alias("value"), why_not.alias("why"))).over(
         Window.partitionBy(*keys).orderBy("version", _rank(), "index")
     )
     puts = F.count_if(_put()).over(Window.partitionBy(*keys, "version"))
-    more = [_reasons_of_both(why_not), F.col("changed_columns")] if why(events) else []
+    more = [_reasons_of_both(why_not), F.col("changed_columns")] if reason_columns(events) else []
     changes = (
         events.where(F.col("row").isNotNull() & ~_untold(events, key))
         .withColumns({"before": before, "certain": puts == 1})
@@ -251,9 +246,9 @@ def column_changes(trail: Trail, key: Sequence[str], column: str) -> DataFrame:
         )
     )
     found = _compared(changes, "old_value", "new_value")
-    if not why(events):
+    if not reason_columns(events):
         return found.where("not same").drop("same").orderBy("version", "index")
-    [field] = [one for one in fields_of(trail.columns()) if one.name == column]
+    [field] = [one for one in build_fields(trail.columns()) if one.name == column]
     named = F.arrays_overlap(F.transform("changed_columns", F.lower), F.array(*map(F.lit, sorted(field.lowered))))
     shown = F.col(UNREADABLE).isNull()
     found = found.where(F.when(shown, ~F.col("same")).otherwise(F.coalesce(named, F.lit(True))))
@@ -271,7 +266,7 @@ def deletes(trail: Trail, since: dt.datetime | None = None, until: dt.datetime |
     ``ticket``, ``purpose``, ``job``, ``run``, ``values`` (``removed``: the row is NULL), ``row``.
     """
     rows = _within(view(trail), since, until).where(f"change_type = '{DELETE}'")
-    columns = ("version", "committed_at", "index", *_WHO, "values", "row", *why(rows))
+    columns = ("version", "committed_at", "index", *_WHO, "values", "row", *reason_columns(rows))
     return rows.select(*columns).orderBy("version", "index")
 
 
@@ -285,7 +280,7 @@ def deletes_without_ticket(
     from pyspark.sql import functions as F
 
     deleted = F.coalesce(F.col("counts")[DELETE], F.lit(0)).alias("deleted")
-    rows = _within(records(trail), since, until).where(F.col("ticket").isNull())
+    rows = _within(read_commit_records(trail), since, until).where(F.col("ticket").isNull())
     return rows.select(*_COMMIT, deleted, "purpose", "job", "run").where("deleted > 0").orderBy("version")
 
 
@@ -300,7 +295,7 @@ def actor_activity(
     from pyspark.sql import functions as F
 
     asked = as_data(trail.there().spark, [("actor", actor, StringType())])
-    rows = _within(records(trail), since, until).join(F.broadcast(asked), F.col("actor") == F.col("key_0"))
+    rows = _within(read_commit_records(trail), since, until).join(F.broadcast(asked), F.col("actor") == F.col("key_0"))
     return rows.select(*_COMMIT, *_counts(), "ticket", "purpose", "job", "run").orderBy("version")
 
 
@@ -311,7 +306,7 @@ def actors(trail: Trail) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    rows = records(trail).where("not baseline").select("actor", "committed_at", *_counts())
+    rows = read_commit_records(trail).where("not baseline").select("actor", "committed_at", *_counts())
     sums = (F.sum(name).alias(name) for name in _CHANGES)
     return (
         rows.groupBy("actor")
@@ -334,7 +329,12 @@ def hiding_operations(trail: Trail, since: dt.datetime | None = None, until: dt.
     from pyspark.sql import functions as F
 
     why = F.udf(why_hiding, StringType())("operation", "parameters")
-    rows = _within(records(trail), since, until).where("not baseline").withColumn("why", why).where("why is not null")
+    rows = (
+        _within(read_commit_records(trail), since, until)
+        .where("not baseline")
+        .withColumn("why", why)
+        .where("why is not null")
+    )
     return rows.select(*_COMMIT, "why", "parameters", "rows", "ticket", "purpose").orderBy("version")
 
 
@@ -352,7 +352,7 @@ def gaps(trail: Trail) -> DataFrame:
     from pyspark.sql.window import Window
 
     at, before = F.col("version"), F.col("before")
-    placed = records(trail).withColumn("before", F.lag("version").over(Window.orderBy("sequence")))
+    placed = read_commit_records(trail).withColumn("before", F.lag("version").over(Window.orderBy("sequence")))
     steps = placed.where(before.isNotNull() & (at != before + 1))
     versions = steps.select(
         F.when(at > before + 1, "version missing").otherwise("version doubled").alias("fault"),
@@ -360,7 +360,7 @@ def gaps(trail: Trail) -> DataFrame:
         F.when(at > before + 1, at - 1).otherwise(at).alias("last_version"),
         F.lit(None).cast("long").alias("events"),
     )
-    told = records(trail).groupBy("version").agg(F.first("rows").alias("rows"))
+    told = read_commit_records(trail).groupBy("version").agg(F.first("rows").alias("rows"))
     of_commits = trail.there().read(EVENTS).groupBy("version")
     there = of_commits.agg(F.count("*").alias("there"), F.count_distinct("index").alias("places"))
     both = told.join(there, "version", "full_outer").fillna(0, ["there", "places"])
@@ -441,7 +441,7 @@ def values_removed(trail: Trail) -> int:
     """Of how many events the values were removed: no question about records can answer with them."""
     from pyspark.sql import functions as F
 
-    told = records(trail).agg(F.sum("rows").alias("rows"), F.max("version").alias("last")).collect()[0]
+    told = read_commit_records(trail).agg(F.sum("rows").alias("rows"), F.max("version").alias("last")).collect()[0]
     if told["last"] is None:
         return 0
     return max(0, int(told["rows"]) - trail.there().read(PAYLOAD).where(f"version <= {told['last']}").count())
@@ -454,15 +454,15 @@ def keys_untold(trail: Trail, key: Sequence[str], when: When | None = None) -> i
 
     if trail.states is None or not has_groups(trail.there().read(PAYLOAD)):
         return 0
-    recorded, payload = last_record(trail), completed(trail, now(trail, PAYLOAD))
+    recorded, payload = read_last_sequence(trail), add_missing_columns(trail, read_table(trail, PAYLOAD))
     version = None if when is None else _version(trail, when)
-    fields = fields_of(trail.columns()) if version is None else fields_at(trail, version)
+    fields = build_fields(trail.columns()) if version is None else build_fields_at(trail, version)
     if version is not None:
         payload = payload.where(f"version <= {version}")
     of_key = (field.value().isNull() for field in fields if _is_one_of(field, key))
     # What stands in the row in plain text is shown: most trails end here
-    rows = shown(trail, payload.where(reduce(or_, of_key, F.lit(False))))
-    events = joined(trail, row_of(rows, fields), recorded=recorded).where("row is not null")
+    rows = read_values(trail, payload.where(reduce(or_, of_key, F.lit(False))))
+    events = join_events(trail, select_row(rows, fields), recorded=recorded).where("row is not null")
     return events.where(_untold(events, key)).count()
 
 
@@ -513,7 +513,7 @@ def _version(trail: Trail, when: When) -> int:
     at = parse_timestamp(when, name="the moment") if isinstance(when, dt.datetime) else None
     by_then = F.lit(True) if at is None else F.col("committed_at") <= F.lit(at)
     ends = (
-        records(trail)
+        read_commit_records(trail)
         .agg(
             F.min("version").alias("first"),
             F.max("version").alias("last"),
@@ -541,7 +541,7 @@ def _time(micros: int) -> dt.datetime:
 
 
 def _check_beginning(trail: Trail) -> None:
-    first = records(trail).orderBy("sequence").select("baseline", "version").limit(1).collect()[0]
+    first = read_commit_records(trail).orderBy("sequence").select("baseline", "version").limit(1).collect()[0]
     if not first["baseline"] and first["version"] != 0:
         raise ConfigError(
             f"the trail begins with the changes of version {first['version']}: what the table held before is not in it",
@@ -550,9 +550,9 @@ def _check_beginning(trail: Trail) -> None:
 
 
 def _table(trail: Trail, key: Sequence[str], version: int, fields: Sequence[Field]) -> DataFrame:
-    recorded = last_record(trail)
-    payload = shown(trail, now(trail, PAYLOAD).where(f"version <= {version}"))
-    events = joined(trail, row_of(payload, fields), recorded=recorded)
+    recorded = read_last_sequence(trail)
+    payload = read_values(trail, read_table(trail, PAYLOAD).where(f"version <= {version}"))
+    events = join_events(trail, select_row(payload, fields), recorded=recorded)
     events = events.where(f"version <= {version} and row is not null")
     return _standing(events.where(~_untold(events, key)), [_of_row(name) for name in key])
 
@@ -563,7 +563,7 @@ def _untold(events: DataFrame, key: Iterable[str]) -> Column:
 
     row = events.schema["row"].dataType
     assert isinstance(row, StructType)
-    if not why(events):
+    if not reason_columns(events):
         return F.lit(False)
     wanted = {name.casefold() for name in key}
     named = [name for name in row.names if name.casefold() in wanted]
@@ -576,7 +576,8 @@ def _standing(events: DataFrame, keys: Sequence[Column]) -> DataFrame:
     from pyspark.sql import functions as F
 
     last = F.max_by(
-        F.struct(_put().alias("there"), "version", "row", *why(events)), F.struct("version", _rank(), "index")
+        F.struct(_put().alias("there"), "version", "row", *reason_columns(events)),
+        F.struct("version", _rank(), "index"),
     )
     keyed = events.groupBy(*(one.alias(f"key_{at}") for at, one in enumerate(keys))).agg(last.alias("last"))
     return keyed.where("last.there")
@@ -604,7 +605,7 @@ def _to_compare(trail: Trail, columns: Iterable[str] | None) -> None:
 def _reasons_of_both(new: Column) -> Column:
     from pyspark.sql import functions as F
 
-    return reasons({"old_value": F.col("before.why"), "new_value": new}).alias(UNREADABLE)
+    return collect_reasons({"old_value": F.col("before.why"), "new_value": new}).alias(UNREADABLE)
 
 
 def _unreadable_in(standing: DataFrame) -> bool:

@@ -18,7 +18,8 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from audit.queries.view import TOLD, Field, fields_of
+from audit.queries.commit_records import RECORD_COLUMNS
+from audit.queries.fields import Field, build_fields
 from audit.trail.column_history import SEALED, Column
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TABLES
 
@@ -42,7 +43,7 @@ def view_sql(
     by the ``columns`` where it is not told, which know nothing of rows that were sealed later."""
     dialect, columns = ENGINES[engine], list(columns)
     sealed = any(column.name == SEALED for column in columns) if sealed is None else sealed
-    fields = fields_of(columns, nested=False)
+    fields = build_fields(columns, nested=False)
     events = ("version", "index", "committed_at", "change_type", "baseline", "changed_columns")
     shown = [
         *((f"e.{dialect.quoted(one)}", one) for one in events),
@@ -121,7 +122,7 @@ class _Dialect:
     def told(self) -> list[tuple[str, str]]:
         if self.json is None:
             return [("l.record", "record")]
-        return [(f"{self.json}(l.record, '$.{'user' if one == 'actor' else one}')", one) for one in TOLD]
+        return [(f"{self.json}(l.record, '$.{'user' if one == 'actor' else one}')", one) for one in RECORD_COLUMNS]
 
 
 _TYPES: Mapping[type[DataType], str] = {

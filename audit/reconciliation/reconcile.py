@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from audit.encryption.decrypt import decrypt_rows, find_encrypted_columns, find_lost_columns
 from audit.errors import unreadable_trail
 from audit.hashing.multiset_digest import Sums, digest_rows, sum_digests
-from audit.queries.view import completed
+from audit.queries.view import add_missing_columns
 from audit.reconciliation.results import Fault, Mismatch, NotCompared, Reason, Reconciled
 from audit.trail.column_history import SEALED, Column, extend_columns, row_type
 from audit.trail.record_kinds import named_runs, parse_columns, parse_record
@@ -166,7 +166,10 @@ class _Comparison:
         with self._of_the_trail("ledger"):
             self.ledger = _ledger(self.tables)
             # After the ledger, which is written last; before the removals, which it has before the values go
-            self.events, self.payload = self.tables.now(EVENTS), completed(self.trail, self.tables.now(PAYLOAD))
+            self.events, self.payload = (
+                self.tables.now(EVENTS),
+                add_missing_columns(self.trail, self.tables.now(PAYLOAD)),
+            )
             self.removals = _removed(self.tables)
             self.sealed = find_encrypted_columns(self.payload)
             states = self.trail.states

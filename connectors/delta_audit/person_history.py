@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from audit.encryption.decrypt import decrypt_rows, has_groups, mask_rows
-from audit.queries.view import UNREADABLE, completed, eras, eras_by_name, reasons, records
+from audit.queries.column_eras import list_column_eras, list_column_eras_by_name
+from audit.queries.commit_records import read_commit_records
+from audit.queries.fields import UNREADABLE, collect_reasons
+from audit.queries.view import add_missing_columns
 from audit.trail.column_history import SEALED
 from audit.trail.tables import EVENTS, PAYLOAD
 from cdf.changes.columns import INSERT, UPDATE_POSTIMAGE, quoted
@@ -31,7 +34,7 @@ def past(
     """``audit.erasure.sink_contract.Historic`` says what."""
     from pyspark.sql import functions as F
 
-    payload = completed(trail, trail.there().now(PAYLOAD))
+    payload = add_missing_columns(trail, trail.there().now(PAYLOAD))
     present = present_values(trail)
     values = [value.alias(name) for name, value in present.items()]
     ids = catch(payload.select(F.col("id").alias("__id"), *values)).select("__id")
@@ -41,11 +44,15 @@ def past(
     rows = payload.join(ids.distinct(), payload["id"] == ids["__id"], "left_semi")
     if groups:
         rows = rows.select("id", "version", "salt", "row_hash", "row", "sealed")
-        rows = mask_rows(rows) if states is None else decrypt_rows(rows, eras(trail), states(trail.path), sealed.tokens)
+        rows = (
+            mask_rows(rows)
+            if states is None
+            else decrypt_rows(rows, list_column_eras(trail), states(trail.path), sealed.tokens)
+        )
     why = _why(trail, list(present)) if groups else F.lit(None).cast("map<string, string>")
     version = F.col("version").alias("_commit_version")  # names of its own: the source may have any others
     found = rows.select(F.col("id").alias("__id"), version, why.alias("_unreadable"), *values)
-    told = records(trail).select(version, F.col("operation").alias("_operation"))
+    told = read_commit_records(trail).select(version, F.col("operation").alias("_operation"))
     own = {"id": "__id", "index": "__index", "committed_at": "_commit_timestamp", "change_type": "_change_type"}
     events = trail.tables.now(EVENTS).select(*(F.col(name).alias(alias) for name, alias in own.items()))
     found = found.join(events, "__id").join(F.broadcast(told), "_commit_version", "left")
@@ -70,7 +77,7 @@ def _why(trail: Trail, names: Sequence[str]) -> Column:
     """``unreadable``, which has the names of its time, by those that the columns have now."""
     from pyspark.sql import functions as F
 
-    past, found = eras_by_name(trail), {}
+    past, found = list_column_eras_by_name(trail), {}
     for name in names:
         why, before = F.lit(None).cast("string"), None
         for since, places in past:
@@ -79,4 +86,4 @@ def _why(trail: Trail, names: Sequence[str]) -> Column:
                 of_then = F.lit(None).cast("string") if then is None else F.col(UNREADABLE).getItem(then)
                 why, before = F.when(F.col("version") >= since, of_then).otherwise(why), then
         found[name] = why
-    return reasons(found)
+    return collect_reasons(found)

@@ -15,7 +15,8 @@ from audit.audit_trail import NamedAnchor, Trail
 from audit.encryption.column_groups import PersonColumns
 from audit.encryption.decrypt import decrypt_rows
 from audit.encryption.reencrypt import Unsealed
-from audit.queries.view import eras, view
+from audit.queries.column_eras import list_column_eras
+from audit.queries.view import view
 from audit.reconciliation.reconcile import reconcile
 from audit.signing.signer import Signer
 from audit.trail.column_history import SEALED
@@ -38,7 +39,7 @@ def trailed(sealed_states: SealedStates, tmp_path: Path, pg: Pg) -> Trailed:
 
 
 def read(trailed: Trailed) -> list[dict[str, Any]]:
-    rows = decrypt_rows(trailed.payload(), eras(trailed.sink.trail), trailed.registry().read_states)
+    rows = decrypt_rows(trailed.payload(), list_column_eras(trailed.sink.trail), trailed.registry().read_states)
     return [
         {"version": row["version"], "unreadable": row["unreadable"], **row["row"].asDict()}
         for row in rows.orderBy("version", "row.no", "change_type").collect()

@@ -283,9 +283,9 @@ def test_who_reads_while_it_is_sealed_sees_what_was_there(trailed: Trailed, monk
     trailed.table.sql("insert into {t} values (4, 9, 'canary9@x.org', null, null, 8, 'canary8@x.org', null)")
     trailed.pipeline.run()
     trailed.name_classes(SENDER, RECIPIENT)
-    real = views.shown
+    real = views.read_values
 
-    def shown(*of: Any) -> DataFrame:
+    def read_values(*of: Any) -> DataFrame:
         """The payload is chosen already; then its rows are sealed, and a record comes after that."""
         trailed.seal_earlier()
         trailed.table.sql("insert into {t} (no) values (5)")
@@ -293,7 +293,7 @@ def test_who_reads_while_it_is_sealed_sees_what_was_there(trailed: Trailed, monk
         return real(*of)
 
     with monkeypatch.context() as patch:
-        patch.setattr(views, "shown", shown)
+        patch.setattr(views, "read_values", read_values)
         rows = view(trailed.reader()).where("row.no = 4")
     assert told(rows, "email", "to_email") == [("canary9@x.org", "canary8@x.org")]
     assert told(view(trailed.reader()).where("row.no = 4"), "to_email") == [("canary8@x.org",)]

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
+from audit.queries.fields import build_fields, is_wider_type
 from audit.queries.find_record import value_of
 from audit.queries.questions import QUERIES
 from audit.queries.risky_operations import HIDING, OPEN, why_hiding
 from audit.queries.sql_export import ENGINES, view_sql
-from audit.queries.view import fields_of, widens
 from audit.trail.column_history import Column, extend_columns
 from cdf.errors import ConfigError
 from cdf.os_user import os_user
@@ -85,7 +85,7 @@ def shown(*schemas: T.StructType, nested: bool = True) -> dict[str, list[str]]:
     columns: tuple[Column, ...] = ()
     for schema in schemas:
         columns = extend_columns(columns, schema)
-    return {field.name: [place.stored for place in field.places] for field in fields_of(columns, nested=nested)}
+    return {field.name: [place.stored for place in field.places] for field in build_fields(columns, nested=nested)}
 
 
 def of(**types: T.DataType) -> T.StructType:
@@ -136,7 +136,7 @@ def test_new_fields_inside() -> None:
     ],
 )
 def test_what_a_type_can_hold(before: T.DataType, after: T.DataType, lossless: bool) -> None:
-    assert widens(before, after) is lossless
+    assert is_wider_type(before, after) is lossless
 
 
 # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────────

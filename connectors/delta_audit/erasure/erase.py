@@ -18,7 +18,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, NumericType, StructT
 
 from audit.encryption.decrypt import decrypt_rows, has_groups
 from audit.erasure.sink_contract import Purged, Reached, Scanned, not_seen
-from audit.queries.view import completed, eras, eras_by_name
+from audit.queries.column_eras import list_column_eras, list_column_eras_by_name
+from audit.queries.view import add_missing_columns
 from audit.trail.column_history import GROUPS, SEALED
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TrailTables, read_commit_info
 from audit.writing.removal import find_encrypted_groups
@@ -104,14 +105,17 @@ def kept_values(
     from pyspark.sql import functions as F
 
     values = [value.alias(name) for name, value in present_values(sink.trail).items() if name in columns]
-    rows = completed(sink.trail, TrailTables(sink.trail.tables.spark, sink.path).now(PAYLOAD))
+    rows = add_missing_columns(sink.trail, TrailTables(sink.trail.tables.spark, sink.path).now(PAYLOAD))
     if registry is not None and has_groups(rows):
         then = {
-            places[name].name.lower() for _, places in eras_by_name(sink.trail) for name in columns if name in places
+            places[name].name.lower()
+            for _, places in list_column_eras_by_name(sink.trail)
+            for name in columns
+            if name in places
         }
         sealed = F.flatten(F.col("row").getField(SEALED)["columns"])
         asked = F.coalesce(F.exists(sealed, lambda name: F.lower(name).isin(*then)), F.lit(False))
-        yield decrypt_rows(rows.where(asked), eras(sink.trail), registry().read_states).select(*values)
+        yield decrypt_rows(rows.where(asked), list_column_eras(sink.trail), registry().read_states).select(*values)
         rows = rows.where(~asked)
     yield rows.select(*values)
 
@@ -121,7 +125,7 @@ def _places(sink: DeltaAuditSink, tables: TrailTables, erasing: Erasing) -> Data
     from pyspark.sql import functions as F
 
     values = [value.alias(name) for name, value in present_values(sink.trail).items()]
-    rows = completed(sink.trail, tables.now(PAYLOAD))
+    rows = add_missing_columns(sink.trail, tables.now(PAYLOAD))
     if erasing.versions:  # what came later is of somebody who came back
         rows = rows.where(F.col("version") <= max(erasing.versions))
     told = (F.col("id").alias("__id"), F.col("version").alias("__version"), F.col("change_type").alias("__kind"))
@@ -160,7 +164,9 @@ def tokens_in(trail: Trail, groups: SparkColumn, sealed: SealedFor) -> SparkColu
     from pyspark.sql import functions as F
 
     then = {
-        place.name.lower(): name.lower() for _, places in eras_by_name(trail) for name, place in places.items()
+        place.name.lower(): name.lower()
+        for _, places in list_column_eras_by_name(trail)
+        for name, place in places.items()
     }  # a column may have had other names
 
     def names(columns: Collection[str]) -> SparkColumn:
@@ -224,7 +230,7 @@ def present_values(trail: Trail) -> Mapping[str, SparkColumn]:
     kept it, under whatever name and in whatever type. What cannot be in the present type is NULL."""
     from pyspark.sql import functions as F
 
-    eras = eras_by_name(trail)
+    eras = list_column_eras_by_name(trail)
     found = {}
     for name, now in eras[-1][1].items():
         value: SparkColumn = F.lit(None).cast(now.type)

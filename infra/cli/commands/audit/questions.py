@@ -314,7 +314,7 @@ def _flat(rows: DataFrame) -> DataFrame:
 
 
 def _print(output: Output, rows: pa.Table, format: str, limit: int, left_out: int = 0) -> None:
-    from audit.queries.view import UNREADABLE
+    from audit.queries.fields import UNREADABLE
     from audit.report.html import render
 
     columns = rows.column_names
