@@ -213,7 +213,7 @@ def _ask(
     *,
     debug: bool,
 ) -> None:
-    from audit.queries.questions import QUERIES, keys_untold, values_removed
+    from audit.queries.questions import QUERIES, count_hidden_keys, count_removed_values
 
     output = Output(command, format == "json", debug)
     if name not in QUERIES:
@@ -233,9 +233,9 @@ def _ask(
             trail.states = _keys(project, trail.path, name, purpose)
         with reading(trail):
             answer = _flat(asked.ask(trail, **values)).limit(limit + 1).toArrow()
-            gone = values_removed(trail) if asked.shows_values else 0
+            gone = count_removed_values(trail) if asked.shows_values else 0
             until = values.get("second", values.get("when"))
-            left_out = keys_untold(trail, values["key"], until) if "key" in asked.parameters else 0
+            left_out = count_hidden_keys(trail, values["key"], until) if "key" in asked.parameters else 0
         _print(output, answer, format, limit, left_out)
         if gone:
             output.note(f"the values of {gone} events were removed: an answer about records has nothing of them")
