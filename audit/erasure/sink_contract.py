@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from audit.encryption.key_registry import States
-    from audit.encryption.reencrypt import Unsealed
     from audit.erasure.scan.search_terms import Needles
+    from audit.reencryption.plaintext_rows import PlaintextRows
     from cdf.source.table import ChangeFeed
 
 __all__ = [
@@ -198,7 +198,7 @@ class Noting(Protocol):
 class Sealed(Protocol):
     """A sink that seals columns of persons under keys of their own."""
 
-    def unsealed(self) -> Unsealed:
+    def unsealed(self) -> PlaintextRows:
         """Rows of persons that are not sealed, from before a class was named. Needs no ``open``; reads only."""
         ...
 

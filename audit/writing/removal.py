@@ -12,12 +12,12 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from audit.encryption.decrypt import has_groups
-from audit.encryption.reencrypt import finish_sealing
 from audit.trail.column_history import SEALED
 from audit.trail.ledger import State, append_removal, read_record_at
 from audit.trail.record_kinds import named_runs
 from audit.trail.redaction import shorten_text
 from audit.trail.tables import EVENTS, PAYLOAD, TrailTables
+from audit.writing.encrypted_folder import merge_folder
 from cdf.errors import ConfigError, VerificationError
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def finish_removal(tables: TrailTables, state: State) -> None:
             hint="`deltarelay audit verify` reports what is altered",
         ) from error
     if record["kind"] == "sealing":
-        finish_sealing(tables, record["made_in"])
+        merge_folder(tables, record["made_in"])
         return
     if record["kind"] == "shredding":
         _finish_shredding(tables, [bytes.fromhex(one) for one in record["keys"]])

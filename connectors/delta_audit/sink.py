@@ -21,11 +21,12 @@ from pyspark.sql.types import StructField, StructType
 from audit.anchors.base import parse_note
 from audit.audit_trail import Trail
 from audit.encryption.decrypt import has_groups
-from audit.encryption.reencrypt import Resealing, Unsealed, tidy, unsealed
 from audit.erasure.scan.files import LocalFiles
 from audit.errors import ForkedTrail, find_named_file
 from audit.hashing.row_encoding import find_unsupported_fields
 from audit.proof import ProofError
+from audit.reencryption.plaintext_rows import PlaintextRows, count_plaintext_rows
+from audit.reencryption.reencrypt import Reencryption
 from audit.trail.column_history import GROUPS, SEALED, extend_columns, find_unwritable_fields, row_type
 from audit.trail.events import CommitRoots, build_event_rows, build_events, compute_commit_roots, compute_roots
 from audit.trail.lease import Lease
@@ -33,6 +34,7 @@ from audit.trail.ledger import State, append_notes, append_records, describe_com
 from audit.trail.ledger import delete_unrecorded_payload as clear_rest
 from audit.trail.position import read_columns, read_position
 from audit.trail.tables import EVENTS, PAYLOAD, STORED_EVENT, TrailTables, payload_schema
+from audit.writing.encrypted_folder import remove_folders
 from audit.writing.payload import PayloadRows
 from audit.writing.recovery import has_encrypted_rows, matches_source
 from audit.writing.removal import finish_removal, remove_encrypted, remove_values
@@ -317,7 +319,7 @@ class DeltaAuditSink:
                     self._confirm(state)
                 clear_rest(tables, state)
                 finish_removal(tables, state)
-                tidy(tables)
+                remove_folders(tables)
                 row = tables.read(PAYLOAD).schema["row"].dataType
                 assert isinstance(row, StructType)
                 self._state, self._row = state, row
@@ -558,12 +560,12 @@ class DeltaAuditSink:
         with self._errors("looking for what is sealed"):
             return tables.exist() and has_groups(tables.read(PAYLOAD))
 
-    def unsealed(self) -> Unsealed:
+    def unsealed(self) -> PlaintextRows:
         """Rows from before a class was named, whose columns are readable. Needs no ``open``; reads only."""
         if self._sealing is None or not TrailTables(self._spark, self.path).exist():
-            return Unsealed()
+            return PlaintextRows()
         with self._errors("looking for what is not sealed"):
-            return unsealed(self.trail, self._sealing)
+            return count_plaintext_rows(self.trail, self._sealing)
 
     def seal_earlier(
         self,
@@ -584,7 +586,7 @@ class DeltaAuditSink:
                 raise self._unfinished(state.pending, state)
             self._state = None
             with self._errors("sealing what was written before"):
-                held = Resealing(self.trail, self._held(), self._sealing, reasons, self._signer)
+                held = Reencryption(self.trail, self._held(), self._sealing, reasons, self._signer)
                 self._state = held.run(state, progress)
             self._unsealed = True
             self._seal(0)

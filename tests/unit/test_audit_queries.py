@@ -155,7 +155,11 @@ def test_an_operation_hides_something_or_it_does_not() -> None:
         (None, None, "does not name"),
         ("DROP TABLE", "{}", "not known here"),
         ("RESTORE", "[", "later rows are hidden"),
-        ("SET TBLPROPERTIES", '{"properties": {"delta.enableChangeDataFeed": "false"}}', "feed was enabled or disabled"),
+        (
+            "SET TBLPROPERTIES",
+            '{"properties": {"delta.enableChangeDataFeed": "false"}}',
+            "feed was enabled or disabled",
+        ),
         ("SET TBLPROPERTIES", '{"properties": {"delta.appendOnly": "false"}}', "properties control"),
         ("UNSET TBLPROPERTIES", '{"properties": ["delta.enableChangeDataFeed"]}', "feed was enabled or disabled"),
         ("UNSET TBLPROPERTIES", "[7]", "properties control"),

@@ -15,7 +15,7 @@ from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines
 
 if TYPE_CHECKING:
     from audit.audit_trail import Trail
-    from audit.encryption.reencrypt import Unsealed
+    from audit.reencryption.plaintext_rows import PlaintextRows
 
 __all__ = ["SealedEarlier", "seal"]
 
@@ -77,7 +77,7 @@ def seal(
     each_trail(output, config, pipeline, work)
 
 
-def _told(found: Unsealed) -> str:
+def _told(found: PlaintextRows) -> str:
     if not found.rows:
         return "nothing is there from before a class was named"
     classes = ", ".join(f"{name} {count:,}" for name, count in found.classes.items())
