@@ -15,7 +15,7 @@ __all__ = ["match_groups"]
 
 
 def match_groups(rows: pa.RecordBatch, gone: Collection[bytes] = ()) -> list[bool]:
-    """Of each payload row: whether the sealed bytes beside it are those that it tells of (``is_complete``)."""
+    """For each payload row: whether it has exactly the ciphertexts that its groups record (``is_complete``)."""
     import pyarrow.compute as pc
 
     row = rows.column("row")

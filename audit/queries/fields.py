@@ -79,8 +79,10 @@ class Field:
     def value(self) -> SparkColumn:
         from pyspark.sql import functions as F
 
-        kept = [_convert(F.col("row").getField(place.stored), place.type, self.type) for place in reversed(self.places)]
-        return self._since(F.coalesce(*kept) if len(kept) > 1 else kept[0])
+        values = [
+            _convert(F.col("row").getField(place.stored), place.type, self.type) for place in reversed(self.places)
+        ]
+        return self._since(F.coalesce(*values) if len(values) > 1 else values[0])
 
     def reason(self) -> SparkColumn:
         """For rows of ``read_values`` with ``unreadable``: why the value is not shown."""
@@ -113,11 +115,11 @@ def build_fields_at(trail: Trail, version: int) -> list[Field]:
     """The columns that the source had at this version, by the names that they had then."""
     from pyspark.sql import functions as F
 
-    told = read_commit_records(trail).where(F.col("columns").isNotNull() & (F.col("version") <= version))
+    rows = read_commit_records(trail).where(F.col("columns").isNotNull() & (F.col("version") <= version))
     columns: dict[str, tuple[int | None, list[Column]]] = {}
-    for at, era in enumerate(told.select("sequence", "version", "operation", "columns").orderBy("sequence").collect()):
-        held = parse_columns(era["columns"], version=era["version"])
-        live = {column.name: column for column in held if column.live and column.name != SEALED}
+    for at, era in enumerate(rows.select("sequence", "version", "operation", "columns").orderBy("sequence").collect()):
+        columns_then = parse_columns(era["columns"], version=era["version"])
+        live = {column.name: column for column in columns_then if column.live and column.name != SEALED}
         gone, new = ([name for name in one if name not in other] for one, other in ((columns, live), (live, columns)))
         if era["operation"] == "RENAME COLUMN" and len(gone) == len(new) == 1:
             columns[new[0]] = columns[gone[0]]
@@ -134,9 +136,9 @@ def _fields(groups: Sequence[tuple[str, int | None, Sequence[Column]]], *, neste
     fields = []
     for name, since, places in groups:
         now = places[-1]
-        held = [place for place in places[:-1] if is_wider_type(place.type, now.type, nested=nested)]
-        fields.append(Field(name, (*held, now), since))
-        others = (place for place in places[:-1] if place not in held)
+        compatible = [place for place in places[:-1] if is_wider_type(place.type, now.type, nested=nested)]
+        fields.append(Field(name, (*compatible, now), since))
+        others = (place for place in places[:-1] if place not in compatible)
         fields.extend(Field(_unused_name(place.stored, name, taken), (place,), since) for place in others)
     return fields
 

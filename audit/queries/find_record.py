@@ -89,13 +89,13 @@ def find_rows(trail: Trail, wanted: Wanted, fields: Sequence[Field]) -> tuple[Da
     """The rows of the events that have the wanted values, by these ``fields`` (``select_row``), and their versions. Raises
     ConfigError where the values are encrypted and the trail has no keys."""
     files = _Files(tables := trail.there())
-    sealed = find_encrypted_columns(tables.read(PAYLOAD)) & {name for field in wanted.fields for name in field.names}
-    if sealed and trail.states is None:
+    encrypted = find_encrypted_columns(tables.read(PAYLOAD)) & {name for field in wanted.fields for name in field.names}
+    if encrypted and trail.states is None:
         raise ConfigError(
             "the record is searched for by a column that is encrypted",
-            hint=f"use --decrypt, which needs the keys; encrypted columns: {', '.join(sorted(sealed))}",
+            hint=f"use --decrypt, which needs the keys; encrypted columns: {', '.join(sorted(encrypted))}",
         )
-    paths = files.select_candidates(wanted, sealed)
+    paths = files.select_candidates(wanted, encrypted)
 
     def matching(paths: Sequence[str]) -> DataFrame:
         rows = files.rows(paths)
@@ -103,14 +103,14 @@ def find_rows(trail: Trail, wanted: Wanted, fields: Sequence[Field]) -> tuple[Da
         # Not ``*``, because columns may have been added
         own = ("salt", "row_hash", "sealed") if has_groups(rows) else ()
         rows = add_missing_columns(trail, rows.select("id", "version", "row", *own, file))
-        if not sealed:
+        if not encrypted:
             return _matching(rows, wanted)
         candidates = _candidates(trail, wanted, rows)
         if candidates is None:
             return _matching(read_values(trail, rows, "path"), wanted)
         theirs, others, person = candidates
         # If the person is the only encrypted value asked for, rows with a plaintext person need no decryption
-        alone = all(field == person or sealed.isdisjoint(field.names) for field in wanted.fields)
+        alone = all(field == person or encrypted.isdisjoint(field.names) for field in wanted.fields)
         rest = (
             read_values(trail, _matching(others, wanted), "path")
             if alone
@@ -120,7 +120,7 @@ def find_rows(trail: Trail, wanted: Wanted, fields: Sequence[Field]) -> tuple[Da
 
     found = matching(paths).select("version", "path").distinct().collect()
     rows = matching(files.select_named(paths, [one["path"] for one in found]))
-    rows = rows if sealed else read_values(trail, rows)
+    rows = rows if encrypted else read_values(trail, rows)
     return select_row(rows, fields), sorted({one["version"] for one in found})
 
 
@@ -169,11 +169,11 @@ def _person(trail: Trail, wanted: Wanted) -> tuple[Field, bytes | None] | None:
 def _matching(rows: DataFrame, wanted: Wanted) -> DataFrame:
     from pyspark.sql import functions as F
 
-    held = {f"held_{at}": field.value() for at, field in enumerate(wanted.fields)}
-    same = [F.col(f"held_{at}").eqNullSafe(F.col(f"key_{at}")) for at in range(len(wanted.fields))]
+    values = {f"value_{at}": field.value() for at, field in enumerate(wanted.fields)}
+    same = [F.col(f"value_{at}").eqNullSafe(F.col(f"key_{at}")) for at in range(len(wanted.fields))]
     if UNREADABLE in rows.columns:
         rows = rows.where(~reduce(or_, (field.is_hidden() for field in wanted.fields)))
-    found = rows.select("*", *(value.alias(name) for name, value in held.items()))
+    found = rows.select("*", *(value.alias(name) for name, value in values.items()))
     return found.join(F.broadcast(wanted.values), same).select(*rows.columns)
 
 
@@ -191,8 +191,8 @@ class _Files:
         defaults = (getattr(self._log, f"update$default${at}")() for at in (2, 3))
         self._snapshot = self._log.update(False, *defaults)
 
-    def select_candidates(self, wanted: Wanted, sealed: Collection[str] = ()) -> list[str]:
-        """Select files by the statistics in the log, which do not cover the encrypted columns ``sealed``."""
+    def select_candidates(self, wanted: Wanted, encrypted: Collection[str] = ()) -> list[str]:
+        """Select files by the statistics in the log, which do not cover the encrypted columns ``encrypted``."""
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as F
 
@@ -200,7 +200,7 @@ class _Files:
         can = [
             _may_contain(statistics, f"key_{at}", field)
             for at, field in enumerate(wanted.fields)
-            if field.names.isdisjoint(sealed)
+            if field.names.isdisjoint(encrypted)
         ] or [F.lit(True)]
         return [row["path"] for row in statistics.join(F.broadcast(wanted.values), can).select("path").collect()]
 

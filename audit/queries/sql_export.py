@@ -50,7 +50,7 @@ def view_sql(
         *((f"e.{dialect.quoted(one)}", one) for one in events),
         ("case when p.id is null then 'removed' else 'present' end", "values"),
         *((dialect.value(field), f"row.{field.name}") for field in fields),
-        *([(dialect.sealed(), "sealed_columns")] if sealed else []),
+        *([(dialect.encrypted_names(), "sealed_columns")] if sealed else []),
         *dialect.record_columns(),
     ]
     listed = ",\n".join(f"  {value} as {dialect.quoted(shown_as)}" for value, shown_as in shown)
@@ -104,7 +104,7 @@ class _Dialect:
         places = [self._cast(self._of_row(place), place, field) for place in reversed(field.places)]
         return f"coalesce({', '.join(places)})" if len(places) > 1 else places[0]
 
-    def sealed(self) -> str:
+    def encrypted_names(self) -> str:
         return self.sealed_names.format(groups=self._named(SEALED))
 
     def _of_row(self, place: Column) -> str:

@@ -92,9 +92,9 @@ def add_missing_columns(trail: Trail, payload: DataFrame) -> DataFrame:
     missing. Raises VerificationError where rows were written with a missing column: it was removed from the payload."""
     from pyspark.sql import functions as F
 
-    held = payload.schema["row"].dataType
-    assert isinstance(held, StructType)
-    missing = [one for one in trail.columns() if one.stored not in held.names and one.name != SEALED]
+    row_type = payload.schema["row"].dataType
+    assert isinstance(row_type, StructType)
+    missing = [one for one in trail.columns() if one.stored not in row_type.names and one.name != SEALED]
     if missing and not payload.where(_written_with(trail, {one.stored for one in missing})).isEmpty():
         names = ", ".join(repr(one.name) for one in missing)
         raise VerificationError(
@@ -131,12 +131,12 @@ def _by_place(past: Sequence[tuple[int, Sequence[Column]]]) -> SparkColumn:
     then = [(since, {one.stored: one.name for one in columns if one.live}) for since, columns in past]
     found: dict[str, SparkColumn] = {}
     for stored in sorted({stored for _, names in then for stored in names if stored != SEALED}):
-        said, before = F.lit(None).cast("string"), None
+        reason, before = F.lit(None).cast("string"), None
         for since, names in then:
             if (name := names.get(stored)) != before:
                 new = F.lit(None) if name is None else F.col(UNREADABLE)[name]
-                said, before = F.when(F.col("version") >= since, new).otherwise(said), name
-        found[stored] = said
+                reason, before = F.when(F.col("version") >= since, new).otherwise(reason), name
+        found[stored] = reason
     return collect_reasons(found)
 
 

@@ -150,7 +150,7 @@ def test_a_record_of_rows_that_were_sealed_later() -> None:
 
 def test_a_record_removes_no_other_folder_than_one_of_its_own() -> None:
     for made_in in ("../../another/payload", "", "ab", None):
-        with pytest.raises(VerificationError, match="which no runner makes"):
+        with pytest.raises(VerificationError, match="that no runner creates"):
             merge_folder(TrailTables(None, "/trail"), made_in)  # type: ignore[arg-type]
 
 

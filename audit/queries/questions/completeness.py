@@ -47,10 +47,10 @@ def gaps(trail: Trail) -> DataFrame:
         F.when(at > before + 1, at - 1).otherwise(at).alias("last_version"),
         F.lit(None).cast("long").alias("events"),
     )
-    told = read_commit_records(trail).groupBy("version").agg(F.first("rows").alias("rows"))
+    recorded = read_commit_records(trail).groupBy("version").agg(F.first("rows").alias("rows"))
     of_commits = trail.there().read(EVENTS).groupBy("version")
     there = of_commits.agg(F.count("*").alias("there"), F.count_distinct("index").alias("places"))
-    both = told.join(there, "version", "full_outer").fillna(0, ["there", "places"])
+    both = recorded.join(there, "version", "full_outer").fillna(0, ["there", "places"])
     fault = (
         F.when(F.col("rows").isNull(), "events without a record")
         .when(F.col("there") > F.col("places"), "events doubled")
@@ -74,8 +74,8 @@ def removals(trail: Trail) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    told = "user string, approver string, ticket string, purpose string, job string, run string, values long"
-    record = F.from_json("record", f"{told}, removed map<string, string>, sealed map<string, string>")
+    fields = "user string, approver string, ticket string, purpose string, job string, run string, values long"
+    record = F.from_json("record", f"{fields}, removed map<string, string>, sealed map<string, string>")
     places = F.coalesce(record["removed"], record["sealed"])
     return (
         trail.there()
@@ -103,9 +103,9 @@ def erasures(trail: Trail) -> DataFrame:
     from pyspark.sql import functions as F
 
     record = F.from_json("record", "run string, state string, requests array<string>, reached_at timestamp")
-    told = trail.there().read(LEDGER).where("kind = 'erasure'")
+    rows = trail.there().read(LEDGER).where("kind = 'erasure'")
     columns = (record[name].alias(name) for name in ("reached_at", "run", "state", "requests"))
-    return told.select("sequence", F.col("committed_at").alias("noted_at"), *columns).orderBy("sequence")
+    return rows.select("sequence", F.col("committed_at").alias("noted_at"), *columns).orderBy("sequence")
 
 
 def readings(trail: Trail) -> DataFrame:
@@ -119,19 +119,19 @@ def readings(trail: Trail) -> DataFrame:
     record = F.from_json(
         "record", "read_at timestamp, role string, reader string, purpose string, question string, keys long"
     )
-    told = trail.there().read(LEDGER).where("kind = 'reading'")
+    rows = trail.there().read(LEDGER).where("kind = 'reading'")
     columns = (record[name].alias(name) for name in ("read_at", "role", "reader", "purpose", "question", "keys"))
-    return told.select("sequence", F.col("committed_at").alias("noted_at"), *columns).orderBy("sequence")
+    return rows.select("sequence", F.col("committed_at").alias("noted_at"), *columns).orderBy("sequence")
 
 
 def count_removed_values(trail: Trail) -> int:
     """The number of events whose values were removed: questions about records cannot return them."""
     from pyspark.sql import functions as F
 
-    told = read_commit_records(trail).agg(F.sum("rows").alias("rows"), F.max("version").alias("last")).collect()[0]
-    if told["last"] is None:
+    totals = read_commit_records(trail).agg(F.sum("rows").alias("rows"), F.max("version").alias("last")).collect()[0]
+    if totals["last"] is None:
         return 0
-    return max(0, int(told["rows"]) - trail.there().read(PAYLOAD).where(f"version <= {told['last']}").count())
+    return max(0, int(totals["rows"]) - trail.there().read(PAYLOAD).where(f"version <= {totals['last']}").count())
 
 
 def count_hidden_keys(trail: Trail, key: Sequence[str], when: When | None = None) -> int:

@@ -95,27 +95,27 @@ def select_current_rows(events: DataFrame, keys: Sequence[Column]) -> DataFrame:
     return keyed.where("last.there")
 
 
-def expand_rows(standing: DataFrame) -> DataFrame:
+def expand_rows(current: DataFrame) -> DataFrame:
     """One column for each field of the records; where some are encrypted, ``unreadable`` after them."""
-    last = standing.schema["last"].dataType
+    last = current.schema["last"].dataType
     assert isinstance(last, StructType)
-    return standing.select("last.row.*", *(f"last.{name}" for name in last.names if name == UNREADABLE))
+    return current.select("last.row.*", *(f"last.{name}" for name in last.names if name == UNREADABLE))
 
 
 def check_comparable(trail: Trail, columns: Iterable[str] | None) -> None:
     """Raises ConfigError where one of these columns (None: any column) is encrypted and the trail has no keys."""
-    sealed = find_encrypted_columns(trail.there().read(PAYLOAD)) if trail.states is None else set()
+    encrypted = find_encrypted_columns(trail.there().read(PAYLOAD)) if trail.states is None else set()
     if columns is not None:
-        sealed &= {name.casefold() for name in columns}
-    if sealed:
+        encrypted &= {name.casefold() for name in columns}
+    if encrypted:
         raise ConfigError(
             "encrypted values cannot be compared without keys",
-            hint=f"use --decrypt, which needs the keys; encrypted: {', '.join(sorted(sealed))}",
+            hint=f"use --decrypt, which needs the keys; encrypted: {', '.join(sorted(encrypted))}",
         )
 
 
-def has_reasons(standing: DataFrame) -> bool:
-    last = standing.schema["last"].dataType
+def has_reasons(current: DataFrame) -> bool:
+    last = current.schema["last"].dataType
     return isinstance(last, StructType) and UNREADABLE in last.names
 
 

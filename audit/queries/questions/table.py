@@ -76,8 +76,8 @@ def diff(trail: Trail, key: Sequence[str], first: When, second: When) -> DataFra
         ~F.col("before.last.version").eqNullSafe(F.col("after.last.version"))
     )  # the same version is the same row
     named = (
-        F.coalesce(F.col(f"before.{held}"), F.col(f"after.{held}")).alias(name)
-        for held, name in zip(keys, key, strict=True)
+        F.coalesce(F.col(f"before.{stored}"), F.col(f"after.{stored}")).alias(name)
+        for stored, name in zip(keys, key, strict=True)
     )
     sides = both.select(
         F.struct(*named).alias("key"),
