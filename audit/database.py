@@ -1,7 +1,7 @@
-"""State in a schema of PostgreSQL: one transaction at a time, and whatever goes wrong told in our words.
+"""Our own state in a schema of PostgreSQL: transactions, creation of the tables, and errors of psycopg as our own errors.
 
-A server's messages quote rows, and those of a failed login users and addresses: of both only SQLSTATE and the name of the
-condition are kept. One transaction per connection, which is all that PgBouncer's transaction mode allows.
+A server's messages quote rows, and those of a failed login users and addresses: only SQLSTATE and the name of the condition
+are passed on. There is one transaction per connection, because PgBouncer's transaction mode allows no more.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = ["Database", "DatabaseMissing", "LoginRefused", "Transaction", "jsonb"
 CONNECT_SECONDS = 5
 STATEMENT_SECONDS = 60
 IDLE_SECONDS = 15
-"""A process that freezes inside a transaction holds its rows no longer than this; whoever waits for them waits longer."""
+"""A process that freezes inside a transaction keeps its locks no longer than this, which is less than ``LOCK_SECONDS``."""
 LOCK_SECONDS = 20
 
-# Nothing has to be changed, and a later try may succeed: connection, serialization, resources, shutdown, the system's files
-_PASSES = ("08", "40", "53", "57", "58", "55P03", "25006", "25P03", "25P04")
+# Temporary conditions: connection, serialization, resources, shutdown, system errors
+_TEMPORARY = ("08", "40", "53", "57", "58", "55P03", "25006", "25P03", "25P04")
 _ABSENT = ("42P01", "3F000")
-# A login that fails has no SQLSTATE in libpq, only words: its own, and an English server's
+# libpq has no SQLSTATE for a failed login, only messages: its own, and those of an English server
 _MALFORMED = re.compile(r"invalid \w+ (value|number)")
 _NO_DATABASE = re.compile(r"database .* does not exist")
 _REFUSED = re.compile(
@@ -47,7 +47,8 @@ class DatabaseMissing(ConfigError):
 
 
 class Transaction:
-    """``{request}`` in a statement stands for that table of the schema. Values are bound, never part of the text."""
+    """A transaction. ``{request}`` in a statement stands for the table of that name in the schema; values are always
+    bound."""
 
     def __init__(self, connection: psycopg.Connection[Any], schema: str, tables: Iterable[str]) -> None:
         self._connection, self._schema, self._tables = connection, schema, tables
@@ -55,8 +56,8 @@ class Transaction:
     def execute(self, statement: str, values: Sequence[Any] | None = None) -> psycopg.Cursor[Any]:
         return self._connection.execute(self._text(statement), values)
 
-    def copied(self, statement: str) -> Iterator[bytes]:
-        """``copy … to stdout``, see ``copy_out``."""
+    def copy_out(self, statement: str) -> Iterator[bytes]:
+        """Run ``copy … to stdout``; see ``postgres_session.copy_out``."""
         from audit.postgres_session import copy_out
 
         return copy_out(self._connection, self._text(statement))
@@ -78,15 +79,15 @@ class Transaction:
 
 
 def jsonb(value: Mapping[str, Any]) -> Any:
-    """A parameter for a column of that type."""
+    """A parameter for a column of type jsonb."""
     from psycopg.types.json import Jsonb
 
     return Jsonb(dict(value))
 
 
 class Database:
-    """``what``: what the schema keeps, in words. ``definitions``: by table, in the order in which they are made, with
-    ``{schema}`` and ``{<table>}`` for the names. ``made_by``: the command that makes them."""
+    """A schema with tables of ours. ``what``: its content, for messages. ``definitions``: statements by table, in the order
+    of creation, with ``{schema}`` and ``{<table>}`` for the names. ``made_by``: the command that creates the tables."""
 
     def __init__(self, dsn: str, schema: str, *, what: str, definitions: Mapping[str, str], made_by: str) -> None:
         self._dsn, self._schema = dsn, schema
@@ -95,13 +96,13 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Committed where the block ends well. Whatever psycopg raises inside comes out in our words."""
+        """Commit when the block ends without an error. Errors of psycopg are raised as our own errors."""
         with self._transaction("READ_COMMITTED", STATEMENT_SECONDS, IDLE_SECONDS) as work:
             yield work
 
     @contextmanager
     def snapshot(self) -> Iterator[Transaction]:
-        """All tables as they are now, to read for as long as it takes; others go on writing meanwhile."""
+        """Read all tables in their present state, without a time limit; other sessions can write meanwhile."""
         with self._transaction("REPEATABLE_READ", 0, 0) as work:
             yield work
 
@@ -123,68 +124,68 @@ class Database:
                 yield Transaction(connection, self._schema, self._definitions)
                 return
         except psycopg.Error as error:
-            failure = self._in_words(error)
+            failure = self._translate(error)
         raise_without_context(failure)
 
     def prepare(self) -> None:
-        """Make what is missing. Asks for the right to create only where something is."""
+        """Create missing tables. Needs the right to create only if a table is missing."""
         with self.transaction() as work:
             if not self._missing(work):
                 return
             work.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [self.name])
             if work.row("select from pg_namespace where nspname = %s", [self._schema]) is None:
                 work.execute("create schema {schema}")
-            for table in self._missing(work):  # still, now that nobody else is at it
+            for table in self._missing(work):  # again, now under the lock
                 work.execute(self._definitions[table])
 
     def missing(self) -> list[str]:
-        """The tables that are not there."""
+        """The names of the missing tables."""
         with self.transaction() as work:
             return self._missing(work)
 
     def _missing(self, work: Transaction) -> list[str]:
-        there = work.rows("select tablename from pg_tables where schemaname = %s", [self._schema])
-        return [table for table in self._definitions if (table,) not in there]
+        existing = work.rows("select tablename from pg_tables where schemaname = %s", [self._schema])
+        return [table for table in self._definitions if (table,) not in existing]
 
     def _conninfo(self) -> str:
         from audit.postgres_session import session_dsn
 
-        # A server that vanished is noticed soon, instead of after the two hours of the system's defaults
-        patience = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": 15_000}
-        patience |= {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3}
-        return session_dsn(self._dsn, **patience)
+        # A lost server is noticed within seconds, not after the two hours of the system's defaults
+        timeouts = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": 15_000}
+        timeouts |= {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3}
+        return session_dsn(self._dsn, **timeouts)
 
-    def _in_words(self, error: psycopg.Error) -> CdfError:
+    def _translate(self, error: psycopg.Error) -> CdfError:
         import psycopg
 
-        state, what = error.sqlstate, self.name
+        state, name = error.sqlstate, self.name
         if state is None and isinstance(error, psycopg.DataError):
-            return ConfigError(f"{what}: a text that PostgreSQL cannot hold", hint="no text holds the character NUL")
+            return ConfigError(f"{name}: a text that PostgreSQL cannot store", hint="text must not contain NUL")
         if state is None and (isinstance(error, psycopg.ProgrammingError) or _MALFORMED.search(str(error))):
-            return ConfigError(f"{what}: its dsn cannot be read", hint="postgresql://user@host/database")
+            return ConfigError(f"{name}: its dsn is malformed", hint="postgresql://user@host/database")
         if state is None and _NO_DATABASE.search(str(error)):
             return DatabaseMissing(
-                f"{what}: the server has no database of that name", hint="check the database in its dsn"
+                f"{name}: the server has no database of that name", hint="check the database in its dsn"
             )
         if state is None and _REFUSED.search(str(error)):
             return LoginRefused(
-                f"{what}: the server refuses the login, or is not the one that the dsn trusts",
+                f"{name}: the server refused the login, or its certificate is not trusted",
                 hint="check user, password, database and sslmode in its dsn, and pg_hba.conf on the server",
             )
-        if state is None or state.startswith(_PASSES):
+        if state is None or state.startswith(_TEMPORARY):
             return SinkUnavailable(
-                f"{what} cannot be reached now" + (f" ({type(error).__name__})" if state else ""),
-                hint="run again when the database can be reached: it goes on where it stood",
+                f"{name} cannot be reached" + (f" ({type(error).__name__})" if state else ""),
+                hint="run again when the database can be reached: the command continues where it stopped",
                 condition=state,
             )
         if state in _ABSENT:
             return ConfigError(
-                f"{what} is not there, or not all of it",
-                hint=f"`{self._made_by}` makes it, under a role that may create the schema",
+                f"{name} does not exist, or is incomplete",
+                hint=f"`{self._made_by}` creates it, as a role that may create the schema",
                 condition=state,
             )
         return ConfigError(
-            f"{what}: the database refuses ({type(error).__name__})",
-            hint="its role needs select, insert, update and delete on the schema's tables, and CREATE to make them",
+            f"{name}: the database refused the statement ({type(error).__name__})",
+            hint="the role needs select, insert, update and delete on the schema's tables, and CREATE to create them",
             condition=state,
         )

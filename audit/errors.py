@@ -1,8 +1,8 @@
-"""What can go wrong with a trail, besides what ``cdf.errors`` has words for.
+"""Errors of trails, besides those in ``cdf.errors``.
 
 CdfError
-├── ForkedTrail         an anchor holds a checkpoint that this trail contradicts
-└── AnchorUnavailable   an anchor cannot be reached now                                            (temporary)
+├── ForkedTrail         the trail contradicts a checkpoint of an anchor
+└── AnchorUnavailable   an anchor cannot be reached at the moment                                            (temporary)
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ _FILE = re.compile(r"/((?:events|payload|ledger)/[\w.=/-]+\.(?:parquet|json|bin|
 
 
 def find_named_file(error: BaseException) -> str | None:
-    """The file of a trail that an exception of Spark's names, below the trail's folder: names of ours, without values."""
+    """The file of a trail that an exception of Spark names, relative to the trail's folder. Such names contain no values."""
     found = _FILE.search(str(error))
     return found[1] if found else None
 
 
-def unreadable_trail(path: str, error: Exception, what: str = "") -> VerificationError:
-    """For what a trail's tables have answered that a trail does not: somebody may have altered them. Also where a reader's
-    keys have grown too old meanwhile."""
+def unreadable_trail(path: str, error: Exception, step: str = "") -> VerificationError:
+    """The error for a failed read of a trail's tables, which may have been altered; also for decryption keys that expired
+    during the read. ``step``: what was being read."""
     if _TOO_OLD in str(error):
         return VerificationError(
-            f"what is sealed in the trail at {path} could not be read to the end: keys are handed out for five minutes",
-            hint="ask for less at a time, such as one key or fewer versions, or ask without --decrypt",
+            f"the encrypted values of the trail at {path} could not be read completely: keys are valid for five minutes",
+            hint="read less at a time, such as one key or fewer versions, or read without --decrypt",
         )
     condition = condition_of(error)
-    why = condition or type(error).__name__
+    reason = condition or type(error).__name__
     if (file := find_named_file(error)) is not None:
-        why += f"; {file}"
+        reason += f"; {file}"
     return VerificationError(
-        f"the trail at {path} cannot be read ({f'{what}; {why}' if what else why})",
-        hint="`deltarelay audit verify` tells what is altered or gone",
+        f"the trail at {path} cannot be read ({f'{step}; {reason}' if step else reason})",
+        hint="`deltarelay audit verify` reports what is altered or missing",
         condition=condition,
     )
 
 
 def raise_without_context(failure: Exception) -> NoReturn:
-    """Without the driver's exception in the chain, which quotes addresses, users and accounts."""
+    """Raise ``failure`` without the driver's exception as its context, which quotes addresses, users and accounts."""
     try:
         raise failure from None
     finally:

@@ -1,4 +1,4 @@
-"""Files of which a crash leaves all or nothing."""
+"""Durable files, and checks of files that other users may have created."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 def write_new(path: Path, text: str, *, mode: int) -> None:
-    """Durable, or FileExistsError."""
+    """Write a new file and make it durable. Raises FileExistsError."""
     with os.fdopen(
         os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8", newline=""
     ) as file:
@@ -31,42 +31,43 @@ def write_new(path: Path, text: str, *, mode: int) -> None:
 
 
 def write_key(path: Path, secret: str, *, what: str) -> None:
-    """Into a new file that only its owner can read. A key that is there is never overwritten."""
+    """Write a key to a new file that only its owner can read. An existing file is never overwritten. ``what``: for
+    messages."""
     try:
         write_new(path, secret + "\n", mode=0o600)
     except FileExistsError as error:
         raise ConfigError(
-            f"there is a file at {path} already", hint="choose another name: a lost key cannot be had back"
+            f"the file {path} exists already", hint="choose another name: an overwritten key cannot be recovered"
         ) from error
     except OSError as error:
         raise ConfigError(f"the {what} cannot be written to {path}: {describe_failure(error)}") from error
 
 
-def is_accessible_to_others(found: os.stat_result) -> bool:
-    """Whether other users than its owner can use a key file. Where root owns it its group may read: so secrets are
-    mounted for a process that is not root."""
-    return bool(found.st_mode & (0o037 if found.st_uid == 0 else 0o077))
+def is_accessible_to_others(status: os.stat_result) -> bool:
+    """Whether other users than the owner can access a key file. If root owns it, its group may read it, as with secrets that
+    are mounted for a process without root rights."""
+    return bool(status.st_mode & (0o037 if status.st_uid == 0 else 0o077))
 
 
 def find_special_file(folder: Path) -> Path | None:
-    """A pipe, a socket or a device at any depth, or a link to one: a process that opens it may wait without end."""
+    """Find a pipe, a socket or a device at any depth, or a link to one: a process that opens it may wait forever."""
     seen: set[tuple[int, int]] = set()
-    for inside, below, names in os.walk(folder, followlinks=True):
+    for parent, folders, names in os.walk(folder, followlinks=True):
         with suppress(OSError):
-            found = Path(inside).stat()
-            if (found.st_dev, found.st_ino) in seen:  # links that lead in a circle
-                below.clear()
+            found = Path(parent).stat()
+            if (found.st_dev, found.st_ino) in seen:  # a cycle of links
+                folders.clear()
                 continue
             seen.add((found.st_dev, found.st_ino))
-        for path in (Path(inside, name) for name in names):
-            with suppress(OSError):  # gone meanwhile, or a link to nothing
+        for path in (Path(parent, name) for name in names):
+            with suppress(OSError):  # deleted meanwhile, or a dangling link
                 if not stat.S_ISREG(path.stat().st_mode):
                     return path
     return None
 
 
 def sync_directory(directory: Path) -> None:
-    """What was made in it or removed from it outlives a crash."""
+    """Make created and removed entries of the directory durable."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -75,5 +76,5 @@ def sync_directory(directory: Path) -> None:
 
 
 def describe_failure(error: Exception) -> str:
-    """Why a file cannot be read or written, in the system's words."""
-    return getattr(error, "strerror", None) or "it is no text"
+    """Why a file cannot be read or written, as the operating system says it."""
+    return getattr(error, "strerror", None) or "it is not text"

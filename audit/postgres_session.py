@@ -1,11 +1,11 @@
-"""Every session with PostgreSQL is opened here, so that none depends on what a role, a database or a dsn has set.
+"""Opens every session with PostgreSQL, so that none depends on settings of a role, a database or a dsn.
 
 The settings of a session decide how the server prints dates, numbers and bytes, reads literals and finds functions. Each
 transaction of a ``PinnedConnection`` therefore begins by setting all of these for itself (``SETTINGS``). It does so for the
 transaction, not for the session: PgBouncer's transaction mode would pass a session's settings on to other clients, and
 refuses most of them as start-up options. The encoding is the exception: it is a parameter of the connection, which PgBouncer
-knows. It is all that matters to a binary COPY (ADBC), which has no other text forms. Transactions are READ COMMITTED, unless
-who opens one says otherwise.
+knows; a binary COPY (ADBC) depends on no other setting. Transactions are READ COMMITTED, unless the caller sets another
+level.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SETTINGS = {
     "quote_all_identifiers": "off",
     "transform_null_equals": "off",
 }
-"""PostgreSQL's defaults where there is no reason for another value: triggers and defaults of the target see them too."""
+"""Mostly PostgreSQL's defaults, because triggers and default values of the target see these settings as well."""
 
 # Nothing in the role's search_path may take the place of a function, type or catalog of the server, which is searched first
 # where the path does not name it. The rest of the path stays: it leads to what the target's triggers use, and to extensions.
@@ -52,15 +52,15 @@ _PIN = "select {}, pg_catalog.set_config('search_path', ({}), true)".format(
 
 
 class PinnedConnection(psycopg.Connection[Any]):
-    """Each transaction begins with ``SETTINGS``. A statement outside of one gets one of its own."""
+    """A connection whose transactions begin with ``SETTINGS``. A statement outside a transaction gets its own."""
 
     @contextmanager
     def transaction(
         self, savepoint_name: str | None = None, force_rollback: bool = False
     ) -> Iterator[psycopg.Transaction]:
-        begins = self._is_idle()
+        is_outermost = self._is_idle()
         with super().transaction(savepoint_name, force_rollback) as transaction:
-            if begins:
+            if is_outermost:
                 super().execute(_PIN)
             yield transaction
 
@@ -74,7 +74,7 @@ class PinnedConnection(psycopg.Connection[Any]):
         return super().execute(query, params, **options)
 
     def execute_alone(self, query: Any) -> None:
-        """For statements that no transaction may hold, such as VACUUM. None of them has text forms."""
+        """Run a statement that is not allowed in a transaction, such as VACUUM. ``SETTINGS`` do not matter to these."""
         super().execute(query)
 
     def _is_idle(self) -> bool:
@@ -84,14 +84,14 @@ class PinnedConnection(psycopg.Connection[Any]):
 def connect(dsn: str, *, autocommit: bool = False) -> PinnedConnection:
     # Prepared statements belong to a session, which PgBouncer's transaction mode does not keep
     connection = PinnedConnection.connect(session_dsn(dsn), autocommit=autocommit, prepare_threshold=None)
-    # With a role's default of REPEATABLE READ, what is asked under a lock would be answered as of before the lock
+    # With a role's default of REPEATABLE READ, queries under a lock would read the state from before the lock
     connection.isolation_level = IsolationLevel.READ_COMMITTED
     return connection
 
 
 def copy_out(connection: psycopg.Connection[Any], query: sql.Composed) -> Iterator[bytes]:
-    """What ``copy … to stdout`` sends, as it comes. Where a caller stops early the rest is read: a COPY that is not read to
-    its end aborts its transaction."""
+    """Yield the parts of ``copy … to stdout``. If the caller stops early, the rest is read and dropped: a COPY that is not
+    read to its end aborts its transaction."""
     with connection.cursor() as cursor, cursor.copy(query) as copy:
         try:
             for part in copy:
@@ -103,6 +103,6 @@ def copy_out(connection: psycopg.Connection[Any], query: sql.Composed) -> Iterat
 
 
 def session_dsn(dsn: str, **defaults: str | int) -> str:
-    """The dsn with these defaults, and with the encoding that all text of ours has."""
+    """The dsn with these defaults, and with the encoding UTF-8."""
     parts: dict[str, Any] = {"application_name": "deltarelay", **defaults, **conninfo_to_dict(dsn)}
     return make_conninfo("", **{**parts, "client_encoding": "utf8"})

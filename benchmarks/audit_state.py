@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from audit.anchors.base import NamedAnchor
 from audit.anchors.file import FileAnchor
-from audit.audit_trail import NamedAnchor
 from audit.signing.signer import Signer
 from audit.trail.tables import PAYLOAD
 from benchmarks.lab import Lab

@@ -1,11 +1,4 @@
-"""Anchors: where checkpoints are kept, best out of reach of whoever can write to the trail.
-
-    file.py      a folder, best on storage that keeps what was written
-    postgres.py  a table that only grows, under another owner
-    s3.py        a bucket, best with Object Lock
-
-Here is what they promise, and what they share. Drivers are imported when an anchor is used.
-"""
+"""What an anchor must do, and what the implementations share."""
 
 from __future__ import annotations
 
@@ -25,26 +18,27 @@ __all__ = [
     "LARGEST_NOTE",
     "Anchor",
     "AnchorFailure",
+    "NamedAnchor",
+    "call_with_timeout",
     "check_stored",
-    "parse_note",
     "file_name",
     "folder_name",
     "larger_checkpoint_exists",
-    "call_with_timeout",
+    "parse_note",
 ]
 
 Answer = TypeVar("Answer")
 
 
 ANSWER_SECONDS = 60
-"""How long one answer is waited for: a network file system whose server is gone may answer never, a bucket byte by byte."""
+"""Timeout of one call: a network file system without its server may never answer, and a bucket may answer byte by byte."""
 LARGEST_NOTE = 65_536
-"""Bytes of a note that are read, so that a huge file in a note's place cannot stop a verification."""
+"""Maximum number of bytes that are read of a note, so that a huge file in its place cannot stop a verification."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnchorFailure(Result):
-    """An anchor that did not do what it was asked for, and why."""
+    """An anchor that could not be read or written, and why."""
 
     anchor: str
     error: CdfError
@@ -54,33 +48,41 @@ class AnchorFailure(Result):
 
 
 class Anchor(Protocol):
-    """A place that keeps the checkpoints of trails, best under the rights of other people than the trail's.
+    """Storage for the checkpoints of trails, ideally under the access rights of other people than those who write the trail.
 
-    It keeps notes as they are and verifies no signature: whoever reads one believes it only with ``proof.verify_note``.
-    Any method raises AnchorUnavailable where the place cannot be reached for now, and ConfigError where somebody has to
-    change something first: a right, a setting, the place itself.
+    An anchor stores notes unchanged and verifies no signature; readers must verify each note (``proof.verify_note``). Every
+    method raises AnchorUnavailable if the storage cannot be reached at the moment, and ConfigError if a right, a setting or
+    the storage itself must be changed first.
     """
 
     def publish(self, origin: str, note: str) -> None:
-        """Keep ``note``, a signed checkpoint of ``origin``; once this returns it is durable.
+        """Store ``note``, a signed checkpoint of ``origin``. Once this returns, the note is durable.
 
-        May be called again with the same note, and by several at the same time. What is there is never overwritten: a
-        second note with the same text changes nothing, whoever signed it. Raises ForkedTrail where another root is there
-        for this size, or a larger checkpoint while none for this size: trails never shrink.
+        May be called again with the same note, and concurrently. A stored note is never overwritten: a second note with the
+        same text changes nothing, whichever key signed it. Raises ForkedTrail if the anchor has another root for this size,
+        or a larger checkpoint and none of this size, because trails never shrink.
         """
 
     def latest(self, origin: str) -> str | None:
-        """The note of the largest size; None: there is none."""
+        """The note of the largest size; None if there is no note."""
 
     def notes(self, origin: str, *, least: int = 0) -> Iterator[str]:
         """All notes of at least that size, by size."""
 
 
+@dataclass(frozen=True, slots=True)
+class NamedAnchor:
+    """An anchor, and its name in messages."""
+
+    name: str
+    anchor: Anchor
+
+
 def parse_note(origin: str, note: str) -> Checkpoint:
-    """What ``note`` seals. ValueError where that is another origin, ProofError where it is no checkpoint."""
+    """The checkpoint in ``note``. Raises ValueError if it has another origin, ProofError if it is not a checkpoint."""
     checkpoint = read_checkpoint(read_note(note)[0])
     if checkpoint.origin != origin:
-        raise ValueError("the checkpoint is of another origin")
+        raise ValueError("the checkpoint has another origin")
     return checkpoint
 
 
@@ -89,41 +91,42 @@ def folder_name(origin: str) -> str:
 
 
 def file_name(size: int) -> str:
-    """Names stand in the order of sizes."""
+    """The order of the names is the order of the sizes."""
     return f"{size:020}.txt"
 
 
-def check_stored(anchor: str, checkpoint: Checkpoint, kept: str) -> None:
-    """ForkedTrail where the note that ``anchor`` has for this size is not one of the same checkpoint."""
+def check_stored(anchor: str, checkpoint: Checkpoint, stored: str) -> None:
+    """Raise ForkedTrail if the note that ``anchor`` has for this size is not one of the same checkpoint."""
     try:
-        same = read_checkpoint(read_note(kept)[0]) == checkpoint
+        is_same = read_checkpoint(read_note(stored)[0]) == checkpoint
     except ProofError:
-        same = False
-    if not same:
-        raise _forked(anchor, checkpoint, "holds another checkpoint of the same size")
+        is_same = False
+    if not is_same:
+        raise _forked(anchor, checkpoint, "has a different checkpoint of the same size")
 
 
 def larger_checkpoint_exists(anchor: str, checkpoint: Checkpoint) -> ForkedTrail:
-    return _forked(anchor, checkpoint, "holds a larger checkpoint already, and none of this size")
+    return _forked(anchor, checkpoint, "has a larger checkpoint, and none of this size")
 
 
-def _forked(anchor: str, checkpoint: Checkpoint, what: str) -> ForkedTrail:
+def _forked(anchor: str, checkpoint: Checkpoint, fault: str) -> ForkedTrail:
     return ForkedTrail(
-        f"the anchor {anchor} {what}: the trail is not what it was when that was signed",
-        hint="`deltarelay audit verify` tells where they part; change nothing until it is known why",
+        f"the anchor {anchor} {fault}: the trail differs from the one for which that checkpoint was signed",
+        hint="`deltarelay audit verify` reports where they differ; change nothing until the reason is known",
         anchor=anchor,
         origin=checkpoint.origin,
         size=checkpoint.size,
     )
 
 
-def call_with_timeout(ask: Callable[[], Answer]) -> Answer:
-    """TimeoutError, an OSError, where there is no answer in time. The thread is left behind: nothing can end its wait."""
+def call_with_timeout(call: Callable[[], Answer]) -> Answer:
+    """Raises TimeoutError, an OSError, after ``ANSWER_SECONDS``. The thread keeps waiting, because it cannot be
+    interrupted."""
     answers: SimpleQueue[tuple[bool, object]] = SimpleQueue()
 
     def work() -> None:
         try:
-            answers.put((True, ask()))
+            answers.put((True, call()))
         except BaseException as error:
             answers.put((False, error))
 

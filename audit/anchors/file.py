@@ -1,4 +1,4 @@
-"""An anchor that is a folder."""
+"""An anchor in a directory."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ __all__ = ["FileAnchor"]
 
 
 class FileAnchor:
-    """A directory, best on storage that keeps what was written: a file per checkpoint, ``<hash of origin>/<size>.txt``.
+    """A directory, ideally on write-once storage, with one file per checkpoint: ``<hash of origin>/<size>.txt``.
 
-    The directory has to be there: one that is made where nothing is mounted would keep nothing. Checkpoints come to
-    their place with a hard link, so a file is whole or not there, and never takes the place of another.
+    The directory must exist: if it were created while its storage is not mounted, the checkpoints would not be kept. A file
+    gets its name by a hard link, so it is always complete, and never overwrites another one.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -53,12 +53,12 @@ class FileAnchor:
                 raise larger_checkpoint_exists(str(self._directory), checkpoint)
             try:
                 write_new(temporary, note, mode=0o444)
-                with suppress(FileExistsError):  # somebody else was quicker; whether with the same is asked below
+                with suppress(FileExistsError):  # another process was faster; the content is compared below
                     os.link(temporary, file)
             finally:
-                with suppress(OSError):  # storage that lets nothing be removed keeps it under its hidden name
+                with suppress(OSError):  # write-once storage keeps the file under its hidden name
                     temporary.unlink(missing_ok=True)
-        # Also for one that was there: whoever wrote it may have died before it was durable
+        # Also for an existing file: its writer may have died before it was durable
         sync_directory(folder)
         check_stored(str(self._directory), checkpoint, _read(file))
 
@@ -87,21 +87,21 @@ class FileAnchor:
         except OSError as error:
             raise AnchorUnavailable(
                 f"the anchor {self._directory} cannot be used: {describe_failure(error)}",
-                hint="is it mounted, and may this user write to it?",
+                hint="check that it is mounted and that this user may write to it",
                 anchor=str(self._directory),
             ) from error
 
 
 def _read(file: Path) -> str:
-    """Something damaged is shown as it is: no signature will fit it. What is no regular file is shown as empty."""
+    """A damaged file is returned as it is: no signature will match. For anything but a regular file the text is empty."""
     return call_with_timeout(lambda: _content(file)).decode(errors="replace")
 
 
 def _content(file: Path) -> bytes:
     try:
-        handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # the open of a pipe would wait for a writer
+        handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # opening a pipe would wait for a writer
     except OSError as error:
-        # The place answers, and there is no note: only a place that does not answer is called unreachable
+        # The storage answers, but has no readable note: that is not AnchorUnavailable
         if error.errno in (errno.ENXIO, errno.ENODEV, errno.ELOOP):
             return b""
         if error.errno == errno.ENOENT and file.is_symlink():

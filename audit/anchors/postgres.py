@@ -1,4 +1,4 @@
-"""An anchor that is a table of PostgreSQL, best under another owner: it grows, and nothing in it is altered."""
+"""An anchor in an append-only table of PostgreSQL, ideally under another owner."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONNECT_SECONDS = 5
 LOCK_SECONDS = 5
 STATEMENT_SECONDS = 15
 ANSWER_SECONDS = 60
-"""How long one answer is waited for, on the client's clock: a server that is stopped cancels no statement."""
+"""Timeout of one answer, measured by the client: a suspended server does not enforce its own timeouts."""
 
 _SHRINKS = "DR001"
 _DEFINITION = """\
@@ -77,9 +77,9 @@ grant usage on schema {schema} to {role};
 grant {rights} on {table} to {role};
 """
 
-# Nothing has to be changed, and a later try may succeed: connection, serialization, resources, shutdown, the system's files
-_PASSES = ("08", "40", "53", "57", "58", "55P03", "25006", "25P03", "25P04")
-# A login that fails has no SQLSTATE in libpq, only words: its own, and an English server's
+# Temporary conditions: connection, serialization, resources, shutdown, system errors
+_TEMPORARY = ("08", "40", "53", "57", "58", "55P03", "25006", "25P03", "25P04")
+# libpq has no SQLSTATE for a failed login, only messages: its own, and those of an English server
 _MALFORMED = re.compile(r"invalid \w+ (value|number)")
 _REFUSED = re.compile(
     r"authentication failed|no password supplied|no pg_hba\.conf entry|(role|database) .* does not exist|"
@@ -90,21 +90,23 @@ log = logging.getLogger(__name__)
 
 
 def statements(schema: str = SCHEMA, *, writer: str | None = None, reader: str | None = None) -> str:
-    """The SQL that sets an anchor up, for an administrator to run once, as a role that ``writer`` cannot become.
+    """Return the SQL that creates an anchor. An administrator runs it once, as a role that ``writer`` cannot become.
 
-    ``writer``: the role that publishes, which gets the rights to add and to read. ``reader``: one that may only read.
+    ``writer``: the role that publishes; it may insert and read. ``reader``: a role that may only read.
     """
     roles = {name: rights for name, rights in ((writer, "select, insert"), (reader, "select")) if name}
-    granted = [_sql(_GRANTS, schema, role=role, rights=rights) for role, rights in roles.items()]
-    return "\n".join(["begin;", *(one.as_string() for one in (_sql(_DEFINITION, schema), *granted)), "commit;\n"])
+    grants = [_sql(_GRANTS, schema, role=role, rights=rights) for role, rights in roles.items()]
+    return "\n".join(
+        ["begin;", *(statement.as_string() for statement in (_sql(_DEFINITION, schema), *grants)), "commit;\n"]
+    )
 
 
 class PostgresAnchor:
-    """A row per checkpoint in ``<schema>.checkpoint``, with the server's own time and the name of who published it.
+    """A row per checkpoint in ``<schema>.checkpoint``, with the server's time and the role that published it.
 
-    The server refuses what would alter or shrink a trail, by rights and by triggers, whoever asks. Where the table is
-    missing the first checkpoint makes it, if the role may: but then the role owns it, and a trigger holds its owner only
-    until he drops it.
+    The server refuses every change that would alter or shrink a trail, by access rights and by triggers. If the table is
+    missing, the first checkpoint creates it, as far as the role may: but then the role owns the table, and an owner can
+    drop the triggers.
     """
 
     def __init__(self, dsn: str, *, schema: str = SCHEMA) -> None:
@@ -135,43 +137,43 @@ class PostgresAnchor:
             return next((note for (note,) in connection.execute(_sql(query, self._schema), [origin])), None)
 
     def notes(self, origin: str, *, least: int = 0) -> Iterator[str]:
-        with self._connected() as (connection, patience), connection.cursor("notes") as cursor:
+        with self._connected() as (connection, timeout), connection.cursor("notes") as cursor:
             if self._missing(connection):
                 return
             query = "select {note} from {table} where origin = %s and size >= %s order by size"
             for (note,) in cursor.execute(_sql(query, self._schema), [origin, least]):
-                patience.answered()
+                timeout.restart()
                 yield note
 
     @contextmanager
-    def _connected(self) -> Iterator[tuple[psycopg.Connection[Any], _Patience]]:
-        """A transaction. Whatever psycopg raises inside comes out in our words."""
+    def _connected(self) -> Iterator[tuple[psycopg.Connection[Any], _AnswerTimeout]]:
+        """Open a transaction. Errors of psycopg are raised as our own errors."""
         import psycopg
 
         from audit.postgres_session import connect
 
         try:
             opened = connect(self._conninfo())
-            with _Patience(opened.fileno()) as patience, opened as connection:  # it watches the commit, too
+            with _AnswerTimeout(opened.fileno()) as timeout, opened as connection:  # covers the commit as well
                 connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
                 connection.execute(
                     f"set local lock_timeout = '{LOCK_SECONDS}s';"
                     f"set local statement_timeout = '{STATEMENT_SECONDS}s';"
                     "set local synchronous_commit = on"
                 )
-                yield connection, patience
+                yield connection, timeout
                 return
         except psycopg.Error as error:
-            failure = self._in_words(error)
+            failure = self._translate(error)
         raise_without_context(failure)
 
     def _conninfo(self) -> str:
         from audit.postgres_session import session_dsn
 
         # A server that vanished is noticed soon, instead of after the two hours of the system's defaults
-        patience = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": 1000 * STATEMENT_SECONDS}
-        patience |= {"keepalives_idle": STATEMENT_SECONDS, "keepalives_interval": 5, "keepalives_count": 3}
-        return session_dsn(self._dsn, **patience)
+        timeout = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": 1000 * STATEMENT_SECONDS}
+        timeout |= {"keepalives_idle": STATEMENT_SECONDS, "keepalives_interval": 5, "keepalives_count": 3}
+        return session_dsn(self._dsn, **timeout)
 
     def _missing(self, connection: psycopg.Connection[Any]) -> bool:
         # Not to_regclass: after the wait for a lock it may still say what its cache held before
@@ -180,66 +182,67 @@ class PostgresAnchor:
 
     def _create(self, connection: psycopg.Connection[Any]) -> None:
         connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._schema])
-        if self._missing(connection):  # still, now that nobody else is at it
+        if self._missing(connection):  # again, now under the lock
             connection.execute(_sql(_DEFINITION, self._schema))
             log.warning(
-                "anchor made under the role that publishes, which may so alter it", extra={"anchor": self._name}
+                "anchor created under the role that publishes, which can therefore alter it",
+                extra={"anchor": self._name},
             )
 
-    def _in_words(self, error: psycopg.Error) -> CdfError:
+    def _translate(self, error: psycopg.Error) -> CdfError:
         import psycopg
 
-        state, what = error.sqlstate, f"the anchor {self._name}"
+        state, anchor = error.sqlstate, f"the anchor {self._name}"
         if state is None and (isinstance(error, psycopg.ProgrammingError) or _MALFORMED.search(str(error))):
             return ConfigError(
-                f"{what}: its dsn cannot be read", hint="postgresql://user@host/database", anchor=self._name
+                f"{anchor}: its dsn is malformed", hint="postgresql://user@host/database", anchor=self._name
             )
         if state is None and _REFUSED.search(str(error)):
             return ConfigError(
-                f"{what}: the server refuses the login, or is not the one that the dsn trusts",
+                f"{anchor}: the server refused the login, or its certificate is not trusted",
                 hint="check user, password, database and sslmode in its dsn, and pg_hba.conf on the server",
                 anchor=self._name,
             )
-        if state is None or state.startswith(_PASSES):
+        if state is None or state.startswith(_TEMPORARY):
             return AnchorUnavailable(
-                f"{what} cannot be reached now" + (f" ({type(error).__name__})" if state else ""),
-                hint="publish again when the server can be reached and written to: what is kept already does no harm",
+                f"{anchor} cannot be reached now" + (f" ({type(error).__name__})" if state else ""),
+                hint="publish again when the server accepts connections and writes; checkpoints stored already do no harm",
                 condition=state,
                 anchor=self._name,
             )
         return ConfigError(
-            f"{what} refuses ({type(error).__name__})",
-            hint="an administrator sets it up once: docs/how-to/anchor-checkpoints.md has the statements and the rights",
+            f"{anchor} refused the request ({type(error).__name__})",
+            hint="an administrator must create it once: docs/how-to/anchor-checkpoints.md has the statements and the rights",
             condition=state,
             anchor=self._name,
         )
 
 
-class _Patience(threading.Thread):
-    """Shuts down a connection that has not answered for too long, so that the statement that waits for it fails.
+class _AnswerTimeout(threading.Thread):
+    """Shuts down a connection that has not answered for ``ANSWER_SECONDS``, so that the waiting statement fails.
 
-    psycopg itself waits without a limit, and a server that is stopped does not enforce its own time-outs.
+    psycopg waits without a limit, and a suspended server does not enforce its own timeouts.
     """
 
     def __init__(self, handle: int) -> None:
         super().__init__(daemon=True)
-        self._socket, self._over, self._since = socket.socket(fileno=os.dup(handle)), threading.Event(), 0.0
+        self._socket, self._stopped, self._since = socket.socket(fileno=os.dup(handle)), threading.Event(), 0.0
 
-    def answered(self) -> None:
+    def restart(self) -> None:
         self._since = time.monotonic()
 
-    def __enter__(self) -> _Patience:
-        self.answered()
+    def __enter__(self) -> _AnswerTimeout:
+        self.restart()
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._stopped.set()
         self.join()
 
     def run(self) -> None:
         with self._socket:
-            while not self._over.wait(1):
+            while not self._stopped.wait(1):
                 if time.monotonic() - self._since > ANSWER_SECONDS:
                     with suppress(OSError):
                         self._socket.shutdown(socket.SHUT_RDWR)
@@ -254,6 +257,6 @@ def _sql(text: str, schema: str, *, role: str = "", rights: str = "") -> sql.Com
         "table": sql.Identifier(schema, "checkpoint"),
         "role": sql.Identifier(role),
     }
-    # Of something huge only the beginning is read
+    # Of a huge value only the beginning is read
     note = sql.SQL("left(note, {})").format(sql.Literal(LARGEST_NOTE))
     return sql.SQL(text).format(**names, rights=sql.SQL(rights), note=note)

@@ -1,4 +1,4 @@
-"""Signing what a trail holds at this moment: a checkpoint over its whole ledger."""
+"""Signs the ledger of a trail: a checkpoint over all of its records."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from audit.errors import ForkedTrail
 from audit.hashing.merkle import CompactRange
 from audit.proof import Checkpoint, ProofError, VerifierKey, leaf_hash, read_checkpoint, verify_note
-from audit.signing.signer import Signer
 from audit.trail.redaction import parse_object
 from audit.trail.tables import LEDGER
 from cdf.errors import VerificationError
 
 if TYPE_CHECKING:
-    from audit.trail.ledger import State
+    from audit.signing.signer import Signer
+    from audit.trail.ledger_state import State
     from audit.trail.tables import TrailTables
 
 __all__ = ["contradiction", "sign_ledger"]
@@ -28,11 +28,11 @@ def sign_ledger(
     before: Iterable[str] = (),
     keys: Iterable[VerifierKey] = (),
 ) -> tuple[str, int | None]:
-    """A signed note over the records of the ledger up to ``state``, and the last version of the source that it covers.
+    """Sign the records of the ledger up to ``state``; → the signed note, and the last version of the source that it covers.
 
-    ``before``: notes that were signed earlier, by the signer or one of ``keys``. What contradicts one of them, has a hole,
-    or does not end in ``state`` is not signed: ForkedTrail. What is no note by one of them: VerificationError. It reads
-    every record, because the hash beside it is no more than a copy.
+    ``before``: notes that were signed earlier, by the signer or one of ``keys``. Raises ForkedTrail if the ledger
+    contradicts one of them, has a gap, or does not end in ``state``; VerificationError if one of them is not signed by
+    these keys. Reads every record, because the hash stored beside a record is only a copy.
     """
     from pyspark.sql import functions as F
 
@@ -41,26 +41,27 @@ def sign_ledger(
         checkpoints = [read_checkpoint(verify_note(note, trusted)[0]) for note in before]
     except ProofError as error:
         raise VerificationError(
-            f"what an anchor keeps of the trail at {tables.path} is no checkpoint by a key that is trusted: {error}",
-            hint="nothing was signed: somebody else has written there, or a key is missing among keys",
+            f"an anchor has an entry for the trail at {tables.path} that is not a checkpoint signed by a trusted "
+            f"key: {error}",
+            hint="nothing was signed: another writer has added the entry, or a key is missing among keys",
         ) from error
     known: dict[int, set[bytes]] = {}
-    for one in checkpoints:
-        if one.origin == origin:
-            known.setdefault(one.size, set()).add(one.root)
+    for checkpoint in checkpoints:
+        if checkpoint.origin == origin:
+            known.setdefault(checkpoint.size, set()).add(checkpoint.root)
     tree, previous, version = CompactRange(), bytes(32), None
     if not known.pop(0, {tree.root()}) <= {tree.root()}:
         raise contradiction(tables, 0)
     up_to = F.col("sequence").isNull() | (F.col("sequence") < state.sequence)
-    rows = tables.now(LEDGER).where(up_to).select("sequence", "record").orderBy("sequence")
+    rows = tables.read_current(LEDGER).where(up_to).select("sequence", "record").orderBy("sequence")
     for row in rows.toLocalIterator():
         record = (row["record"] or "").encode()
-        said = parse_object(record)
-        if row["sequence"] != tree.size or said.get("previous") != previous.hex():
+        fields = parse_object(record)
+        if row["sequence"] != tree.size or fields.get("previous") != previous.hex():
             raise contradiction(tables, tree.size)
         previous = leaf_hash(record)
         tree.append(previous)
-        version = said.get("version", version)
+        version = fields.get("version", version)
         if not known.pop(tree.size, {tree.root()}) <= {tree.root()}:
             raise contradiction(tables, tree.size)
     if known:
@@ -72,8 +73,8 @@ def sign_ledger(
 
 def contradiction(tables: TrailTables, size: int) -> ForkedTrail:
     return ForkedTrail(
-        f"the ledger of the trail at {tables.path} is not what it was: its first {size} records contradict what was signed "
-        "over them, or each other",
-        hint="nothing was signed: `deltarelay audit verify` tells what is altered",
+        f"the ledger of the trail at {tables.path} was altered: its first {size} records contradict a signed checkpoint, or "
+        "each other",
+        hint="nothing was signed: `deltarelay audit verify` reports what is altered",
         size=size,
     )

@@ -168,7 +168,7 @@ class _Writer:
     def write_rows(self, work: Transaction, table: str) -> int:
         columns = ", ".join(f'"{column}"' for column in COLUMNS[table])
         before = self._rows
-        for part in work.copied(f"copy {{{table}}} ({columns}) to stdout"):
+        for part in work.copy_out(f"copy {{{table}}} ({columns}) to stdout"):
             self._write(part)
             reported, self._rows = self._rows // _PROGRESS_ROWS, self._rows + part.count(b"\n")
             if self._rows // _PROGRESS_ROWS > reported:

@@ -1,8 +1,8 @@
-"""Trees of hashes after RFC 9162 section 2.1: roots and paths out of leaves. ``audit.proof`` is what checks them.
+"""Merkle trees after RFC 9162 section 2.1: roots and inclusion proofs. ``audit.proof`` checks them.
 
-Everything here takes hashes of 32 bytes and gives such. Where a list of leaves is cut into pieces of 2^k, the last one
-perhaps shorter, the roots of the pieces can stand for the leaves: the root over them is the same, and the path of a leaf is
-its path in the piece, followed by the path of the piece.
+All hashes have 32 bytes. If a list of leaves is cut into chunks of 2^k, of which only the last may be shorter, the roots of
+the chunks can stand for the leaves: the root over them is the same, and the path of a leaf is its path in the chunk,
+followed by the path of the chunk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 EMPTY_ROOT = sha256().digest()
-"""The root of no leaves."""
+"""The root of a tree without leaves."""
 
 
 def merkle_root(leaves: Sequence[bytes]) -> bytes:
@@ -33,14 +33,14 @@ def merkle_root(leaves: Sequence[bytes]) -> bytes:
 
 
 def merkle_root_of_chunks(roots: Sequence[bytes]) -> bytes:
-    """From the roots of pieces of 2^k leaves each, of which only the last may be shorter."""
+    """The root over chunks of 2^k leaves each, of which only the last may be shorter, from the roots of the chunks."""
     return merkle_root(roots)
 
 
 def inclusion_path(leaves: Sequence[bytes], index: int) -> list[bytes]:
-    """What ``proof.root_from_path`` needs to get from the leaf at ``index`` to the root."""
+    """The inclusion proof of the leaf at ``index``, for ``proof.root_from_path``."""
     if not 0 <= index < len(leaves):
-        raise IndexError(f"there is no place {index} in a tree of {len(leaves)}")
+        raise IndexError(f"a tree of {len(leaves)} leaves has no index {index}")
     path, level = [], leaves
     while len(level) > 1:
         if (sibling := index ^ 1) < len(level):
@@ -57,29 +57,29 @@ def _level_above(level: Sequence[bytes]) -> list[bytes]:
 
 
 class CompactRange:
-    """A tree that only grows: it remembers the roots of its largest complete subtrees, one per bit set in ``size``.
+    """An append-only tree that stores only the roots of its largest complete subtrees, one per bit set in ``size``.
 
-    ``CompactRange(tree.size, tree.hashes)`` goes on where another one stood. An append hashes once on average.
+    ``CompactRange(tree.size, tree.hashes)`` is a copy of ``tree``. An append computes one hash on average.
     """
 
     def __init__(self, size: int = 0, hashes: Iterable[bytes] = ()) -> None:
         self.size = size
         self._hashes = list(hashes)
-        if size < 0 or len(self._hashes) != size.bit_count() or any(len(one) != 32 for one in self._hashes):
-            raise ValueError(f"these are not the hashes of a tree of {size}")
+        if size < 0 or len(self._hashes) != size.bit_count() or any(len(hash) != 32 for hash in self._hashes):
+            raise ValueError(f"not the hashes of a tree of {size} leaves")
 
     @property
     def hashes(self) -> tuple[bytes, ...]:
-        """From the left, so from the largest subtree; at most 64 of them."""
+        """The roots of the subtrees, the largest first; at most 64."""
         return tuple(self._hashes)
 
     def append(self, leaf: bytes) -> None:
         self.append_chunk(leaf, 1)
 
     def append_chunk(self, root: bytes, size: int) -> None:
-        """``size`` leaves at once: a power of two of which the tree's size is a multiple."""
+        """Append ``size`` leaves with this root. The tree's size must be a multiple of ``size``, a power of two."""
         if size < 1 or size & (size - 1) or self.size % size:
-            raise ValueError(f"a piece of {size} has no place at the end of a tree of {self.size}")
+            raise ValueError(f"a chunk of {size} leaves cannot follow a tree of {self.size}")
         place = self.size // size
         while place & 1:
             root = node_hash(self._hashes.pop(), root)
@@ -97,7 +97,7 @@ class CompactRange:
 
 
 def format_proof(parts: Proof) -> str:
-    """The text of a proof file, which ``proof.check`` takes. Nothing is checked here."""
+    """Format a proof file for ``proof.check``. Nothing is checked here."""
     lines = ["deltarelay-audit-proof v1", f"event {base64_text(parts.event)}"]
     if parts.salt is not None and parts.row is not None:
         lines += [f"salt {base64_text(parts.salt)}", f"row {base64_text(parts.row)}"]

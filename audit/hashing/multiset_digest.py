@@ -1,7 +1,7 @@
-"""Order-free keyed digests of changes: two sides hold the same rows where counts and sums are the same.
+"""Order-independent keyed digests of changes: two sides have the same rows if their counts and sums are equal.
 
-Each change is HMAC-SHA-256 over its version, its type and the canonical encoding of its row. The sums of two halves of them
-say nothing of any row, and whoever does not know the key cannot make two different lists of rows agree.
+The digest of a change is HMAC-SHA-256 over its version, its type and the canonical encoding of its row. The sums of the two
+halves of the digests reveal nothing about a row, and without the key no two different lists of rows can be made to agree.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Sums", "digest_rows", "digest_each_row", "sum_digests"]
 
 @dataclass(slots=True)
 class Sums:
-    """Of one version: its changes by type, and the sums of both halves of their digests."""
+    """The changes of one version: their number by type, and the sums of both halves of their digests."""
 
     counts: dict[str, int] = field(default_factory=dict)
     digest: tuple[int, int] = (0, 0)
@@ -38,23 +38,23 @@ _DIGEST = "version long, change_type string, count long, high decimal(38, 0), lo
 
 
 def digest_rows(rows: DataFrame, schema: StructType, key: bytes) -> DataFrame:
-    """``rows``: the columns of ``schema`` in its order, under any names, then change type and version.
+    """Sum the digests: → per task, version and change type the number of rows and the sums; ``side`` is ``rows``.
 
-    → per task, version and change type how many there are, and the sums; ``side`` is ``rows``.
+    ``rows``: the columns of ``schema`` in its order, under any names, then change type and version.
     """
     from pyspark.sql import functions as F
 
-    return rows.mapInArrow(_digester(key, schema), _DIGEST).select(F.lit("rows").alias("side"), "*")
+    return rows.mapInArrow(_make_digester(key, schema), _DIGEST).select(F.lit("rows").alias("side"), "*")
 
 
 def digest_each_row(rows: DataFrame, schema: StructType, key: bytes) -> DataFrame:
-    """The digest of each of these rows by itself; after version they have a number, their ``place``. It tells nothing to
-    whoever has not got the key."""
-    return rows.mapInArrow(_keyed(key, schema), "place int, digest binary")
+    """→ ``place`` and ``digest`` of each row. ``rows``: as for ``digest_rows``, with ``place``, a number, after the
+    version. Without the key a digest reveals nothing."""
+    return rows.mapInArrow(_make_row_digester(key, schema), "place int, digest binary")
 
 
 def sum_digests(digests: DataFrame) -> Mapping[str, Mapping[int, Sums]]:
-    """By side and version. ``side`` is ``rows``, or ``events`` for what was only counted."""
+    """→ the sums by side and version. ``side`` is ``rows``, or ``events`` for rows that were only counted."""
     from pyspark.sql import functions as F
 
     sums = (F.sum(name).alias(name) for name in ("count", "high", "low"))
@@ -66,16 +66,20 @@ def sum_digests(digests: DataFrame) -> Mapping[str, Mapping[int, Sums]]:
     return found
 
 
-def _keyed(key: bytes, schema: StructType) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def digested(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _make_row_digester(
+    key: bytes, schema: StructType
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def digest(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         for batch in batches:
-            found = [_digest(key, *one) for one in _changes(batch, schema)]
+            digests = [_digest(key, *change) for change in _changes(batch, schema)]
             names = ["place", "digest"]
-            yield pa.RecordBatch.from_arrays([batch.column(len(schema) + 2), pa.array(found, pa.binary())], names=names)
+            yield pa.RecordBatch.from_arrays(
+                [batch.column(len(schema) + 2), pa.array(digests, pa.binary())], names=names
+            )
 
-    return digested
+    return digest
 
 
 def _changes(batch: pa.RecordBatch, schema: StructType) -> Iterator[tuple[int, str, bytes]]:
@@ -93,8 +97,8 @@ def _digest(key: bytes, version: int, kind: str, row: bytes) -> bytes:
     return hmac.digest(key, f"{version} {kind} ".encode() + row, "sha256")
 
 
-def _digester(key: bytes, schema: StructType) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def digested(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _make_digester(key: bytes, schema: StructType) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def digest(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from decimal import Decimal
 
         import pyarrow as pa
@@ -102,11 +106,11 @@ def _digester(key: bytes, schema: StructType) -> Callable[[Iterable[pa.RecordBat
         sums = dict[tuple[int, str], list[int]]()
         for batch in batches:
             for version, kind, row in _changes(batch, schema):
-                digest = _digest(key, version, kind, row)
-                found = sums.setdefault((version, kind), [0, 0, 0])
-                found[0] += 1
-                found[1] += int.from_bytes(digest[:8])
-                found[2] += int.from_bytes(digest[8:16])
+                hashed = _digest(key, version, kind, row)
+                total = sums.setdefault((version, kind), [0, 0, 0])
+                total[0] += 1
+                total[1] += int.from_bytes(hashed[:8])
+                total[2] += int.from_bytes(hashed[8:16])
         if sums:
             yield pa.RecordBatch.from_arrays(
                 [
@@ -119,4 +123,4 @@ def _digester(key: bytes, schema: StructType) -> Callable[[Iterable[pa.RecordBat
                 names=["version", "change_type", "count", "high", "low"],
             )
 
-    return digested
+    return digest

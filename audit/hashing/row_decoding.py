@@ -1,7 +1,7 @@
-"""CRE1 read back: from the canonical bytes of a row to its values (``audit.hashing.row_encoding``,
+"""Decodes CRE1: from the canonical bytes of a row to its values (``audit.hashing.row_encoding``,
 ``docs/reference/row-encoding.md``).
 
-A value comes back as CRE1 has it: 0.0 where -0.0 went in, and every NaN as the same one. All else is what it was.
+-0.0 is decoded as 0.0, and every NaN as the same NaN. All other values are unchanged.
 """
 
 from __future__ import annotations
@@ -27,51 +27,53 @@ _DIGITS = Context(prec=38)
 
 
 def decode_rows(data: Sequence[bytes], schema: T.StructType) -> tuple[list[pa.Array], list[bool]]:
-    """The columns of many rows, and of each row whether it is canonical: what is decoded encodes to the same bytes again.
-    One that is not has NULLs."""
+    """→ the columns of the rows, and for each row whether it is canonical: whether its values encode to the same bytes. A
+    row that is not canonical has NULLs."""
     import pyarrow as pa
 
-    read = [_fields(one, schema) for one in data]
+    rows = [_decode_fields(encoded, schema) for encoded in data]
     try:
         columns = [
-            _arrow_values([None if one is None else one[field.name] for one in read], field.dataType)
+            _arrow_values([None if row is None else row[field.name] for row in rows], field.dataType)
             for field in schema.fields
         ]
-        again = encode_rows(pa.RecordBatch.from_arrays(columns, names=schema.names), schema)
-        right = [one is not None and now == was for one, now, was in zip(read, again, data, strict=True)]
-        wrong = any(one is not None and not its for one, its in zip(read, right, strict=True))
+        encoded_again = encode_rows(pa.RecordBatch.from_arrays(columns, names=schema.names), schema)
+        canonical = [
+            row is not None and again == encoded for row, again, encoded in zip(rows, encoded_again, data, strict=True)
+        ]
+        has_faults = any(row is not None and not right for row, right in zip(rows, canonical, strict=True))
     except (pa.ArrowException, ArithmeticError, ValueError, RowRejected):
-        wrong, right = True, [False]
-    if not wrong:
-        return columns, right
+        has_faults, canonical = True, [False]
+    if not has_faults:
+        return columns, canonical
     if len(data) == 1:
         return [pa.nulls(1, _arrow(field.dataType, pa.string())) for field in schema.fields], [False]
-    parts = [decode_rows([one], schema) for one in data]
+    parts = [decode_rows([encoded], schema) for encoded in data]
     return (
         [pa.concat_arrays(column) for column in zip(*(columns for columns, _ in parts), strict=True)],
         [right for _, (right,) in parts],
     )
 
 
-def _fields(data: bytes, schema: T.StructType) -> dict[str, Any] | None:
-    """None where nobody can read it."""
+def _decode_fields(data: bytes, schema: T.StructType) -> dict[str, Any] | None:
+    """None: the bytes cannot be decoded."""
     reader = _Reader(data)
     try:
-        found: dict[str, Any] | None = reader.value(schema)
+        fields: dict[str, Any] | None = reader.value(schema)
     except (StructError, LookupError, ArithmeticError, RecursionError):
         return None
-    return found if reader.at == len(data) else None
+    return fields if reader.at == len(data) else None
 
 
 def _arrow_values(decoded: Sequence[Any], type: T.DataType) -> pa.Array:
-    """What was read, in Arrow's form of the type."""
+    """The decoded values as Arrow array."""
     import pyarrow as pa
 
     return pa.array(decoded, _arrow(type, pa.binary())).view(_arrow(type, pa.string()))
 
 
 def _arrow(type: T.DataType, text: pa.DataType) -> pa.DataType:
-    """Text goes in as bytes, for it need not be valid UTF-8."""
+    """``text``: the Arrow type for strings; they are decoded as binary first, because they need not be valid UTF-8."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_type
 
@@ -127,7 +129,7 @@ class _Reader:
 
     def _count(self) -> int:
         count = int(self._number(_COUNT))
-        if count > len(self.data):  # every item has a byte at least
+        if count > len(self.data):  # every item has at least one byte
             raise IndexError
         return count
 

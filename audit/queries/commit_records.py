@@ -28,7 +28,7 @@ def read_commit_records(trail: Trail) -> DataFrame:
 
     record = F.from_json("record", _RECORD)
     return (
-        trail.there()
+        trail.require_tables()
         .read(LEDGER)
         .where("kind in ('commit', 'baseline')")
         .select(
@@ -60,5 +60,5 @@ def read_last_sequence(trail: Trail) -> int | None:
 
     if trail.states is None:
         return None
-    number: int | None = trail.there().now(LEDGER).agg(F.max("sequence")).collect()[0][0]
+    number: int | None = trail.require_tables().read_current(LEDGER).agg(F.max("sequence")).collect()[0][0]
     return number

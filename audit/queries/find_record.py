@@ -88,7 +88,7 @@ def create_row(spark: SparkSession, values: Sequence[tuple[str, Any, DataType]])
 def find_rows(trail: Trail, wanted: Wanted, fields: Sequence[Field]) -> tuple[DataFrame, list[int]]:
     """The rows of the events that have the wanted values, by these ``fields`` (``select_row``), and their versions. Raises
     ConfigError where the values are encrypted and the trail has no keys."""
-    files = _Files(tables := trail.there())
+    files = _Files(tables := trail.require_tables())
     encrypted = find_encrypted_columns(tables.read(PAYLOAD)) & {name for field in wanted.fields for name in field.names}
     if encrypted and trail.states is None:
         raise ConfigError(

@@ -56,7 +56,7 @@ def view(trail: Trail) -> DataFrame:
 def read_table(trail: Trail, table: str) -> DataFrame:
     """A table of the trail, always in its latest version. With keys: in its version of now, because the keys are requested
     now, and later rows would have none."""
-    return trail.there().read(table) if trail.states is None else trail.there().now(table)
+    return trail.require_tables().read(table) if trail.states is None else trail.require_tables().read_current(table)
 
 
 def read_values(trail: Trail, payload: DataFrame, *more: str) -> DataFrame:
@@ -164,7 +164,7 @@ def join_events(
     or not."""
     from pyspark.sql import functions as F
 
-    events, commits = trail.there().read(EVENTS) if events is None else events, read_commit_records(trail)
+    events, commits = trail.require_tables().read(EVENTS) if events is None else events, read_commit_records(trail)
     if versions is not None:
         events, commits = (rows.where(F.col("version").isin(list(versions))) for rows in (events, commits))
     commits = commits.select("version", "baseline", *RECORD_COLUMNS)
@@ -188,7 +188,7 @@ def _with_hashes(trail: Trail, events: DataFrame, recorded: int | None) -> DataF
     from audit.verification.payload_records import read_reencrypted_hashes
 
     events = events.select("id", *_EVENT_COLUMNS, F.col("row_hash").alias("deltarelay_hash"))
-    later = read_reencrypted_hashes(trail.there().now(LEDGER), recorded)
+    later = read_reencrypted_hashes(trail.require_tables().read_current(LEDGER), recorded)
     possible: list[SparkColumn] = [F.col("deltarelay_hash")]
     if later is not None:
         events = events.join(later.withColumnRenamed("event_version", "version"), ["version", "index"], "left")

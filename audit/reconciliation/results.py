@@ -1,4 +1,4 @@
-"""What a comparison of a trail with its source tells."""
+"""Results of a comparison of a trail with its source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Reason = Literal["expired", "feed_off", "removed", "drift", "before", "behind", 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch(Result):
-    """One version that is not the same on both sides; None: the table as such."""
+    """A version that differs between trail and source; None: the difference concerns the table."""
 
     version: int | None
     fault: Fault
@@ -24,7 +24,7 @@ class Mismatch(Result):
 
 @dataclass(frozen=True, slots=True)
 class NotCompared(Result):
-    """Versions whose rows could not be held against the source's, or that the trail does not cover."""
+    """Versions whose rows could not be compared with the source, or that the trail does not cover."""
 
     first: int
     last: int
@@ -34,7 +34,7 @@ class NotCompared(Result):
 
 @dataclass(frozen=True, slots=True)
 class Reconciled(Result):
-    """``equal`` is about what was compared; None: nothing could be."""
+    """``equal`` covers what was compared; None: nothing could be compared."""
 
     trail: str
     source: str
@@ -44,15 +44,15 @@ class Reconciled(Result):
     last_version: int | None
     source_version: int
     versions: int
-    """So many were compared row by row."""
+    """Number of versions that were compared row by row."""
     rows: int
     """The source's changes in them."""
     baseline_rows: int | None
     """Rows of the baseline that were compared with the table at its version."""
     pins: int
-    """Commit files that are what they were when they were trailed."""
+    """Commit files of the source's log that match the hashes in the ledger."""
     removed: int
-    """Changes whose values were removed, as the ledger records: only counted."""
+    """Changes whose values were removed according to the ledger: only their number was compared."""
     mismatches: tuple[Mismatch, ...] = ()
     more_mismatches: bool = False
     not_compared: tuple[NotCompared, ...] = ()

@@ -15,7 +15,7 @@ from audit.encryption.decrypt import has_groups
 from audit.encryption.encrypt import ColumnEncryption
 from audit.queries.column_eras import list_column_eras, list_column_eras_by_name
 from audit.trail.column_history import SEALED, Column
-from audit.trail.ledger import read_state_from_records
+from audit.trail.ledger_state import read_state_from_records
 from audit.trail.tables import PAYLOAD
 from cdf.result import Result
 
@@ -99,9 +99,11 @@ def select_plaintext_rows(
     value is already encrypted."""
     from pyspark.sql import functions as F
 
-    payload = trail.there().now(PAYLOAD)
+    payload = trail.require_tables().read_current(PAYLOAD)
     eras = list_eras(trail, encryption.people, payload)
-    last = read_state_from_records(trail.there()).version  # the columns of commits without a record are unknown
+    last = read_state_from_records(
+        trail.require_tables()
+    ).version  # the columns of commits without a record are unknown
     groups = F.col("row").getField(SEALED) if has_groups(payload) else None
     columns: dict[str, SparkColumn] = {}
     flags: dict[str, list[str]] = {}

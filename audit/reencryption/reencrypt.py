@@ -26,7 +26,8 @@ from audit.hashing.merkle import merkle_root
 from audit.reencryption.encrypt_batches import PLACE, encrypt_batches
 from audit.reencryption.plaintext_rows import list_eras, select_plaintext_rows, struct_type
 from audit.trail.column_history import GROUPS, SEALED
-from audit.trail.ledger import State, append_removal
+from audit.trail.ledger import append_removal
+from audit.trail.ledger_state import State
 from audit.trail.redaction import shorten_text
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TrailTables
 from audit.verification.payload_records import read_cleared_keys, read_reencrypted_hashes
@@ -63,10 +64,10 @@ class Reencryption:
         receives the number of rows that are done. Raises VerificationError where the trail was altered."""
         from pyspark.sql import functions as F
 
-        if not has_groups(self.tables.now(PAYLOAD)):
+        if not has_groups(self.tables.read_current(PAYLOAD)):
             self._add_payload_columns()
         verified = copy(self.trail)
-        verified.tables = self.trail.there().as_now()
+        verified.tables = self.trail.require_tables().pin()
         rows, flags = select_plaintext_rows(verified, self.encryption, F.col("_metadata.file_path").alias("file"))
         sizes = {row["file"]: row["count"] for row in rows.groupBy("file").count().collect()}
         if sizes:
@@ -91,7 +92,7 @@ class Reencryption:
 
     def _add_payload_columns(self) -> None:
         """Add the columns of encrypted rows to the payload."""
-        payload = self.tables.now(PAYLOAD)
+        payload = self.tables.read_current(PAYLOAD)
         row = StructType([*struct_type(payload, "row").fields, StructField(SEALED, GROUPS)])
         rest = [field for field in payload.schema.fields if field.name not in ("row", "sealed")]
         new = [StructField("row", row), StructField("sealed", ArrayType(BinaryType()))]

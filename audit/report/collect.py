@@ -40,9 +40,9 @@ def make_report(
     trail must continue, as ``Trail.verify`` takes them. ``progress`` receives the name of each step before it begins. Raises
     VerificationError where a table cannot be read.
     """
-    tables, report_step = trail.there(), progress or (lambda _step: None)
+    tables, report_step = trail.require_tables(), progress or (lambda _step: None)
     report_step("records")
-    seen, missed = trail.seen()
+    seen, missed = trail.read_checkpoints()
     summary = _summarize_ledger(tables, {copy.checkpoint.size for copy in seen if copy.checkpoint is not None})
     verification, _ = trail.verify(before=before, extra=extra, origin=origin, progress=report_step)
     unreachable = {anchor.anchor for anchor in missed}
@@ -81,7 +81,7 @@ def make_report(
 
 def _summarize_ledger(tables: TrailTables, checkpoint_sizes: set[int]) -> LedgerSummary:
     summary = LedgerSummary(checkpoint_sizes)
-    for row in tables.now(LEDGER).select("record", "sequence").orderBy("sequence").toLocalIterator():
+    for row in tables.read_current(LEDGER).select("record", "sequence").orderBy("sequence").toLocalIterator():
         summary.add(row["record"])
     return summary
 

@@ -27,7 +27,7 @@ from audit.report.model import (
     Scope,
 )
 from audit.trail.column_history import columns_from_json
-from audit.trail.ledger import PAYLOAD_CHANGES
+from audit.trail.record_kinds import PAYLOAD_CHANGES
 from audit.trail.redaction import parse_object
 from cdf.changes.columns import DELETE, INSERT, UPDATE_POSTIMAGE
 

@@ -1,4 +1,4 @@
-"""Signing checkpoints. ``audit.anchors`` keeps them.
+"""Signing keys (Ed25519), and the signed notes that they make.
 
 The formats are those of c2sp.org/signed-note and c2sp.org/tlog-checkpoint; ``audit.proof`` reads and verifies them.
 """
@@ -29,31 +29,31 @@ class Signer:
 
     @classmethod
     def generate(cls, name: str) -> Signer:
-        """A new key. ``name`` tells people whose it is, best like an address: ``example.org/trail``."""
+        """A new key. ``name`` says whose it is, preferably like an address: ``example.org/trail``."""
         if not re.fullmatch(r"[^\s+]+", name):
-            raise ConfigError("the name of a key is not empty, and has neither spaces nor a plus sign")
+            raise ConfigError("the name of a key must not be empty or contain spaces or a plus sign")
         return cls(name, os.urandom(32))
 
     @classmethod
     def parse(cls, text: str) -> Signer:
-        """Raises ConfigError, which shows nothing of ``text``."""
+        """Raises ConfigError, which does not quote ``text``."""
         found = re.fullmatch(r"PRIVATE\+KEY\+([^\s+]+)\+[0-9a-f]{8}\+([A-Za-z0-9+/]{44})", text.strip())
         signer = cls(found[1], base64.b64decode(found[2])[1:]) if found else None
         if signer is None or signer.secret() != text.strip():
             raise ConfigError(
-                "this is no private key for Ed25519, or one with a fault in it",
-                hint="`deltarelay audit keygen` makes one",
+                "not a private Ed25519 key, or a damaged one",
+                hint="`deltarelay audit keygen` creates one",
             )
         return signer
 
     @classmethod
     def read(cls, path: Path) -> Signer:
-        """From a file that no other user can use (``is_open_to_others``)."""
+        """Read a key from a file that no other user can access (``is_accessible_to_others``)."""
         try:
             with path.open() as file:
                 if is_accessible_to_others(os.fstat(file.fileno())):
                     raise ConfigError(
-                        f"others than its owner can use the signing key {path}",
+                        f"other users than its owner can access the signing key {path}",
                         hint=f"chmod 600 {path}",
                         path=str(path),
                     )
@@ -65,7 +65,7 @@ class Signer:
         return cls.parse(text)
 
     def write(self, path: Path) -> None:
-        """Into a new file that only its owner can read. A key that is there is never overwritten."""
+        """Write the key to a new file that only its owner can read. An existing file is never overwritten."""
         write_key(path, self.secret(), what="signing key")
 
     @property
@@ -76,19 +76,20 @@ class Signer:
         return "+".join(("PRIVATE+KEY", self.name, self.verifier.id.hex(), base64_text(b"\x01" + self._seed)))
 
     def sign(self, checkpoint: Checkpoint) -> str:
-        """A signed note."""
+        """Return a signed note."""
         text = f"{checkpoint.origin}\n{checkpoint.size}\n{base64_text(checkpoint.root)}\n"
         if read_checkpoint(text) != checkpoint:
-            raise ValueError(f"no checkpoint can have the origin {checkpoint.origin!r}")
+            raise ValueError(f"a checkpoint cannot have the origin {checkpoint.origin!r}")
         signature = self.verifier.id + self.sign_bytes(text.encode())
         return f"{text}\n\u2014 {self.name} {base64_text(signature)}\n"
 
     def sign_bytes(self, data: bytes) -> bytes:
-        """A bare signature. What is signed begins with what it is, so that it can never be taken for anything else."""
+        """Return a bare signature. The data must begin with a label of its purpose, so that it cannot be mistaken for other
+        data."""
         return self._key().sign(data)
 
     def derive(self, purpose: bytes) -> bytes:
-        """32 bytes for something else than signing, which tell nothing of the key and nothing of each other."""
+        """Derive 32 bytes for another purpose than signing. They reveal nothing about the key or about each other."""
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 

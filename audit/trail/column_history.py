@@ -1,7 +1,7 @@
-"""Where the payload keeps the values of each column that the source has ever had.
+"""Where the payload stores the values of each column that the source has ever had.
 
-A column that changes its type gets a new place, and so does one that comes back with another type: what was written keeps
-its type for good, which its hash was taken of, and readers need no table feature for types that change.
+A column whose type changes gets a new place in the payload, and so does a column that comes back with another type. Stored
+values therefore keep the type over which they were hashed, and readers need no table feature for type changes.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ __all__ = [
     "SEALED",
     "Column",
     "columns_from_json",
-    "is_readable_as",
+    "columns_to_json",
     "extend_columns",
+    "find_unwritable_fields",
+    "is_readable_as",
     "plain_type",
     "row_type",
-    "columns_to_json",
-    "find_unwritable_fields",
 ]
 
 SEALED = "deltarelay_sealed"
-"""A column of ours beside those of the source: what of the row is sealed (``audit.encryption``). No source may have
-such a one."""
+"""A column of ours beside those of the source: which columns of the row are encrypted, in groups (``audit.encryption``). No
+source may have a column of this name."""
 GROUPS = ArrayType(
     StructType(
         [
@@ -42,8 +42,9 @@ GROUPS = ArrayType(
         ]
     )
 )
-"""Its type. A group is the columns of one class, sealed as one under a person's key. ``token``: whose it is, 16 random
-bytes. ``commitment``: of the key. ``digest``: SHA-256 of what is sealed, which stands beside the row and can be removed."""
+"""The type of that column. A group is the columns of one class, encrypted together under a person's key. ``token``: 16
+random bytes that stand for the person. ``commitment``: to the key. ``digest``: SHA-256 of the encrypted bytes, which are
+stored beside the row and can be removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +55,23 @@ class Column:
     """In the payload's ``row``."""
     type: DataType
     live: bool = True
-    """The source has it now."""
+    """The source has the column now."""
 
 
 GROUPS_COLUMN = Column(SEALED, SEALED, GROUPS)
-"""What a row has besides the columns of its commit once it is sealed later."""
+"""The column that a row has besides those of its commit after it was encrypted later."""
 
 
-def extend_columns(before: Sequence[Column], schema: StructType, held: StructType | None = None) -> tuple[Column, ...]:
-    """All columns of ``before``, and those of ``schema`` that have no place yet; the latter's are live.
+def extend_columns(
+    before: Sequence[Column], schema: StructType, payload_row: StructType | None = None
+) -> tuple[Column, ...]:
+    """Return all columns of ``before``, and those of ``schema`` that have no place yet. The columns of ``schema`` are live.
 
-    ``held``: what the payload's ``row`` has by now, also of schemas that no record tells: what a place holds it holds for
-    good. The same three give the same columns, and so they do once the new ones are held as well.
+    ``payload_row``: the type of the payload's ``row``; it may have places of schemas that no record has, and a place keeps
+    its type. The same arguments give the same columns, also after the payload got the new places.
     """
     columns = [replace(column, live=False) for column in before]
-    places = {} if held is None else {field.name: plain_type(field.dataType) for field in held.fields}
+    places = {} if payload_row is None else {field.name: plain_type(field.dataType) for field in payload_row.fields}
     for field in schema.fields:
         plain = plain_type(field.dataType)
         for at, column in enumerate(columns):
@@ -79,46 +82,47 @@ def extend_columns(before: Sequence[Column], schema: StructType, held: StructTyp
             fitting = {name for name, type in places.items() if type == plain}
             taken = {column.stored.lower() for column in columns}
             taken |= {name.lower() for name in places.keys() - fitting}
-            columns.append(Column(field.name, _free(field.name, taken, fitting), plain))
+            columns.append(Column(field.name, _free_name(field.name, taken, fitting), plain))
     return tuple(columns)
 
 
 _UNWRITABLE = re.compile(r"[ ,;{}()\n\t=]")
-"""What Delta takes in no name of a column, unless the table maps names to others."""
+"""Characters that Delta refuses in a column name, unless the table uses column mapping."""
 
 
-def _free(name: str, taken: Collection[str], fitting: Collection[str]) -> str:
-    """The name, or the first numbered one that is not taken, in any case; one that is there has to be spelled the same."""
+def _free_name(name: str, taken: Collection[str], fitting: Collection[str]) -> str:
+    """The name, or the first numbered one that is not taken in any case. An existing place is used only if spelled the
+    same."""
     plain = stored = _UNWRITABLE.sub("_", name)
-    spelled = {one.lower(): one for one in fitting}
+    spellings = {place.lower(): place for place in fitting}
     number = 1
-    while stored.lower() in taken or spelled.get(stored.lower(), stored) != stored:
+    while stored.lower() in taken or spellings.get(stored.lower(), stored) != stored:
         number += 1
         stored = f"{plain}__{number}"
     return stored
 
 
 def find_unwritable_fields(schema: StructType) -> list[str]:
-    """The paths of fields inside of columns whose names cannot be written; a column itself gets another name."""
-    return [path for field in schema.fields for path in _unwritable(field.dataType, field.name)]
+    """The paths of nested fields whose names Delta cannot write. A top-level column gets another name instead."""
+    return [path for field in schema.fields for path in _find_unwritable(field.dataType, field.name)]
 
 
-def _unwritable(type: DataType, path: str) -> list[str]:
+def _find_unwritable(type: DataType, path: str) -> list[str]:
     match type:
         case ArrayType(elementType=element):
-            return _unwritable(element, path)
+            return _find_unwritable(element, path)
         case MapType(keyType=key, valueType=value):
-            return [*_unwritable(key, path), *_unwritable(value, path)]
+            return [*_find_unwritable(key, path), *_find_unwritable(value, path)]
         case StructType():
-            here = [f"{path}.{field.name}" for field in type.fields if _UNWRITABLE.search(field.name)]
-            return here + [
-                found for field in type.fields for found in _unwritable(field.dataType, f"{path}.{field.name}")
+            own = [f"{path}.{field.name}" for field in type.fields if _UNWRITABLE.search(field.name)]
+            return own + [
+                found for field in type.fields for found in _find_unwritable(field.dataType, f"{path}.{field.name}")
             ]
     return []
 
 
 def plain_type(type: DataType) -> DataType:
-    """Without what is no part of a value: nullability, comments, the ids of column mapping, collations."""
+    """The type without nullability, comments, column mapping ids and collations, which are no part of a value."""
     if isinstance(type, StringType):
         return StringType()
     if isinstance(type, ArrayType):
@@ -147,6 +151,7 @@ def is_readable_as(stored: DataType, recorded: DataType) -> bool:
 
 
 def row_type(columns: Iterable[Column], *, stored: bool) -> StructType:
+    """The struct of these columns, by their names in the payload (``stored``) or in the source."""
     return StructType([StructField(column.stored if stored else column.name, column.type) for column in columns])
 
 
@@ -157,34 +162,35 @@ def columns_to_json(columns: Iterable[Column]) -> list[dict[str, Any]]:
     ]
 
 
-def columns_from_json(said: Iterable[dict[str, Any]]) -> tuple[Column, ...]:
-    """Raises ValueError for whatever is no list of columns, however it is wrong."""
+def columns_from_json(objects: Iterable[dict[str, Any]]) -> tuple[Column, ...]:
+    """Raises ValueError for anything that is not the result of ``columns_to_json``."""
     try:
-        columns = list(said)
-        for one in columns:
-            if type(one["name"]) is not str or type(one["stored"]) is not str or type(one["live"]) is not bool:
-                raise ValueError("no column")
-            _refuse_classes(one["type"])
-        if len({one["stored"].lower() for one in columns}) < len(columns):
+        columns = list(objects)
+        for column in columns:
+            if type(column["name"]) is not str or type(column["stored"]) is not str or type(column["live"]) is not bool:
+                raise ValueError("not a column")
+            _refuse_classes(column["type"])
+        if len({column["stored"].lower() for column in columns}) < len(columns):
             raise ValueError("two columns in one place")
         fields = StructType.fromJson(
             {
                 "type": "struct",
                 "fields": [
-                    {"name": one["stored"], "type": one["type"], "nullable": True, "metadata": {}} for one in columns
+                    {"name": column["stored"], "type": column["type"], "nullable": True, "metadata": {}}
+                    for column in columns
                 ],
             }
         )
-    except Exception as error:  # PySpark raises whatever it trips over, assertions too
-        raise ValueError(f"these are no columns ({type(error).__name__})") from error
+    except Exception as error:  # PySpark raises all kinds of errors for a malformed type, AssertionError included
+        raise ValueError(f"not a list of columns ({type(error).__name__})") from error
     return tuple(
-        Column(one["name"], one["stored"], field.dataType, one["live"])
-        for one, field in zip(columns, fields.fields, strict=True)
+        Column(column["name"], column["stored"], field.dataType, column["live"])
+        for column, field in zip(columns, fields.fields, strict=True)
     )
 
 
 def _refuse_classes(type: Any) -> None:
-    """PySpark imports the module of the class that a user-defined type names."""
+    """Refuse user-defined types: PySpark imports the module of the class that they name."""
     if not isinstance(type, dict):
         return
     match type["type"]:
@@ -197,4 +203,4 @@ def _refuse_classes(type: Any) -> None:
             for field in type["fields"]:
                 _refuse_classes(field["type"])
         case _:
-            raise ValueError("a type of another kind")
+            raise ValueError("not an array, map or struct")

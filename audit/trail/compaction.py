@@ -1,7 +1,7 @@
-"""A trail's files laid out for whoever asks: few of them, and the values of one record close together.
+"""``audit optimize``: few files, with the values of one record close together.
 
-Each window leaves files with keys from all over the table: the history of one record would read nearly every one. Written
-anew in the order of the key, Delta's statistics lead to one or two. The rows stay what they are, and so does every hash.
+Each window leaves files with keys from the whole table, so the history of one record would read nearly every file. After the
+files are rewritten in the order of the key, Delta's statistics lead to one or two of them. Rows and hashes do not change.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from cdf.result import Result
 __all__ = ["Compaction", "compact_files"]
 
 FILE_BYTES = 32 * 1024 * 1024
-"""So large may a file of payload or events become: what one record costs is about one of them."""
+"""Maximum size of a file of payload or events. Reading one record costs about one file."""
 _OPTIMIZE = "spark.databricks.delta.optimize"
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction(Result):
-    """How many files each table has, before and after. Those of before stay until a VACUUM."""
+    """Number of files of each table, before and after. The old files stay until a VACUUM."""
 
     trail: str
     before: dict[str, int]
@@ -38,31 +38,32 @@ def compact_files(
     file_bytes: int = FILE_BYTES,
     progress: Callable[[str], None] | None = None,
 ) -> Compaction:
-    """Write the files anew: the payload's in the order of ``key``, the events' in that of versions.
+    """Rewrite the files: those of the payload in the order of ``key``, those of the events in the order of versions.
 
-    Beside a runner as well: rows are only moved. A run that breaks off leaves what it has not finished as it was.
+    A runner may write meanwhile, because rows are only moved. If the call is interrupted, tables that are not finished stay
+    as they were.
     """
     from delta.tables import DeltaTable
 
-    ordered = tables.spark.newSession()
-    ordered.conf.set(f"{_OPTIMIZE}.maxFileSize", str(file_bytes))
-    # A key column may have no statistics: of these it is not found sooner, and the others still are
-    ordered.conf.set(f"{_OPTIMIZE}.zorder.checkStatsCollection.enabled", "false")
-    places = [column.stored for column in columns if column.live and column.name in key]
-    order = {PAYLOAD: [quote_row_column(place) for place in places], EVENTS: ["version"]}
+    session = tables.spark.newSession()
+    session.conf.set(f"{_OPTIMIZE}.maxFileSize", str(file_bytes))
+    # A key column may have no statistics: a search by it becomes no faster, a search by the others does
+    session.conf.set(f"{_OPTIMIZE}.zorder.checkStatsCollection.enabled", "false")
+    key_fields = [column.stored for column in columns if column.live and column.name in key]
+    order = {PAYLOAD: [quote_row_column(name) for name in key_fields], EVENTS: ["version"]}
     before, after = {}, {}
     for name in TABLES:
         if progress is not None:
             progress(name)
-        before[name] = _files(tables, name)
+        before[name] = _count_files(tables, name)
         if by := order.get(name):
-            DeltaTable.forPath(ordered, tables.location(name)).optimize().executeZOrderBy(by)
+            DeltaTable.forPath(session, tables.location(name)).optimize().executeZOrderBy(by)
         else:
             DeltaTable.forPath(tables.spark, tables.location(name)).optimize().executeCompaction()
-        after[name] = _files(tables, name)
+        after[name] = _count_files(tables, name)
     return Compaction(tables.path, before, after)
 
 
-def _files(tables: TrailTables, name: str) -> int:
+def _count_files(tables: TrailTables, name: str) -> int:
     detail: Any = tables.spark.sql(f"describe detail delta.`{tables.location(name)}`").select("numFiles").collect()
     return int(detail[0][0])

@@ -1,4 +1,12 @@
-"""Events of a window and the roots of their commits."""
+"""Events of a trail: built from payload rows, numbered within their commit, hashed; and the Merkle roots over them.
+
+    build_event_rows      rows of ``payload``  → rows of ``events``, with index and leaf hash   (Spark)
+    compute_commit_roots  rows of ``events``   → per commit, the roots over its leaves          (Spark)
+    build_events, compute_roots                  the same on the driver, for few rows
+
+Each Spark step reads what the step before has made durable. The events of a commit are ordered by their random ids, so the
+order says nothing about keys that may have to be erased.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +25,37 @@ if TYPE_CHECKING:
 __all__ = [
     "CHUNK_EVENTS",
     "CommitRoots",
-    "group_by_chunk",
-    "compute_commit_roots",
     "build_event_rows",
     "build_events",
+    "compute_commit_roots",
     "compute_roots",
+    "group_by_chunk",
 ]
 
 CHUNK_EVENTS = 4096
-"""So many leaves have a root of their own in the ledger: a fault is found within them, and not only within the commit."""
+"""Number of leaves under one root in the ledger: a fault is narrowed down to such a chunk, not only to its commit."""
 _CHUNK_BITS = 12
 _ROWS_PER_BUCKET = 200_000
+_CHANGE_TYPES = (INSERT, UPDATE_PREIMAGE, UPDATE_POSTIMAGE, DELETE)
 
 
-# ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class CommitRoots:
+    """Number of events of one commit by change type, and the roots over their leaves, one per ``CHUNK_EVENTS``."""
+
+    counts: Mapping[str, int]
+    chunk_roots: tuple[bytes, ...]
+
+    @property
+    def events(self) -> int:
+        return sum(self.counts.values())
+
+
+# ── on the driver ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def build_events(payload: pa.Table, table_id: str) -> pa.Table:
-    """The same by the driver, for few rows."""
+    """``build_event_rows`` on the driver, for few rows."""
     import numpy as np
     import pyarrow as pa
 
@@ -47,39 +68,43 @@ def build_events(payload: pa.Table, table_id: str) -> pa.Table:
         "index": pa.array(index, pa.int64()),
     }
     events = pa.table({name: columns[name] for name in EVENT.names}).combine_chunks()
-    return pa.Table.from_batches(_with_leaves(events.to_batches()))
+    return pa.Table.from_batches(_add_leaves(events.to_batches()))
 
 
 def compute_roots(events: pa.Table) -> Mapping[int, CommitRoots]:
-    """``commit_roots`` by the driver, of what ``events_of`` gave."""
+    """``compute_commit_roots`` on the driver. ``events``: from ``build_events``."""
     from audit.hashing.merkle import merkle_root
 
     found: dict[int, tuple[Counter[str], list[bytes]]] = {}
     columns = (events.column(name).to_pylist() for name in ("version", "change_type", "leaf"))
-    for version, kind, leaf in zip(*columns, strict=True):
+    for version, change_type, leaf in zip(*columns, strict=True):
         counts, leaves = found.setdefault(version, (Counter(), []))
-        counts[kind] += 1
+        counts[change_type] += 1
         leaves.append(leaf)
     return {
         version: CommitRoots(
-            counts, tuple(merkle_root(leaves[at : at + CHUNK_EVENTS]) for at in range(0, len(leaves), CHUNK_EVENTS))
+            counts,
+            tuple(merkle_root(leaves[at : at + CHUNK_EVENTS]) for at in range(0, len(leaves), CHUNK_EVENTS)),
         )
         for version, (counts, leaves) in found.items()
     }
 
 
+# ── in Spark ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def build_event_rows(payload: DataFrame, table_id: str) -> DataFrame:
-    """``payload``: the rows of whole commits. Their place in the commit is that of their random id among the others."""
+    """Build the events of payload rows. ``payload``: all rows of whole commits. → rows of ``STORED_EVENT``."""
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
 
     rows = payload.select("id", "version", "committed_at", "change_type", "baseline", "changed_columns", "row_hash")
-    most = max((row["count"] for row in rows.groupBy("version").count().collect()), default=0)
-    bits = max(0, -(-most // _ROWS_PER_BUCKET) - 1).bit_length()
+    largest = max((row["count"] for row in rows.groupBy("version").count().collect()), default=0)
+    bits = max(0, -(-largest // _ROWS_PER_BUCKET) - 1).bit_length()
     if bits == 0:
         index = F.row_number().over(Window.partitionBy("version").orderBy("id")) - 1
     else:
-        # The ids are evenly spread: each bucket is numbered by itself, after what the buckets before it hold
+        # The ids are evenly distributed: each bucket is numbered by itself, starting after the rows of the buckets before it
         first_bytes = F.conv(F.hex(F.substring("id", 1, 2)), 16, 10).cast("int")
         rows = rows.withColumn("bucket", F.shiftright(first_bytes, 16 - bits))
         before = Window.partitionBy("version").orderBy("bucket").rowsBetween(Window.unboundedPreceding, -1)
@@ -93,10 +118,10 @@ def build_event_rows(payload: DataFrame, table_id: str) -> DataFrame:
         index.cast("long").alias("index"),
         *(name for name in EVENT.names if name not in ("table_id", "version", "index")),
     )
-    return numbered.mapInArrow(_with_leaves, STORED_EVENT)
+    return numbered.mapInArrow(_add_leaves, STORED_EVENT)
 
 
-def _with_leaves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _add_leaves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     from audit.hashing.row_encoding import encode_rows
@@ -107,35 +132,24 @@ def _with_leaves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays([*batch.columns, leaves], names=[*batch.schema.names, "leaf"])
 
 
-# ── roots ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class CommitRoots:
-    """Of one commit: its events, by change type, and the roots over their leaves, in pieces of ``CHUNK``."""
-
-    counts: Mapping[str, int]
-    chunk_roots: tuple[bytes, ...]
-
-    @property
-    def events(self) -> int:
-        return sum(self.counts.values())
-
-
 def compute_commit_roots(events: DataFrame) -> Mapping[int, CommitRoots]:
-    """By version, of the commits that have events. Raises ValueError where places are missing or taken twice."""
+    """Compute the roots by version, for the commits that have events. Raises ValueError where an index is missing or
+    doubled."""
     from pyspark.sql import functions as F
 
-    counts = (F.count_if(F.col("change_type") == kind).alias(kind) for kind in _KINDS)
+    counts = (F.count_if(F.col("change_type") == change_type).alias(change_type) for change_type in _CHANGE_TYPES)
     chunks = group_by_chunk(events, counts=counts)
     found: dict[int, list[Any]] = {}
-    for row in chunks.mapInArrow(_folded, _FOLDED).collect():
+    for row in chunks.mapInArrow(_hash_chunks, _HASHED_CHUNK).collect():
         found.setdefault(row["version"], []).append(row)
-    return {version: _commit(version, sorted(rows, key=lambda row: row["chunk"])) for version, rows in found.items()}
+    return {
+        version: _join_chunks(version, sorted(rows, key=lambda row: row["chunk"])) for version, rows in found.items()
+    }
 
 
 def group_by_chunk(events: DataFrame, *more: str, counts: Iterable[Any] = ()) -> DataFrame:
-    """The leaves of each chunk in order of their places: ``version``, ``chunk``, ``leaves``, and what is counted."""
+    """Group the leaves of each chunk: ``version``, ``chunk``, ``leaves`` (``index``, ``leaf`` and ``more``, by index),
+    ``counts``."""
     from pyspark.sql import functions as F
 
     leaves = F.sort_array(F.collect_list(F.struct("index", "leaf", *more)))
@@ -143,11 +157,12 @@ def group_by_chunk(events: DataFrame, *more: str, counts: Iterable[Any] = ()) ->
     return by_chunk.agg(leaves.alias("leaves"), *counts)
 
 
-_KINDS = (INSERT, UPDATE_PREIMAGE, UPDATE_POSTIMAGE, DELETE)
-_FOLDED = "version long, chunk long, size long, root binary, " + ", ".join(f"{kind} long" for kind in _KINDS)
+_HASHED_CHUNK = "version long, chunk long, size long, root binary, " + ", ".join(
+    f"{change_type} long" for change_type in _CHANGE_TYPES
+)
 
 
-def _folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _hash_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     from audit.hashing.merkle import merkle_root
@@ -155,29 +170,28 @@ def _folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         sizes, roots = [], []
         for chunk, leaves in zip(batch.column("chunk").to_pylist(), batch.column("leaves").to_pylist(), strict=True):
-            if [leaf["index"] for leaf in leaves] != list(
-                range(chunk * CHUNK_EVENTS, chunk * CHUNK_EVENTS + len(leaves))
-            ):
-                raise ValueError("the places of events are not without gaps and doubles")
+            start = chunk * CHUNK_EVENTS
+            if [leaf["index"] for leaf in leaves] != list(range(start, start + len(leaves))):
+                raise ValueError("an index of an event is missing or doubled")
             sizes.append(len(leaves))
             roots.append(merkle_root([leaf["leaf"] for leaf in leaves]))
-        counts = {kind: batch.column(kind) for kind in _KINDS}
         yield pa.RecordBatch.from_pydict(
             {
                 "version": batch.column("version"),
                 "chunk": batch.column("chunk"),
                 "size": pa.array(sizes, pa.int64()),
                 "root": pa.array(roots, pa.binary()),
-                **counts,
+                **{change_type: batch.column(change_type) for change_type in _CHANGE_TYPES},
             }
         )
 
 
-def _commit(version: int, chunks: Sequence[Any]) -> CommitRoots:
-    whole = all(row["size"] == CHUNK_EVENTS for row in chunks[:-1])
-    if [row["chunk"] for row in chunks] != list(range(len(chunks))) or not whole:
+def _join_chunks(version: int, chunks: Sequence[Any]) -> CommitRoots:
+    are_full = all(row["size"] == CHUNK_EVENTS for row in chunks[:-1])
+    if [row["chunk"] for row in chunks] != list(range(len(chunks))) or not are_full:
         raise ValueError(f"events of version {version} are missing")
-    counts = {kind: sum(row[kind] for row in chunks) for kind in _KINDS}
+    counts = {change_type: sum(row[change_type] for row in chunks) for change_type in _CHANGE_TYPES}
     return CommitRoots(
-        {kind: count for kind, count in counts.items() if count}, tuple(bytes(row["root"]) for row in chunks)
+        {change_type: count for change_type, count in counts.items() if count},
+        tuple(bytes(row["root"]) for row in chunks),
     )

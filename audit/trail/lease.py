@@ -1,7 +1,7 @@
-"""One runner at a time on a trail: a small file beside its tables says who is at work.
+"""The lease of a trail: a small file beside its tables, by which only one runner at a time works on the trail.
 
-It only keeps runners from getting into each other's way. What keeps a trail whole is the epoch in its tables
-(``audit.trail.tables``), so a file that is read while it is written, or a storage that shows an old one, does no harm.
+The lease only avoids that runners disturb each other. The epoch in the tables (``audit.trail.tables``) protects the data,
+so a partly written file, or storage that returns an old one, does no harm.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["LEASE_SECONDS", "Lease"]
 
 LEASE_SECONDS = 15.0
-"""How long a runner counts as alive after it has shown itself."""
+"""How long a runner counts as alive after its last renewal."""
 RENEW_SECONDS = 5.0
 _POLL_SECONDS = 0.3
 
@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Sign:
-    """What the file says. It is another one after each renewal; ``seconds`` is 0 where the lease was given back."""
+class _Claim:
+    """Content of the file. It differs after each renewal; ``seconds`` is 0 once the lease is released."""
 
     holder: str
     renewals: int
@@ -40,20 +40,21 @@ class _Sign:
 
 
 class Lease:
-    """Taken when made, renewed until ``close``. Nobody's clock is asked: whoever waits sees whether the file changes."""
+    """Acquired by the constructor and renewed until ``close``. No clocks are compared: a waiting runner watches the file
+    change."""
 
     def __init__(self, spark: SparkSession, path: str, *, target: str) -> None:
-        """Raises LeaseHeld as soon as the present holder is seen to be alive; waits at most one lease."""
+        """Raises LeaseHeld as soon as the file shows that its holder is alive; waits at most one lease."""
         jvm: Any = spark._jvm
         self.holder = uuid.uuid4().hex
         self._target = target
         self._jvm = jvm
         self._file = jvm.org.apache.hadoop.fs.Path(path)
         files = self._file.getFileSystem(spark._jsc.hadoopConfiguration())
-        # The local file system would write a checksum into a second file, and not in the same moment
+        # Hadoop's local file system would write a checksum into a second file, not atomically with the first
         self._files = files.getRawFileSystem() if files.getUri().getScheme() == "file" else files
         self._stopped = threading.Event()
-        self._gate = threading.Lock()
+        self._lock = threading.Lock()
         self._renewals = 0
         self._wait()
         self._write(LEASE_SECONDS)
@@ -68,28 +69,28 @@ class Lease:
         deadline = time.monotonic() + first.seconds
         while time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
-            now = self._read()
-            if now is None or now.seconds == 0:
+            current = self._read()
+            if current is None or current.seconds == 0:
                 return
-            if now != first:
+            if current != first:
                 raise lease_held(self._target)
 
-    def _read(self) -> _Sign | None:
-        """None: nobody has ever held it, or what is there cannot be understood."""
+    def _read(self) -> _Claim | None:
+        """None: there is no file."""
         try:
             stream = self._files.open(self._file)
         except Exception:  # py4j: there is no file
             return None
         try:
-            return _Sign(**json.loads(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")))
-        except (ValueError, TypeError):  # it is being written
-            return _Sign("", -1, LEASE_SECONDS)
+            return _Claim(**json.loads(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")))
+        except (ValueError, TypeError):  # it is partly written
+            return _Claim("", -1, LEASE_SECONDS)
         finally:
             stream.close()
 
     def _write(self, seconds: float) -> None:
         self._renewals += 1
-        text = json.dumps(asdict(_Sign(self.holder, self._renewals, seconds)))
+        text = json.dumps(asdict(_Claim(self.holder, self._renewals, seconds)))
         stream = self._files.create(self._file, True)
         try:
             stream.write(bytearray(text.encode()))
@@ -98,29 +99,29 @@ class Lease:
 
     def _renew(self) -> None:
         while not self._stopped.wait(RENEW_SECONDS):
-            with self._gate:
+            with self._lock:
                 try:
-                    if self._stopped.is_set() or self._taken_over():
+                    if self._stopped.is_set() or self._has_successor():
                         return
                     self._write(LEASE_SECONDS)
-                except Exception as error:  # the storage may be back before the lease ends; the epoch keeps it safe
+                except Exception as error:  # the storage may recover before the lease ends; the epoch protects the data
                     log.warning("lease not renewed", extra={"target": self._target, "error": type(error).__name__})
 
-    def _taken_over(self) -> bool:
+    def _has_successor(self) -> bool:
         return self._present_holder() not in (None, self.holder)
 
     def _present_holder(self) -> str | None:
         """Return None where there is no file, or one that was only partly written."""
-        sign = self._read()
-        if sign is not None and not sign.holder:  # a successor may be writing it at this moment
+        claim = self._read()
+        if claim is not None and not claim.holder:  # a successor may be writing it at this moment
             time.sleep(_POLL_SECONDS)
-            sign = self._read()
-        return None if sign is None else sign.holder or None
+            claim = self._read()
+        return None if claim is None else claim.holder or None
 
     def close(self) -> None:
-        """Give it back, unless it is somebody else's by now. Never raises."""
+        """Release the lease, unless another runner holds it now. Never raises."""
         self._stopped.set()
-        with self._gate, contextlib.suppress(Exception):
+        with self._lock, contextlib.suppress(Exception):
             if self._present_holder() == self.holder:
                 self._write(0)
         self._thread.join(timeout=5)
@@ -129,6 +130,6 @@ class Lease:
 def lease_held(target: str) -> LeaseHeld:
     return LeaseHeld(
         f"another runner is at work on {target}",
-        hint="nothing was changed: run again when it has finished, or stop it first",
+        hint="nothing was changed: run again when the other runner has finished, or stop it first",
         target=target,
     )

@@ -1,4 +1,4 @@
-"""Where a trail stands, without a JVM: from the log of its ledger, by delta-rs."""
+"""The position of a trail without a JVM: from the log of its ledger, read by delta-rs."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from cdf.sink.contract import Position
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["RECENT_COMMITS", "MAINTENANCE_OPERATIONS", "read_columns", "read_position"]
+__all__ = ["MAINTENANCE_OPERATIONS", "RECENT_COMMITS", "read_columns", "read_position"]
 
 MAINTENANCE_OPERATIONS = frozenset(
     {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CREATE TABLE", "REORG"}
 )
-"""Operations on the ledger that neither add records nor take them away."""
+"""Operations on the ledger that neither add nor remove records."""
 
 LEDGER, PAYLOAD = "ledger", "payload"
 RECENT_COMMITS = 50
-"""So many commits of the ledger are looked at for one that tells; upkeep and idle runs stand between them."""
+"""Number of the latest commits of the ledger that are searched for a state; some of them are maintenance or idle runs."""
 
 
 def read_position(path: str, options: Mapping[str, str] | None = None) -> Position:
-    """The position of the trail below ``path``; empty where there is none. ``options``: delta-rs' for its storage.
+    """Read the position of the trail below ``path``; empty where there is no trail. ``options``: storage options of
+    delta-rs.
 
-    What is pending is not told: that is between the trail and who writes it. Raises SinkUnavailable.
+    Pending events are not part of it: only the runner needs them. Raises SinkUnavailable.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -41,26 +42,26 @@ def read_position(path: str, options: Mapping[str, str] | None = None) -> Positi
             return Position(None)
         ledger = DeltaTable(location, storage_options=dict(options or {}))
         for commit in ledger.history(RECENT_COMMITS):
-            told = parse_object(commit.get("userMetadata"))
-            if "state" in told:
-                return Position(told["state"]["version"], told["state"]["table_id"])
-            if "opened" not in told and commit.get("operation") not in MAINTENANCE_OPERATIONS:
+            metadata = parse_object(commit.get("userMetadata"))
+            if "state" in metadata:
+                return Position(metadata["state"]["version"], metadata["state"]["table_id"])
+            if "opened" not in metadata and commit.get("operation") not in MAINTENANCE_OPERATIONS:
                 break
-        return _read(ledger)
+        return _read_from_records(ledger)
     except TableNotFoundError:
         return Position(None)
     except (DeltaError, OSError, KeyError, TypeError, ValueError) as error:
         raise SinkUnavailable(
-            f"the trail at {path} cannot be looked at ({type(error).__name__})",
-            hint="is its storage there, and may this user read it?",
+            f"the position of the trail at {path} cannot be read ({type(error).__name__})",
+            hint="check that the storage is available and that this user may read it",
             target=path,
         ) from error
 
 
 def read_columns(path: str, options: Mapping[str, str] | None = None) -> tuple[StructType, tuple[Column, ...]]:
-    """The payload's schema, and where it keeps each column by the last record that tells it.
+    """Read the payload's schema, and the columns in the last record that has them.
 
-    Raises ConfigError where there is no trail, and whatever a damaged one makes of it.
+    Raises ConfigError where there is no trail, and other errors for a damaged one.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
@@ -70,7 +71,7 @@ def read_columns(path: str, options: Mapping[str, str] | None = None) -> tuple[S
         raise ConfigError(f"there is no trail at {path}", hint="`deltarelay run` begins it")
     try:
         ledger, payload = (
-            DeltaTable(f"{path}/{one}", storage_options=dict(options or {})) for one in (LEDGER, PAYLOAD)
+            DeltaTable(f"{path}/{name}", storage_options=dict(options or {})) for name in (LEDGER, PAYLOAD)
         )
     except TableNotFoundError as error:
         raise ConfigError(f"there is no trail at {path}", hint="`deltarelay run` begins it") from error
@@ -80,8 +81,8 @@ def read_columns(path: str, options: Mapping[str, str] | None = None) -> tuple[S
     return StructType.fromJson(json.loads(payload.schema().to_json())), columns_from_json(columns)
 
 
-def _read(ledger: Any) -> Position:
-    """From its last record of a commit: two columns of a table with one short row per commit of the source."""
+def _read_from_records(ledger: Any) -> Position:
+    """Read the last record of a commit: two columns of a table with one short row per commit of the source."""
     import pyarrow.compute as pc
 
     rows = ledger.to_pyarrow_table(columns=["version", "record"]).drop_null()

@@ -1,10 +1,10 @@
-"""What goes into a ledger record: canonical JSON, and of a commit only what is nobody's data.
+"""Content of ledger records: canonical JSON, and descriptions of commits without personal data.
 
-A ledger is kept for good; nothing in it can be forgotten. Delta writes predicates into its log with their literals, Spark
-even without quotation marks, so that no grammar tells ``(name = Rose Ann)`` from columns. Of an expression is therefore
-kept only what is known: names of the table's columns, words of SQL, operators; all else becomes ``?``. Of ``userMetadata``
-five names are kept where it is a JSON object. Free text is not, nor a hash of it, which could be guessed: the hash of the
-commit file, which is in the record, covers it.
+A ledger is kept forever; nothing in it can be erased. Delta writes predicates with their literals into its log, Spark even
+without quotation marks, so no grammar can distinguish ``(name = Rose Ann)`` from columns. Of an expression only known words
+are therefore kept: names of the table's columns, SQL keywords, operators; everything else becomes ``?``. Of ``userMetadata``
+five fields are kept if it is a JSON object. Free text is not kept, nor a hash of it, which could be guessed; the hash of the
+commit file in the record covers it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Json: TypeAlias = "bool | int | str | list[Json] | dict[str, Json] | None"
 
 
 def canonical_json(value: Any) -> bytes:
-    """RFC 8785, for null, booleans, integers within ±2^53, strings, lists and objects: one text for one value, UTF-8.
+    """RFC 8785, for null, booleans, integers within ±2^53, strings, lists and objects: one text per value, in UTF-8.
 
-    Raises TypeError for anything else (floats too), ValueError for integers beyond and strings that are not Unicode.
+    Raises TypeError for anything else (floats too), ValueError for larger integers and strings that are not Unicode.
     """
     return json.dumps(_sorted(value), ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -50,41 +50,41 @@ def _sorted(value: Any) -> Json:
         return [_sorted(item) for item in value]
     if isinstance(value, Mapping):
         if not all(isinstance(name, str) for name in value):
-            raise TypeError("the names of an object are strings")
+            raise TypeError("the field names of an object must be strings")
         return {name: _sorted(value[name]) for name in sorted(value, key=lambda name: name.encode("utf-16-be"))}
     raise TypeError(f"{type(value).__name__} has no canonical form")
 
 
 def parse_object(text: str | bytes | None) -> dict[str, Any]:
-    """What somebody may have written as a JSON object; empty where it is none."""
+    """Parse text from an untrusted source as a JSON object; empty where it is not one."""
     try:
-        said = json.loads(text or "{}")
+        value = json.loads(text or "{}")
     except (TypeError, ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 # ── userMetadata ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-_TOLD = ("ticket", "purpose", "job", "run", "approver")
-_TOLD_LENGTH = 200
+_REASONS = ("ticket", "purpose", "job", "run", "approver")
+_LARGEST_TEXT = 200
 
 
 def extract_reasons(user_metadata: str | None) -> dict[str, str]:
-    """Who may know why: ticket, purpose, job, run and approver, as far as ``userMetadata`` is JSON and has them."""
-    said = parse_object(user_metadata)
+    """Return ticket, purpose, job, run and approver, as far as ``userMetadata`` is a JSON object that has them."""
+    metadata = parse_object(user_metadata)
     # A ticket's number is often written as a number
-    told = {name: said.get(name) for name in _TOLD if type(said.get(name)) in (str, int)}
-    return {name: _unicode(str(value))[:_TOLD_LENGTH] for name, value in told.items() if value != ""}
+    reasons = {name: metadata.get(name) for name in _REASONS if type(metadata.get(name)) in (str, int)}
+    return {name: _replace_surrogates(str(value))[:_LARGEST_TEXT] for name, value in reasons.items() if value != ""}
 
 
 def shorten_text(value: Any) -> str | None:
-    """A name that somebody else has written: a text that JSON can hold, whatever it was."""
-    return None if value is None else _unicode(str(value))[:_TOLD_LENGTH]
+    """Text of at most 200 characters that JSON can hold, from a value of unknown origin."""
+    return None if value is None else _replace_surrogates(str(value))[:_LARGEST_TEXT]
 
 
-def _unicode(text: str) -> str:
-    """JSON can write halves of characters, which no encoding has."""
+def _replace_surrogates(text: str) -> str:
+    """JSON can contain single surrogates, which have no encoding."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -92,13 +92,13 @@ def _unicode(text: str) -> str:
 
 
 def redact_parameters(parameters: Mapping[str, Any], columns: Iterable[str] = ()) -> dict[str, Json]:
-    """``operationParameters`` of a commit without anything that may be data; a parameter not known here is an expression.
+    """Return ``operationParameters`` of a commit without anything that may be data. Unknown parameters count as expressions.
 
-    ``columns``: the names that the table's columns and their fields have or had, which expressions may keep.
+    ``columns``: present and former names of the table's columns and their fields, which expressions may keep.
     """
-    clean = _cleaner(columns)
+    clean = _make_cleaner(columns)
     return {
-        name: _KINDS.get(name, _expression)(_decoded(value), clean)
+        name: _REDACTIONS.get(name, _redact_expression)(_decode(value), clean)
         for name, value in parameters.items()
         if value is not None
     }
@@ -108,8 +108,8 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def _decoded(value: Any) -> Any:
-    """Most values are JSON inside of a string."""
+def _decode(value: Any) -> Any:
+    """Most values are JSON inside a string."""
     if isinstance(value, str) and value[:1] in ("[", "{"):
         try:
             return json.loads(value)
@@ -118,7 +118,7 @@ def _decoded(value: Any) -> Any:
     return value
 
 
-def _expression(value: Any, clean: Clean) -> Json:
+def _redact_expression(value: Any, clean: Clean) -> Json:
     if isinstance(value, bool):
         return value
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
@@ -126,52 +126,52 @@ def _expression(value: Any, clean: Clean) -> Json:
     return clean(value if isinstance(value, str) else json.dumps(value))
 
 
-def _kept(value: Any, clean: Clean) -> Json:
-    """Modes, names of columns and tables, versions, limits."""
+def _keep(value: Any, clean: Clean) -> Json:
+    """Keep modes, names of columns and tables, versions, limits."""
     if isinstance(value, list):
-        return [_kept(item, clean) for item in value]
+        return [_keep(item, clean) for item in value]
     if isinstance(value, dict):
-        return {_unicode(name): _kept(item, clean) for name, item in value.items()}
+        return {_replace_surrogates(name): _keep(item, clean) for name, item in value.items()}
     if value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) <= 2**53):
         return value
-    return _unicode(str(value))
+    return _replace_surrogates(str(value))
 
 
-def _properties(value: Any, clean: Clean) -> Json:
-    """Of table properties the names, and the values of Delta's own; a constraint of Delta's is an expression."""
+def _redact_properties(value: Any, clean: Clean) -> Json:
+    """Keep the names of table properties, and the values of Delta's own properties; its constraints are expressions."""
     if not isinstance(value, dict):
-        return _kept(value, clean) if isinstance(value, list) else _expression(value, clean)
+        return _keep(value, clean) if isinstance(value, list) else _redact_expression(value, clean)
     return {
-        _unicode(name): (
-            _kept(setting, clean)
+        _replace_surrogates(name): (
+            _keep(setting, clean)
             if name.startswith("delta.") and not name.startswith("delta.constraints.")
-            else _expression(setting, clean)
+            else _redact_expression(setting, clean)
         )
         for name, setting in value.items()
     }
 
 
-def _columns(value: Any, clean: Clean) -> Json:
-    """Columns as names, or as a schema has them: without their metadata, where comments and defaults are."""
+def _redact_columns(value: Any, clean: Clean) -> Json:
+    """Keep columns, as names or as a schema, without their metadata, which has comments and default values."""
     if isinstance(value, list):
-        return [_columns(item, clean) for item in value]
+        return [_redact_columns(item, clean) for item in value]
     if isinstance(value, dict):
-        return {name: _columns(item, clean) for name, item in value.items() if name in _OF_A_COLUMN}
-    return _kept(value, clean)
+        return {name: _redact_columns(item, clean) for name, item in value.items() if name in _COLUMN_FIELDS}
+    return _keep(value, clean)
 
 
-def _clauses(value: Any, clean: Clean) -> Json:
-    """Of a MERGE, or constraints: what kind or name, and an expression."""
+def _redact_clauses(value: Any, clean: Clean) -> Json:
+    """Keep kind or name, and the redacted expression, of the clauses of a MERGE or of constraints."""
     if isinstance(value, list) and all(isinstance(item, dict) for item in value):
         return [
-            {name: (_kept if name in ("actionType", "name") else _expression)(item, clean)
+            {name: (_keep if name in ("actionType", "name") else _redact_expression)(item, clean)
              for name, item in clause.items() if name in ("actionType", "name", "predicate", "expr") and item is not None}
             for clause in value
         ]  # fmt: skip
-    return _expression(value, clean)
+    return _redact_expression(value, clean)
 
 
-_OF_A_COLUMN = _words(
+_COLUMN_FIELDS = _words(
     "column name type nullable position fields elementType containsNull keyType valueType valueContainsNull"
 )
 _KEPT = _words(
@@ -182,15 +182,15 @@ _KEPT = _words(
     partitionedBy position queryId replaceUsingCols retentionCheckEnabled source sourceFormat sourceVersion
     specifiedRetentionMillis status targetSize timestamp triggerName truncateHistory version zOrderBy"""
 )
-_KINDS: Mapping[str, Callable[[Any, Clean], Json]] = {
-    **dict.fromkeys(_KEPT, _kept),
-    **dict.fromkeys(_words("column columns newSchema oldSchema"), _columns),
+_REDACTIONS: Mapping[str, Callable[[Any, Clean], Json]] = {
+    **dict.fromkeys(_KEPT, _keep),
+    **dict.fromkeys(_words("column columns newSchema oldSchema"), _redact_columns),
     **dict.fromkeys(
-        _words("matchedPredicates notMatchedPredicates notMatchedBySourcePredicates constraints"), _clauses
+        _words("matchedPredicates notMatchedPredicates notMatchedBySourcePredicates constraints"), _redact_clauses
     ),
-    "properties": _properties,
+    "properties": _redact_properties,
 }
-"""By the names that Delta and delta-rs give them."""
+"""By the parameter names of Delta and delta-rs."""
 
 
 # ── expressions ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -215,8 +215,8 @@ _TOKEN = (
     r"|(?P<quoted>x?'(?:[^'\\]|\\.|'')*(?:'|\Z)|\"(?:[^\"\\]|\\.|\"\")*(?:\"|\Z)|`[^`]*(?:`|\Z))"
     r"|(?P<word>\w+)|(?P<space>\s+)|(?P<symbol>{symbols})|(?P<other>.)"
 )
-# How long a list is, or of how many words a name, is nobody's business
-_TIDY = (
+# The length of a list, or the number of words in a name, is not kept
+_MERGE_PLACEHOLDERS = (
     (re.compile(r"\?(?:[\s,.+\-*/%]*\?)+"), "?"),
     (re.compile(r"(^|[=<>(,]\s*)[-+]\s*\?"), r"\1?"),
     (re.compile(r"\b(in|inset)(\s*)\([^()]*\)", re.IGNORECASE), r"\1\2(?)"),
@@ -224,11 +224,11 @@ _TIDY = (
 
 
 def redact_expression(text: str, columns: Iterable[str] = ()) -> str:
-    """An SQL expression, as Spark, Delta or delta-rs write it, with ``?`` for all that is not known to be no data."""
-    return _cleaner(columns)(text)
+    """Return an SQL expression of Spark, Delta or delta-rs with ``?`` for every word that may be data."""
+    return _make_cleaner(columns)(text)
 
 
-def _cleaner(columns: Iterable[str]) -> Clean:
+def _make_cleaner(columns: Iterable[str]) -> Clean:
     names = sorted({re.escape(name) for name in columns if name}, key=len, reverse=True)
     pattern = _TOKEN.format(columns="|".join(names) or r"[^\s\S]", symbols="|".join(map(re.escape, _SYMBOLS)))
     tokens = re.compile(pattern, re.IGNORECASE | re.DOTALL)
@@ -252,15 +252,16 @@ def _cleaner(columns: Iterable[str]) -> Clean:
             else:
                 shown, operand = "?", True
             out, before = out + shown, word
-        for untidy, tidy in _TIDY:
-            out = untidy.sub(tidy, out)
+        for pattern, placeholder in _MERGE_PLACEHOLDERS:
+            out = pattern.sub(placeholder, out)
         return out
 
     return clean
 
 
 def _operand_after(word: str, before: str, operand: bool, call: bool) -> bool | None:
-    """None: at this place the word can be data. Else whether it completes an operand: ``OR`` after ``=`` may be Oregon."""
+    """None: the word can be data at this place. Otherwise whether it completes an operand: ``OR`` after ``=`` may be
+    Oregon."""
     if word in _CONSTANTS or (word in _TYPES and before == "as"):
         return True
     if word in _AFTER_OPERANDS and operand:

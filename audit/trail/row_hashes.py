@@ -14,47 +14,49 @@ __all__ = ["hash_rows"]
 
 
 def hash_rows(rows: pa.RecordBatch, columns: Sequence[Column]) -> Sequence[bytes | None]:
-    """Of payload rows that were written with these columns, and may have been sealed since; None for what cannot have
-    been."""
+    """Compute the hash of each payload row; None for a row that no runner writes.
+
+    ``rows``: ``salt`` and ``row``. ``columns``: those with which the rows were written; they may have been encrypted since.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     live = [column for column in columns if column.live]
     row = rows.column("row")
     if any(column.name == SEALED for column in live) or row.type.get_field_index(SEALED) < 0:
-        return _hashes(rows, live)
-    since = pc.is_valid(pc.struct_field(row, SEALED)).to_pylist()
-    found: list[bytes | None] = [None] * rows.num_rows
-    for sealed, its in ((False, live), (True, [*live, GROUPS_COLUMN])):
-        places = [at for at, one in enumerate(since) if one is sealed]
+        return _hash_with(rows, live)
+    is_encrypted = pc.is_valid(pc.struct_field(row, SEALED)).to_pylist()
+    hashes: list[bytes | None] = [None] * rows.num_rows
+    for wanted, with_columns in ((False, live), (True, [*live, GROUPS_COLUMN])):
+        places = [at for at, encrypted in enumerate(is_encrypted) if encrypted is wanted]
         if places:
             taken = rows if len(places) == rows.num_rows else rows.take(pa.array(places))
-            for at, hash in zip(places, _hashes(taken, its), strict=True):
-                found[at] = hash
-    return found
+            for at, hash in zip(places, _hash_with(taken, with_columns), strict=True):
+                hashes[at] = hash
+    return hashes
 
 
-def _hashes(rows: pa.RecordBatch, live: Sequence[Column]) -> Sequence[bytes | None]:
+def _hash_with(rows: pa.RecordBatch, live: Sequence[Column]) -> Sequence[bytes | None]:
     import pyarrow as pa
 
     from audit.hashing.row_encoding import encode_or_none, row_hash
 
     schema, stored = row_type(live, stored=False), {column.stored for column in live}
     row = rows.column("row")
-    places = {field.name: values for field, values in zip(row.type, row.flatten(), strict=True)}
-    if stored - places.keys():  # a column was taken out of the table: none of these rows is what it was
+    fields = {field.name: values for field, values in zip(row.type, row.flatten(), strict=True)}
+    if stored - fields.keys():  # a column was dropped from the table: all of these rows are altered
         return [None] * rows.num_rows
-    own = [places[column.stored] for column in live]
-    written = encode_or_none(pa.RecordBatch.from_arrays(own, names=schema.names), schema)
-    foreign = _any_valid([values for name, values in places.items() if name not in stored], rows.num_rows)
+    values = [fields[column.stored] for column in live]
+    encoded = encode_or_none(pa.RecordBatch.from_arrays(values, names=schema.names), schema)
+    foreign = _any_valid([values for name, values in fields.items() if name not in stored], rows.num_rows)
     return [
-        None if one is None or salt is None or len(salt) != 16 or planted else row_hash(salt, one)
-        for salt, one, planted in zip(rows.column("salt").to_pylist(), written, foreign, strict=True)
+        None if data is None or salt is None or len(salt) != 16 or planted else row_hash(salt, data)
+        for salt, data, planted in zip(rows.column("salt").to_pylist(), encoded, foreign, strict=True)
     ]
 
 
 def _any_valid(arrays: Sequence[pa.Array], count: int) -> list[bool]:
-    """Of each row: whether there is a value where its commit had no column."""
+    """For each row, whether it has a value in a column that its commit did not have."""
     import numpy as np
 
     found = np.zeros(count, dtype=bool)

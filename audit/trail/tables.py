@@ -1,12 +1,12 @@
-"""The Delta tables of one trail, and the one way in which they are written.
+"""The Delta tables of one trail; all writes to them go through ``TrailTables``.
 
     events    one row per change, append-only: what happened, when, and the hashes that prove it
-    payload   the values of the row, apart from the event so that they can be removed
+    payload   the values of the rows, apart from the events so that they can be removed
     ledger    one record per commit of the source, append-only: its hash covers all events of the commit
 
-Each table has an **epoch**: the transaction version under one fixed application id. A runner that opens the trail writes the
-next epoch into each; from then on Delta drops what a runner from before still writes. It does so without a word, which is
-why each write looks for itself in the log afterwards.
+Each table has an **epoch**, a fencing token: the transaction version under one fixed application id. A runner that opens the
+trail writes the next epoch into each table; from then on Delta ignores the writes of earlier runners. Delta reports no error
+for an ignored write, so each write is looked up in the log afterwards.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ __all__ = [
 
 EVENTS, PAYLOAD, LEDGER = "events", "payload", "ledger"
 TABLES = (PAYLOAD, EVENTS, LEDGER)
-"""In the order in which a window is written into them."""
+"""In the order in which a window is written to them."""
 
 EVENT = StructType(
     [
@@ -75,7 +75,7 @@ EVENT = StructType(
         StructField("row_hash", BinaryType(), False),
     ]
 )
-"""What the leaf of an event covers. ``index``: its place among the events of the commit, from 0."""
+"""What the leaf of an event covers. ``index``: position among the events of the commit, from 0."""
 STORED_EVENT = StructType([*EVENT.fields, StructField("leaf", BinaryType(), False)])
 
 RECORD = StructType(
@@ -91,21 +91,30 @@ RECORD = StructType(
         StructField("signed_state", StringType()),
     ]
 )
-"""A ledger record as a row: ``record`` is what the leaf covers, the columns before it are copies for queries.
+"""A ledger record as a row. ``record`` is what the leaf covers; the columns before it are copies for queries.
 
-``signed_state``: beside the last record of an append, a signed note by the runner (``audit.trail.ledger.is_signed_end``).
-``chunk_roots``: of a commit's events, or of rows that were sealed later the hashes that these have since.
+``signed_state``: with the last record of an append, a note that the runner signed
+(``audit.trail.ledger_state.is_signed_end``). ``chunk_roots``: the roots over a commit's events, 32 bytes each; with an
+``EncryptionRecord``, the new hashes of its rows.
 """
 
 _WITH_STATISTICS = (NumericType, StringType, DateType, TimestampType, TimestampNTZType)
-"""Delta keeps least and greatest values of these."""
+"""Types for which Delta keeps minimum and maximum per file."""
 _APPLICATION = "deltarelay.audit"
 _DELTA = "spark.databricks.delta"
+_CONFLICTS = {
+    "DELTA_CONCURRENT_TRANSACTION",
+    "DELTA_CONCURRENT_WRITE",
+    "DELTA_METADATA_CHANGED",
+    "DELTA_PROTOCOL_CHANGED",
+}
+"""Delta's error conditions of a write that lost against a concurrent commit. Another run is also right after maintenance."""
 
 
 def payload_schema(row: StructType) -> StructType:
-    """``sealed``: what the groups in the row's ``SEALED`` have sealed, in their order. Only where the row has that."""
-    sealed = [StructField("sealed", ArrayType(BinaryType()))] if SEALED in row.names else []
+    """The schema of a payload with this ``row``. ``sealed``: the encrypted bytes of the groups in the row's ``SEALED``
+    column, in their order; only if ``row`` has that column."""
+    encrypted = [StructField("sealed", ArrayType(BinaryType()))] if SEALED in row.names else []
     return StructType(
         [
             StructField("id", BinaryType(), False),
@@ -117,7 +126,7 @@ def payload_schema(row: StructType) -> StructType:
             StructField("row_hash", BinaryType(), False),
             StructField("salt", BinaryType(), False),
             StructField("row", row, False),
-            *sealed,
+            *encrypted,
         ]
     )
 
@@ -128,18 +137,18 @@ class _Table:
     log: TableLog
     writes: int = 0
     seen: int = -1
-    """The commits up to here were looked at."""
+    """The last commit that was inspected."""
 
 
 @dataclass(slots=True)
 class TrailTables:
-    """The tables below ``path``, opened by one runner. What it raises of its own: Fenced."""
+    """The tables below ``path``, for one runner or reader. Writes raise Fenced after another runner has opened the trail."""
 
     spark: SparkSession
     path: str
     epoch: int = 0
     pinned: Mapping[str, int] = field(default_factory=dict)
-    """Of ``as_now``: the commits after which they are read, whatever comes later."""
+    """By table, the Delta version at which it is read (``pin``)."""
     _id: str | None = None
     _tables: dict[str, _Table] = field(default_factory=dict)
 
@@ -147,35 +156,21 @@ class TrailTables:
         return f"{self.path.rstrip('/')}/{name}"
 
     def exist(self) -> bool:
-        """All of them: a runner that was killed while it made them leaves some."""
-        return all(self._is_there(name) for name in TABLES)
+        """Whether all tables exist. A runner that is killed while it creates them leaves some."""
+        return all(self._exists(name) for name in TABLES)
 
-    def _is_there(self, name: str) -> bool:
+    def _exists(self, name: str) -> bool:
         from delta.tables import DeltaTable
 
         return DeltaTable.isDeltaTable(self.spark, self.location(name))
 
     def origin(self) -> str:
-        """The trail's name in checkpoints. A trail that is made anew at the same place has another one."""
+        """The trail's name in checkpoints. A trail that is recreated at the same path has another one."""
         return f"deltarelay.audit/{self.id()}"
 
-    def read(self, name: str, *, version: int | None = None) -> DataFrame:
-        """As it is whenever it is asked something; with ``version``, after that commit."""
-        reader = self.spark.read.format("delta")
-        version = self.pinned.get(name) if version is None else version
-        return (reader if version is None else reader.option("versionAsOf", version)).load(self.location(name))
-
-    def now(self, name: str) -> DataFrame:
-        """As it is at this moment, also for what is asked of it later."""
-        return self.read(name, version=self.pinned[name] if name in self.pinned else self.log(name).latest())
-
-    def as_now(self) -> TrailTables:
-        """All of them as they are at this moment, also for what is asked of them later. To be read only."""
-        return TrailTables(self.spark, self.path, pinned={name: self.log(name).latest() for name in TABLES})
-
-    def rows_of(self, table: pa.Table, schema: StructType) -> DataFrame:
-        """For ``append``, in one file. By the schema: Arrow's type of a time does not tell which of Spark's two it is."""
-        return self.spark.createDataFrame(table, schema).coalesce(1)
+    def id(self) -> str:
+        """The Delta table id of the ledger. A trail that is recreated at the same path has another one."""
+        return self.log(LEDGER).metadata().table_id
 
     def log(self, name: str) -> TableLog:
         return self._table(name).log
@@ -185,159 +180,168 @@ class TrailTables:
             self._tables[name] = _Table(self.location(name), TableLog(self.spark, self.location(name)))
         return self._tables[name]
 
-    # ── the epoch ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def read(self, name: str, *, version: int | None = None) -> DataFrame:
+        """Read a table: its latest state whenever a query runs, or its state at the Delta version ``version``."""
+        reader = self.spark.read.format("delta")
+        version = self.pinned.get(name) if version is None else version
+        return (reader if version is None else reader.option("versionAsOf", version)).load(self.location(name))
+
+    def read_current(self, name: str) -> DataFrame:
+        """Read a table in its present state, also for queries that run later."""
+        return self.read(name, version=self.pinned[name] if name in self.pinned else self.log(name).latest())
+
+    def pin(self) -> TrailTables:
+        """Return the tables in their present state, also for queries that run later. For reading only."""
+        return TrailTables(self.spark, self.path, pinned={name: self.log(name).latest() for name in TABLES})
+
+    # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def take_over(self, row: StructType, key: Sequence[str]) -> None:
-        """From here on no runner from before can write. Tables that are not there are made: ``row`` is the payload's, and
-        ``key`` names fields of it.
+        """Begin the next epoch, which fences earlier runners. Creates the tables that do not exist.
 
-        Raises Fenced where another runner did the same at this moment, TargetNotReady where a part of a trail is gone.
+        ``row``: type of the payload's rows. ``key``: names of its key fields. Raises Fenced if another runner takes over at
+        the same time, TargetNotReady if a table of a trail with data is missing.
         """
-        there = [name for name in TABLES if self._is_there(name)]
-        if there and len(there) < len(TABLES) and any(not self.read(name).isEmpty() for name in there):
-            gone = ", ".join(name for name in TABLES if name not in there)
+        existing = [name for name in TABLES if self._exists(name)]
+        if existing and len(existing) < len(TABLES) and any(not self.read(name).isEmpty() for name in existing):
+            missing = ", ".join(name for name in TABLES if name not in existing)
             raise TargetNotReady(
-                f"of the trail at {self.path} the table {gone} is gone: made anew it would not be what its hashes tell",
-                hint="put it back from a backup, or begin a new trail in another folder",
-                problems=[f"{gone} is gone"],
+                f"the table {missing} of the trail at {self.path} is missing: an empty new one would not match the hashes "
+                "of the others",
+                hint="restore it from a backup, or begin a new trail in another folder",
+                problems=[f"the table {missing} is missing"],
             )
-        # The ledger comes first, so that no other table has a later epoch than it: it alone is asked, if there are all
-        asked = [LEDGER] if len(there) == len(TABLES) else there
-        written = [self._table(name).log.transaction(_APPLICATION) for name in asked]
-        self.epoch = 1 + max((one >> 32 for one in written if one is not None), default=0)
+        # The ledger gets a new epoch first, so no other table has a later one: if all exist, the ledger's epoch is enough
+        with_epoch = [LEDGER] if len(existing) == len(TABLES) else existing
+        written = [self._table(name).log.transaction(_APPLICATION) for name in with_epoch]
+        self.epoch = 1 + max((version >> 32 for version in written if version is not None), default=0)
         schemas = {PAYLOAD: payload_schema(row), EVENTS: STORED_EVENT, LEDGER: RECORD}
         for name in reversed(TABLES):
             self._table(name).writes = 0
-            rows = self.read(name).limit(0) if name in there else self.spark.createDataFrame([], schemas[name])
-            self.append(
-                name, rows, about={"opened": self.epoch}, making=None if name in there else _properties(name, row, key)
-            )
+            rows = self.read(name).limit(0) if name in existing else self.spark.createDataFrame([], schemas[name])
+            properties = None if name in existing else _table_properties(name, row, key)
+            self.append(name, rows, about={"opened": self.epoch}, create_with=properties)
         self._id = self.id()
 
-    def id(self) -> str:
-        """Of the ledger's table: a trail that is made anew at the same place has another one."""
-        return self.log(LEDGER).metadata().table_id
-
     def check(self) -> bool:
-        """Whether nobody else has changed the ledger's rows since the last look. Reads what was committed since.
+        """Return whether the ledger's rows are unchanged since the last write or check. Reads only the commits made since.
 
-        Raises Fenced where another runner is seen to have taken over.
+        Raises Fenced if another runner has taken over.
         """
         ledger = self._table(LEDGER)
         latest = ledger.log.latest()
         if latest < ledger.seen or self.id() != self._id:
-            raise fenced(self.path)  # somebody has put another trail into its place, or an older state of this one
+            raise fenced(self.path)  # the ledger was replaced by that of another trail, or by an older state
         commits = list(ledger.log.commits(ledger.seen + 1, latest))
         if any(read_commit_info(commit).get("opened", 0) > self.epoch for commit in commits):
             raise fenced(self.path)
         ledger.seen = latest
         return all(commit.operation in MAINTENANCE_OPERATIONS for commit in commits)
 
+    def create_rows(self, table: pa.Table, schema: StructType) -> DataFrame:
+        """Make rows for ``append``, written as one file. Needs ``schema``: an Arrow timestamp fits two types of Spark."""
+        return self.spark.createDataFrame(table, schema).coalesce(1)
+
     def append(
-        self, name: str, rows: DataFrame, *, about: Mapping[str, Any], making: Mapping[str, str] | None = None
+        self, name: str, rows: DataFrame, *, about: Mapping[str, Any], create_with: Mapping[str, str] | None = None
     ) -> int:
-        """One commit, once; → its version. ``making``: the properties of a table that it makes.
+        """Append rows in exactly one commit; → its version. ``create_with``: properties of a table that does not exist yet.
 
-        ``about`` stands in its ``userMetadata``. It is found in the log also when its answer was lost. Raises Fenced where a
-        later epoch is.
+        ``about`` is stored in ``userMetadata``. The commit is found in the log even if Spark's answer was lost. Raises
+        Fenced if there is a later epoch.
         """
-        writer = rows.write.format("delta").mode("append").option("mergeSchema", "true").options(**making or {})
+        writer = rows.write.format("delta").mode("append").option("mergeSchema", "true").options(**create_with or {})
 
-        def write(number: int, said: str) -> None:
-            signed = writer.option("txnAppId", _APPLICATION).option("txnVersion", number)
-            signed.option("userMetadata", said).save(self.location(name))
+        def write(number: int, metadata: str) -> None:
+            transaction = writer.option("txnAppId", _APPLICATION).option("txnVersion", number)
+            transaction.option("userMetadata", metadata).save(self.location(name))
 
-        return self._committed(name, write, about, made=making is not None)
+        return self._commit(name, write, about, is_new=create_with is not None)
 
     def change(self, name: str, statement: Callable[[DeltaTable], object], *, about: Mapping[str, Any]) -> int:
-        """A DELETE or MERGE that finds rows, under the same rules as ``append``."""
+        """Run a DELETE or MERGE that changes at least one row, under the same rules as ``append``."""
         from delta.tables import DeltaTable
 
-        def run(number: int, said: str) -> None:
-            # Statements take these from their session alone; in one that others use they would be everybody's
+        def run(number: int, metadata: str) -> None:
+            # Statements read these settings from their session; in a shared session they would apply to all other writes
             session = self.spark.newSession()
             session.conf.set(f"{_DELTA}.write.txnAppId", _APPLICATION)
             session.conf.set(f"{_DELTA}.write.txnVersion", str(number))
-            session.conf.set(f"{_DELTA}.commitInfo.userMetadata", said)
+            session.conf.set(f"{_DELTA}.commitInfo.userMetadata", metadata)
             statement(DeltaTable.forPath(session, self.location(name)))
 
-        return self._committed(name, run, about)
+        return self._commit(name, run, about)
 
-    def admit_times_without_zone(self) -> None:
-        """In the payload. Delta turns this on by itself only for a table that is made with them."""
+    def enable_timestamp_ntz(self) -> None:
+        """Allow TIMESTAMP_NTZ columns in the payload. Delta enables the feature by itself only when a table is created."""
         from delta.tables import DeltaTable
 
         DeltaTable.forPath(self.spark, self.location(PAYLOAD)).addFeatureSupport("timestampNtz")
 
-    def _committed(
-        self, name: str, write: Callable[[int, str], None], about: Mapping[str, Any], *, made: bool = False
+    def _commit(
+        self, name: str, write: Callable[[int, str], None], about: Mapping[str, Any], *, is_new: bool = False
     ) -> int:
         table = self._table(name)
         table.writes += 1
-        before, token = -1 if made else table.log.latest(), uuid.uuid4().hex
+        before, token = -1 if is_new else table.log.latest(), uuid.uuid4().hex
         failure: Exception | None = None
         try:
             write((self.epoch << 32) + table.writes, json.dumps({**about, "write": token}))
         except Exception as error:
             failure = error
-        if (landed := self._landed(table, before, token)) is not None:
-            return landed
-        if failure is None or condition_of(failure) in _OVERTAKEN:
+        version = self._find_commit(table, before, token)
+        if version is not None:
+            return version
+        if failure is None or condition_of(failure) in _CONFLICTS:
             raise fenced(self.path)
         raise failure
 
     @staticmethod
-    def _landed(table: _Table, before: int, token: str) -> int | None:
-        """The commit with the token. What comes after it is still to be looked at: it may be a successor's."""
+    def _find_commit(table: _Table, before: int, token: str) -> int | None:
+        """Find the commit with the token; → its version. Later commits stay uninspected: they may be those of a
+        successor."""
         try:
             latest = table.log.latest()
         except TableNotFound:
             return None
-        commits = table.log.commits(before + 1, latest)
-        landed = next((commit.version for commit in commits if read_commit_info(commit).get("write") == token), None)
-        if landed is not None:
-            table.seen = landed
-        return landed
+        for commit in table.log.commits(before + 1, latest):
+            if read_commit_info(commit).get("write") == token:
+                table.seen = commit.version
+                return commit.version
+        return None
 
 
-_OVERTAKEN = {
-    "DELTA_CONCURRENT_TRANSACTION",
-    "DELTA_CONCURRENT_WRITE",
-    "DELTA_METADATA_CHANGED",
-    "DELTA_PROTOCOL_CHANGED",
-}
-"""What Delta tells whoever was overtaken while it wrote. Trying again is right also where it was somebody's upkeep."""
-
-
-def _properties(name: str, row: StructType, key: Sequence[str]) -> Mapping[str, str]:
-    """Of a table that is made. Statistics are copies of values: only those that finding a version or a key needs."""
-    found_by = [column for column in key if isinstance(row[column].dataType, _WITH_STATISTICS)]
+def _table_properties(name: str, row: StructType, key: Sequence[str]) -> Mapping[str, str]:
+    """Properties of a new table. Statistics are copies of values: only those that a search by version or key needs."""
+    key_fields = [column for column in key if isinstance(row[column].dataType, _WITH_STATISTICS)]
     statistics = {
-        PAYLOAD: ["version", *map(quote_row_column, found_by)],
+        PAYLOAD: ["version", *map(quote_row_column, key_fields)],
         EVENTS: ["version", "index", "committed_at"],
         LEDGER: ["sequence", "version", "committed_at"],
     }
     return {
         "delta.dataSkippingStatsColumns": ",".join(statistics[name]),
-        # Said in either case: a session may have other defaults. A feed would keep what is removed from the payload
+        # Both always set: a session may have other defaults. A change feed would keep values removed from the payload
         "delta.appendOnly": "false" if name == PAYLOAD else "true",
         "delta.enableChangeDataFeed": "false",
     }
 
 
 def quote_row_column(column: str) -> str:
-    """A column of the payload's row, as Delta's properties and statements name it."""
+    """The name of a field of the payload's row in Delta's properties and statements."""
     return "row.`" + column.replace("`", "``") + "`"
 
 
 def read_commit_info(commit: Commit) -> Mapping[str, Any]:
-    """What ``append`` was told about the commit; empty where it is none of ours."""
+    """Return the ``about`` of ``TrailTables.append``; empty for a commit that is not ours."""
     return parse_object(commit.user_metadata)
 
 
 def fenced(path: str) -> Fenced:
     return Fenced(
         f"another runner has taken over the trail at {path}; this one writes nothing more",
-        hint="let the other runner finish; if it is gone, run again",
+        hint="let the other runner finish; if it has died, run again",
         target=path,
     )

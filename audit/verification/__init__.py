@@ -1,11 +1,11 @@
-"""Is a trail what it was?"""
+"""Verification of a trail: every hash is recomputed and compared."""
 
+from audit.checkpoints.anchored import FoundCheckpoint
 from audit.verification.results import (
     CHECKPOINTS,
     MOST_FINDINGS,
     NOT_COVERED,
     Finding,
-    FoundCheckpoint,
     TrailVerification,
     VerifiedState,
 )

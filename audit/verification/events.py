@@ -1,4 +1,4 @@
-"""Every event's leaf computed anew, and the roots over them held against the ledger."""
+"""Verifies the events: recomputes the leaf of each event, and compares the roots over the leaves with the ledger."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ if TYPE_CHECKING:
 __all__ = ["FAULT_TEXTS", "verify_events"]
 
 FAULT_TEXTS = {
-    "altered": "not what was written",
-    "missing": "gone",
-    "doubled": "there more than once",
+    "altered": "changed after writing",
+    "missing": "missing",
+    "doubled": "stored more than once",
     "added": "added later",
 }
-_FOLDED = (
+_VERIFIED_CHUNK = (
     "version long, chunk long, size long, last long, root binary, "
     "altered array<long>, gaps array<long>, doubled array<long>"
 )
 _NAMED = 20
-"""So many places of a kind are named of one chunk."""
+"""Maximum number of events of a kind that are named in one chunk."""
 
 
-def verify_events(events: DataFrame, walk: LedgerScan, findings: Findings) -> int:
-    """→ how many were looked at. ``events``: those up to the last record."""
+def verify_events(events: DataFrame, scan: LedgerScan, findings: Findings) -> int:
+    """→ the number of events read. ``events``: those up to the last record."""
     from pyspark.sql import functions as F
 
     placed = F.coalesce(F.col("version").isNotNull() & (F.col("index") >= 0) & F.col("id").isNotNull(), F.lit(False))
     lost = events.where(~placed).groupBy("version").count().collect()
     for row in sorted(lost, key=lambda row: (row["version"] is not None, row["version"])):
-        words = f"{row['count']} events without a place among those of their commit"
-        findings.add("added", EVENTS, words, version=row["version"])
+        message = f"{row['count']} events without a valid version, index or id"
+        findings.add("added", EVENTS, message, version=row["version"])
     total: int = sum(row["count"] for row in lost)
     found: dict[int, dict[int, Any]] = {}
     own = events.where(placed).mapInArrow(
-        _with_own_leaves, "version long, index long, leaf binary, agrees boolean, at long"
+        _recompute_leaves, "version long, index long, leaf binary, agrees boolean, at long"
     )
     chunks = group_by_chunk(own, "agrees", counts=[F.min("at").alias("least"), F.max("at").alias("most")])
-    for chunk in chunks.mapInArrow(_folded, f"{_FOLDED}, least long, most long").collect():
+    for chunk in chunks.mapInArrow(_verify_chunks, f"{_VERIFIED_CHUNK}, least long, most long").collect():
         found.setdefault(chunk["version"], {})[chunk["chunk"]] = chunk
         total += chunk["size"]
-    for version in sorted(found.keys() - walk.commits.keys()):
+    for version in sorted(found.keys() - scan.commits.keys()):
         count = sum(chunk["size"] for chunk in found[version].values())
-        words = f"{count} events of version {version}, which the ledger does not have"
-        findings.add("added", EVENTS, words, version=version)
-    for version, commit in sorted(walk.commits.items()):
+        message = f"{count} events of version {version}, which the ledger does not have"
+        findings.add("added", EVENTS, message, version=version)
+    for version, commit in sorted(scan.commits.items()):
         _verify_commit(version, commit, found.get(version, {}), findings)
     return total
 
@@ -66,11 +66,11 @@ def _verify_commit(version: int, commit: Commit, chunks: Mapping[int, Any], find
 
     for number, root in enumerate(commit.chunk_roots):
         start = number * CHUNK_EVENTS
-        # A record that tells of fewer rows than its roots are of makes no chunk longer than one is
+        # If a record has more roots than its number of rows needs, the surplus chunks still have at least one event
         end = max(start, min(start + CHUNK_EVENTS, commit.rows)) - 1
         chunk = chunks.get(number)
         if chunk is None:
-            add("missing", start, end, "gone")
+            add("missing", start, end, FAULT_TEXTS["missing"])
         elif bytes(chunk["root"]) != root or chunk["altered"]:
             empty = frozenset(chunk["gaps"])
             missing = [*sorted(place for place in empty if place <= end), *range(chunk["last"] + 1, end + 1)]
@@ -81,24 +81,24 @@ def _verify_commit(version: int, commit: Commit, chunks: Mapping[int, Any], find
                 "doubled": chunk["doubled"],
                 "added": added,
             }
-            for kind, there in places.items():
-                for place in there[:_NAMED]:
+            for kind, found in places.items():
+                for place in found[:_NAMED]:
                     add(kind, place, place, FAULT_TEXTS[kind])
             if not any(places.values()):
-                add("altered", start, end, "at least one is not what was written, together with its hash")
+                add("altered", start, end, "at least one was altered together with its stored hash")
         elif not chunk["least"] == chunk["most"] == commit.committed_micros:
-            add("altered", start, end, "their time is not that of the record of their commit")
+            add("altered", start, end, "their commit time differs from the ledger record")
     for number in sorted(chunks.keys() - set(range(len(commit.chunk_roots)))):
         add("added", number * CHUNK_EVENTS, chunks[number]["last"], FAULT_TEXTS["added"])
 
 
-def _with_own_leaves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Each event's leaf, computed anew; and whether the one that is kept beside it agrees."""
+def _recompute_leaves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The recomputed leaf of each event, and whether the stored leaf agrees."""
     import pyarrow as pa
 
     for batch in batches:
         leaves = [leaf_hash(event or b"") for event in encode_or_none(batch.select(EVENT.names), EVENT)]
-        agrees = [leaf == kept for leaf, kept in zip(leaves, batch.column("leaf").to_pylist(), strict=True)]
+        agrees = [leaf == stored for leaf, stored in zip(leaves, batch.column("leaf").to_pylist(), strict=True)]
         yield pa.RecordBatch.from_pydict(
             {
                 "version": batch.column("version"),
@@ -110,7 +110,7 @@ def _with_own_leaves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
         )
 
 
-def _folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _verify_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import numpy as np
     import pyarrow as pa
 
@@ -137,10 +137,10 @@ def _folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                     "most": most,
                 }
             )
-        yield pa.RecordBatch.from_pylist(out, schema=_folded_schema())
+        yield pa.RecordBatch.from_pylist(out, schema=_verified_chunk_schema())
 
 
-def _folded_schema() -> pa.Schema:
+def _verified_chunk_schema() -> pa.Schema:
     import pyarrow as pa
 
     long, longs = pa.int64(), pa.list_(pa.int64())

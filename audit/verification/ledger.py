@@ -1,4 +1,4 @@
-"""The ledger, from its first record to its last, or from where an earlier verification ended."""
+"""Verifies the ledger: from its first record to its last, or from where an earlier verification ended."""
 
 from __future__ import annotations
 
@@ -6,65 +6,68 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from audit.checkpoints.anchored import FoundCheckpoint
 from audit.hashing.merkle import CompactRange, merkle_root_of_chunks
 from audit.proof import leaf_hash
-from audit.trail.column_history import Column, columns_from_json
+from audit.trail.column_history import Column
 from audit.trail.events import CHUNK_EVENTS
 from audit.trail.record_kinds import (
-    NOTED,
-    PLACES,
-    REMOVAL,
-    SEALING,
-    SHREDDING,
-    are_hashes,
-    named_runs,
-    parse_micros,
+    CommitRecord,
+    EncryptionRecord,
+    Record,
+    RemovalRecord,
+    ShreddingRecord,
     parse_record,
 )
 from audit.trail.tables import LEDGER
-from audit.verification.results import CHECKPOINTS, Findings, FoundCheckpoint, Kind, VerifiedState
+from audit.verification.results import CHECKPOINTS, Findings, Kind, VerifiedState
 
 if TYPE_CHECKING:
     from audit.trail.tables import TrailTables
 
-__all__ = ["Commit", "LedgerScan", "select_trusted", "read_records", "verify_ledger"]
+__all__ = ["Commit", "LedgerScan", "read_records", "select_trusted", "verify_ledger"]
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What the ledger says of the events of one commit."""
+    """What the ledger says about the events of one commit."""
 
     rows: int
     chunk_roots: tuple[bytes, ...]
     columns_at: int
     committed_micros: int | None
     sound: bool = True
-    """The record is whole in itself."""
+    """The record is a valid one with a correct hash and correct copies."""
 
 
 @dataclass(slots=True)
 class LedgerScan:
+    """What was read of the ledger so far."""
+
     tree: CompactRange = field(default_factory=CompactRange)
     previous: bytes = bytes(32)
+    """Hash of the last record."""
     commits: dict[int, Commit] = field(default_factory=dict)
+    """By version."""
     columns: dict[int, tuple[Column, ...]] = field(default_factory=dict)
+    """By the sequence of the record that has them."""
     columns_at: int = 0
     records: int = 0
     removals: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Of each record by which values went or were sealed, by its sequence: the versions of which it names them."""
+    """By the sequence of each record by which values were removed or encrypted: the versions of which it names events."""
     sound: set[bytes] = field(default_factory=set)
     unsound: set[bytes] = field(default_factory=set)
-    """Hashes of the records of values that went or were sealed, as far as each of them is whole in itself; and others."""
+    """Hashes of the records by which values were removed or encrypted: those of valid records, and the others."""
     last_version: int | None = None
     last_committed_at: str | None = None
     sealed: int = 0
-    """Records that a signed checkpoint covers."""
+    """Number of records that a signed checkpoint covers."""
     sealed_version: int | None = None
     sealed_committed_at: str | None = None
 
     @property
     def distrusted(self) -> frozenset[bytes]:
-        """Records that explain no fault; not those that only a bad copy stands beside."""
+        """Hashes of records that explain no missing value. A record with a second, wrong copy is not among them."""
         return frozenset(self.unsound - self.sound)
 
     @classmethod
@@ -81,8 +84,8 @@ class LedgerScan:
             sealed_committed_at=verified.sealed_committed_at,
         )
 
-    def verified(self, origin: str, events: int) -> VerifiedState | None:
-        """``events``: of all commits; None where there is nothing to go on from."""
+    def to_state(self, origin: str, events: int) -> VerifiedState | None:
+        """``events``: number in all commits. None: there is no commit from which a verification could continue."""
         if self.last_version is None:
             return None
         return VerifiedState(
@@ -102,122 +105,121 @@ class LedgerScan:
 
 
 def select_trusted(
-    seen: Sequence[FoundCheckpoint], origin: str, findings: Findings
+    found: Sequence[FoundCheckpoint], origin: str, findings: Findings
 ) -> dict[int, list[FoundCheckpoint]]:
-    """Those checkpoints that can be, by the number of records that they are over."""
-    told: dict[int, list[FoundCheckpoint]] = {}
-    for one in seen:
+    """Select the checkpoints of this trail that a trusted key has signed, by their number of records. Reports the others."""
+    trusted: dict[int, list[FoundCheckpoint]] = {}
+    for one in found:
         if one.checkpoint is None:
-            findings.add("not_signed", CHECKPOINTS, f"what stands at {one.where} is no checkpoint")
+            findings.add("not_signed", CHECKPOINTS, f"the entry at {one.where} is not a checkpoint")
         elif not one.signed:
-            words = f"a checkpoint from {one.where} is not signed by a key that is trusted"
-            findings.add("not_signed", CHECKPOINTS, words)
+            message = f"a checkpoint from {one.where} is not signed by a trusted key"
+            findings.add("not_signed", CHECKPOINTS, message)
         elif one.checkpoint.origin != origin:
-            words = f"the checkpoint from {one.where} is of another trail: this one was made anew"
-            findings.add("replaced", LEDGER, words)
+            message = f"the checkpoint from {one.where} belongs to another trail: this one was recreated"
+            findings.add("replaced", LEDGER, message)
         else:
-            told.setdefault(one.checkpoint.size, []).append(one)
-    return told
+            trusted.setdefault(one.checkpoint.size, []).append(one)
+    return trusted
 
 
 def verify_ledger(
     rows: Iterator[Any],
-    walk: LedgerScan,
-    told: Mapping[int, Sequence[FoundCheckpoint]],
+    scan: LedgerScan,
+    trusted: Mapping[int, Sequence[FoundCheckpoint]],
     findings: Findings,
     *,
     before: VerifiedState | None = None,
 ) -> None:
-    """Take every record into ``walk``, and compare its root where a checkpoint has one, or a verification ``before``.
+    """Add every record to ``scan``. Compare the root at each size for which there is a checkpoint, or the state ``before``.
 
-    ``rows``: of ``records_from``. Whatever is in them: it is a finding or intact, and nothing is computed without limits.
+    ``rows``: from ``read_records``; their content is untrusted. It is either reported as a finding or intact, and it cannot
+    make the verification compute without limits.
     """
-    tree, previous, began = walk.tree, walk.previous, walk.tree.size
+    tree, previous, began = scan.tree, scan.previous, scan.tree.size
     faults = len(findings.of(LEDGER))
 
     def compare() -> None:
-        if len(findings.of(LEDGER)) == faults:  # else the root is another one because of those
-            _compare(walk, told.get(tree.size, ()), before, findings)
+        if len(findings.of(LEDGER)) == faults:  # otherwise the root differs because of these
+            _compare(scan, trusted.get(tree.size, ()), before, findings)
 
     if began and not _is_still_there(next(rows, None), began - 1, previous, findings):
-        return  # the rest is held against what is not there any more
+        return  # the following records have nothing to be compared with
     compare()
     expected = began
     for row in rows:
         sequence, text = row["sequence"], bytes(row["record"] or b"")
-        leaf, at = leaf_hash(text), f"record {sequence} of the ledger"
+        leaf, name = leaf_hash(text), f"record {sequence} of the ledger"
         if sequence is None or sequence < 0:
-            findings.add("added", LEDGER, "a record without a place in the ledger", version=row["version"])
+            findings.add("added", LEDGER, "a record without a valid sequence number", version=row["version"])
             continue
         follows = sequence == expected
         if not follows:
             kind: Kind = "missing" if sequence > expected else "doubled"
-            words = f"{at} stands where record {expected} was to be expected"
-            findings.add(kind, LEDGER, words, version=row["version"])
+            message = f"{name} is in the place of record {expected}"
+            findings.add(kind, LEDGER, message, version=row["version"])
         record = parse_record(text)
         own = record is not None and leaf == row["leaf"] and _copies_agree(row, record)
         if record is None or not own:
-            findings.add("altered", LEDGER, f"{at} is not what was written", version=row["version"])
-        elif follows and record["previous"] != previous.hex():
-            findings.add("altered", LEDGER, f"{at} does not follow the record before it", version=row["version"])
+            findings.add("altered", LEDGER, f"{name} was altered", version=row["version"])
+        elif follows and record.previous != previous.hex():
+            message = f"{name} does not contain the hash of the record before it"
+            findings.add("altered", LEDGER, message, version=row["version"])
         previous, expected = bytes(row["leaf"] or b""), sequence + 1
         tree.append(leaf)
-        walk.records += 1
-        if record is not None and record["kind"] in PLACES:
-            walk.removals[sequence] = tuple(dict.fromkeys(version for version, _, _ in named_runs(record)))
-            if record["kind"] == SEALING and not are_hashes(record, bytes(row["chunk_roots"] or b"")):
-                words = f"the hashes kept for {at} are not those of the record"
-                findings.add("altered", LEDGER, words)
-                own = False
-            if (version := _unknown_place(walk, record)) is not None:
-                findings.add("altered", LEDGER, f"{at} names events of version {version} that were never there")
-                own = False
-        if record is not None and record["kind"] in (REMOVAL, SEALING, SHREDDING):
-            (walk.sound if own else walk.unsound).add(leaf)
-        elif record is not None and record["kind"] not in NOTED:
-            _take(walk, record, bytes(row["chunk_roots"] or b""), findings, follows=follows, sound=own)
+        scan.records += 1
+        hashes = bytes(row["chunk_roots"] or b"")
+        match record:
+            case CommitRecord():
+                _add_commit(scan, record, hashes, findings, follows=follows, sound=own)
+            case RemovalRecord() | EncryptionRecord():
+                _add_removal(scan, record, leaf, hashes, findings, sequence=sequence, sound=own)
+            case ShreddingRecord():
+                (scan.sound if own else scan.unsound).add(leaf)
         compare()
-    walk.previous = previous
-    # By the last one's own place: a record that is missing in between leaves too few as well
-    for size, ones in sorted(told.items()):
+    scan.previous = previous
+    # Compared with the sequence of the last record: a record that is missing before it makes the number of records too small
+    for size, checkpoints in sorted(trusted.items()):
         if size > max(began, expected):
-            for one in ones:
-                words = f"the checkpoint from {one.where} is over {size} records, and there are {expected}"
-                findings.add("cut_off", LEDGER, f"{words}: the last are gone")
+            for one in checkpoints:
+                message = f"the checkpoint from {one.where} covers {size} records, and the ledger has {expected}"
+                findings.add("cut_off", LEDGER, f"{message}: the last ones are missing")
     if before is not None and before.size > expected:
-        words = f"{before.size} records were verified before, and there are {expected}: the last are gone"
-        findings.add("cut_off", LEDGER, words)
+        message = (
+            f"{before.size} records were verified before, and the ledger has {expected}: the last ones are missing"
+        )
+        findings.add("cut_off", LEDGER, message)
 
 
 def _is_still_there(row: Any, sequence: int, leaf: bytes, findings: Findings) -> bool:
-    """The last record that was verified before."""
+    """Whether the last record that was verified before is unchanged."""
     if row is None or row["sequence"] is None or row["sequence"] < 0:
-        findings.add("cut_off", LEDGER, f"record {sequence}, which was verified before, is gone")
+        findings.add("cut_off", LEDGER, f"record {sequence}, which was verified before, is missing")
     elif row["sequence"] != sequence or leaf_hash(bytes(row["record"] or b"")) != leaf:
-        findings.add("replaced", LEDGER, f"record {sequence} is another one than the one that was verified before")
+        findings.add("replaced", LEDGER, f"record {sequence} is not the one that was verified before")
     else:
         return True
     return False
 
 
 def _compare(
-    walk: LedgerScan, ones: Iterable[FoundCheckpoint], before: VerifiedState | None, findings: Findings
+    scan: LedgerScan, checkpoints: Iterable[FoundCheckpoint], before: VerifiedState | None, findings: Findings
 ) -> None:
-    size, root = walk.tree.size, walk.tree.root()
-    for one in ones:
+    size, root = scan.tree.size, scan.tree.root()
+    for one in checkpoints:
         if one.checkpoint is not None and one.checkpoint.root == root:
-            walk.sealed, walk.sealed_version = size, walk.last_version
-            walk.sealed_committed_at = walk.last_committed_at
+            scan.sealed, scan.sealed_version = size, scan.last_version
+            scan.sealed_committed_at = scan.last_committed_at
         else:
-            words = f"the checkpoint from {one.where} over {size} records is of another ledger than this one"
-            findings.add("replaced", LEDGER, words, version=walk.last_version)
+            message = f"the checkpoint from {one.where} over {size} records does not match this ledger"
+            findings.add("replaced", LEDGER, message, version=scan.last_version)
     if before is not None and before.size == size and before.checkpoint.root != root:
-        words = f"its first {size} records are not those that were verified before"
-        findings.add("replaced", LEDGER, words, version=walk.last_version)
+        message = f"its first {size} records are not those that were verified before"
+        findings.add("replaced", LEDGER, message, version=scan.last_version)
 
 
 def read_records(tables: TrailTables, size: int) -> Iterator[Any]:
-    """The ledger's rows after the first ``size`` and the last of those, by sequence; then those without a place."""
+    """Read the ledger's rows after the first ``size``, and the last of these, by sequence; then those without a sequence."""
     from pyspark.sql import functions as F
 
     rows, first = tables.read(LEDGER), max(0, size - 1)
@@ -225,59 +227,79 @@ def read_records(tables: TrailTables, size: int) -> Iterator[Any]:
         sequence = F.col("sequence")
         rows = rows.where((sequence >= first) | (sequence < 0) | sequence.isNull())
     at = F.unix_micros("committed_at").alias("at")
-    text = F.col("record").cast("binary").alias("record")  # what is no UTF-8 is no record, and fails nowhere
+    # As binary: text that is not valid UTF-8 is not a record, and must not fail the query
+    text = F.col("record").cast("binary").alias("record")
     columns = ("sequence", "kind", "version", "events", text, "leaf", "chunk_roots")
-    # Records without a place come last: the first one is then the one that was asked for
+    # Records without a valid sequence come last, so that the first row is the one that the caller expects
     placed = F.when(F.col("sequence") >= 0, F.col("sequence"))
     return rows.select(*columns, at).orderBy(placed.asc_nulls_last()).toLocalIterator(prefetchPartitions=True)
 
 
-def _unknown_place(walk: LedgerScan, record: Mapping[str, Any]) -> int | None:
-    """The first version of which the record names an event that was never there, as far as the walk can tell."""
-    for version, _, last in named_runs(record):
-        commit = walk.commits.get(version)
-        beyond = walk.last_version is None or version > walk.last_version
+def _add_removal(
+    scan: LedgerScan,
+    record: RemovalRecord | EncryptionRecord,
+    leaf: bytes,
+    hashes: bytes,
+    findings: Findings,
+    *,
+    sequence: int,
+    sound: bool,
+) -> None:
+    name = f"record {sequence} of the ledger"
+    scan.removals[sequence] = tuple(dict.fromkeys(version for version, _, _ in record.runs))
+    if isinstance(record, EncryptionRecord) and not record.matches_hashes(hashes):
+        findings.add("altered", LEDGER, f"the hashes stored beside {name} do not match it")
+        sound = False
+    if (version := _unknown_place(scan, record)) is not None:
+        findings.add("altered", LEDGER, f"{name} names events of version {version} that never existed")
+        sound = False
+    (scan.sound if sound else scan.unsound).add(leaf)
+
+
+def _unknown_place(scan: LedgerScan, record: RemovalRecord | EncryptionRecord) -> int | None:
+    """The first version of which the record names an event that never existed, as far as the scan knows."""
+    for version, _, last in record.runs:
+        commit = scan.commits.get(version)
+        beyond = scan.last_version is None or version > scan.last_version
         if beyond or (commit is not None and last >= commit.rows):
             return version
     return None
 
 
-def _copies_agree(row: Any, record: Mapping[str, Any]) -> bool:
-    copied = (row["sequence"], row["kind"], row["version"], row["events"], row["at"])
-    if record["kind"] in NOTED:
-        told = (record["sequence"], record["kind"], None, 0, parse_micros(record[NOTED[record["kind"]]]))
-        return copied == told and (record["kind"] == SEALING or not row["chunk_roots"])
-    at = parse_micros(record["committed_at"])
-    return copied == (record["sequence"], record["kind"], record["version"], record["rows"], at)
+def _copies_agree(row: Any, record: Record) -> bool:
+    """Whether the columns beside a record are copies of it."""
+    copies = (row["sequence"], row["kind"], row["version"], row["events"], row["at"])
+    if isinstance(record, CommitRecord):
+        return copies == (record.sequence, record.kind, record.version, record.rows, record.time_micros)
+    expected = (record.sequence, record.kind, None, 0, record.time_micros)
+    return copies == expected and (isinstance(record, EncryptionRecord) or not row["chunk_roots"])
 
 
-def _take(
-    walk: LedgerScan, record: Mapping[str, Any], roots: bytes, findings: Findings, *, follows: bool, sound: bool
+def _add_commit(
+    scan: LedgerScan, record: CommitRecord, roots: bytes, findings: Findings, *, follows: bool, sound: bool
 ) -> None:
-    version = record["version"]
-    if follows and walk.last_version is not None and version != walk.last_version + 1:
-        kind: Kind = "missing" if version > walk.last_version else "doubled"
-        findings.add(kind, LEDGER, f"version {version} follows version {walk.last_version}", version=version)
+    version = record.version
+    if follows and scan.last_version is not None and version != scan.last_version + 1:
+        kind: Kind = "missing" if version > scan.last_version else "doubled"
+        findings.add(kind, LEDGER, f"version {version} follows version {scan.last_version}", version=version)
     chunks = tuple(roots[at : at + 32] for at in range(0, len(roots), 32))
     if (
         len(roots) % 32
-        or merkle_root_of_chunks(chunks).hex() != record["rows_root"]
-        or len(chunks) != -(-record["rows"] // CHUNK_EVENTS)
+        or merkle_root_of_chunks(chunks).hex() != record.rows_root
+        or len(chunks) != -(-record.rows // CHUNK_EVENTS)
     ):
-        words = f"the roots kept for version {version} are not those of its record"
-        findings.add("altered", LEDGER, words, version=version)
-    if "columns" in record:
-        walk.columns[record["sequence"]] = columns_from_json(record["columns"])
-    if record["columns_at"] not in walk.columns:
-        findings.add(
-            "altered", LEDGER, f"the record that tells the columns of version {version} is gone", version=version
-        )
-        walk.columns[record["columns_at"]] = ()
-    walk.columns_at = record["columns_at"]
-    held = walk.commits.get(version)
-    if held is None or (sound and not held.sound):  # a record that comes twice takes the place of no sound one
-        at = parse_micros(record["committed_at"])
-        walk.commits[version] = Commit(record["rows"], chunks, record["columns_at"], at, sound)
-    # A lower one hides none of the commits that are there
-    if walk.last_version is None or version > walk.last_version:
-        walk.last_version, walk.last_committed_at = version, record["committed_at"]
+        message = f"the roots stored for version {version} do not match its record"
+        findings.add("altered", LEDGER, message, version=version)
+    if record.columns is not None:
+        scan.columns[record.sequence] = record.columns
+    if record.columns_at not in scan.columns:
+        message = f"the record with the columns of version {version} is missing"
+        findings.add("altered", LEDGER, message, version=version)
+        scan.columns[record.columns_at] = ()
+    scan.columns_at = record.columns_at
+    known = scan.commits.get(version)
+    if known is None or (sound and not known.sound):  # a doubled record never replaces a sound one
+        scan.commits[version] = Commit(record.rows, chunks, record.columns_at, record.time_micros, sound)
+    # A record with a lower version must not hide commits after it
+    if scan.last_version is None or version > scan.last_version:
+        scan.last_version, scan.last_committed_at = version, record.time

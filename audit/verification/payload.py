@@ -1,4 +1,4 @@
-"""Each row of the payload held against its event: the hash of its values, and the copies of the event beside them."""
+"""Verifies the payload: the hash of each row's values, and the row's copies of its event, against the event."""
 
 from __future__ import annotations
 
@@ -24,43 +24,47 @@ __all__ = ["Values", "verify_values"]
 
 _COPIES = ("committed_at", "change_type", "baseline", "changed_columns")
 """What a payload row repeats of its event, besides its hash."""
-_WORDS = {
+_TEXTS = {
     **FAULT_TEXTS,
-    "missing": "gone, and no record tells of it",
-    "returned": "there, although a record tells that they were removed",
+    "missing": "missing, and no record says that they were removed",
+    "returned": "stored, although a record says that they were removed",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """How many events were found to have what."""
+    """Numbers of events, by what the payload has for them."""
 
     present: int
-    """Rows of the payload."""
+    """Payload rows."""
     removed: int
-    """None any more, because of a record."""
+    """No row, according to a record."""
     resealed: int
-    """A row that was sealed later, because of a record."""
+    """A row that was encrypted later, according to a record."""
     unfinished: int
-    """Still what a late record tells that they have no more."""
+    """A row that the last record is removing or encrypting."""
 
 
 def verify_values(
     payload: DataFrame,
     events: DataFrame,
     removed: DataFrame,
-    resealed: DataFrame | None,
-    cleared: frozenset[bytes],
-    walk: LedgerScan,
+    reencrypted: DataFrame | None,
+    cleared_keys: frozenset[bytes],
+    scan: LedgerScan,
     findings: Findings,
 ) -> Values:
-    """Both sides by id, in one shuffle each. Only ids, hashes and places travel. ``removed``: of ``removed_by``, …"""
+    """Join rows and events by id, in one shuffle each; only ids, hashes and indexes are shuffled.
+
+    ``removed``, ``reencrypted``, ``cleared_keys``: from ``audit.verification.payload_records``.
+    """
     from pyspark.sql import functions as F
 
     copies = F.struct(*_COPIES).alias("copies")
     own = F.col("row_hash").alias("kept_hash")
+    encrypted = ["sealed"] if "sealed" in payload.columns else []
     by_id = (
-        _hashed(payload.select("id", "version", "salt", "row", *_sealed(payload), copies, own), walk, cleared)
+        _hash_payload(payload.select("id", "version", "salt", "row", *encrypted, copies, own), scan, cleared_keys)
         .groupBy("id")
         .agg(
             F.count("*").alias("count"),
@@ -71,7 +75,7 @@ def verify_values(
         )
     )
     place = (F.col("version").alias("event_version"), "index")
-    of_events = _expecting(events.select("id", *place, copies.alias("event_copies"), "row_hash"), resealed)
+    expected = _add_expected_hashes(events.select("id", *place, copies.alias("event_copies"), "row_hash"), reencrypted)
     gone = F.col("count").isNull()
     before = F.col("hash").eqNullSafe(F.col("before")) & F.col("before").isNotNull()
     right = (F.col("hash").eqNullSafe(F.col("expected")) | before) & F.col("kept_hash").eqNullSafe(F.col("hash"))
@@ -85,7 +89,7 @@ def verify_values(
         .when(~right, "altered")
         .when(~F.col("copies").eqNullSafe(F.col("event_copies")), "altered")
     )
-    joined = _marked(of_events, removed).join(by_id, "id", "full_outer").withColumn("fault", fault)
+    joined = _mark_removed(expected, removed).join(by_id, "id", "full_outer").withColumn("fault", fault)
     late = F.count_if((F.col("removed") & ~gone) | (before & ~F.col("hash").eqNullSafe(F.col("expected"))))
     counts = (
         F.count("*").alias("events"),
@@ -94,121 +98,124 @@ def verify_values(
         late.alias("late"),
     )
     groups = joined.groupBy("fault").agg(*counts).collect()
-    told = {row["fault"]: row for row in groups}
-    for kind in sorted(told.keys() - {None, "removed"}):
+    by_fault = {row["fault"]: row for row in groups}
+    for kind in sorted(by_fault.keys() - {None, "removed"}):
         places = joined.where(F.col("fault") == kind).select("event_version", "index", "version", "fault")
         for row in places.orderBy("event_version", "index").limit(MOST_FINDINGS + 1).collect():
-            _add(row, findings)
-    removed_now = told["removed"]["events"] if "removed" in told else 0
+            _add_finding(row, findings)
     return Values(
         present=sum(row["values"] or 0 for row in groups),
-        removed=removed_now,
+        removed=by_fault["removed"]["events"] if "removed" in by_fault else 0,
         resealed=sum(row["resealed"] for row in groups),
-        unfinished=sum(row["late"] for kind, row in told.items() if kind != "returned"),
+        unfinished=sum(row["late"] for kind, row in by_fault.items() if kind != "returned"),
     )
 
 
-def _expecting(of_events: DataFrame, resealed: DataFrame | None) -> DataFrame:
-    """With ``expected``, the hash that the event's row has to have; ``before``: the one that it may still have; and
-    ``resealed``."""
+def _add_expected_hashes(events: DataFrame, reencrypted: DataFrame | None) -> DataFrame:
+    """Add ``expected``, the hash that the event's row must have; ``before``, a former hash that it may still have;
+    ``resealed``, whether the row was encrypted later."""
     from pyspark.sql import functions as F
 
-    if resealed is None:
-        told = {"expected": F.col("row_hash"), "before": F.lit(None).cast("binary"), "resealed": F.lit(False)}
-        return of_events.withColumns(told).drop("row_hash")
-    joined = of_events.join(resealed, ["event_version", "index"], "left")
-    told = {
+    if reencrypted is None:
+        columns = {"expected": F.col("row_hash"), "before": F.lit(None).cast("binary"), "resealed": F.lit(False)}
+        return events.withColumns(columns).drop("row_hash")
+    joined = events.join(reencrypted, ["event_version", "index"], "left")
+    columns = {
         "expected": F.coalesce("sealed_hash", "row_hash"),
         "before": F.when(F.col("late"), F.coalesce("hash_before", "row_hash")),
         "resealed": F.col("sealed_hash").isNotNull(),
     }
-    return joined.withColumns(told).drop("row_hash", "sealed_hash", "hash_before", "late")
+    return joined.withColumns(columns).drop("row_hash", "sealed_hash", "hash_before", "late")
 
 
-def _marked(of_events: DataFrame, removed: DataFrame) -> DataFrame:
-    """With ``removed``: whether a record names the event; ``removed_before``: one that is no late one."""
+def _mark_removed(events: DataFrame, removed: DataFrame) -> DataFrame:
+    """Add ``removed``: a record names the event; and ``removed_before``: a record that is not late names it."""
     from pyspark.sql import functions as F
 
-    def named(place: Column) -> Column:
-        return F.col("index").between(place["first"], place["last"])
+    def names(run: Column) -> Column:
+        return F.col("index").between(run["first"], run["last"])
 
-    marked = of_events.join(removed.withColumnRenamed("version", "event_version"), "event_version", "left")
-    before = F.exists("removed", lambda place: named(place) & ~place["late"])
+    marked = events.join(removed.withColumnRenamed("version", "event_version"), "event_version", "left")
+    before = F.exists("removed", lambda run: names(run) & ~run["late"])
     marked = marked.withColumn("removed_before", F.coalesce(before, F.lit(False)))
-    return marked.withColumn("removed", F.coalesce(F.exists("removed", named), F.lit(False)))
+    return marked.withColumn("removed", F.coalesce(F.exists("removed", names), F.lit(False)))
 
 
-def _sealed(payload: DataFrame) -> list[str]:
-    return ["sealed"] if "sealed" in payload.columns else []
+# ── hashes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _hashed(payload: DataFrame, walk: LedgerScan, gone: frozenset[bytes]) -> DataFrame:
-    """``id``, ``version``, ``hash`` of the values as they are now, ``copies``, ``kept_hash``. A row of no commit has no
+def _hash_payload(payload: DataFrame, scan: LedgerScan, cleared_keys: frozenset[bytes]) -> DataFrame:
+    """``id``, ``version``, ``hash`` of the present values, ``copies``, ``kept_hash``. A row of an unknown version has no
     hash."""
     copies = payload.schema["copies"].dataType.simpleString()
     starts: list[int] = []
     columns_at: list[int] = []
-    for version, commit in sorted(walk.commits.items()):
+    for version, commit in sorted(scan.commits.items()):
         if not columns_at or commit.columns_at != columns_at[-1]:
             starts.append(version)
             columns_at.append(commit.columns_at)
     row = payload.schema["row"].dataType
-    held = {field.name: plain_type(field.dataType) for field in getattr(row, "fields", ())}
-    hasher = _hasher(starts, [_fitting(walk.columns[at], held) for at in columns_at], gone)
+    stored = {field.name: plain_type(field.dataType) for field in getattr(row, "fields", ())}
+    hasher = _make_hasher(starts, [_check_types(scan.columns[at], stored) for at in columns_at], cleared_keys)
     return payload.mapInArrow(hasher, f"id binary, version long, hash binary, copies {copies}, kept_hash binary")
 
 
-def _fitting(columns: Sequence[StoredColumn], held: Mapping[str, DataType]) -> Sequence[StoredColumn] | None:
-    """None: a record tells of other types than the payload has, so that nothing was written with these columns."""
+def _check_types(columns: Sequence[StoredColumn], stored: Mapping[str, DataType]) -> Sequence[StoredColumn] | None:
+    """None: the recorded types differ from those of the payload, so no row was written with these columns."""
     live = (column for column in columns if column.live)
-    return columns if all(is_readable_as(held.get(one.stored, one.type), one.type) for one in live) else None
+    matches = all(is_readable_as(stored.get(column.stored, column.type), column.type) for column in live)
+    return columns if matches else None
 
 
-def _hasher(
-    starts: Sequence[int], columns: Sequence[Sequence[StoredColumn] | None], gone: frozenset[bytes]
+def _make_hasher(
+    starts: Sequence[int], columns: Sequence[Sequence[StoredColumn] | None], cleared_keys: frozenset[bytes]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """``columns``: from each of the versions ``starts`` on; None: none of its rows can be what was written. ``gone``: of
-    ``cleared_by``."""
+    """``columns``: those from each version in ``starts`` on; None: no row of these versions has a hash."""
 
-    def hashed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def add_hashes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import numpy as np
         import pyarrow as pa
 
         for batch in batches:
             versions = batch.column("version").fill_null(-1).to_numpy()
-            era = np.searchsorted(starts, versions, side="right") - 1
-            found = np.full(batch.num_rows, None, dtype=object)
-            for one in np.unique(era[era >= 0]):
-                if (its := columns[one]) is None:
+            period = np.searchsorted(starts, versions, side="right") - 1
+            hashes = np.full(batch.num_rows, None, dtype=object)
+            for at in np.unique(period[period >= 0]):
+                if (of_period := columns[at]) is None:
                     continue
-                places = np.flatnonzero(era == one)
+                places = np.flatnonzero(period == at)
                 rows = batch if len(places) == batch.num_rows else batch.take(pa.array(places))
-                right = match_groups(rows, gone)
-                found[places] = [hash if right[at] else None for at, hash in enumerate(hash_rows(rows, its))]
-            kept = [batch.column(name) for name in ("id", "version", "copies", "kept_hash")]
+                matches = match_groups(rows, cleared_keys)
+                hashes[places] = [
+                    hash if matches[place] else None for place, hash in enumerate(hash_rows(rows, of_period))
+                ]
+            copied = [batch.column(name) for name in ("id", "version", "copies", "kept_hash")]
             yield pa.RecordBatch.from_arrays(
-                [*kept[:2], pa.array(found, pa.binary()), *kept[2:]],
+                [*copied[:2], pa.array(hashes, pa.binary()), *copied[2:]],
                 names=["id", "version", "hash", "copies", "kept_hash"],
             )
 
-    return hashed
+    return add_hashes
 
 
-def _add(fault: Any, findings: Findings) -> None:
-    """What the events have told already is not told again for their values."""
+# ── findings ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _add_finding(fault: Any, findings: Findings) -> None:
+    """A fault that the verification of the events has reported is not reported again for their values."""
     version, index, kind = fault["event_version"], fault["index"], fault["fault"]
-    told = findings.of(EVENTS)
+    of_events = findings.of(EVENTS)
     if kind == "moved":
-        for finding in told:
+        for finding in of_events:
             same = finding.first == index and finding.version in (version, fault["version"])
-            if same and finding.kind != "moved":  # of two that took each other's place both are named
+            if same and finding.kind != "moved":  # if two events swapped values, both are reported
                 findings.kept.remove(finding)
-        text = f"event {index} of version {version} has the values of one of version {fault['version']}"
+        text = f"event {index} of version {version} has the values of an event of version {fault['version']}"
         findings.add("moved", EVENTS, text, version=version, rows=(index, index))
     elif kind == "added":
-        if not any(finding.kind == "missing" and finding.version == fault["version"] for finding in told):
+        if not any(finding.kind == "missing" and finding.version == fault["version"] for finding in of_events):
             text = f"values of version {fault['version']} belong to no event"
             findings.add("added", PAYLOAD, text, version=fault["version"])
-    elif index is not None and not any(finding.version == version and finding.first == index for finding in told):
-        text = f"the values of event {index} of version {version}: {_WORDS[kind]}"
+    elif index is not None and not any(finding.version == version and finding.first == index for finding in of_events):
+        text = f"the values of event {index} of version {version}: {_TEXTS[kind]}"
         findings.add(kind, PAYLOAD, text, version=version, rows=(index, index))

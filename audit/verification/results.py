@@ -1,4 +1,4 @@
-"""What a verification is told, what it tells, and what it keeps for the next one."""
+"""Results of a verification: checkpoints that it found, findings, and the state that the next verification starts from."""
 
 from __future__ import annotations
 
@@ -24,43 +24,43 @@ __all__ = [
     "Finding",
     "Findings",
     "Kind",
-    "FoundCheckpoint",
     "TrailVerification",
     "VerifiedState",
 ]
 
 NOT_COVERED = (
-    "lies told to the source, or by it: the trail shows what the change feed said",
-    "what came after the last checkpoint that is kept outside: whoever can write to the trail could have made it up, or "
-    "taken it away",
-    "another trail put here, one that the same key signed or one begun anew in an emptied place: --origin and the state "
-    "that this command keeps tell it",
-    "files rewritten in the moment in which a runner writes a window and reads them back: `audit reconcile` tells",
-    "a signer and all keepers of checkpoints who act together",
-    "statistics inside of data files: here every row is read, but a question that goes by them can be kept from seeing one",
+    "false data in the source: the trail shows what the change feed contained",
+    "what was written after the last checkpoint that is stored outside of the trail: anyone with write access to the trail "
+    "could have forged or removed it",
+    "replacement by another trail, one signed with the same key or one begun in the emptied folder: --origin and the state "
+    "that this command stores detect it",
+    "files rewritten at the moment in which a runner writes a window and reads it back: `audit reconcile` detects it",
+    "collusion of the signer with the owners of all anchors",
+    "statistics inside data files: this verification reads every row, but a query that skips by statistics can miss one",
 )
-"""What no verification of a trail can see; said with every result."""
+"""What no verification of a trail can detect; part of every result."""
 NOT_ANCHORED = (
-    "all of it written anew, or an older state put back: no checkpoint was had that is kept outside of the trail"
+    "replacement of the whole trail, or a return to an older state: there was no checkpoint from outside of the trail"
 )
-"""Besides, where there are no anchors."""
+"""Added if there are no anchors."""
 NOT_READ_AGAIN = (
-    "what was verified before was not read again: of those events only the number was compared, as the table's own "
-    "statistics tell it, and of those values nothing but what a removal names; --level full reads everything"
+    "what was verified before was not read again: of these events only the number was compared, according to the table's "
+    "own statistics, and of their values only those that a removal names; --level full reads everything"
 )
-"""Besides, of a quick one."""
+"""Added to a quick verification."""
 
 CHECKPOINTS = "checkpoints"
-"""The place of what is wrong with a checkpoint, and not with one of the trail's tables."""
+"""Stands for the table in findings about a checkpoint."""
 MOST_FINDINGS = 100
-"""Of one kind in one table: none is hidden by many of another."""
+"""Maximum number of findings of one kind in one table, so that many of one kind hide none of another."""
 
 Kind = Literal["altered", "missing", "added", "doubled", "moved", "returned", "cut_off", "replaced", "not_signed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding(Result):
-    """One fault. ``first`` and ``last``: places of events within the commit; None: the commit or the table as such."""
+    """One fault. ``first`` and ``last``: indexes of events in the commit; None: the fault concerns the commit or the
+    table."""
 
     kind: Kind
     table: str
@@ -71,44 +71,37 @@ class Finding(Result):
 
 
 @dataclass(frozen=True, slots=True)
-class FoundCheckpoint:
-    """A checkpoint, and where it was found; None: what stands there is no checkpoint. ``signed``: by a trusted key."""
-
-    checkpoint: Checkpoint | None
-    where: str
-    signed: bool
-
-
-@dataclass(frozen=True, slots=True)
 class VerifiedState:
-    """What a verification found intact: the next one may go on from there. Whoever verifies keeps it to themselves."""
+    """What a verification found intact; the next one can continue from it. Store it where the trail's writers have no
+    access."""
 
     origin: str
     size: int
     hashes: tuple[bytes, ...]
-    """Of ``audit.hashing.merkle.CompactRange`` over the ``size`` records."""
+    """Those of ``audit.hashing.merkle.CompactRange`` over the ``size`` records."""
     previous: bytes
+    """Hash of the last record."""
     version: int
     committed_at: str | None
     columns_at: int
     columns: tuple[Column, ...]
     events: int
-    """Of all commits up to here."""
+    """Number in all commits up to ``version``."""
     sealed: int
-    """Records that a signed checkpoint covered."""
+    """Number of records that a signed checkpoint covered."""
     sealed_version: int | None
     sealed_committed_at: str | None
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """What was there, as a checkpoint has it; nobody has signed this one."""
+        """The verified ledger as a checkpoint, without a signature."""
         return Checkpoint(self.origin, self.size, CompactRange(self.size, self.hashes).root())
 
     def to_json(self) -> str:
         return json.dumps(
             {
                 **{name: getattr(self, name) for name in self.__slots__},
-                "hashes": [one.hex() for one in self.hashes],
+                "hashes": [hash.hex() for hash in self.hashes],
                 "previous": self.previous.hex(),
                 "columns": columns_to_json(self.columns),
             },
@@ -117,21 +110,21 @@ class VerifiedState:
 
     @classmethod
     def from_json(cls, text: str) -> VerifiedState:
-        """Raises ValueError, KeyError or TypeError where it is none."""
-        said = json.loads(text)
+        """Raises ValueError, KeyError or TypeError if the text is not from ``to_json``."""
+        fields = json.loads(text)
         return cls(
             **{
-                **said,
-                "hashes": tuple(bytes.fromhex(one) for one in said["hashes"]),
-                "previous": bytes.fromhex(said["previous"]),
-                "columns": columns_from_json(said["columns"]),
+                **fields,
+                "hashes": tuple(bytes.fromhex(hash) for hash in fields["hashes"]),
+                "previous": bytes.fromhex(fields["previous"]),
+                "columns": columns_from_json(fields["columns"]),
             }
         )
 
 
 @dataclass(frozen=True, slots=True)
 class TrailVerification(Result):
-    """``intact`` is about all that was looked at; ``sealed_version``: through there a signed checkpoint vouches for it."""
+    """``intact`` covers everything that was read. ``sealed_version``: last version that a signed checkpoint covers."""
 
     trail: str
     origin: str
@@ -146,20 +139,20 @@ class TrailVerification(Result):
     records: int
     events: int
     values: int
-    """Payload rows whose hash was computed anew."""
+    """Payload rows whose hash was recomputed."""
     removed: int
-    """Events whose values were removed, as a record tells."""
+    """Events whose values were removed according to a record."""
     unrecorded: int
-    """Events that the ledger does not have yet: of a window that is being written, or that broke off."""
+    """Events that the ledger does not have yet: of a window that is being written, or was interrupted."""
     checkpoints: int
-    """Those that were had, from anchors and from whoever asked."""
+    """Number of checkpoints, from anchors and from the caller."""
     resealed: int = 0
-    """Events whose values were sealed later, as a record tells: their rows are held against the hashes that it names."""
+    """Events whose values were encrypted later according to a record: their rows are compared with the hashes in it."""
     unfinished: int = 0
-    """Events whose values are there still, although the last record tells that they are removed or sealed: that is being
-    done now, or it broke off, and the next run finishes it."""
+    """Events whose values are still stored in plain text although the last record says that they are removed or encrypted:
+    this is in progress, or was interrupted, and the next run finishes it."""
     unreachable: tuple[AnchorFailure, ...] = ()
-    """Anchors that could not be asked: their checkpoints were not compared."""
+    """Anchors that could not be reached: their checkpoints were not compared."""
     findings: tuple[Finding, ...] = ()
     more_findings: bool = False
     seconds: float = 0.0
@@ -168,6 +161,8 @@ class TrailVerification(Result):
 
 @dataclass(slots=True)
 class Findings:
+    """Collects findings, up to ``MOST_FINDINGS`` of a kind and table. ``more``: some were left out."""
+
     kept: list[Finding] = field(default_factory=list)
     more: bool = False
     _counts: Counter[tuple[str, str]] = field(default_factory=Counter)

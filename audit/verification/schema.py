@@ -1,4 +1,4 @@
-"""The columns of the trail's tables, held against those that a trail has: no hash covers what else is in them."""
+"""Verifies the columns of the trail's tables: no hash covers the content of additional columns."""
 
 from __future__ import annotations
 
@@ -17,67 +17,70 @@ if TYPE_CHECKING:
 __all__ = ["ExpectedTables", "find_schema_faults", "verify_schema"]
 
 _NAMED = 5
-"""So many columns of a table are named."""
+"""Maximum number of columns of a table that are named."""
 
 _Path = tuple[str, ...]
 
 
 class ExpectedTables(TrailTables):
-    """Each table with the columns that a trail has: others are left out, one that is gone or of another type is NULL."""
+    """Tables read with the columns that a trail must have. Others are left out; a missing column, or one of another type,
+    is NULL."""
 
     def read(self, name: str, *, version: int | None = None) -> DataFrame:
         from pyspark.sql import functions as F
 
-        rows, wanted = super().read(name, version=version), _expected(name, ())
-        held = {field.name: plain_type(field.dataType) for field in rows.schema.fields}
-        row = held.get("row")
+        rows, wanted = super().read(name, version=version), _expected_schema(name, ())
+        actual = {field.name: plain_type(field.dataType) for field in rows.schema.fields}
+        row = actual.get("row")
         if name == PAYLOAD and isinstance(row, StructType):
-            wanted = payload_schema(row)  # it has the places of every column, also of those that no record tells yet
+            wanted = payload_schema(row)  # it has the places of all columns, also of those that no record has yet
         fields = {field.name: plain_type(field.dataType) for field in wanted.fields}
-        if fields == held:
+        if fields == actual:
             return rows
-        kept = (
-            F.col(one) if held.get(one) == type else F.lit(None).cast(type).alias(one) for one, type in fields.items()
+        columns = (
+            F.col(name) if actual.get(name) == type else F.lit(None).cast(type).alias(name)
+            for name, type in fields.items()
         )
-        return rows.select(*kept)
+        return rows.select(*columns)
 
-    def held(self, name: str) -> StructType:
+    def stored_schema(self, name: str) -> StructType:
         return super().read(name).schema
 
 
 def verify_schema(tables: ExpectedTables, columns: Iterable[Column], findings: Findings) -> None:
-    """``columns``: those that the ledger records; of others, which a window at work may have begun, nothing is said."""
+    """``columns``: those in the ledger. Other columns are not reported: a window that is being written may have added
+    them."""
     columns = tuple(columns)
-    row = {field.name: field.dataType for field in tables.held(PAYLOAD).fields}.get("row")
-    if isinstance(row, StructType) and SEALED in row.names and all(one.name != SEALED for one in columns):
+    row = {field.name: field.dataType for field in tables.stored_schema(PAYLOAD).fields}.get("row")
+    if isinstance(row, StructType) and SEALED in row.names and all(column.name != SEALED for column in columns):
         columns = (*columns, GROUPS_COLUMN)
     for name in TABLES:
-        if found := list(find_schema_faults(tables.held(name), _expected(name, columns))):
+        if found := list(find_schema_faults(tables.stored_schema(name), _expected_schema(name, columns))):
             more = f", and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-            words = f"its columns are not those that were written: {', '.join(found[:_NAMED])}{more}"
-            findings.add("altered", name, words)
+            message = f"its columns differ from those that were written: {', '.join(found[:_NAMED])}{more}"
+            findings.add("altered", name, message)
 
 
-def find_schema_faults(held: StructType, wanted: StructType) -> Iterator[str]:
-    """What is different, in words. Of the places in the payload's ``row`` those that both have: a new one is made with its
-    first value, and for one that was planted, or is gone, the rows with values in it are told one by one."""
-    there, right = dict(_leaves(held, ())), dict(_leaves(wanted, ()))
-    places = {path[:2] for path in there} ^ {path[:2] for path in right}
-    passed = {place for place in places if len(place) == 2 and place[0] == "row" in wanted.names}
-    for path in sorted(there.keys() | right.keys()):
+def find_schema_faults(stored: StructType, wanted: StructType) -> Iterator[str]:
+    """Describe each difference. Fields of the payload's ``row`` that only one side has are ignored: a field is created with
+    its first value, and if one was planted or removed, the rows with values in it are reported one by one."""
+    actual, expected = dict(_leaves(stored, ())), dict(_leaves(wanted, ()))
+    places = {path[:2] for path in actual} ^ {path[:2] for path in expected}
+    ignored = {place for place in places if len(place) == 2 and place[0] == "row" in wanted.names}
+    for path in sorted(actual.keys() | expected.keys()):
         shown = f"`{'.'.join(path)}`"
-        if path[:2] in passed:
+        if path[:2] in ignored:
             continue
-        if path not in there:
-            yield f"{shown} is gone"
-        elif path not in right:
+        if path not in actual:
+            yield f"{shown} is missing"
+        elif path not in expected:
             yield f"{shown} was added"
-        elif there[path] != right[path]:
-            yield f"{shown} is {there[path]} and was {right[path]}"
+        elif actual[path] != expected[path]:
+            yield f"{shown} is {actual[path]} and was {expected[path]}"
 
 
 def _leaves(type: DataType, path: _Path) -> Iterator[tuple[_Path, str]]:
-    """Path and type of whatever has no parts of its own. Neither order nor nullability are part of it."""
+    """Path and type of each field without nested fields. Order and nullability are not compared."""
     match type:
         case StructType():
             for field in type.fields:
@@ -91,5 +94,5 @@ def _leaves(type: DataType, path: _Path) -> Iterator[tuple[_Path, str]]:
             yield path, type.simpleString()
 
 
-def _expected(name: str, columns: Iterable[Column]) -> StructType:
+def _expected_schema(name: str, columns: Iterable[Column]) -> StructType:
     return {EVENTS: STORED_EVENT, LEDGER: RECORD, PAYLOAD: payload_schema(row_type(columns, stored=True))}[name]

@@ -1,10 +1,10 @@
-"""Is a trail what it was? Every hash is computed anew, from the values up to the signed checkpoints.
+"""Verifies a trail: every hash is recomputed, from the values up to the signed checkpoints.
 
     payload   the values of each row           → the hash in its event
     events    each event                       → its leaf → the roots of its commit in the ledger
-    ledger    each record, and the one before  → the root of the whole → checkpoints, which also stand outside
+    ledger    each record, and the one before  → the root of the whole → checkpoints, which are also stored outside
 
-What is found is told as narrowly as the hashes that are left allow: a row where they name it, else a range of rows.
+A finding is as precise as the remaining hashes allow: it names a row, or else a range of rows.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
+from audit.checkpoints.anchored import FoundCheckpoint
 from audit.errors import find_named_file
-from audit.trail.ledger import PAYLOAD_CHANGES, is_signed_end, read_state_from_records
+from audit.trail.ledger_state import is_signed_end, read_state_from_records
+from audit.trail.record_kinds import PAYLOAD_CHANGES
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TrailTables
 from audit.verification.events import verify_events
 from audit.verification.ledger import LedgerScan, read_records, select_trusted, verify_ledger
@@ -29,7 +31,6 @@ from audit.verification.results import (
     NOT_COVERED,
     NOT_READ_AGAIN,
     Findings,
-    FoundCheckpoint,
     TrailVerification,
     VerifiedState,
 )
@@ -48,7 +49,7 @@ __all__ = ["verify_trail"]
 
 def verify_trail(
     tables: TrailTables,
-    seen: Sequence[FoundCheckpoint],
+    found: Sequence[FoundCheckpoint],
     *,
     since: VerifiedState | None = None,
     before: VerifiedState | None = None,
@@ -59,53 +60,54 @@ def verify_trail(
     keys: Sequence[VerifierKey] = (),
     progress: Callable[[str], None] | None = None,
 ) -> tuple[TrailVerification, VerifiedState | None]:
-    """Look at everything, or at what came after ``since``; → what was found, and if that is nothing, where to go on.
+    """Verify everything, or what came after ``since``; → the result, and if it is intact, the state for the next
+    verification.
 
-    ``seen``: checkpoints from outside and inside, of which none is believed before it is signed. ``before``: what an
-    earlier verification found, which has to be the beginning of what is there. ``brought``: old ones count as well among
-    ``seen``, so the ledger is read from its beginning. ``anchored``: a signed one is to be expected, unless some anchors
-    are ``unreachable``. ``origin``: the trail that it has to be. ``keys``: whoever ends the ledger with one of them may not
-    have got to its checkpoint yet. ``progress`` is told each step before it begins.
-    A runner may be at work meanwhile: what the ledger does not have yet is left out, and counted. ``tables``: where they
-    are pinned, just that is looked at.
-    Raises VerificationError where a table cannot be read: that is neither intact nor a finding.
+    ``found``: checkpoints from anchors and from the caller, not yet trusted. ``before``: an earlier verification, which
+    must be the beginning of this trail. ``brought``: the caller brings old checkpoints, so the ledger is read from its
+    beginning. ``anchored``: at least one signed checkpoint is expected, unless anchors are ``unreachable``. ``origin``: the
+    expected trail. ``keys``: records after the last checkpoint count as signed if one of these keys has signed the end of
+    the ledger. ``progress`` is called with the name of each step before it begins.
+    A runner may write meanwhile: events without a ledger record are not verified, but counted. If ``tables`` are pinned,
+    that state is verified.
+    Raises VerificationError where a table cannot be read, which is neither intact nor a finding.
     """
     if since is not None and since.origin != tables.origin():
         since, before = None, since
-    asked = _Asked(seen, since, since or before, anchored, tuple(unreachable), origin, keys)
+    request = _Request(found, since, since or before, anchored, tuple(unreachable), origin, keys)
     steps: list[str] = []
 
-    def tell(step: str) -> None:
+    def report_step(step: str) -> None:
         steps.append(step)
         if progress is not None:
             progress(step)
 
     try:
-        # What a full one reads it reads by itself: nobody's statistics keep a row from it
-        session = tables.spark if since is not None else _reading_all(tables.spark)
-        found = ExpectedTables(session, tables.path, pinned=tables.pinned)
-        return _verified(found, asked, tell, whole=brought or since is None)
+        # A full verification reads every row: forged statistics must not hide any
+        session = tables.spark if since is not None else _session_without_skipping(tables.spark)
+        expected = ExpectedTables(session, tables.path, pinned=tables.pinned)
+        return _verify(expected, request, report_step, whole=brought or since is None)
     except CdfError:
         raise
     except Exception as error:
         condition, file = condition_of(error), find_named_file(error)
         raise VerificationError(
-            f"the trail at {tables.path} cannot be read through ({', '.join(steps[-1:])}; "
+            f"the trail at {tables.path} cannot be read completely ({', '.join(steps[-1:])}; "
             f"{condition or type(error).__name__}): "
-            + (f"the file {file} is damaged or gone" if file else "a file is damaged or gone")
-            + ", or may not be read",
-            hint="put the file back from a backup, and verify again"
+            + (f"the file {file}" if file else "a file")
+            + " is damaged, missing or not readable for this user",
+            hint="restore the file from a backup, and verify again"
             if file
-            else "`deltarelay audit verify --debug` shows the file; put it back from a backup, and verify again",
+            else "`deltarelay audit verify --debug` shows the file; restore it from a backup, and verify again",
             condition=condition,
         ) from error
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What ``verify_trail`` was told."""
+class _Request:
+    """The arguments of ``verify_trail``."""
 
-    seen: Sequence[FoundCheckpoint]
+    found: Sequence[FoundCheckpoint]
     since: VerifiedState | None
     before: VerifiedState | None
     anchored: bool
@@ -114,8 +116,8 @@ class _Asked:
     keys: Sequence[VerifierKey]
 
 
-def _reading_all(spark: SparkSession) -> SparkSession:
-    """A session like this one that believes no statistics: neither to pass rows over nor to count them."""
+def _session_without_skipping(spark: SparkSession) -> SparkSession:
+    """A session like this one that neither skips files or rows by statistics nor counts rows by them."""
     from pyspark.sql import SparkSession
 
     session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
@@ -129,172 +131,185 @@ def _reading_all(spark: SparkSession) -> SparkSession:
     return session
 
 
-def _verified(
-    tables: ExpectedTables, asked: _Asked, tell: Callable[[str], None], *, whole: bool
+def _verify(
+    tables: ExpectedTables, request: _Request, report_step: Callable[[str], None], *, whole: bool
 ) -> tuple[TrailVerification, VerifiedState | None]:
-    """``whole``: the ledger is read from its beginning."""
+    """``whole``: read the ledger from its beginning."""
     began = time.monotonic()
     findings, origin = Findings(), tables.origin()
-    since, before = asked.since, asked.before
+    since, before = request.since, request.before
     if before is not None and before.origin != origin:
-        findings.add("replaced", LEDGER, "the trail that was verified before is another one: this one was made anew")
+        findings.add("replaced", LEDGER, "another trail was verified before: this one was recreated")
         before = None
-    if asked.origin not in (None, origin):
-        findings.add("replaced", LEDGER, "the trail is not the one that was asked for: this one was made anew")
-    walk = LedgerScan() if since is None or whole else LedgerScan.after(since)
-    told = select_trusted(asked.seen, origin, findings)
-    tell("ledger")
-    verify_ledger(read_records(tables, walk.tree.size), walk, told, findings, before=before)
-    again = _removed_since(walk, since)
-    if again and not whole:  # of commits from before it takes their records, too
-        return _verified(tables, asked, tell, whole=True)
-    covered = max((walk.sealed, *told))
-    left = walk.tree.size > covered and not findings.of(LEDGER) and _left(tables, asked)
-    removing = _removing(walk, covered, asked, left, findings)
-    _expect_seal(walk, covered, asked, left, findings)
-    verify_schema(tables, walk.columns.get(walk.columns_at, ()), findings)
-    looked_at = _LookedAt(walk.last_version, None if since is None else since.version, again)
-    walk.commits = {version: one for version, one in walk.commits.items() if looked_at.has(version)}
-    # Events are durable before their record is: whatever the ledger has is in these
-    events, payload = tables.now(EVENTS), tables.now(PAYLOAD)
-    tell("events")
-    total, unrecorded = events.count(), _beyond(events, walk.last_version).count()
-    looked = verify_events(looked_at.of(events), walk, findings)
-    passed = total - unrecorded - looked + (_of(events, again).count() if again else 0)
+    if request.origin not in (None, origin):
+        findings.add("replaced", LEDGER, "the trail is not the requested one: this one was recreated")
+    scan = LedgerScan() if since is None or whole else LedgerScan.after(since)
+    trusted = select_trusted(request.found, origin, findings)
+    report_step("ledger")
+    verify_ledger(read_records(tables, scan.tree.size), scan, trusted, findings, before=before)
+    again = _versions_removed_since(scan, since)
+    if again and not whole:  # the records of these earlier commits are needed as well
+        return _verify(tables, request, report_step, whole=True)
+    covered = max((scan.sealed, *trusted))
+    signed_end = scan.tree.size > covered and not findings.of(LEDGER) and _has_signed_end(tables, request)
+    removing = _find_removal_in_progress(scan, covered, request, signed_end, findings)
+    _require_signature(scan, covered, request, signed_end, findings)
+    verify_schema(tables, scan.columns.get(scan.columns_at, ()), findings)
+    scope = _Scope(scan.last_version, None if since is None else since.version, again)
+    scan.commits = {version: commit for version, commit in scan.commits.items() if scope.includes(version)}
+    # Events are durable before their record: the events of all records read above are in these tables
+    events, payload = tables.read_current(EVENTS), tables.read_current(PAYLOAD)
+    report_step("events")
+    total, unrecorded = events.count(), _after(events, scan.last_version).count()
+    verified = verify_events(scope.select(events), scan, findings)
+    skipped = total - unrecorded - verified + (_of_versions(events, again).count() if again else 0)
     known = 0 if since is None else since.events
-    if passed != known and not findings.of(EVENTS):
-        words = (
-            f"of the events that the records tell of {known} were not looked at again, and {passed} of them are there"
+    if skipped != known and not findings.of(EVENTS):
+        message = (
+            f"{known} of the recorded events were verified before and not read again; the table has {skipped} of them"
         )
-        findings.add("missing" if passed < known else "added", EVENTS, words)
-    tell("values")
-    # As it is after the payload was pinned: of what goes from that the record is there before
-    ledger, size = tables.now(LEDGER), walk.tree.size if removing is None else removing
-    # Only records that were looked at: those from before can tell nothing of what is new, nor take away from it
-    walked = ledger if whole else ledger.where(f"sequence >= {walk.tree.size - walk.records}")
-    rows = (looked_at.of(payload), looked_at.of(events))
-    distrusted = walk.distrusted
-    removed, resealed = read_removed_places(walked, size, distrusted), read_reencrypted_hashes(walked, size, distrusted)
-    values = verify_values(*rows, removed, resealed, read_cleared_keys(walked, distrusted), walk, findings)
+        findings.add("missing" if skipped < known else "added", EVENTS, message)
+    report_step("values")
+    # Read after the payload was pinned: if values are missing from that, their record is in this ledger
+    ledger, size = tables.read_current(LEDGER), scan.tree.size if removing is None else removing
+    # Only records that were verified: earlier ones cannot explain faults in what is new
+    scanned = ledger if whole else ledger.where(f"sequence >= {scan.tree.size - scan.records}")
+    distrusted = scan.distrusted
+    values = verify_values(
+        scope.select(payload),
+        scope.select(events),
+        read_removed_places(scanned, size, distrusted),
+        read_reencrypted_hashes(scanned, size, distrusted),
+        read_cleared_keys(scanned, distrusted),
+        scan,
+        findings,
+    )
     if since is None:
-        tell("statistics")
+        report_step("statistics")
         verify_statistics(tables, findings)
-    versions = sorted(walk.commits)
-    found = TrailVerification(
+    versions = sorted(scan.commits)
+    result = TrailVerification(
         trail=tables.path,
         origin=origin,
         level="full" if since is None else "quick",
         intact=not findings.kept,
         first_version=versions[0] if versions else None,
-        last_version=walk.last_version,
-        last_committed_at=_time(walk.last_committed_at),
-        sealed_version=walk.sealed_version,
-        sealed_committed_at=_time(walk.sealed_committed_at),
-        records=walk.records,
-        events=looked,
+        last_version=scan.last_version,
+        last_committed_at=_parse_time(scan.last_committed_at),
+        sealed_version=scan.sealed_version,
+        sealed_committed_at=_parse_time(scan.sealed_committed_at),
+        records=scan.records,
+        events=verified,
         values=values.present,
         removed=values.removed,
         resealed=values.resealed,
         unfinished=0 if removing is None else values.unfinished,
         unrecorded=unrecorded,
-        checkpoints=len(asked.seen),
-        unreachable=asked.unreachable,
+        checkpoints=len(request.found),
+        unreachable=request.unreachable,
         findings=tuple(findings.kept),
         more_findings=findings.more,
         seconds=round(time.monotonic() - began, 3),
         not_covered=(
             *NOT_COVERED,
-            *([] if asked.seen or asked.anchored else [NOT_ANCHORED]),
+            *([] if request.found or request.anchored else [NOT_ANCHORED]),
             *([] if since is None else [NOT_READ_AGAIN]),
         ),
     )
-    # Whoever goes on from a removal that is not done, or not looked at, would not look for its values again
-    kept = found.intact and not found.unfinished and not _removing_since(ledger, walk.tree.size)
-    return found, walk.verified(origin, total - unrecorded) if kept else None
+    # A verification that continues after an unfinished or unread removal would not look for its values again
+    continues = result.intact and not result.unfinished and not _has_later_removal(ledger, scan.tree.size)
+    return result, scan.to_state(origin, total - unrecorded) if continues else None
 
 
-def _removed_since(walk: LedgerScan, since: VerifiedState | None) -> frozenset[int]:
-    """The versions from before ``since`` of which values were removed after it."""
+def _versions_removed_since(scan: LedgerScan, since: VerifiedState | None) -> frozenset[int]:
+    """The versions up to ``since`` of which values were removed after it."""
     if since is None:
         return frozenset()
-    named = (versions for sequence, versions in walk.removals.items() if sequence >= since.size)
+    named = (versions for sequence, versions in scan.removals.items() if sequence >= since.size)
     return frozenset(version for versions in named for version in versions if version <= since.version)
 
 
-def _removing_since(ledger: DataFrame, size: int) -> bool:
-    """Whether there are records after the first ``size`` by which values go or are sealed: they came in the meantime."""
+def _has_later_removal(ledger: DataFrame, size: int) -> bool:
+    """Whether a record after the first ``size`` removes or encrypts values: it was appended during the verification."""
     from pyspark.sql import functions as F
 
     return not ledger.where((F.col("sequence") >= size) & F.col("kind").isin(*PAYLOAD_CHANGES)).isEmpty()
 
 
-def _left(tables: TrailTables, asked: _Asked) -> bool:
-    """Whether somebody with a trusted key has left the ledger's end as it is. Asked twice: a runner may go on meanwhile."""
-    return bool(asked.keys) and any(
-        is_signed_end(asked.keys, tables, read_state_from_records(tables)) for _ in range(2)
+def _has_signed_end(tables: TrailTables, request: _Request) -> bool:
+    """Whether a trusted key has signed the end of the ledger. Asked twice, because a runner may append meanwhile."""
+    return bool(request.keys) and any(
+        is_signed_end(request.keys, tables, read_state_from_records(tables)) for _ in range(2)
     )
 
 
-def _removing(walk: LedgerScan, covered: int, asked: _Asked, left: bool, findings: Findings) -> int | None:
-    """The last record, if it is of a removal by whoever writes the trail and is not sealed yet: its values may be there."""
-    last = walk.tree.size - 1
-    if last not in walk.removals or last < covered or findings.of(LEDGER):
+def _find_removal_in_progress(
+    scan: LedgerScan, covered: int, request: _Request, signed_end: bool, findings: Findings
+) -> int | None:
+    """The sequence of the last record, if a trusted runner may still be removing or encrypting the values that it names."""
+    last = scan.tree.size - 1
+    if last not in scan.removals or last < covered or findings.of(LEDGER):
         return None
-    return last if left or not (asked.keys or covered) else None
+    return last if signed_end or not (request.keys or covered) else None
 
 
-def _expect_seal(walk: LedgerScan, covered: int, asked: _Asked, left: bool, findings: Findings) -> None:
-    if asked.anchored and walk.tree.size and not covered and not asked.unreachable:
-        words = "no anchor has a signed checkpoint of this trail, which has records: it was made anew, or never sealed"
-        findings.add("not_signed", LEDGER, words)
-    if not covered or walk.tree.size == covered or left or asked.unreachable:
+def _require_signature(scan: LedgerScan, covered: int, request: _Request, signed_end: bool, findings: Findings) -> None:
+    """Report records without a signature: all of them, those after the last checkpoint, or those that remove values."""
+    if request.anchored and scan.tree.size and not covered and not request.unreachable:
+        message = (
+            "the ledger has records, but no anchor has a signed checkpoint of it: it was recreated, or never signed"
+        )
+        findings.add("not_signed", LEDGER, message)
+    if not covered or scan.tree.size == covered or signed_end or request.unreachable:
         return
-    if asked.keys and not findings.of(LEDGER):
-        words = f"nobody with a key that is trusted has left the records after the first {covered} as they are"
-        findings.add("not_signed", LEDGER, words)
+    if request.keys and not findings.of(LEDGER):
+        message = f"the records after the first {covered} are not signed by a trusted key"
+        findings.add("not_signed", LEDGER, message)
         return
-    for sequence in walk.removals:
+    for sequence in scan.removals:
         if sequence >= covered:
-            words = f"record {sequence} tells that values were removed or sealed, and no signed checkpoint covers it"
-            findings.add("not_signed", LEDGER, words)
+            message = (
+                f"record {sequence} says that values were removed or encrypted, and no signed checkpoint covers it"
+            )
+            findings.add("not_signed", LEDGER, message)
 
 
-def _time(said: str | None) -> dt.datetime | None:
-    return None if said is None else dt.datetime.fromisoformat(said)
+def _parse_time(text: str | None) -> dt.datetime | None:
+    return None if text is None else dt.datetime.fromisoformat(text)
 
 
-def _beyond(rows: DataFrame, version: int | None) -> DataFrame:
-    """What the ledger does not have yet."""
+def _after(rows: DataFrame, version: int | None) -> DataFrame:
+    """The rows that the ledger does not have yet."""
     from pyspark.sql import functions as F
 
     return rows.where(F.col("version") > (-1 if version is None else version))
 
 
-def _of(rows: DataFrame, versions: Iterable[int]) -> DataFrame:
+def _of_versions(rows: DataFrame, versions: Iterable[int]) -> DataFrame:
     from pyspark.sql import functions as F
 
     return rows.where(F.col("version").isin(sorted(versions)))
 
 
 @dataclass(frozen=True, slots=True)
-class _LookedAt:
-    """What is new, as far as the ledger has it; those ``again`` of which something was removed since."""
+class _Scope:
+    """The versions that are verified: those after ``since`` up to ``last``, and those in ``again``."""
 
     last: int | None
     since: int | None
     again: frozenset[int]
 
-    def has(self, version: int) -> bool:
+    def includes(self, version: int) -> bool:
         return self.since is None or version > self.since or version in self.again
 
-    def of(self, rows: DataFrame) -> DataFrame:
-        """Rows without a version too, which none can have."""
+    def select(self, rows: DataFrame) -> DataFrame:
+        """Also selects rows without a version, which are always a fault."""
         from pyspark.sql import functions as F
 
         version = F.col("version")
         within = version <= (-1 if self.last is None else self.last)
         if self.since is not None:
-            # Not an empty list: nothing would be passed over by it
+            # Without an empty list, with which Delta would skip no files
             again = [version.isin(sorted(self.again))] if self.again else []
             within = within & reduce(or_, again, version > self.since)
         return rows.where(within | version.isNull())

@@ -35,11 +35,11 @@ def merge_folder(tables: TrailTables, name: str) -> None:
         )
     if not _exists(tables, name):
         return
-    schema = tables.now(PAYLOAD).select("id", "salt", "row_hash", "row", "sealed").schema
+    schema = tables.read_current(PAYLOAD).select("id", "salt", "row_hash", "row", "sealed").schema
     # With a schema, because a runner that was killed while it removed the folder may have left no file in it
     encrypted = tables.spark.read.schema(schema).parquet(folder_path(tables, name))
     differs = "stored.id = new.id and stored.row_hash <> new.row_hash"
-    stored = tables.now(PAYLOAD).select("id", "row_hash").alias("stored")
+    stored = tables.read_current(PAYLOAD).select("id", "row_hash").alias("stored")
     if not stored.join(encrypted.alias("new"), F.expr(differs), "left_semi").isEmpty():
 
         def merge_rows(payload: DeltaTable) -> None:

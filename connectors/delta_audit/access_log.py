@@ -11,7 +11,7 @@ from audit.trail.tables import LEDGER
 if TYPE_CHECKING:
     from audit.encryption.key_registry import Registry
     from audit.signing.signer import Signer
-    from audit.trail.ledger import State
+    from audit.trail.ledger_state import State
     from audit.trail.tables import TrailTables
 
 __all__ = ["note_readings"]
@@ -26,7 +26,7 @@ def note_readings(tables: TrailTables, state: State, registry: Registry, trail: 
         return state
     told = (F.get_json_object("record", f"$.{name}") for name in ("reading", "read_at"))
     # With its time: a registry that was restored, or made anew, gives numbers again
-    known = {(row[0], row[1]) for row in tables.now(LEDGER).where("kind = 'reading'").select(*told).collect()}
+    known = {(row[0], row[1]) for row in tables.read_current(LEDGER).where("kind = 'reading'").select(*told).collect()}
     new = [
         {
             "reading": one.id,

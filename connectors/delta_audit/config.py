@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Va
 from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
-    from audit.audit_trail import NamedAnchor
+    from audit.anchors.base import NamedAnchor
     from cdf.sink.contract import Sink
     from connectors.registry import Surroundings
 
@@ -70,8 +70,8 @@ class FileAnchorOptions(_Model):
     )
 
     def named(self, among: Surroundings) -> NamedAnchor:  # noqa: ARG002
+        from audit.anchors.base import NamedAnchor
         from audit.anchors.file import FileAnchor
-        from audit.audit_trail import NamedAnchor
 
         return NamedAnchor(self.path, FileAnchor(Path(self.path)))
 
@@ -86,8 +86,8 @@ class PostgresAnchorOptions(_Model):
     )
 
     def named(self, among: Surroundings) -> NamedAnchor:
+        from audit.anchors.base import NamedAnchor
         from audit.anchors.postgres import PostgresAnchor
-        from audit.audit_trail import NamedAnchor
 
         dsn = among.connection(self.connection, "postgres").dsn.get_secret_value()
         return NamedAnchor(self.connection, PostgresAnchor(dsn, schema=self.schema_name))
@@ -107,8 +107,8 @@ class S3AnchorOptions(_Model):
     )
 
     def named(self, among: Surroundings) -> NamedAnchor:
+        from audit.anchors.base import NamedAnchor
         from audit.anchors.s3 import S3Anchor
-        from audit.audit_trail import NamedAnchor
 
         bucket = self.url.partition("://")[2].partition("/")[0]
         anchor = S3Anchor(self.url, lambda: among.s3_client(bucket), object_lock_days=self.object_lock_days)

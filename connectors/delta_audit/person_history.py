@@ -34,7 +34,7 @@ def past(
     """``audit.erasure.sink_contract.Historic`` says what."""
     from pyspark.sql import functions as F
 
-    payload = add_missing_columns(trail, trail.there().now(PAYLOAD))
+    payload = add_missing_columns(trail, trail.require_tables().read_current(PAYLOAD))
     present = present_values(trail)
     values = [value.alias(name) for name, value in present.items()]
     ids = catch(payload.select(F.col("id").alias("__id"), *values)).select("__id")
@@ -54,7 +54,7 @@ def past(
     found = rows.select(F.col("id").alias("__id"), version, why.alias("_unreadable"), *values)
     told = read_commit_records(trail).select(version, F.col("operation").alias("_operation"))
     own = {"id": "__id", "index": "__index", "committed_at": "_commit_timestamp", "change_type": "_change_type"}
-    events = trail.tables.now(EVENTS).select(*(F.col(name).alias(alias) for name, alias in own.items()))
+    events = trail.tables.read_current(EVENTS).select(*(F.col(name).alias(alias) for name, alias in own.items()))
     found = found.join(events, "__id").join(F.broadcast(told), "_commit_version", "left")
     facts = ("_commit_version", "_commit_timestamp", "_change_type", "_operation", "_unreadable")
     names = [quoted(name) for name in present]

@@ -23,15 +23,16 @@ from audit.audit_trail import Trail
 from audit.encryption.decrypt import has_groups
 from audit.erasure.scan.files import LocalFiles
 from audit.errors import ForkedTrail, find_named_file
-from audit.hashing.row_encoding import find_unsupported_fields
+from audit.hashing.value_encoding import find_unsupported_fields
 from audit.proof import ProofError
 from audit.reencryption.plaintext_rows import PlaintextRows, count_plaintext_rows
 from audit.reencryption.reencrypt import Reencryption
 from audit.trail.column_history import GROUPS, SEALED, extend_columns, find_unwritable_fields, row_type
 from audit.trail.events import CommitRoots, build_event_rows, build_events, compute_commit_roots, compute_roots
 from audit.trail.lease import Lease
-from audit.trail.ledger import State, append_notes, append_records, describe_commits, read_record_of_version, read_state
-from audit.trail.ledger import delete_unrecorded_payload as clear_rest
+from audit.trail.ledger import append_notes, append_records, describe_commits
+from audit.trail.ledger_state import State, read_record_of_version, read_state
+from audit.trail.ledger_state import delete_unrecorded_payload as clear_rest
 from audit.trail.position import read_columns, read_position
 from audit.trail.tables import EVENTS, PAYLOAD, STORED_EVENT, TrailTables, payload_schema
 from audit.writing.encrypted_folder import remove_folders
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
-    from audit.audit_trail import NamedAnchor
+    from audit.anchors.base import NamedAnchor
     from audit.encryption.encrypt import ColumnEncryption
     from audit.encryption.key_registry import KeyState, Registry, States
     from audit.erasure.scan.files import Files
@@ -376,7 +377,7 @@ class DeltaAuditSink:
         """A source that was put back and has grown past the position since has other commits up to there."""
         if self._pin is None or self._pin[0] != version:
             with self._errors("reading the ledger"):
-                self._pin = version, read_record_of_version(self._held(), version).get("log_sha256")
+                self._pin = version, read_record_of_version(self._held(), version).log_sha256
         _, pin = self._pin
         if pin is None:  # a baseline has none
             return
@@ -441,7 +442,7 @@ class DeltaAuditSink:
         before = None
         if state.version is not None:
             with self._errors("reading the ledger"):
-                said = read_record_of_version(self._held(), state.version).get("committed_at")
+                said = read_record_of_version(self._held(), state.version).time
             before = None if said is None else dt.datetime.fromisoformat(said)
         found = []
         for commit in commits:
@@ -472,7 +473,7 @@ class DeltaAuditSink:
         new = [field for field in row_type(columns, stored=True).fields if field.name not in self._row.names]
         if '"timestamp_ntz"' in StructType(new).json():
             with self._errors("adding a column"):
-                self._held().admit_times_without_zone()
+                self._held().enable_timestamp_ntz()
         self._row = StructType([*self._row.fields, *new])
 
     # ── remove ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -630,7 +631,7 @@ class DeltaAuditSink:
         tables = self._held()
         with timed(seconds, "read"):
             try:
-                payload = self._payload(job, columns).table()
+                payload = self._payload(job, columns).build_on_driver()
             except CdfError:
                 raise
             except Exception as error:
@@ -642,9 +643,9 @@ class DeltaAuditSink:
         events = build_events(payload, job.table_id)
         with self._errors("writing the payload"), timed(seconds, "payload"):
             schema = payload_schema(row_type(columns, stored=True))
-            tables.append(PAYLOAD, tables.rows_of(payload, schema), about=_about(job))
+            tables.append(PAYLOAD, tables.create_rows(payload, schema), about=_about(job))
         with self._errors("writing the events"), timed(seconds, "events"):
-            tables.append(EVENTS, tables.rows_of(events, STORED_EVENT), about=_about(job))
+            tables.append(EVENTS, tables.create_rows(events, STORED_EVENT), about=_about(job))
         return compute_roots(events)
 
     def _by_tasks(self, job: _Job, columns: tuple[Column, ...], seconds: dict[str, float]) -> Mapping[int, CommitRoots]:
@@ -652,7 +653,9 @@ class DeltaAuditSink:
         tables = self._held()
         with timed(seconds, "payload"):
             try:
-                written = tables.append(PAYLOAD, self._payload(job, columns).rows(_partitions(job)), about=_about(job))
+                written = tables.append(
+                    PAYLOAD, self._payload(job, columns).build_on_cluster(_partitions(job)), about=_about(job)
+                )
                 self._alone(PAYLOAD, job, written)
             except CdfError:
                 raise
@@ -684,14 +687,14 @@ class DeltaAuditSink:
         """Of events that are durable already; and the columns that their runner wrote them with. They get records only if
         they are what the source has."""
         tables = self._held()
-        events, payload = (tables.now(name).where(_within(job)) for name in (EVENTS, PAYLOAD))
+        events, payload = (tables.read_current(name).where(_within(job)) for name in (EVENTS, PAYLOAD))
         registry = self._registry
 
         def states(ids: Iterable[bytes]) -> Mapping[bytes, KeyState]:
             return {} if registry is None else registry().read_states(ids)
 
         def right(columns: tuple[Column, ...]) -> bool:
-            anew = self._payload(job, columns, sealed=False).rows(_partitions(job))
+            anew = self._payload(job, columns, sealed=False).build_on_cluster(_partitions(job))
             return matches_source(events, payload, anew, columns, job.table_id, states)
 
         with timed(seconds, "events"):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from audit.anchors.base import NamedAnchor
 from audit.anchors.file import FileAnchor
-from audit.audit_trail import NamedAnchor
 from audit.signing.signer import Signer
 from audit.trail.tables import PAYLOAD
 from cdf import ChangeFeed, Pipeline
@@ -86,7 +86,7 @@ def test_trails(project: Project, here: Command, spark: SparkSession, tmp_path: 
         assert f"{name}: intact and sealed through version 1 (20" in done.out
         for step in ("ledger", "events", "values", "statistics"):
             assert f"{name}: looking at the {step}" in done.err
-    assert "lies told to the source" in done.out
+    assert "false data in the source" in done.out
     states = {file: file.read_text() for file in (folder / "state").iterdir()}
     assert len(states) == len(sources)
 

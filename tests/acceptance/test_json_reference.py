@@ -8,7 +8,7 @@ import re
 import pytest
 
 from audit.anchors.base import AnchorFailure
-from audit.audit_trail import SignedCheckpoint
+from audit.checkpoints.publish import SignedCheckpoint
 from audit.encryption.backup import BackupMade
 from audit.encryption.key_registry import Epoch, RegistryStatus
 from audit.encryption.restore_check import BackupChecked

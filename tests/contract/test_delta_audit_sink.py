@@ -60,7 +60,7 @@ class TrailHarness:
     def expire_lease(self) -> None:
         for sink in self.made:  # as in a process that stands still: nobody renews, and nobody is about to
             if sink._lease is not None:
-                with sink._lease._gate:
+                with sink._lease._lock:
                     sink._lease._stopped.set()
         file = Path(self.path) / "_lease"
         file.write_text(json.dumps({**json.loads(file.read_text()), "seconds": 0}))

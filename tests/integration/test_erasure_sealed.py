@@ -16,7 +16,7 @@ from audit.erasure.erase.runner import ErasureReport, ErasureRun
 from audit.erasure.find.plan import make_plan
 from audit.erasure.register.secrets import Keys
 from audit.erasure.register.store import Register
-from audit.reconciliation.reconcile import reconcile
+from audit.reconciliation.comparison import reconcile
 from cdf.errors import ConfigError, VerificationError
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.sealed_bank import ASKED, CANARY, NOW, SIGNER, Bank

@@ -151,7 +151,7 @@ def test_a_copy_that_is_not_read_to_its_end_does_not_end_the_transaction(pg: Pg)
         assert any(line for line in _copied(connection, TargetName(pg.schema, "target"), ["n", "x"]))
         assert connection.execute("select 1").fetchone() == (1,)
     with Database(pg.dsn, pg.schema, what="test", definitions={"target": ""}, made_by="-").transaction() as work:
-        assert any(work.copied("copy {target} to stdout"))
+        assert any(work.copy_out("copy {target} to stdout"))
         assert work.row("select 1") == (1,)
 
 

@@ -416,8 +416,8 @@ class TestTheLedger:
         seen = FoundCheckpoint(long.trail.checkpoint, "a safe", True)
         found, _ = verify_trail(whole_trail.tables, [seen], origin="deltarelay.audit/another")
         assert [(one.kind, one.table, one.version, one.text) for one in found.findings] == [
-            ("replaced", LEDGER, None, "the trail is not the one that was asked for: this one was made anew"),
-            ("replaced", LEDGER, None, "the checkpoint from a safe is of another trail: this one was made anew"),
+            ("replaced", LEDGER, None, "the trail is not the requested one: this one was recreated"),
+            ("replaced", LEDGER, None, "the checkpoint from a safe belongs to another trail: this one was recreated"),
         ]
 
     def test_junk_hides_nothing(self, long: Long) -> None:
@@ -429,7 +429,7 @@ class TestTheLedger:
             *[("not_signed", CHECKPOINTS, None)] * MOST_FINDINGS,
             ("replaced", LEDGER, LAST),
         ]
-        assert found.findings[0].text == "a checkpoint from the trail is not signed by a key that is trusted"
+        assert found.findings[0].text == "a checkpoint from the trail is not signed by a trusted key"
         assert found.more_findings
 
 
@@ -440,7 +440,7 @@ def test_a_damaged_file_is_no_finding_but_an_error(trail: Trail) -> None:
             file.write_bytes(file.read_bytes()[:-20] + b"\0" * 20)
             trail.table(name).joinpath(f".{file.name}.crc").unlink(missing_ok=True)
         steps: list[str] = []
-        with pytest.raises(VerificationError, match="cannot be read through"):
+        with pytest.raises(VerificationError, match="cannot be read completely"):
             trail.findings(progress=steps.append)
         assert steps[-1] == {PAYLOAD: "values", EVENTS: "events", LEDGER: "ledger"}[name]
 
@@ -448,7 +448,7 @@ def test_a_damaged_file_is_no_finding_but_an_error(trail: Trail) -> None:
 def test_a_missing_file_is_named(trail: Trail) -> None:
     for file in trail.table(EVENTS).glob("*.parquet"):
         file.unlink()
-    with pytest.raises(VerificationError, match=r"the file events/part-[^/]*\.parquet is damaged or gone"):
+    with pytest.raises(VerificationError, match=r"the file events/part-[^/]*\.parquet is damaged, missing"):
         trail.findings()
 
 

@@ -14,7 +14,7 @@ from audit.erasure.model import PersonalTable, Request, Subject
 from audit.erasure.scan.search_terms import Needle, Needles
 from audit.erasure.sink_contract import Erasing, Reached
 from audit.queries.questions import erasures, history
-from audit.reconciliation.reconcile import reconcile
+from audit.reconciliation.comparison import reconcile
 from audit.report import make_report
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import WindowOutOfOrder

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from audit.checkpoints.sign_ledger import sign_ledger
 from audit.errors import ForkedTrail
 from audit.signing.signer import Signer
-from audit.trail.ledger import read_state_from_records
+from audit.trail.ledger_state import read_state_from_records
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TABLES, TrailTables
 from audit.verification import VerifiedState, verify_trail
 from cdf import ChangeFeed, Pipeline

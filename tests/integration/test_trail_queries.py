@@ -37,7 +37,7 @@ from audit.queries.questions import (
 )
 from audit.queries.sql_export import view_sql
 from audit.queries.view import view
-from audit.trail.ledger import read_state
+from audit.trail.ledger_state import read_state
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TABLES, TrailTables
 from audit.writing.removal import remove_values
 from cdf import ChangeFeed, Pipeline

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from audit.audit_trail import Trail
-from audit.reconciliation.reconcile import Reconciled, reconcile
+from audit.reconciliation.comparison import Reconciled, reconcile
 from audit.trail.redaction import canonical_json
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
 from cdf import ChangeFeed, Pipeline
@@ -177,7 +177,7 @@ class TestTheTrail:
         )
         found = case.reconciled()
         assert [(one.version, one.fault) for one in found.mismatches] == [(2, "rows")]
-        assert "2 changes are gone, and the ledger records that 0 were removed" in found.mismatches[0].text
+        assert "2 changes are missing, and the ledger records the removal of 0" in found.mismatches[0].text
 
         record = canonical_json(
             {

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
+from audit.anchors.base import NamedAnchor
 from audit.anchors.file import FileAnchor
-from audit.audit_trail import NamedAnchor
 from audit.proof import read_checkpoint, verify_note
 from audit.queries.questions import deletes_without_ticket, hiding_operations
 from audit.report import Report, as_html, as_markdown, make_report

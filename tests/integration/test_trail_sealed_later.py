@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from audit.anchors.base import NamedAnchor
 from audit.anchors.file import FileAnchor
-from audit.audit_trail import NamedAnchor, Trail
+from audit.audit_trail import Trail
 from audit.encryption.column_groups import PersonColumns
 from audit.encryption.decrypt import decrypt_rows
 from audit.queries.column_eras import list_column_eras
 from audit.queries.view import view
-from audit.reconciliation.reconcile import reconcile
+from audit.reconciliation.comparison import reconcile
 from audit.reencryption.plaintext_rows import PlaintextRows
 from audit.signing.signer import Signer
 from audit.trail.column_history import SEALED
@@ -317,7 +318,7 @@ def test_a_signed_trail_is_continued_after_it(trailed: Trailed, tmp_path: Path) 
 
     # A proof tells the event, and no values: its hash is of the row as it was
     assert trailed.sink.trail.prove(1, 0)
-    with pytest.raises(ConfigError, match="sealed after they were written"):
+    with pytest.raises(ConfigError, match="encrypted after they were written"):
         trailed.sink.trail.prove(1, 0, show_row=True)
 
 

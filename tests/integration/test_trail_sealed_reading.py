@@ -16,8 +16,9 @@ from deltalake import DeltaTable, QueryBuilder
 from psycopg import sql
 from pyspark.sql import DataFrame
 
+from audit.anchors.base import NamedAnchor
 from audit.anchors.file import FileAnchor
-from audit.audit_trail import NamedAnchor, Trail
+from audit.audit_trail import Trail
 from audit.encryption.encrypt import ColumnEncryption
 from audit.encryption.key_registry import KeyState
 from audit.errors import unreadable_trail
@@ -35,7 +36,7 @@ from audit.queries.questions import (
 )
 from audit.queries.sql_export import view_sql
 from audit.queries.view import view
-from audit.reconciliation.reconcile import reconcile
+from audit.reconciliation.comparison import reconcile
 from audit.signing.signer import Signer
 from audit.trail.tables import TABLES
 from cdf.errors import ConfigError

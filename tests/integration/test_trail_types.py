@@ -11,9 +11,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from audit.anchors.base import AnchorFailure
+from audit.anchors.base import AnchorFailure, NamedAnchor
 from audit.anchors.file import FileAnchor
-from audit.audit_trail import NamedAnchor
 from audit.audit_trail import Trail as AuditTrail
 from audit.errors import AnchorUnavailable
 from audit.queries.questions import deletes, events_of, history

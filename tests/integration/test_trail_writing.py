@@ -15,14 +15,14 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
 
+from audit.anchors.base import NamedAnchor
 from audit.anchors.file import FileAnchor
-from audit.audit_trail import NamedAnchor
 from audit.errors import ForkedTrail
 from audit.proof import Checkpoint, read_checkpoint, read_note
 from audit.signing.signer import Signer
 from audit.trail.column_history import extend_columns, row_type
 from audit.trail.events import build_events
-from audit.trail.ledger import read_state
+from audit.trail.ledger_state import read_state
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, STORED_EVENT, TrailTables, payload_schema
 from audit.verification import verify_trail
 from audit.writing.payload import PayloadRows
@@ -167,9 +167,9 @@ def changed(table: pa.Table, name: str, edit: Callable[[list[Any]], None]) -> pa
 
 
 def test_only_what_follows_from_the_source_is_what_a_runner_has_left(spark: SparkSession) -> None:
-    written = payload(spark).table()
+    written = payload(spark).build_on_driver()
     events = build_events(written, "t")
-    anew = payload(spark).rows(2).cache()
+    anew = payload(spark).build_on_cluster(2).cache()
     stored = payload_schema(row_type(COLUMNS, stored=True))
 
     def right(events: pa.Table = events, written: pa.Table = written, table_id: str = "t") -> bool:
@@ -178,7 +178,7 @@ def test_only_what_follows_from_the_source_is_what_a_runner_has_left(spark: Spar
 
     def forged(images: list[tuple[Any, ...]]) -> dict[str, pa.Table]:
         """Consistent in itself: every hash is right."""
-        table = payload(spark, images).table()
+        table = payload(spark, images).build_on_driver()
         return {"written": table, "events": build_events(table, "t")}
 
     def times(values: list[Any]) -> None:
@@ -218,7 +218,7 @@ def test_forged_events_get_no_record(spark: SparkSession, tmp_path: Path) -> Non
         feed = spark.createDataFrame(
             [(7, "x", "insert", version)], f"id long, v string, {CHANGE_TYPE} string, {COMMIT_VERSION} long"
         )
-        rows = PayloadRows(feed, columns, ("id",), {version: AT}, paired=False, baseline=False).table()
+        rows = PayloadRows(feed, columns, ("id",), {version: AT}, paired=False, baseline=False).build_on_driver()
         stored = payload_schema(row_type(columns, stored=True))
         for name, table, schema in ((PAYLOAD, rows, stored), (EVENTS, build_events(rows, table_id), STORED_EVENT)):
             spark.createDataFrame(table, schema).write.format("delta").mode("append").save(str(path / name))
@@ -244,8 +244,8 @@ def test_nothing_of_an_overtaken_runner_lands(
     row = StructType().add("id", LongType())
     first, second = (TrailTables(spark, str(tmp_path / "trail")) for _ in range(2))
     first.take_over(row, ["id"])
-    rows = payload(spark).table()
-    first.append(PAYLOAD, first.rows_of(rows, payload_schema(row_type(COLUMNS, stored=True))), about={})
+    rows = payload(spark).build_on_driver()
+    first.append(PAYLOAD, first.create_rows(rows, payload_schema(row_type(COLUMNS, stored=True))), about={})
     real = TrailTables._landed
     waiting = [second]
 

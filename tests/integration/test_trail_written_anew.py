@@ -14,9 +14,8 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from audit.anchors.base import AnchorFailure
+from audit.anchors.base import AnchorFailure, NamedAnchor
 from audit.anchors.file import FileAnchor
-from audit.audit_trail import NamedAnchor
 from audit.audit_trail import Trail as AuditTrail
 from audit.errors import AnchorUnavailable, ForkedTrail
 from audit.hashing.merkle import merkle_root
@@ -225,10 +224,10 @@ class TestAnchors:
             ("gone", AnchorUnavailable),
             ("junk", VerificationError),
         ]
-        seen, missed = trail.seen()
+        seen, missed = trail.read_checkpoints()
         assert [(one.where, one.signed) for one in seen] == [("junk", False), ("good", True)]
         assert [one.anchor for one in missed] == ["gone"]
-        assert trail.seen(least=4)[0] == seen[1:]
+        assert trail.read_checkpoints(least=4)[0] == seen[1:]
         found, _ = trail.verify()
         assert [(one.kind, one.table) for one in found.findings] == [("not_signed", CHECKPOINTS)]
         assert (found.sealed_version, [one.anchor for one in found.unreachable]) == (6, ["gone"])
@@ -258,7 +257,7 @@ class TestAnchors:
         assert [(one.kind, one.table) for one in found.findings] == [("not_signed", LEDGER)]
         found, _ = trail().verify()
         assert (found.findings, found.sealed_version) == ((), None)
-        assert any("no checkpoint was had" in gap for gap in found.not_covered)
+        assert any("there was no checkpoint from outside" in gap for gap in found.not_covered)
 
 
 VALUES = "id long, v string, f double, m map<string, int>, t timestamp, d decimal(38, 0), n struct<a: array<timestamp>>"

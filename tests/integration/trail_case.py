@@ -18,7 +18,7 @@ from audit.checkpoints.sign_ledger import sign_ledger as signed
 from audit.hashing.row_encoding import encode_rows
 from audit.proof import Checkpoint, leaf_hash, read_checkpoint, verify_note
 from audit.signing.signer import Signer
-from audit.trail.ledger import read_state_from_records
+from audit.trail.ledger_state import read_state_from_records
 from audit.trail.redaction import canonical_json
 from audit.trail.tables import EVENT, EVENTS, TrailTables
 from audit.verification import FoundCheckpoint, verify_trail

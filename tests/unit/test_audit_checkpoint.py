@@ -133,7 +133,7 @@ def test_a_key_does_not_show_itself() -> None:
 
 @pytest.mark.parametrize("name", ["", "two words", "a+b", "a\u2003b", "a\n"])
 def test_names_that_a_note_could_not_hold(name: str) -> None:
-    with pytest.raises(ConfigError, match="neither spaces nor a plus"):
+    with pytest.raises(ConfigError, match="contain spaces or a plus"):
         Signer.generate(name)
 
 
@@ -185,7 +185,7 @@ def test_a_key_that_everybody_can_use_is_refused(tmp_path: Path, mode: int) -> N
     file = tmp_path / "audit.key"
     MINE.write(file)
     file.chmod(mode)
-    with pytest.raises(ConfigError, match="others than its owner") as refused:
+    with pytest.raises(ConfigError, match="other users than its owner") as refused:
         Signer.read(file)
     assert refused.value.hint == f"chmod 600 {file}"
     assert MINE.secret() not in str(refused.value.to_dict())
@@ -211,7 +211,7 @@ def test_a_key_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe")
     binary.chmod(0o600)
-    with pytest.raises(ConfigError, match="no text"):
+    with pytest.raises(ConfigError, match="not text"):
         Signer.read(binary)
 
 
@@ -251,7 +251,7 @@ def test_signatures_of_others_are_passed_over_and_a_false_one_of_ours_is_not() -
     false = OTHER.sign(checkpoint(6)).rpartition("\n\n")[2]
     note = MINE.sign(checkpoint(5)) + false
     assert verify_note(note, [MINE.verifier]) == (text, (MINE.name,))
-    with pytest.raises(ProofError, match="is false"):
+    with pytest.raises(ProofError, match="is invalid"):
         verify_note(note, [MINE.verifier, OTHER.verifier])
 
 
@@ -392,7 +392,7 @@ def test_a_pipe_in_a_trail_is_refused_before_anything_waits_for_it(tmp_path: Pat
     assert find_special_file(tmp_path / "linked") is None
     (tmp_path / "linked" / "log").symlink_to(tmp_path / "events")
     assert find_special_file(tmp_path / "linked") == tmp_path / "linked" / "log" / "part-1.parquet"
-    with pytest.raises(VerificationError, match="is no regular file"):
+    with pytest.raises(VerificationError, match="is not a regular file"):
         Trail(None, str(tmp_path)).verify()  # type: ignore[arg-type]
 
 

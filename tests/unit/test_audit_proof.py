@@ -288,7 +288,7 @@ def forged(version: int, events: list[bytes], index: int, **fields: Any) -> Proo
 
 def test_a_row_of_another_event() -> None:
     another = replace(GOOD, salt=OTHER_ROW[0], row=OTHER_ROW[1])
-    assert failing(format_proof(another)) == ("row", "the row does not belong to the event: it has another hash")
+    assert failing(format_proof(another)) == ("row", "the row does not belong to the event: it has a different hash")
     assert failing(format_proof(replace(GOOD, salt=OTHER_ROW[0])))[0] == "row"
 
 
@@ -307,20 +307,23 @@ def test_a_salt_that_could_be_the_beginning_of_another_row() -> None:
 
 def test_two_leaves_that_were_swapped() -> None:
     moved = replace(TRAIL.parts(3, 6), event=GOOD.event, salt=None, row=None)
-    assert failing(format_proof(moved)) == ("commit", "the event's place in the commit is not the one shown")
+    assert failing(format_proof(moved)) == ("commit", "the index of the event differs from that of the inclusion proof")
     swapped = [*EVENTS[:5], EVENTS[6], EVENTS[5], *EVENTS[7:]]
     relabelled = cre1({**check(TEXT, [KEY]).event, "index": 6})
     assert failing(format_proof(replace(moved, event=relabelled)))[0] == "commit"
     step, reason = failing(format_proof(replace(forged(3, swapped, 5), salt=None, row=None)))
-    assert (step, "place in the commit" in reason) == ("commit", True)
+    assert (step, "index of the event" in reason) == ("commit", True)
 
 
 def test_an_event_of_another_commit() -> None:
     moved = replace(SAME_PLACE, event=GOOD.event, salt=None, row=None)
-    assert failing(format_proof(moved)) == ("commit", "the event's kind, table, version or time is not the record's")
+    assert failing(format_proof(moved)) == (
+        "commit",
+        "kind, table, version or time of the event differ from those of the record",
+    )
     relabelled = cre1({**check(TEXT, [KEY]).event, "version": 2, "committed_at": START + timedelta(hours=2)})
     step, reason = failing(format_proof(replace(moved, event=relabelled)))
-    assert (step, reason) == ("commit", "the event is not in the commit: its path leads to another root")
+    assert (step, reason) == ("commit", "the event is not in the commit: its path leads to a different root")
 
 
 @pytest.mark.parametrize(
@@ -329,7 +332,7 @@ def test_an_event_of_another_commit() -> None:
 def test_an_event_that_its_record_does_not_know(field: dict[str, Any]) -> None:
     events = [*EVENTS[:5], cre1({**check(TEXT, [KEY]).event, **field}), *EVENTS[6:]]
     step, reason = failing(format_proof(forged(3, events, 5)))
-    assert (step, reason) == ("commit", "the event's kind, table, version or time is not the record's")
+    assert (step, reason) == ("commit", "kind, table, version or time of the event differ from those of the record")
 
 
 def test_a_record_of_another_commit() -> None:
@@ -338,7 +341,7 @@ def test_a_record_of_another_commit() -> None:
 
 
 def test_a_size_that_the_record_does_not_count() -> None:
-    wrong = "the size of the commit's tree is not the record's number of rows"
+    wrong = "the size of the commit's tree differs from the record's number of rows"
     for size in (6, 11, 13, 1000):
         assert failing(format_proof(replace(GOOD, size=size))) == ("commit", wrong)
     # 12 events, of which the record does not count the last, or counts one more: the path alone would fit
@@ -348,7 +351,7 @@ def test_a_size_that_the_record_does_not_count() -> None:
 def test_a_commit_that_was_rewritten() -> None:
     for events in (EVENTS[:-1], [*EVENTS, EVENTS[0]], [*EVENTS[:-1], EVENTS[0]]):
         step, reason = failing(format_proof(forged(3, events, 5)))
-        assert (step, reason) == ("ledger", "the record is not in the ledger: its path leads to another root")
+        assert (step, reason) == ("ledger", "the record is not in the ledger: its path leads to a different root")
     step, _ = failing(format_proof(forged(3, EVENTS, 5, user="somebody else")))
     assert step == "ledger"
 
@@ -356,7 +359,7 @@ def test_a_commit_that_was_rewritten() -> None:
 def test_a_record_at_another_place() -> None:
     assert failing(format_proof(replace(GOOD, sequence=2)))[0] == "ledger"
     step, reason = failing(format_proof(forged(3, EVENTS, 5, sequence=2)))
-    assert (step, reason) == ("ledger", "the record's place in the ledger is not its own sequence")
+    assert (step, reason) == ("ledger", "the sequence of the record differs from its index in the inclusion proof")
     short = TRAIL.parts(2, 5, size=3)
     assert failing(format_proof(replace(GOOD, note=short.note)))[0] == "ledger"
 

@@ -6,6 +6,7 @@ import json
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -22,18 +23,25 @@ from audit.report.ledger_summary import LedgerSummary
 from audit.signing.signer import Signer
 from audit.trail.column_history import Column, columns_from_json, columns_to_json, extend_columns, row_type
 from audit.trail.events import CHUNK_EVENTS
-from audit.trail.record_kinds import are_hashes, parse_columns, parse_micros, parse_record
+from audit.trail.record_kinds import (
+    EncryptionRecord,
+    NoteRecord,
+    RemovalRecord,
+    parse_columns,
+    parse_micros,
+    parse_record,
+)
 from audit.trail.redaction import canonical_json
 from audit.trail.tables import EVENTS, LEDGER, STORED_EVENT, TrailTables, payload_schema
 from audit.verification import CHECKPOINTS, MOST_FINDINGS, FoundCheckpoint, VerifiedState
-from audit.verification.events import _folded, _verify_commit
+from audit.verification.events import _verify_chunks, _verify_commit
 from audit.verification.ledger import Commit as EventsOf
 from audit.verification.ledger import LedgerScan, select_trusted, verify_ledger
-from audit.verification.payload import _fitting, _hasher
-from audit.verification.payload_records import _removed, _resealed
+from audit.verification.payload import _check_types, _make_hasher
+from audit.verification.payload_records import _expand_encryptions, _expand_removals
 from audit.verification.results import Findings
 from audit.verification.schema import find_schema_faults
-from audit.verification.verify import _Asked, _expect_seal
+from audit.verification.verify import _Request, _require_signature
 from audit.writing.encrypted_folder import merge_folder
 from cdf.errors import VerificationError
 from tests.fixtures.fix_seed import examples
@@ -97,7 +105,14 @@ REMOVAL = {
 
 
 def test_a_record_of_a_removal() -> None:
-    assert parse_record(canonical_json(REMOVAL)) == REMOVAL
+    assert parse_record(canonical_json(REMOVAL)) == RemovalRecord(
+        sequence=4,
+        previous="00" * 32,
+        table_id="t",
+        time="2026-01-01T00:00:00.000000Z",
+        runs=((3, 0, 0), (3, 2, 5), (10, 1, 1)),
+        values=6,
+    )
     assert parse_record(canonical_json({**REMOVAL, "ticket": "T-1"})) is not None
 
 
@@ -137,15 +152,25 @@ SEALING = {
 
 
 def test_a_record_of_rows_that_were_sealed_later() -> None:
-    assert parse_record(canonical_json(SEALING)) == SEALING
+    record = parse_record(canonical_json(SEALING))
+    assert record == EncryptionRecord(
+        sequence=4,
+        previous="00" * 32,
+        table_id="t",
+        time="2026-01-01T00:00:00.000000Z",
+        runs=((3, 0, 0), (3, 2, 5), (10, 1, 1)),
+        values=6,
+        hashes_root=merkle_root(SEALED).hex(),
+        made_in="0123456789abcdef" * 2,
+    )
     for wrong in ({"sealed": {"x": [[0, 1]]}}, {"sealed": {"1": [[2, 1]]}}, {"hashes_root": 1}, {"made_in": None}):
         assert parse_record(canonical_json({**SEALING, **wrong})) is None
-    assert are_hashes(SEALING, b"".join(SEALED))
+    assert record.matches_hashes(b"".join(SEALED))
     for made_in in ("", "ab", "../../another/payload", "0123456789ABCDEF" * 2, "0123456789abcdef" * 2 + "/.."):
         assert parse_record(canonical_json({**SEALING, "made_in": made_in})) is None
     for hashes in (SEALED[:-1], [*SEALED, SEALED[0]], SEALED[::-1]):
-        assert not are_hashes(SEALING, b"".join(hashes))
-    assert not are_hashes({**SEALING, "values": 5}, b"".join(SEALED))
+        assert not record.matches_hashes(b"".join(hashes))
+    assert not replace(record, values=5).matches_hashes(b"".join(SEALED))
 
 
 def test_a_record_removes_no_other_folder_than_one_of_its_own() -> None:
@@ -178,7 +203,8 @@ ERASURE = {
 
 
 def test_a_record_of_an_erasure() -> None:
-    assert parse_record(canonical_json(ERASURE)) == ERASURE
+    linked = {"sequence": 4, "previous": "00" * 32, "table_id": "t", "time": "2026-01-01T00:00:00.000000Z"}
+    assert parse_record(canonical_json(ERASURE)) == NoteRecord(**linked, kind="erasure")
     for wrong in ({"noted_at": "yesterday"}, {"requests": "R-1"}, {"state": None}, {"removed": {"x": 1}}):
         assert parse_record(canonical_json({**ERASURE, **wrong})) is None
 
@@ -195,7 +221,7 @@ def test_the_leaves_of_each_chunk() -> None:
         ],
         names=["version", "chunk", "leaves", "least", "most"],
     )
-    (out,) = _folded([batch.slice(1)])  # batches come as parts of larger ones
+    (out,) = _verify_chunks([batch.slice(1)])  # batches come as parts of larger ones
     one, other, third = out.to_pylist()
     assert one["root"] == merkle_root([leaf["leaf"] for leaf in whole])
     assert (one["size"], one["last"], one["altered"], one["gaps"], one["doubled"]) == (3, 2, [], [], [])
@@ -232,7 +258,7 @@ def test_each_row_is_hashed_with_the_columns_of_its_commit() -> None:
         ],
         names=["id", "version", "salt", "row", "copies", "kept_hash"],
     )
-    (out,) = _hasher([1, 4], [narrow, wide], frozenset())([batch])
+    (out,) = _make_hasher([1, 4], [narrow, wide], frozenset())([batch])
 
     def hashed(at: int, columns: tuple[Column, ...]) -> bytes:
         schema = StructType([StructField(column.name, column.type) for column in columns])
@@ -291,7 +317,7 @@ def test_columns_that_came_honestly_are_no_fault() -> None:
         ),
         (StructType([*payload_schema(of()).fields[:-1], StructField("row", TEXT)]), "`row` was added"),
         (held(of(id=TEXT, address=ADDRESS)), "`row.id` is string and was bigint"),
-        (held(of(id=LONG, address=of(lines=LINES))), "`row.address.city` is gone"),
+        (held(of(id=LONG, address=of(lines=LINES))), "`row.address.city` is missing"),
         (held(of(id=LONG, address=ADDRESS), approved_by=TEXT), "`approved_by` was added"),
         (held(of(id=LONG, address=ADDRESS), **{"row.x": LONG}), "`row.x` was added"),
     ],
@@ -459,7 +485,7 @@ def test_any_field_of_any_record_is_a_finding_or_intact(seed: int) -> None:
     told = {len(records): [FoundCheckpoint(Checkpoint(ORIGIN, len(records), whole.tree.root()), "a safe", True)]}
     assert walked(WRITTEN, told)[1] == []
     held = {"id": LongType(), "a": ArrayType(StringType())}
-    altered = f"record {TAMPERED} of the ledger is not what was written"
+    altered = f"record {TAMPERED} of the ledger was altered"
     changed = 0
     for case in range(FORGED):
         rows = forged(records, chance)
@@ -470,7 +496,7 @@ def test_any_field_of_any_record_is_a_finding_or_intact(seed: int) -> None:
         assert not tampers or altered in texts, rows
         changed += bool(texts)
         # What comes after the ledger: no more is made out of a record than what is there
-        for kind, work in ((b'"removal"', _removed), (b'"sealing"', _resealed)):
+        for kind, work in ((b'"removal"', _expand_removals), (b'"sealing"', _expand_encryptions)):
             own = [{**row, "sequence": 0} for row in rows if kind in (row["record"] or b"")]
             made = work(walk.distrusted, [pa.RecordBatch.from_pylist(own, schema=OF_KIND)])
             assert sum(one.num_rows for one in made) <= 6
@@ -479,7 +505,7 @@ def test_any_field_of_any_record_is_a_finding_or_intact(seed: int) -> None:
         for row in rows:
             report.add(row["record"])
         assert report.scope().records == len(rows)
-        assert all(_fitting(one, held) in (one, None) for one in walk.columns.values())
+        assert all(_check_types(one, held) in (one, None) for one in walk.columns.values())
     assert changed > 0.9 * FORGED
 
 
@@ -500,35 +526,35 @@ def alone(at: int, /, **fields: Any) -> list[dict[str, Any]]:
     return [*WRITTEN[:at], row, *WRITTEN[at + 1 :]]
 
 
-NOT_WRITTEN = "record 1 of the ledger is not what was written"
+NOT_WRITTEN = "record 1 of the ledger was altered"
 
 
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
-        (changed(1, chunk_roots=SIX[0]), "the roots kept for version 1 are not those of its record"),
-        (changed(1, chunk_roots=ROOTS + b"1"), "the roots kept for version 1 are not those of its record"),
-        (rewritten(1, rows=CHUNK_EVENTS + 1), "the roots kept for version 1 are not those of its record"),
-        (changed(4, chunk_roots=SIX[0] * 6), "the hashes kept for record 4 of the ledger are not those of the record"),
+        (changed(1, chunk_roots=SIX[0]), "the roots stored for version 1 do not match its record"),
+        (changed(1, chunk_roots=ROOTS + b"1"), "the roots stored for version 1 do not match its record"),
+        (rewritten(1, rows=CHUNK_EVENTS + 1), "the roots stored for version 1 do not match its record"),
+        (changed(4, chunk_roots=SIX[0] * 6), "the hashes stored beside record 4 of the ledger do not match it"),
         (changed(1, leaf=SIX[0]), NOT_WRITTEN),
         (changed(1, version=7), NOT_WRITTEN),
         (changed(1, events=7), NOT_WRITTEN),
         (changed(1, kind="baseline"), NOT_WRITTEN),
         (changed(1, at=0), NOT_WRITTEN),
         (rewritten(1, rows=-1), NOT_WRITTEN),
-        (alone(1, user="somebody else"), "record 2 of the ledger does not follow the record before it"),
-        ([*WRITTEN[:4], *WRITTEN[5:]], "record 5 of the ledger stands where record 4 was to be expected"),
-        ([*WRITTEN, WRITTEN[4]], "record 4 of the ledger stands where record 5 was to be expected"),
-        (changed(1, sequence=None), "a record without a place in the ledger"),
+        (alone(1, user="somebody else"), "record 2 of the ledger does not contain the hash of the record before it"),
+        ([*WRITTEN[:4], *WRITTEN[5:]], "record 5 of the ledger is in the place of record 4"),
+        ([*WRITTEN, WRITTEN[4]], "record 4 of the ledger is in the place of record 5"),
+        (changed(1, sequence=None), "a record without a valid sequence number"),
         (chained_rows([*written_records()[:2], *written_records()[3:]]), "version 3 follows version 1"),
         (rewritten(2, version=1), "version 1 follows version 1"),
         (
             rewritten(3, removed={"9": [[0, 5]]}),
-            "record 3 of the ledger names events of version 9 that were never there",
+            "record 3 of the ledger names events of version 9 that never existed",
         ),
         (
             rewritten(3, removed={"2": [[1, 6]]}),
-            "record 3 of the ledger names events of version 2 that were never there",
+            "record 3 of the ledger names events of version 2 that never existed",
         ),
     ],
 )
@@ -542,7 +568,7 @@ def test_a_record_that_comes_twice_takes_the_place_of_no_sound_one() -> None:
     (other,) = chained_rows([{**written_records()[1], "rows": 99, "sequence": len(WRITTEN)}])
     walk, texts = walked([*WRITTEN, {**other, "leaf": SIX[0]}], {})
     assert walk.commits[1].rows == COMMIT["rows"]
-    assert f"record {len(WRITTEN)} of the ledger is not what was written" in texts
+    assert f"record {len(WRITTEN)} of the ledger was altered" in texts
 
 
 def test_a_ledger_is_held_against_what_was_signed_and_what_was_verified() -> None:
@@ -553,9 +579,9 @@ def test_a_ledger_is_held_against_what_was_signed_and_what_was_verified() -> Non
 
     last_gone = signed(count, whole.tree.root())
     assert walked(WRITTEN, last_gone)[1] == []
-    assert [text.rpartition(": ")[2] for text in walked(WRITTEN[:-1], last_gone)[1]] == ["the last are gone"]
+    assert [text.rpartition(": ")[2] for text in walked(WRITTEN[:-1], last_gone)[1]] == ["the last ones are missing"]
     (text,) = walked(WRITTEN, signed(count - 1, SIX[0]))[1]
-    assert text.endswith("is of another ledger than this one")
+    assert text.endswith("does not match this ledger")
 
 
 # ── one edit of a ledger, and exactly what is told of it ─────────────────────────────────────────────────────────────
@@ -641,7 +667,7 @@ def test_a_ledger_that_fits_in_itself_is_held_against_checkpoints_and_against_a_
     assert told_of(forged, whole(AT + 1)) == [("replaced", LEDGER, 1)]
     walk = LedgerScan()
     verify_ledger(iter(WRITTEN), walk, {}, Findings())
-    before = walk.verified(ORIGIN, 24)
+    before = walk.to_state(ORIGIN, 24)
     assert told_of(WRITTEN, before=before) == []
     assert told_of(forged, before=before) == [("replaced", LEDGER, 3)]
     assert told_of(WRITTEN[:-1], before=before) == [("cut_off", LEDGER, None)]
@@ -653,8 +679,8 @@ def test_what_nobody_has_signed_is_told_where_a_signature_is_to_be_expected() ->
         for row in WRITTEN[:size]:
             walk.tree.append(row["leaf"])
         walk.removals = {} if removal is None else {removal: (0,)}
-        values = {"seen": (), "since": None, "before": None, "anchored": False, "unreachable": (), "origin": None}
-        _expect_seal(walk, covered, _Asked(**{**values, "keys": (), **asked}), left, findings)
+        values = {"found": (), "since": None, "before": None, "anchored": False, "unreachable": (), "origin": None}
+        _require_signature(walk, covered, _Request(**{**values, "keys": (), **asked}), left, findings)
         assert {(one.kind, one.table) for one in findings.kept} <= {("not_signed", LEDGER)}
         return [one.text for one in findings.kept]
 
@@ -664,13 +690,11 @@ def test_what_nobody_has_signed_is_told_where_a_signature_is_to_be_expected() ->
     assert "no anchor has a signed checkpoint" in told(3, 0, anchored=True)[0]
     assert told(0, 0, anchored=True) == []  # of a trail without records there is none
     assert told(3, 0, anchored=True, unreachable=gone) == []
-    assert told(3, 2, keys=keys) == [
-        "nobody with a key that is trusted has left the records after the first 2 as they are"
-    ]
+    assert told(3, 2, keys=keys) == ["the records after the first 2 are not signed by a trusted key"]
     assert told(3, 2, keys=keys, left=True) == told(3, 3, keys=keys) == told(3, 2) == []
     assert told(3, 2, keys=keys, unreachable=gone) == []
     assert told(3, 2, removal=2) == [
-        "record 2 tells that values were removed or sealed, and no signed checkpoint covers it"
+        "record 2 says that values were removed or encrypted, and no signed checkpoint covers it"
     ]
     assert told(4, 3, removal=2) == told(3, 2, removal=2, left=True) == []
 
@@ -685,10 +709,10 @@ def test_columns_that_no_runner_writes_are_named_by_their_version(text: str) -> 
 @pytest.mark.parametrize("type", ["string", {"type": "array", "elementType": "long", "containsNull": True}])
 def test_columns_of_other_types_than_the_payload_has(type: Any) -> None:
     (column,) = columns_from_json([{"live": True, "name": "id", "stored": "id", "type": type}])
-    assert _fitting([column], {"id": LongType()}) is None
-    assert _fitting([Column("id", "id", LongType())], {"id": LongType()}) is not None
+    assert _check_types([column], {"id": LongType()}) is None
+    assert _check_types([Column("id", "id", LongType())], {"id": LongType()}) is not None
     rows = pa.RecordBatch.from_pylist([{"id": b"a", "version": 1, "copies": 1, "kept_hash": b"", "row": {"id": 1}}])
-    (found,) = _hasher([0], [None], frozenset())([rows])
+    (found,) = _make_hasher([0], [None], frozenset())([rows])
     assert found.column("hash").to_pylist() == [None]
 
 

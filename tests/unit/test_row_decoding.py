@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T
 
 from audit.hashing.row_decoding import decode_rows
-from audit.hashing.row_encoding import encode, encode_rows
+from audit.hashing.row_encoding import encode_rows
+from audit.hashing.value_encoding import encode
 from tests.unit.test_row_encoding import VECTORS, columns, random_rows, rows_of, table, vector_type
 
 

@@ -27,7 +27,8 @@ from pyspark.sql import Row
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
-from audit.hashing.row_encoding import encode, encode_columns, encode_rows, find_unsupported_fields, row_hash
+from audit.hashing.row_encoding import encode_columns, encode_rows, row_hash
+from audit.hashing.value_encoding import encode, find_unsupported_fields
 from cdf.errors import CdfError, RowRejected, SchemaDrift, TypeNotSupported
 from tests.fixtures.fix_seed import examples
 
@@ -544,7 +545,7 @@ def test_what_the_recorded_type_cannot_hold_is_refused_by_column(
 
 
 def test_a_recorded_column_must_be_there() -> None:
-    with pytest.raises(SchemaDrift, match="column 'b' is recorded but not there"):
+    with pytest.raises(SchemaDrift, match="column 'b' is recorded but missing"):
         encode_rows(pa.table({"a": [1], "B": [2]}), columns(a=T.LongType(), b=T.LongType()))
 
 

@@ -64,7 +64,7 @@ def actor_activity(
     """
     from pyspark.sql import functions as F
 
-    asked = create_row(trail.there().spark, [("actor", actor, StringType())])
+    asked = create_row(trail.require_tables().spark, [("actor", actor, StringType())])
     rows = filter_period(read_commit_records(trail), since, until).join(
         F.broadcast(asked), F.col("actor") == F.col("key_0")
     )

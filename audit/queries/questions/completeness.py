@@ -16,7 +16,7 @@ from audit.queries.questions.event_rows import (
 )
 from audit.queries.questions.moments import When, resolve_version
 from audit.queries.view import add_missing_columns, join_events, read_table, read_values, select_row
-from audit.trail.ledger import PAYLOAD_CHANGES
+from audit.trail.record_kinds import PAYLOAD_CHANGES
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def gaps(trail: Trail) -> DataFrame:
         F.lit(None).cast("long").alias("events"),
     )
     recorded = read_commit_records(trail).groupBy("version").agg(F.first("rows").alias("rows"))
-    of_commits = trail.there().read(EVENTS).groupBy("version")
+    of_commits = trail.require_tables().read(EVENTS).groupBy("version")
     there = of_commits.agg(F.count("*").alias("there"), F.count_distinct("index").alias("places"))
     both = recorded.join(there, "version", "full_outer").fillna(0, ["there", "places"])
     fault = (
@@ -78,7 +78,7 @@ def removals(trail: Trail) -> DataFrame:
     record = F.from_json("record", f"{fields}, removed map<string, string>, sealed map<string, string>")
     places = F.coalesce(record["removed"], record["sealed"])
     return (
-        trail.there()
+        trail.require_tables()
         .read(LEDGER)
         .where(F.col("kind").isin(*PAYLOAD_CHANGES))
         .select(
@@ -103,7 +103,7 @@ def erasures(trail: Trail) -> DataFrame:
     from pyspark.sql import functions as F
 
     record = F.from_json("record", "run string, state string, requests array<string>, reached_at timestamp")
-    rows = trail.there().read(LEDGER).where("kind = 'erasure'")
+    rows = trail.require_tables().read(LEDGER).where("kind = 'erasure'")
     columns = (record[name].alias(name) for name in ("reached_at", "run", "state", "requests"))
     return rows.select("sequence", F.col("committed_at").alias("noted_at"), *columns).orderBy("sequence")
 
@@ -119,7 +119,7 @@ def readings(trail: Trail) -> DataFrame:
     record = F.from_json(
         "record", "read_at timestamp, role string, reader string, purpose string, question string, keys long"
     )
-    rows = trail.there().read(LEDGER).where("kind = 'reading'")
+    rows = trail.require_tables().read(LEDGER).where("kind = 'reading'")
     columns = (record[name].alias(name) for name in ("read_at", "role", "reader", "purpose", "question", "keys"))
     return rows.select("sequence", F.col("committed_at").alias("noted_at"), *columns).orderBy("sequence")
 
@@ -131,7 +131,9 @@ def count_removed_values(trail: Trail) -> int:
     totals = read_commit_records(trail).agg(F.sum("rows").alias("rows"), F.max("version").alias("last")).collect()[0]
     if totals["last"] is None:
         return 0
-    return max(0, int(totals["rows"]) - trail.there().read(PAYLOAD).where(f"version <= {totals['last']}").count())
+    return max(
+        0, int(totals["rows"]) - trail.require_tables().read(PAYLOAD).where(f"version <= {totals['last']}").count()
+    )
 
 
 def count_hidden_keys(trail: Trail, key: Sequence[str], when: When | None = None) -> int:
@@ -139,7 +141,7 @@ def count_hidden_keys(trail: Trail, key: Sequence[str], when: When | None = None
     one. ``as_of``, ``diff`` and ``column_changes`` leave them out."""
     from pyspark.sql import functions as F
 
-    if trail.states is None or not has_groups(trail.there().read(PAYLOAD)):
+    if trail.states is None or not has_groups(trail.require_tables().read(PAYLOAD)):
         return 0
     recorded, payload = read_last_sequence(trail), add_missing_columns(trail, read_table(trail, PAYLOAD))
     version = None if when is None else resolve_version(trail, when)

@@ -104,7 +104,7 @@ def expand_rows(current: DataFrame) -> DataFrame:
 
 def check_comparable(trail: Trail, columns: Iterable[str] | None) -> None:
     """Raises ConfigError where one of these columns (None: any column) is encrypted and the trail has no keys."""
-    encrypted = find_encrypted_columns(trail.there().read(PAYLOAD)) if trail.states is None else set()
+    encrypted = find_encrypted_columns(trail.require_tables().read(PAYLOAD)) if trail.states is None else set()
     if columns is not None:
         encrypted &= {name.casefold() for name in columns}
     if encrypted:

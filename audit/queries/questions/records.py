@@ -38,7 +38,7 @@ def history(trail: Trail, record: Mapping[str, Any]) -> DataFrame:
 
     Reads only the files of the payload that can contain the key, and only the events and records of its versions.
     """
-    tables, fields = trail.there(), build_fields(trail.columns())
+    tables, fields = trail.require_tables(), build_fields(trail.columns())
     recorded = read_last_sequence(trail)
     found, versions = find_rows(trail, Wanted.of(tables.spark, record, fields), fields)
     rows = join_events(trail, found, versions, recorded=recorded)
@@ -55,7 +55,7 @@ def record_as_of(trail: Trail, record: Mapping[str, Any], when: When) -> DataFra
     baseline.
     """
     version = resolve_version(trail, when)
-    tables, fields = trail.there(), build_fields_at(trail, version)
+    tables, fields = trail.require_tables(), build_fields_at(trail, version)
     recorded = read_last_sequence(trail)
     found, versions = find_rows(trail, Wanted.of(tables.spark, record, fields), fields)
     versions = [one for one in versions if one <= version]

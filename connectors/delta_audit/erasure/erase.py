@@ -73,7 +73,7 @@ def _check_keys(sink: DeltaAuditSink, tables: TrailTables, erasing: Erasing) -> 
     back, or moved back to them, that key would open what they are certified to be rid of."""
     from pyspark.sql import functions as F
 
-    rows = tables.now(PAYLOAD)
+    rows = tables.read_current(PAYLOAD)
     if not erasing.sealed.tokens or not has_groups(rows):
         return
     groups = F.col("row").getField(SEALED)
@@ -105,7 +105,7 @@ def kept_values(
     from pyspark.sql import functions as F
 
     values = [value.alias(name) for name, value in present_values(sink.trail).items() if name in columns]
-    rows = add_missing_columns(sink.trail, TrailTables(sink.trail.tables.spark, sink.path).now(PAYLOAD))
+    rows = add_missing_columns(sink.trail, TrailTables(sink.trail.tables.spark, sink.path).read_current(PAYLOAD))
     if registry is not None and has_groups(rows):
         then = {
             places[name].name.lower()
@@ -125,7 +125,7 @@ def _places(sink: DeltaAuditSink, tables: TrailTables, erasing: Erasing) -> Data
     from pyspark.sql import functions as F
 
     values = [value.alias(name) for name, value in present_values(sink.trail).items()]
-    rows = add_missing_columns(sink.trail, tables.now(PAYLOAD))
+    rows = add_missing_columns(sink.trail, tables.read_current(PAYLOAD))
     if erasing.versions:  # what came later is of somebody who came back
         rows = rows.where(F.col("version") <= max(erasing.versions))
     told = (F.col("id").alias("__id"), F.col("version").alias("__version"), F.col("change_type").alias("__kind"))
@@ -141,7 +141,7 @@ def _places(sink: DeltaAuditSink, tables: TrailTables, erasing: Erasing) -> Data
         caught = caught.unionByName(ended.join(_deletes_to_keep(rows, caught, erasing), "__id", "left_anti"))
         # An emptied row stays as it is now
         caught = caught.where(~F.col("__version").isin(*erasing.versions) | (F.col("__kind") != UPDATE_POSTIMAGE))
-    events = tables.now(EVENTS).select("version", "index", "id")
+    events = tables.read_current(EVENTS).select("version", "index", "id")
     return events.join(caught.distinct(), F.col("id") == F.col("__id"), "left_semi").select("version", "index")
 
 

@@ -282,7 +282,7 @@ def anchors(
     output = Output("audit anchors", as_json, debug)
 
     def work(name: str, trail: Trail) -> tuple[Result, int]:
-        seen, missed = trail.seen()
+        seen, missed = trail.read_checkpoints()
         listed = tuple(AnchoredCheckpoint.of(one) for one in seen)
         rows = [
             (name, one.anchor, one.records, None if one.root is None else one.root[:16], "yes" if one.signed else "NO")

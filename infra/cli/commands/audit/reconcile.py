@@ -11,7 +11,7 @@ from infra.cli.session import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, bu
 
 if TYPE_CHECKING:
     from audit.audit_trail import Trail
-    from audit.reconciliation.reconcile import Reconciled
+    from audit.reconciliation.comparison import Reconciled
 
 __all__ = ["reconcile"]
 
@@ -24,7 +24,7 @@ def reconcile(
     Exit code 0: equal, as far as the source can still tell. 3: a version is missing, doubled, added or not the same, or the
     source's log was rewritten. 1: nothing could be compared. What was left out is listed, with the reason.
     """
-    from audit.reconciliation import reconcile as engine
+    from audit.reconciliation import comparison as engine
 
     output = Output("audit reconcile", as_json, debug)
     project = loaded(config)
