@@ -1,1 +1,1 @@
-"""Keys of persons: values sealed under them are gone, in every copy at once, when the key is."""
+"""Encryption of columns under keys of people: destroying a key erases the values in every copy at once."""

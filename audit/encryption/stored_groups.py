@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 __all__ = ["match_groups"]
 
 
-def match_groups(rows: pa.RecordBatch, gone: Collection[bytes] = ()) -> list[bool]:
-    """Of each payload row: whether the sealed bytes beside it are those that it tells of (``is_complete``)."""
+def match_groups(rows: pa.RecordBatch, removed_keys: Collection[bytes] = ()) -> list[bool]:
+    """For each payload row, whether the encrypted bytes beside it are those that its column groups record.
+
+    ``removed_keys``: ids of keys whose encrypted bytes were removed, and may still be stored.
+    """
     import pyarrow.compute as pc
 
     row = rows.column("row")
@@ -23,4 +26,4 @@ def match_groups(rows: pa.RecordBatch, gone: Collection[bytes] = ()) -> list[boo
         return [True] * rows.num_rows
     groups = pc.struct_field(row, SEALED).to_pylist()
     texts = rows.column("sealed").to_pylist() if "sealed" in rows.schema.names else [None] * rows.num_rows
-    return [is_complete(*both, gone) for both in zip(groups, texts, strict=True)]
+    return [is_complete(*both, removed_keys) for both in zip(groups, texts, strict=True)]

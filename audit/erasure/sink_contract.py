@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from audit.encryption.key_registry import States
-    from audit.encryption.reencrypt import Unsealed
     from audit.erasure.model import ReachedState
     from audit.erasure.scan.results import ScanResult
     from audit.erasure.scan.search_terms import SearchTerms
+    from audit.reencryption.plaintext_rows import PlaintextRows
     from cdf.source.table import ChangeFeed
 
 __all__ = [
@@ -123,7 +123,7 @@ class TrailErasure(SinkErasure, Protocol):
         """Record in the trail those of the run's states that it does not have yet. ``table`` and ``key``: of its source."""
         ...
 
-    def unencrypted_rows(self) -> Unsealed:
+    def unencrypted_rows(self) -> PlaintextRows:
         """Count the rows of people that were written before their class of columns was configured, and are readable. Reads
         only."""
         ...

@@ -1,12 +1,13 @@
-"""The rows of one record among all of a trail, without its key in any plan.
+"""Finds the rows of one record in a trail, without the key in any query plan.
 
-A literal in a filter stands in Spark's plans, and so in its event log and its pages; so does one that Delta skips files by.
-So the key comes in as data, a table of one row. Joined with the statistics in the log it tells which files can hold it;
-joined with these files, which rows do. What is left in plans are versions and names of files. (A value can still be seen
-by who sees the memory of Spark's processes, and on the command line by who lists its machine's processes.)
+A literal in a filter occurs in Spark's plans, and so in its event log and web pages; so does a literal for Delta's data
+skipping. Therefore the key is data, a table of one row. A join with the statistics in the Delta log selects the files
+that can contain the key; a join with these files selects the rows. Plans contain only versions and file names. (The key
+can still be read from the memory of Spark's processes, and from the process list of the machine if it was passed on the
+command line.)
 
-The statistics are those of the key's columns in the payload. What they say is believed here, as every reader of Delta
-believes them; ``audit verify`` reads the values themselves.
+The statistics are those of the key's columns in the payload. They are trusted here, as every reader of Delta trusts them;
+``audit verify`` reads the values.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from pyspark.sql.types import (
 )
 
 from audit.encryption.decrypt import find_encrypted_columns, has_groups
-from audit.queries.view import UNREADABLE, Field, completed, row_of, shown
+from audit.queries.fields import UNREADABLE, Field
+from audit.queries.view import add_missing_columns, read_values, select_row
 from audit.trail.column_history import SEALED
 from audit.trail.tables import PAYLOAD, TrailTables
 from cdf.errors import ConfigError
@@ -46,12 +48,12 @@ if TYPE_CHECKING:
 
     from audit.audit_trail import Trail
 
-__all__ = ["Wanted", "as_data", "payload_with", "value_of"]
+__all__ = ["Wanted", "create_row", "find_rows", "parse_value"]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A record that is looked for: some fields of the view, and what each has to be."""
+    """The record that is searched for: some fields of the view, and their values."""
 
     fields: tuple[Field, ...]
     values: DataFrame
@@ -59,72 +61,73 @@ class Wanted:
 
     @classmethod
     def of(cls, spark: SparkSession, record: Mapping[str, Any], fields: Sequence[Field]) -> Wanted:
-        """Raises ConfigError for what is no column, and for a value that is none of its type: without telling it."""
+        """Raises ConfigError, which does not contain the value, for an unknown column and for a value of another type."""
         by_name = {field.name.casefold(): field for field in fields}
         found = [(by_name.get(name.casefold()), value) for name, value in record.items()]
         chosen = [(field, value) for field, value in found if field is not None]
         if not record or len(chosen) < len(record):
             raise ConfigError(
-                "a record is asked for by a column that the trail does not have",
+                "the trail does not have a column by which the record is searched for",
                 hint=f"its columns: {', '.join(field.name for field in fields)}",
             )
         named = [(field.name, value, field.type) for field, value in chosen]
-        return cls(tuple(field for field, _ in chosen), as_data(spark, named))
+        return cls(tuple(field for field, _ in chosen), create_row(spark, named))
 
 
-def as_data(spark: SparkSession, values: Sequence[tuple[str, Any, DataType]]) -> DataFrame:
-    """Names, values and types as one row, ``key_0`` and so on. Raises ConfigError, which does not tell the values."""
+def create_row(spark: SparkSession, values: Sequence[tuple[str, Any, DataType]]) -> DataFrame:
+    """Names, values and types as one row, ``key_0`` and so on. Raises ConfigError, which does not contain the values."""
     schema = StructType([StructField(f"key_{at}", type) for at, (_, _, type) in enumerate(values)])
-    row = tuple(value_of(*one) for one in values)
+    row = tuple(parse_value(*one) for one in values)
     try:
         return spark.createDataFrame([row], schema)
-    except Exception:  # it quotes the value
+    except Exception:  # the error quotes the value
         shown = ", ".join(f"{name} ({type.simpleString()})" for name, _, type in values)
-        raise ConfigError("what is given does not fit its type", hint=f"the types: {shown}") from None
+        raise ConfigError("a value does not match its type", hint=f"the types: {shown}") from None
 
 
-def payload_with(trail: Trail, wanted: Wanted, fields: Sequence[Field]) -> tuple[DataFrame, list[int]]:
-    """The rows of the events that have the wanted values, by these ``fields`` (``row_of``); and their versions. Raises
-    ConfigError where the values are sealed and the trail has no keys."""
+def find_rows(trail: Trail, wanted: Wanted, fields: Sequence[Field]) -> tuple[DataFrame, list[int]]:
+    """The rows of the events that have the wanted values, by these ``fields`` (``select_row``), and their versions. Raises
+    ConfigError where the values are encrypted and the trail has no keys."""
     files = _Files(tables := trail.require_tables())
-    sealed = find_encrypted_columns(tables.read(PAYLOAD)) & {name for field in wanted.fields for name in field.names}
-    if sealed and trail.states is None:
+    encrypted = find_encrypted_columns(tables.read(PAYLOAD)) & {name for field in wanted.fields for name in field.names}
+    if encrypted and trail.states is None:
         raise ConfigError(
-            "a record is asked for by a column that is sealed",
-            hint=f"who has the keys finds it with --decrypt; sealed: {', '.join(sorted(sealed))}",
+            "the record is searched for by a column that is encrypted",
+            hint=f"use --decrypt, which needs the keys; encrypted columns: {', '.join(sorted(encrypted))}",
         )
-    paths = files.that_can_hold(wanted, sealed)
+    paths = files.select_candidates(wanted, encrypted)
 
     def matching(paths: Sequence[str]) -> DataFrame:
         rows = files.rows(paths)
         file = rows.metadataColumn("_metadata").getField("file_path").alias("path")
-        # Not ``*``: somebody may have added columns
+        # Not ``*``, because columns may have been added
         own = ("salt", "row_hash", "sealed") if has_groups(rows) else ()
-        rows = completed(trail, rows.select("id", "version", "row", *own, file))
-        if not sealed:
+        rows = add_missing_columns(trail, rows.select("id", "version", "row", *own, file))
+        if not encrypted:
             return _matching(rows, wanted)
         candidates = _candidates(trail, wanted, rows)
         if candidates is None:
-            return _matching(shown(trail, rows, "path"), wanted)
+            return _matching(read_values(trail, rows, "path"), wanted)
         theirs, others, person = candidates
-        # Where nothing sealed is asked for but the person, the others tell who they are without being opened
-        alone = all(field == person or sealed.isdisjoint(field.names) for field in wanted.fields)
+        # If the person is the only encrypted value asked for, rows with a plaintext person need no decryption
+        alone = all(field == person or encrypted.isdisjoint(field.names) for field in wanted.fields)
         rest = (
-            shown(trail, _matching(others, wanted), "path")
+            read_values(trail, _matching(others, wanted), "path")
             if alone
-            else _matching(shown(trail, others, "path"), wanted)
+            else _matching(read_values(trail, others, "path"), wanted)
         )
-        return _matching(shown(trail, theirs, "path"), wanted).unionByName(rest)
+        return _matching(read_values(trail, theirs, "path"), wanted).unionByName(rest)
 
     found = matching(paths).select("version", "path").distinct().collect()
-    rows = matching(files.named(paths, [one["path"] for one in found]))
-    rows = rows if sealed else shown(trail, rows)
-    return row_of(rows, fields), sorted({one["version"] for one in found})
+    rows = matching(files.select_named(paths, [one["path"] for one in found]))
+    rows = rows if encrypted else read_values(trail, rows)
+    return select_row(rows, fields), sorted({one["version"] for one in found})
 
 
 def _candidates(trail: Trail, wanted: Wanted, rows: DataFrame) -> tuple[DataFrame, DataFrame, Field] | None:
-    """Of rows that are asked for by whose they are: those sealed for that person; those whose person is not sealed; and the
-    person's column. None where they are not asked for so: then each has to be opened to be looked at."""
+    """For a search by the person of a row: the rows that are encrypted for that person, the rows whose person is
+    plaintext, and
+    the person's column. None for other searches: they must decrypt every row."""
     from pyspark.sql import functions as F
 
     found = _person(trail, wanted)
@@ -144,7 +147,7 @@ def _candidates(trail: Trail, wanted: Wanted, rows: DataFrame) -> tuple[DataFram
 
 
 def _person(trail: Trail, wanted: Wanted) -> tuple[Field, bytes | None] | None:
-    """By which column somebody is asked for; and their token in the registry, if they have one."""
+    """The column by which a person is searched for, and the person's token in the registry, if the person has one."""
     from audit.identifiers import stored_forms
 
     people = () if trail.sealing is None else trail.sealing.people
@@ -166,11 +169,11 @@ def _person(trail: Trail, wanted: Wanted) -> tuple[Field, bytes | None] | None:
 def _matching(rows: DataFrame, wanted: Wanted) -> DataFrame:
     from pyspark.sql import functions as F
 
-    held = {f"held_{at}": field.value() for at, field in enumerate(wanted.fields)}
-    same = [F.col(f"held_{at}").eqNullSafe(F.col(f"key_{at}")) for at in range(len(wanted.fields))]
+    values = {f"value_{at}": field.value() for at, field in enumerate(wanted.fields)}
+    same = [F.col(f"value_{at}").eqNullSafe(F.col(f"key_{at}")) for at in range(len(wanted.fields))]
     if UNREADABLE in rows.columns:
-        rows = rows.where(~reduce(or_, (field.untold() for field in wanted.fields)))
-    found = rows.select("*", *(value.alias(name) for name, value in held.items()))
+        rows = rows.where(~reduce(or_, (field.is_hidden() for field in wanted.fields)))
+    found = rows.select("*", *(value.alias(name) for name, value in values.items()))
     return found.join(F.broadcast(wanted.values), same).select(*rows.columns)
 
 
@@ -178,7 +181,7 @@ def _matching(rows: DataFrame, wanted: Wanted) -> DataFrame:
 
 
 class _Files:
-    """Those of the payload, at one moment."""
+    """The files of one version of the payload."""
 
     def __init__(self, tables: TrailTables) -> None:
         spark: Any = tables.spark
@@ -188,22 +191,22 @@ class _Files:
         defaults = (getattr(self._log, f"update$default${at}")() for at in (2, 3))
         self._snapshot = self._log.update(False, *defaults)
 
-    def that_can_hold(self, wanted: Wanted, sealed: Collection[str] = ()) -> list[str]:
-        """By the statistics in the log, which tell nothing of the columns that are ``sealed``."""
+    def select_candidates(self, wanted: Wanted, encrypted: Collection[str] = ()) -> list[str]:
+        """Select files by the statistics in the log, which do not cover the encrypted columns ``encrypted``."""
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as F
 
         statistics = DataFrame(self._snapshot.withStats(), self._spark)
         can = [
-            _can_hold(statistics, f"key_{at}", field)
+            _may_contain(statistics, f"key_{at}", field)
             for at, field in enumerate(wanted.fields)
-            if field.names.isdisjoint(sealed)
+            if field.names.isdisjoint(encrypted)
         ] or [F.lit(True)]
         return [row["path"] for row in statistics.join(F.broadcast(wanted.values), can).select("path").collect()]
 
     @staticmethod
-    def named(paths: Sequence[str], files: Sequence[str]) -> Sequence[str]:
-        """The paths of these files, as the log has them; all of them where one is spelled otherwise."""
+    def select_named(paths: Sequence[str], files: Sequence[str]) -> Sequence[str]:
+        """The paths of these files as the log has them; all paths where one is spelled differently."""
         names = {file.rpartition("/")[2] for file in files}
         found = [path for path in paths if path.rpartition("/")[2] in names]
         return found if len(found) >= len(names) else paths
@@ -216,30 +219,30 @@ class _Files:
         return DataFrame(self._log.createDataFrame(self._snapshot, files, False, kind), self._spark)
 
 
-def _can_hold(statistics: DataFrame, key: str, field: Field) -> Column:
-    """Of a file. One without statistics of the column can hold anything."""
+def _may_contain(statistics: DataFrame, key: str, field: Field) -> Column:
+    """Whether a file can contain the key. A file without statistics of the column can."""
     from pyspark.sql import functions as F
 
     known = statistics.schema["stats"].dataType
     value = F.col(key)
     anywhere = F.lit(False)
     for place in field.places:
-        if not isinstance(place.type, _RANGED) or not _has(known, "minValues", "row", place.stored):
+        if not isinstance(place.type, _RANGED) or not _has_field(known, "minValues", "row", place.stored):
             return F.lit(True)
         least, most = (F.col(f"stats.{side}.row.{_quoted(place.stored)}") for side in ("minValues", "maxValues"))
         nulls = F.col(f"stats.nullCount.row.{_quoted(place.stored)}")
         if isinstance(place.type, TimestampType | TimestampNTZType):
-            most = most + F.expr("interval 1 millisecond")  # the log has them cut to milliseconds
+            most = most + F.expr("interval 1 millisecond")  # the log truncates times to milliseconds
         unknown = least.isNull() & ~F.coalesce(nulls == F.col("stats.numRecords"), F.lit(False))
         anywhere = anywhere | unknown | value.isNull() | value.between(least, most)
     return anywhere
 
 
 _RANGED = (IntegralType, DecimalType, StringType, DateType, TimestampType, TimestampNTZType)
-"""Not floating points: writers do not agree on where NaN is."""
+"""Without floating-point types: writers order NaN differently."""
 
 
-def _has(type: DataType, *path: str) -> bool:
+def _has_field(type: DataType, *path: str) -> bool:
     for name in path:
         if not isinstance(type, StructType) or name not in type.names:
             return False
@@ -254,24 +257,24 @@ def _quoted(name: str) -> str:
 # ── values ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def value_of(name: str, given: Any, type: DataType) -> Any:
-    """What is given for the column ``name``, as PySpark has a value of this type; a text is read. Whole and exact: a decimal
-    is not rounded, a time needs its zone. Raises ConfigError, which does not tell the value."""
+def parse_value(name: str, given: Any, type: DataType) -> Any:
+    """Parse a value for the column ``name`` into PySpark's value of this type. The value must be exact: a decimal is not
+    rounded, a time needs its zone. Raises ConfigError, which does not contain the value."""
     try:
-        value = _read(given, type) if isinstance(given, str) else given
+        value = _parse(given, type) if isinstance(given, str) else given
         if isinstance(type, DecimalType) and value is not None:
-            value = _fitting(Decimal(value), type)
+            value = _fit_decimal(Decimal(value), type)
         if isinstance(type, TimestampType) and value is not None and value.tzinfo is None:
             raise ValueError
     except (ValueError, TypeError, AttributeError, InvalidOperation):
-        like = next((text for kind, text in _LIKE if isinstance(type, kind)), "the value as it is")
+        like = next((text for kind, text in _EXAMPLES if isinstance(type, kind)), "the plain value")
         raise ConfigError(
-            f"what is given for {name} is no {type.simpleString()}", hint=f"it looks like {like}"
+            f"the value for {name} is not a valid {type.simpleString()}", hint=f"example: {like}"
         ) from None
     return value
 
 
-_LIKE: Sequence[tuple[type[DataType], str]] = (
+_EXAMPLES: Sequence[tuple[type[DataType], str]] = (
     (IntegralType, "42"),
     (DecimalType, "12.30, with no more digits than the column has"),
     (FractionalType, "1.5"),
@@ -283,7 +286,7 @@ _LIKE: Sequence[tuple[type[DataType], str]] = (
 )
 
 
-def _read(text: str, type: DataType) -> Any:
+def _parse(text: str, type: DataType) -> Any:
     match type:
         case StringType():
             return text
@@ -306,8 +309,8 @@ def _read(text: str, type: DataType) -> Any:
     raise ValueError
 
 
-def _fitting(value: Decimal, type: DecimalType) -> Decimal:
-    """Raises where digits would be lost."""
+def _fit_decimal(value: Decimal, type: DecimalType) -> Decimal:
+    """Raises ValueError where digits would be lost."""
     with_places = value.quantize(Decimal(1).scaleb(-type.scale))
     if with_places != value or with_places.adjusted() >= type.precision - type.scale:
         raise ValueError

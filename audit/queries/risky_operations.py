@@ -1,4 +1,4 @@
-"""Operations of Delta tables, by the names that Delta and delta-rs write into the log: which can hide something."""
+"""Operations of Delta tables that can hide data, by the names that Delta and delta-rs write into the log."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from audit.trail.redaction import parse_object
 __all__ = ["HIDING", "OPEN", "why_hiding"]
 
 HIDING: Mapping[str, Sequence[str]] = {
-    "the table is what it was before: later rows are out of sight": ("RESTORE",),
+    "the table was restored to an earlier state: later rows are hidden": ("RESTORE",),
     "files of earlier versions are deleted": ("VACUUM START", "VACUUM END"),
-    "files that were gone are forgotten": ("FSCK",),
-    "properties rule what is kept, and for how long": ("SET TBLPROPERTIES", "UNSET TBLPROPERTIES"),
-    "a property of the table can go with its feature": ("DROP FEATURE",),
-    "the table was made anew": (
+    "entries of missing files are removed from the log": ("FSCK",),
+    "properties control what is retained, and for how long": ("SET TBLPROPERTIES", "UNSET TBLPROPERTIES"),
+    "a table feature was removed, and properties of the table with it": ("DROP FEATURE",),
+    "the table was replaced": (
         "CREATE OR REPLACE TABLE",
         "CREATE OR REPLACE TABLE AS SELECT",
         "REPLACE TABLE",
         "REPLACE TABLE AS SELECT",
         "CLONE",
     ),
-    "columns can be gone": ("DROP COLUMNS", "REPLACE COLUMNS", "UPDATE SCHEMA"),
-    "what a column held goes on under another name": ("RENAME COLUMN",),
-    "rows that were deleted leave the files": ("REORG",),
+    "columns may have been removed": ("DROP COLUMNS", "REPLACE COLUMNS", "UPDATE SCHEMA"),
+    "a column was renamed": ("RENAME COLUMN",),
+    "deleted rows are removed from the files": ("REORG",),
 }
-"""Why → operations."""
+"""Operations by reason."""
 OPEN = (
     "ADD COLUMN", "ADD COLUMNS", "ADD CONSTRAINT", "ADD FEATURE", "CHANGE COLUMN", "CHANGE COLUMNS", "CLUSTER BY",
     "COMPUTE STATS", "CONVERT", "CREATE TABLE", "CREATE TABLE AS SELECT", "DELETE", "DOMAIN METADATA CLEANUP",
@@ -34,19 +34,19 @@ OPEN = (
     "ROW TRACKING BACKFILL", "ROW TRACKING UNBACKFILL", "STREAMING UPDATE", "TRUNCATE", "UPDATE", "UPGRADE PROTOCOL",
     "WRITE",
 )  # fmt: skip
-"""Operations that hide nothing: the rows that they change are in the feed."""
+"""Operations that hide nothing: the change feed has the rows that they change."""
 
 _REASONS = {operation: why for why, operations in HIDING.items() for operation in operations}
 _FEED = "delta.enableChangeDataFeed"
 
 
 def why_hiding(operation: str | None, parameters: str | None) -> str | None:
-    """Why an operation can take something out of sight; None where it cannot. ``parameters``: as a record has them, JSON."""
+    """Why an operation can hide data; None where it cannot. ``parameters``: JSON, as a record has them."""
     if operation is None:
-        return "the log does not tell what was done"
+        return "the log does not name the operation"
     if operation in ("SET TBLPROPERTIES", "UNSET TBLPROPERTIES") and _FEED in _properties(parameters):
-        return "the change feed was switched"
-    return _REASONS.get(operation, None if operation in OPEN else "what this operation does is not known here")
+        return "the change feed was enabled or disabled"
+    return _REASONS.get(operation, None if operation in OPEN else "this operation is not known here")
 
 
 def _properties(parameters: str | None) -> str:

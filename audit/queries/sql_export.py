@@ -1,4 +1,4 @@
-"""The view of a trail as the SQL of other engines, over the tables where they are."""
+"""The view of a trail as an SQL statement for other engines, over the trail's tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from audit.queries.view import TOLD, Field, fields_of
+from audit.queries.commit_records import RECORD_COLUMNS
+from audit.queries.fields import Field, build_fields
 from audit.trail.column_history import SEALED, Column
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TABLES
 
@@ -32,24 +33,25 @@ def view_sql(
 ) -> str:
     """The statement, or for delta-rs the query, that joins the trail at ``path``; ``columns``: ``Trail.columns()``.
 
-    Its columns are those of ``audit.queries.view.view``, each column of the source as ``row.NAME``. Two differences: of
-    a column that has got new fields inside each form stands for itself, and DataFusion, which reads for delta-rs, has
-    no functions for JSON: there ``record`` holds what the other engines have as ``operation``, ``actor`` and so on.
+    Its columns are those of ``audit.queries.view.view``, each column of the source as ``row.NAME``. Two differences: columns
+    whose nested fields have changed stay separate columns, and DataFusion, the engine of delta-rs, has no JSON
+    functions: there ``record`` contains what the other engines have as ``operation``, ``actor`` and so on.
 
-    No engine has the keys: what is sealed is NULL, and ``sealed_columns`` names these columns of a row, as they were called
-    then; of DataFusion, which cannot do more with lists, it has all that the row tells of its groups. Whether their key was
-    destroyed only the registry knows. ``sealed``: the payload has such rows (``audit.encryption.decrypt.has_groups``);
-    by the ``columns`` where it is not told, which know nothing of rows that were sealed later."""
+    No engine has the keys: encrypted values are NULL, and ``sealed_columns`` names these columns of a row by their
+    names of that time; for DataFusion, whose list functions are limited, it contains the whole groups. Only the
+    registry knows whether a key was destroyed. ``sealed``: whether the payload has encrypted rows
+    (``audit.encryption.decrypt.has_groups``); by default it is derived from ``columns``, which do not show rows that
+    were encrypted later."""
     dialect, columns = ENGINES[engine], list(columns)
     sealed = any(column.name == SEALED for column in columns) if sealed is None else sealed
-    fields = fields_of(columns, nested=False)
+    fields = build_fields(columns, nested=False)
     events = ("version", "index", "committed_at", "change_type", "baseline", "changed_columns")
     shown = [
         *((f"e.{dialect.quoted(one)}", one) for one in events),
         ("case when p.id is null then 'removed' else 'present' end", "values"),
         *((dialect.value(field), f"row.{field.name}") for field in fields),
-        *([(dialect.sealed(), "sealed_columns")] if sealed else []),
-        *dialect.told(),
+        *([(dialect.encrypted_names(), "sealed_columns")] if sealed else []),
+        *dialect.record_columns(),
     ]
     listed = ",\n".join(f"  {value} as {dialect.quoted(shown_as)}" for value, shown_as in shown)
     tables = {one: dialect.table(path, one, name) for one in TABLES}
@@ -75,16 +77,16 @@ def _text(value: str) -> str:
 @dataclass(frozen=True, slots=True)
 class _Dialect:
     begin: str
-    """What comes before the query."""
+    """Text before the query."""
     place: str
-    """A table, by its path; ``{name}`` is the view's."""
+    """Expression for a table; ``{name}`` is the name of the view."""
     quote: str
     json: str | None
-    """The function that takes a text out of JSON."""
+    """Function that extracts text from JSON."""
     field: str
-    """How a column of ``row`` is named."""
+    """Expression for a column of ``row``."""
     sealed_names: str
-    """Of all groups of a row, ``{groups}``."""
+    """Expression for the columns of all groups of a row, ``{groups}``."""
     types: Mapping[type[DataType], str]
 
     def quoted(self, name: str) -> str:
@@ -102,7 +104,7 @@ class _Dialect:
         places = [self._cast(self._of_row(place), place, field) for place in reversed(field.places)]
         return f"coalesce({', '.join(places)})" if len(places) > 1 else places[0]
 
-    def sealed(self) -> str:
+    def encrypted_names(self) -> str:
         return self.sealed_names.format(groups=self._named(SEALED))
 
     def _of_row(self, place: Column) -> str:
@@ -118,10 +120,10 @@ class _Dialect:
         named = f"decimal({kind.precision}, {kind.scale})" if isinstance(kind, DecimalType) else self.types[type(kind)]
         return f"cast({value} as {named})"
 
-    def told(self) -> list[tuple[str, str]]:
+    def record_columns(self) -> list[tuple[str, str]]:
         if self.json is None:
             return [("l.record", "record")]
-        return [(f"{self.json}(l.record, '$.{'user' if one == 'actor' else one}')", one) for one in TOLD]
+        return [(f"{self.json}(l.record, '$.{'user' if one == 'actor' else one}')", one) for one in RECORD_COLUMNS]
 
 
 _TYPES: Mapping[type[DataType], str] = {

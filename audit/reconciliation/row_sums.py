@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from audit.encryption.decrypt import decrypt_rows, find_encrypted_columns, find_lost_columns
 from audit.errors import unreadable_trail
 from audit.hashing.multiset_digest import Sums, digest_rows, sum_digests
-from audit.queries.view import completed
+from audit.queries.view import add_missing_columns
 from audit.trail.column_history import SEALED, extend_columns, row_type
 from audit.trail.tables import EVENTS, PAYLOAD
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, DELETE, METADATA_COLUMNS, UPDATE_PREIMAGE, quoted
@@ -50,7 +50,7 @@ class RowSums:
 
     @classmethod
     def read(cls, trail: Trail, tables: TrailTables, ledger: RecordedCommits) -> RowSums:
-        events, payload = tables.read_current(EVENTS), completed(trail, tables.read_current(PAYLOAD))
+        events, payload = tables.read_current(EVENTS), add_missing_columns(trail, tables.read_current(PAYLOAD))
         encrypted, states = find_encrypted_columns(payload), trail.states
         hidden = encrypted if states is None or not encrypted else find_lost_columns(payload, states)
         return cls(tables.path, ledger, events, payload, states, encrypted, hidden)

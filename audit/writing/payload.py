@@ -43,9 +43,9 @@ class PayloadRows:
     """The feed may have both images of updates."""
     baseline: bool
     withheld: frozenset[int] = frozenset()
-    """Versions that erased somebody: of their rows before the change only the key is kept, for the feed has them whole."""
+    """Versions that erased a person. Of the rows before such a change only the key is stored."""
     people: tuple[PersonColumns, ...] = ()
-    """Whose columns are sealed: the feed has a column with the keys of each besides (``audit.encryption.encrypt``)."""
+    """The people whose columns are encrypted (``audit.encryption.encrypt``)."""
 
     def build_on_cluster(self, partitions: int) -> DataFrame:
         """→ rows of ``payload_schema``, built by the tasks."""

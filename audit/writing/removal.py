@@ -12,13 +12,13 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from audit.encryption.decrypt import has_groups
-from audit.encryption.reencrypt import finish_sealing
 from audit.trail.column_history import SEALED
 from audit.trail.ledger import append_removal
 from audit.trail.ledger_state import State, read_record_at
 from audit.trail.record_kinds import EncryptionRecord, RemovalRecord, Run, ShreddingRecord
 from audit.trail.redaction import shorten_text
 from audit.trail.tables import EVENTS, PAYLOAD, TrailTables
+from audit.writing.encrypted_folder import merge_folder
 from cdf.errors import ConfigError, VerificationError
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def finish_removal(tables: TrailTables, state: State) -> None:
         ) from error
     match record:
         case EncryptionRecord():
-            finish_sealing(tables, record.made_in)
+            merge_folder(tables, record.made_in)
         case ShreddingRecord():
             _finish_shredding(tables, record.keys)
         case RemovalRecord():

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from audit.encryption.reencrypt import tidy
 from audit.errors import ForkedTrail
 from audit.trail.column_history import extend_columns, row_type
 from audit.trail.lease import Lease
 from audit.trail.ledger_state import State, delete_unrecorded_payload, read_state
 from audit.trail.tables import PAYLOAD, TrailTables
+from audit.writing.encrypted_folder import remove_folders
 from audit.writing.removal import finish_removal
 from cdf.errors import PositionError
 from connectors.delta_audit.access_log import record_readings
@@ -93,7 +93,7 @@ class OpenTrail:
                     self._confirm(state)
                 delete_unrecorded_payload(tables, state)
                 finish_removal(tables, state)
-                tidy(tables)
+                remove_folders(tables)
                 row = tables.read(PAYLOAD).schema["row"].dataType
                 assert isinstance(row, StructType)
                 self._state, self.payload_row = state, row

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from audit.anchors.base import NamedAnchor
 from audit.audit_trail import Trail
-from audit.encryption.reencrypt import Resealing
+from audit.reencryption.reencrypt import Reencryption
 from audit.trail.ledger import append_notes
 from audit.trail.ledger_state import State, read_state
 from audit.trail.position import read_columns, read_position
@@ -152,22 +152,22 @@ class DeltaAuditSink(Sink):
                 hint="`deltarelay plan` shows this list without starting a run",
                 problems=problems,
             )
-        decrypt_rows = self._open_trail = OpenTrail(self._context, self._checkpoints)
+        open_trail = self._open_trail = OpenTrail(self._context, self._checkpoints)
         try:
-            state = decrypt_rows.open(source)
+            state = open_trail.open(source)
         except BaseException:
             self.close()
             raise
         self._writer = WindowWriter(
-            self._context, decrypt_rows, self._checkpoints, small_window_bytes=self._small_window_bytes
+            self._context, open_trail, self._checkpoints, small_window_bytes=self._small_window_bytes
         )
         return _to_position(state)
 
     def close(self) -> None:
         self._writer = None
-        decrypt_rows, self._open_trail = self._open_trail, None
-        if decrypt_rows is not None:
-            decrypt_rows.close()
+        open_trail, self._open_trail = self._open_trail, None
+        if open_trail is not None:
+            open_trail.close()
 
     # ── load, apply ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -231,7 +231,9 @@ class DeltaAuditSink(Sink):
         with self.open_for(table, key, "audit seal"):
             self._change(
                 "encrypting earlier rows",
-                lambda tables, state: Resealing(self.trail, tables, encryption, reasons, signer).run(state, progress),
+                lambda tables, state: Reencryption(self.trail, tables, encryption, reasons, signer).run(
+                    state, progress
+                ),
             )
 
     # ── erasure ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructType
 
 from audit.encryption.column_groups import Unreadable
-from audit.queries.view import UNREADABLE
+from audit.queries.fields import UNREADABLE
 from cdf.verify.spark_image import FrameImage
 
 if TYPE_CHECKING:

@@ -144,7 +144,7 @@ def test_from_the_first_key_to_the_next_epoch(safe: Safe) -> None:
     [
         (lambda text: text[: len(text) // 2], "is truncated"),
         (lambda text: text.replace(b"\\\\x", b"\\\\x0", 1), "not as it was written"),
-        (lambda _: b"select 1;\n", "is no backup"),
+        (lambda _: b"select 1;\n", "is not a backup"),
         (lambda text: text.replace(b"commit;\n", b"\\! touch here\ncommit;\n"), "not as it was written"),
         (lambda text: text.replace(b"backup v2", b"backup v1", 1), "is a backup of another release"),
     ],

@@ -66,7 +66,7 @@ class TestFile:
         text = FileRoot.generate().secret()
         middle = len(text) - 20
         for bad in ("", "secret", text[:-1], text.lower(), text[:middle] + ("A" if text[middle] != "A" else "B") + text[middle + 1 :]):  # fmt: skip # noqa: E501
-            with pytest.raises(ConfigError, match="no root key") as refused:
+            with pytest.raises(ConfigError, match="not a valid root key") as refused:
                 FileRoot.parse(bad)
             assert not bad or bad not in str(refused.value)
 
@@ -100,7 +100,7 @@ class TestKms:
 
     def test_one_that_is_not_there(self, aws: Aws) -> None:
         root = KmsRoot(f"aws_kms:arn:aws:kms:{REGION}:123456789012:key/none", lambda _: aws.client("kms"))
-        with pytest.raises(ConfigError, match="not there") as refused:
+        with pytest.raises(ConfigError, match="does not exist") as refused:
             root.wrap(KEY, context="a")
         assert refused.value.__cause__ is None
 

@@ -25,6 +25,7 @@ from audit.queries.questions import (
     actors,
     as_of,
     column_changes,
+    count_removed_values,
     deletes,
     deletes_without_ticket,
     diff,
@@ -33,7 +34,6 @@ from audit.queries.questions import (
     history,
     record_as_of,
     removals,
-    values_removed,
 )
 from audit.queries.sql_export import view_sql
 from audit.queries.view import view
@@ -366,7 +366,7 @@ def test_the_feed_switched_off_and_a_table_made_anew_are_told(spark: SparkSessio
         rows.write.format("delta").save(str(tmp_path / name))
     found = {row["version"]: row["why"] for row in hiding_operations(Trail(spark, str(tmp_path))).collect()}
     assert sorted(found) == [1, 2, 3, 4]
-    assert found[1] == "the change feed was switched"
+    assert found[1] == "the change feed was enabled or disabled"
     assert "known" in found[3]
 
 
@@ -403,13 +403,13 @@ def test_gaps_and_doubles(asked: Asked, copy: Asked) -> None:
 
 
 def test_values_that_were_removed(spark: SparkSession, asked: Asked, copy: Asked) -> None:
-    assert values_removed(asked.trail) == 0
+    assert count_removed_values(asked.trail) == 0
     tables, did = TrailTables(spark, str(copy.path)), asked.versions
     tables.take_over(tables.read(PAYLOAD).schema["row"].dataType, KEY)  # type: ignore[arg-type]
     bob = history(copy.trail, {"id": BOB}).select("version", "index")
     remove_values(tables, read_state(tables), bob, {"ticket": "GDPR-7", "user": ACTOR})
 
-    assert values_removed(copy.trail) == 5
+    assert count_removed_values(copy.trail) == 5
     assert [
         (row["events"], row["versions"], row["ticket"], row["actor"]) for row in removals(copy.trail).collect()
     ] == [(5, 4, "GDPR-7", ACTOR)]

@@ -15,9 +15,10 @@ from audit.anchors.file import FileAnchor
 from audit.audit_trail import Trail
 from audit.encryption.column_groups import PersonColumns
 from audit.encryption.decrypt import decrypt_rows
-from audit.encryption.reencrypt import Unsealed
-from audit.queries.view import eras, view
+from audit.queries.column_eras import list_column_eras
+from audit.queries.view import view
 from audit.reconciliation.comparison import reconcile
+from audit.reencryption.plaintext_rows import PlaintextRows
 from audit.signing.signer import Signer
 from audit.trail.column_history import SEALED
 from audit.trail.row_hashes import hash_rows
@@ -38,7 +39,7 @@ def trailed(sealed_states: SealedStates, tmp_path: Path, pg: Pg) -> Trailed:
 
 
 def read(trailed: Trailed) -> list[dict[str, Any]]:
-    rows = decrypt_rows(trailed.payload(), eras(trailed.sink.trail), trailed.registry().read_states)
+    rows = decrypt_rows(trailed.payload(), list_column_eras(trailed.sink.trail), trailed.registry().read_states)
     return [
         {"version": row["version"], "unreadable": row["unreadable"], **row["row"].asDict()}
         for row in rows.orderBy("version", "row.no", "change_type").collect()
@@ -64,17 +65,17 @@ def test_they_are_told_sealed_under_a_record_and_gone_with_their_keys(
     trailed: Trailed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trailed.name_classes()
-    assert trailed.sink.erasure.unencrypted_rows() == Unsealed()
+    assert trailed.sink.erasure.unencrypted_rows() == PlaintextRows()
     with pytest.raises(ConfigError, match="no class of columns is configured"):
         trailed.seal_earlier()
     trailed.name_classes(SENDER, RECIPIENT)
-    assert trailed.sink.erasure.unencrypted_rows() == Unsealed(6, 1, 3, {"contact": 6, "billing": 3})
+    assert trailed.sink.erasure.unencrypted_rows() == PlaintextRows(6, 1, 3, {"contact": 6, "billing": 3})
     before, since = trailed.sink.trail.verify()
     salts = {row["salt"] for row in trailed.payload().collect()}
     assert b"canary" in files(trailed)  # the control
 
     trailed.seal_earlier()
-    assert trailed.sink.erasure.unencrypted_rows() == Unsealed()
+    assert trailed.sink.erasure.unencrypted_rows() == PlaintextRows()
     assert read(trailed) == trailed.plain()
     found = trailed.sink.trail.verify()[0]
     assert (found.intact, found.events, found.values, found.resealed) == (True, before.events, before.values, 6)
@@ -124,9 +125,9 @@ def test_a_class_that_is_named_later_joins_those_of_before(sealed_states: Sealed
     trailed.name_classes(sender, recipient)
     trailed.pipeline.run()
     trailed.name_classes(SENDER, RECIPIENT)
-    assert trailed.sink.erasure.unencrypted_rows() == Unsealed(4, 1, 2, {"contact": 4, "billing": 3})
+    assert trailed.sink.erasure.unencrypted_rows() == PlaintextRows(4, 1, 2, {"contact": 4, "billing": 3})
     trailed.seal_earlier()
-    assert trailed.sink.erasure.unencrypted_rows() == Unsealed()
+    assert trailed.sink.erasure.unencrypted_rows() == PlaintextRows()
     assert read(trailed) == trailed.plain()
     row = trailed.payload().where("version = 1 and row.no = 1").collect()[0]["row"]
     assert [(one["class"], one["columns"]) for one in row[SEALED]] == [
@@ -154,9 +155,9 @@ def test_columns_of_former_schemas_are_sealed_too(trailed: Trailed) -> None:
     trailed.name_classes(PersonColumns("customer", "id", "sender", "exact", classes), RECIPIENT)
     trailed.pipeline.run()
     assert reconcile(trailed.sink.trail, trailed.pipeline).equal is True
-    assert trailed.sink.erasure.unencrypted_rows() == Unsealed(7, 1, 7, {"contact": 7, "billing": 3})
+    assert trailed.sink.erasure.unencrypted_rows() == PlaintextRows(7, 1, 7, {"contact": 7, "billing": 3})
     trailed.seal_earlier()
-    assert trailed.sink.erasure.unencrypted_rows() == Unsealed()
+    assert trailed.sink.erasure.unencrypted_rows() == PlaintextRows()
     assert b"canary" not in files(trailed)
     rows = read(trailed)
     assert (rows[0]["email"], str(rows[0]["paid"]), rows[-1]["mail"]) == ("canary7@x.org", "12.50", "canary8@y.org")
@@ -176,19 +177,23 @@ def test_a_run_that_is_killed_is_finished_or_leaves_nothing(trailed: Trailed, mo
         return [(row["row"]["email"], row["unreadable"]) for row in rows]
 
     # Before the record; before the payload; by the one who finishes that, before the folder is gone
-    for step, unfinished in (("append_removal", 0), ("finish_sealing", 6), ("tidy", 0)):
+    for step, unfinished in (
+        ("reencryption.reencrypt.append_removal", 0),
+        ("reencryption.reencrypt.merge_folder", 6),
+        ("writing.encrypted_folder.remove_folders", 0),
+    ):
         with monkeypatch.context() as patch:
-            patch.setattr(f"audit.encryption.reencrypt.{step}", dies)
+            patch.setattr(f"audit.{step}", dies)
             with pytest.raises(KeyboardInterrupt):
                 trailed.seal_earlier()
         assert Path(trailed.sink.path, "_sealing").exists()
         found = trailed.sink.trail.verify()[0]
         assert (found.intact, found.unfinished) == (True, unfinished), step
-        if step == "finish_sealing":
+        if step.endswith("merge_folder"):
             assert shown() == [("canary7@x.org", None)] * 3  # the record is there, and the rows are as they were
     trailed.pipeline.run()  # whoever takes the trail over next
     assert not Path(trailed.sink.path, "_sealing").exists()
-    assert trailed.sink.erasure.unencrypted_rows() == Unsealed()
+    assert trailed.sink.erasure.unencrypted_rows() == PlaintextRows()
     assert read(trailed) == trailed.plain()
     assert shown() == [("canary7@x.org", None)] * 3
     found = trailed.sink.trail.verify()[0]
@@ -214,7 +219,7 @@ def test_nothing_is_sealed_in_a_trail_that_is_not_what_was_written(
     for forged in (value, row_and_event, twice):
         trailed = sealed_states.plain().copied(tmp_path / forged.__name__, pg)
         forged(trailed)
-        with pytest.raises(VerificationError, match="not what was written: nothing is sealed"):
+        with pytest.raises(VerificationError, match="not what was written: nothing is encrypted"):
             trailed.seal_earlier()
         assert records(trailed) == [], forged
         assert not Path(trailed.sink.path, "_sealing").exists()
@@ -268,9 +273,9 @@ def test_many_rows_are_sealed_in_rounds(trailed: Trailed, monkeypatch: pytest.Mo
     trailed.table.sql("insert into {t} values (5, 8, 'canary8@x.org', null, 2.00, null, null, null)")
     trailed.pipeline.run()  # a window of its own has files of its own
     trailed.name_classes(SENDER, RECIPIENT)
-    monkeypatch.setattr("audit.encryption.reencrypt.ROUND", 2)
+    monkeypatch.setattr("audit.reencryption.reencrypt.ROUND", 2)
     trailed.seal_earlier()
-    assert trailed.sink.erasure.unencrypted_rows() == Unsealed()
+    assert trailed.sink.erasure.unencrypted_rows() == PlaintextRows()
     assert read(trailed) == trailed.plain()
     places = [one["sealed"] for one in records(trailed)]
     assert len(places) > 1

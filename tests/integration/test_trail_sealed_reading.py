@@ -24,7 +24,16 @@ from audit.encryption.key_registry import KeyState
 from audit.errors import unreadable_trail
 from audit.proof import check
 from audit.queries import view as views
-from audit.queries.questions import as_of, column_changes, deletes, diff, history, keys_untold, readings, record_as_of
+from audit.queries.questions import (
+    as_of,
+    column_changes,
+    count_hidden_keys,
+    deletes,
+    diff,
+    history,
+    readings,
+    record_as_of,
+)
 from audit.queries.sql_export import view_sql
 from audit.queries.view import view
 from audit.reconciliation.comparison import reconcile
@@ -72,7 +81,7 @@ def test_who_has_no_keys_sees_that_there_is_something(sealed_states: SealedState
         lambda: diff(trail, ["no"], 1, 2),
         lambda: column_changes(trail, ["no"], "paid"),
     ):
-        with pytest.raises(ConfigError, match="sealed"):
+        with pytest.raises(ConfigError, match="encrypted"):
             asked()
     found = reconcile(trail, trailed.pipeline)
     assert (found.equal, [one.reason for one in found.not_compared]) == (True, ["sealed"])
@@ -180,8 +189,8 @@ def test_records_of_people_who_were_erased_are_not_taken_for_one(trailed: Traile
     assert (changed["difference"], changed["key"]["sender"], changed["after"]["no"]) == ("changed", 23, 7)
     [changed] = column_changes(trail, ["sender"], "paid").where("version > 3 and key.sender > 8").collect()
     assert (changed["key"]["sender"], str(changed["new_value"])) == (23, "103.00")
-    assert [keys_untold(trail, ["sender"], at) for at in (last - 2, last - 1, last, None)] == [0, 2, 6, 6]
-    assert keys_untold(trail, ["no"]) == 0
+    assert [count_hidden_keys(trail, ["sender"], at) for at in (last - 2, last - 1, last, None)] == [0, 2, 6, 6]
+    assert count_hidden_keys(trail, ["no"]) == 0
 
 
 def test_a_value_that_was_erased_is_told_where_states_are_compared(
@@ -263,7 +272,7 @@ def test_a_value_is_told_of_by_the_name_and_place_under_which_it_is_shown(traile
     asked = as_of(closed, ["no"], last).where("sender = 7")
     assert sorted(told(asked, "no", "mail")) == list(zip(*expected.values(), strict=True))
     assert told(record_as_of(closed, {"no": 1}, last), "mail") == [("[sealed]",)]
-    with pytest.raises(ConfigError, match="sealed"):
+    with pytest.raises(ConfigError, match="encrypted"):
         as_of(closed, ["mail"], last)
     # One that has another type by now
     trailed.table.sql("alter table {t} drop column paid", "alter table {t} add column paid string")
@@ -276,7 +285,7 @@ def test_a_value_is_told_of_by_the_name_and_place_under_which_it_is_shown(traile
     trailed.shred(7)
     asked = as_of(trailed.reader(), ["no"], last).where("sender = 7")
     assert [one[0][:8] for one in told(asked, "mail")] == ["[erased "] * 2
-    assert keys_untold(trailed.reader(), ["mail"], last) == 4
+    assert count_hidden_keys(trailed.reader(), ["mail"], last) == 4
 
 
 def test_who_reads_while_it_is_sealed_sees_what_was_there(trailed: Trailed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,9 +293,9 @@ def test_who_reads_while_it_is_sealed_sees_what_was_there(trailed: Trailed, monk
     trailed.table.sql("insert into {t} values (4, 9, 'canary9@x.org', null, null, 8, 'canary8@x.org', null)")
     trailed.pipeline.run()
     trailed.name_classes(SENDER, RECIPIENT)
-    real = views.shown
+    real = views.read_values
 
-    def shown(*of: Any) -> DataFrame:
+    def read_values(*of: Any) -> DataFrame:
         """The payload is chosen already; then its rows are sealed, and a record comes after that."""
         trailed.seal_earlier()
         trailed.table.sql("insert into {t} (no) values (5)")
@@ -294,7 +303,7 @@ def test_who_reads_while_it_is_sealed_sees_what_was_there(trailed: Trailed, monk
         return real(*of)
 
     with monkeypatch.context() as patch:
-        patch.setattr(views, "shown", shown)
+        patch.setattr(views, "read_values", read_values)
         rows = view(trailed.reader()).where("row.no = 4")
     assert told(rows, "email", "to_email") == [("canary9@x.org", "canary8@x.org")]
     assert told(view(trailed.reader()).where("row.no = 4"), "to_email") == [("canary8@x.org",)]

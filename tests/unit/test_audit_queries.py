@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
-from audit.queries.find_record import value_of
+from audit.queries.fields import build_fields, is_wider_type
+from audit.queries.find_record import parse_value
 from audit.queries.questions import QUERIES
 from audit.queries.risky_operations import HIDING, OPEN, why_hiding
 from audit.queries.sql_export import ENGINES, view_sql
-from audit.queries.view import fields_of, widens
 from audit.trail.column_history import Column, extend_columns
 from cdf.errors import ConfigError
 from cdf.os_user import os_user
@@ -49,7 +49,7 @@ from infra.output import Output
     ],
 )
 def test_a_key_is_read_as_its_column_has_it(text: str, type: T.DataType, value: Any) -> None:
-    assert value_of("k", text, type) == value
+    assert parse_value("k", text, type) == value
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_key_is_read_as_its_column_has_it(text: str, type: T.DataType, value: 
 )
 def test_what_is_no_value_of_the_type_is_refused_and_not_told(given: Any, type: T.DataType) -> None:
     with pytest.raises(ConfigError) as raised:
-        value_of("the_key", given, type)
+        parse_value("the_key", given, type)
     said = str(raised.value) + str(raised.value.hint)
     assert "the_key" in said
     assert "4711" not in said
@@ -86,7 +86,7 @@ def shown(*schemas: T.StructType, nested: bool = True) -> dict[str, list[str]]:
     columns: tuple[Column, ...] = ()
     for schema in schemas:
         columns = extend_columns(columns, schema)
-    return {field.name: [place.stored for place in field.places] for field in fields_of(columns, nested=nested)}
+    return {field.name: [place.stored for place in field.places] for field in build_fields(columns, nested=nested)}
 
 
 def of(**types: T.DataType) -> T.StructType:
@@ -137,7 +137,7 @@ def test_new_fields_inside() -> None:
     ],
 )
 def test_what_a_type_can_hold(before: T.DataType, after: T.DataType, lossless: bool) -> None:
-    assert widens(before, after) is lossless
+    assert is_wider_type(before, after) is lossless
 
 
 # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -153,13 +153,17 @@ def test_an_operation_hides_something_or_it_does_not() -> None:
     ("operation", "parameters", "why"),
     [
         ("MERGE", None, None),
-        (None, None, "does not tell"),
+        (None, None, "does not name"),
         ("DROP TABLE", "{}", "not known here"),
-        ("RESTORE", "[", "out of sight"),
-        ("SET TBLPROPERTIES", '{"properties": {"delta.enableChangeDataFeed": "false"}}', "feed was switched"),
-        ("SET TBLPROPERTIES", '{"properties": {"delta.appendOnly": "false"}}', "properties rule"),
-        ("UNSET TBLPROPERTIES", '{"properties": ["delta.enableChangeDataFeed"]}', "feed was switched"),
-        ("UNSET TBLPROPERTIES", "[7]", "properties rule"),
+        ("RESTORE", "[", "later rows are hidden"),
+        (
+            "SET TBLPROPERTIES",
+            '{"properties": {"delta.enableChangeDataFeed": "false"}}',
+            "feed was enabled or disabled",
+        ),
+        ("SET TBLPROPERTIES", '{"properties": {"delta.appendOnly": "false"}}', "properties control"),
+        ("UNSET TBLPROPERTIES", '{"properties": ["delta.enableChangeDataFeed"]}', "feed was enabled or disabled"),
+        ("UNSET TBLPROPERTIES", "[7]", "properties control"),
     ],
 )
 def test_why_an_operation_is_listed(operation: str | None, parameters: str | None, why: str | None) -> None:

@@ -14,11 +14,11 @@ import pytest
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
 from audit.anchors.base import AnchorFailure
-from audit.encryption.reencrypt import _twice, finish_sealing
 from audit.errors import AnchorUnavailable
 from audit.hashing.merkle import CompactRange, merkle_root
 from audit.hashing.row_encoding import encode_rows, row_hash
 from audit.proof import Checkpoint, leaf_hash
+from audit.reencryption.reencrypt import find_repeated_place
 from audit.report.ledger_summary import LedgerSummary
 from audit.signing.signer import Signer
 from audit.trail.column_history import Column, columns_from_json, columns_to_json, extend_columns, row_type
@@ -42,6 +42,7 @@ from audit.verification.payload_records import _expand_encryptions, _expand_remo
 from audit.verification.results import Findings
 from audit.verification.schema import find_schema_faults
 from audit.verification.verify import _Request, _require_signature
+from audit.writing.encrypted_folder import merge_folder
 from cdf.errors import VerificationError
 from tests.fixtures.fix_seed import examples
 
@@ -174,14 +175,14 @@ def test_a_record_of_rows_that_were_sealed_later() -> None:
 
 def test_a_record_removes_no_other_folder_than_one_of_its_own() -> None:
     for made_in in ("../../another/payload", "", "ab", None):
-        with pytest.raises(VerificationError, match="which no runner makes"):
-            finish_sealing(TrailTables(None, "/trail"), made_in)  # type: ignore[arg-type]
+        with pytest.raises(VerificationError, match="that no runner creates"):
+            merge_folder(TrailTables(None, "/trail"), made_in)  # type: ignore[arg-type]
 
 
 def test_a_place_that_comes_twice_gets_into_no_record() -> None:
     def twice(*rows: tuple[int, int, bytes]) -> tuple[int, int] | None:
         versions, index, ids = zip(*rows, strict=True)
-        return _twice(pa.table({"version": versions, "index": index, "id": ids}))
+        return find_repeated_place(pa.table({"version": versions, "index": index, "id": ids}))
 
     assert twice((1, 0, b"a"), (1, 1, b"b"), (2, 1, b"c")) is None
     assert twice((1, 0, b"a"), (1, 1, b"b"), (1, 1, b"c")) == (1, 1)

@@ -55,8 +55,7 @@ def create_keys(
     """Create keys by (token, class). A person who was erased gets a key that is stored as destroyed."""
     # Until this transaction ends, no epoch begins or ends: the shard keys of a former epoch are destroyed
     work.execute("lock table {epoch} in row share mode")
-    epoch, root_name = find_newest_epoch(work)
-    root = ring.select_root(root_name)
+    epoch, _ = find_newest_epoch(work)
     links = work.rows(
         "select lookup, token, epoch, mac from {identifier} where token = any(%b::bytea[])",
         [sorted({token for token, _ in missing})],
@@ -77,7 +76,7 @@ def create_keys(
         if token in erased:
             destroyed[token, class_name] = PersonKey(key_id, token, class_name, commitment(key), key)
         else:
-            shard_key = ring.shard_key(work, epoch, shard_of(token), root)
+            shard_key = ring.shard_key(work, epoch, shard_of(token))
             wrapped = encryptor.encrypt(shard_key, key, associated_data=key_binding(key_id, token, class_name))
         rows.append((key_id, token, class_name, wrapped, commitment(key), erased.get(token)))
     work.execute(

@@ -13,7 +13,7 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 from audit.encryption.decrypt import has_groups
-from audit.queries.view import completed
+from audit.queries.view import add_missing_columns
 from audit.trail.column_history import GROUPS, SEALED
 from audit.trail.tables import EVENTS, PAYLOAD, TrailTables
 from audit.writing.removal import find_encrypted_groups
@@ -94,7 +94,7 @@ def _find_events(trail: Trail, tables: TrailTables, task: ErasureTask) -> DataFr
     from pyspark.sql import functions as F
 
     values = [value.alias(name) for name, value in present_values(trail).items()]
-    rows = completed(trail, tables.read_current(PAYLOAD))
+    rows = add_missing_columns(trail, tables.read_current(PAYLOAD))
     if task.versions:  # later rows are of a person who came back
         rows = rows.where(F.col("version") <= max(task.versions))
     facts = (F.col("id").alias("__id"), F.col("version").alias("__version"), F.col("change_type").alias("__kind"))

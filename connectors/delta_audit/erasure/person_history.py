@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from audit.encryption.decrypt import decrypt_rows, has_groups, mask_rows
-from audit.queries.view import UNREADABLE, completed, eras, eras_by_name, reasons, records
+from audit.queries.column_eras import list_column_eras, list_column_eras_by_name
+from audit.queries.commit_records import read_commit_records
+from audit.queries.fields import UNREADABLE, collect_reasons
+from audit.queries.view import add_missing_columns
 from audit.trail.column_history import SEALED
 from audit.trail.tables import EVENTS, PAYLOAD
 from cdf.changes.columns import INSERT, UPDATE_POSTIMAGE, quoted
@@ -31,7 +34,7 @@ def read_history(
     """Implements ``audit.erasure.sink_contract.TrailErasure.read_history``."""
     from pyspark.sql import functions as F
 
-    payload = completed(trail, trail.require_tables().read_current(PAYLOAD))
+    payload = add_missing_columns(trail, trail.require_tables().read_current(PAYLOAD))
     present = present_values(trail)
     values = [value.alias(name) for name, value in present.items()]
     ids = catch(payload.select(F.col("id").alias("__id"), *values)).select("__id")
@@ -42,12 +45,14 @@ def read_history(
     if encrypts:
         rows = rows.select("id", "version", "salt", "row_hash", "row", "sealed")
         rows = (
-            mask_rows(rows) if states is None else decrypt_rows(rows, eras(trail), states(trail.path), encrypted.tokens)
+            mask_rows(rows)
+            if states is None
+            else decrypt_rows(rows, list_column_eras(trail), states(trail.path), encrypted.tokens)
         )
     reasons_by_column = _reasons(trail, list(present)) if encrypts else F.lit(None).cast("map<string, string>")
     version = F.col("version").alias("_commit_version")  # reserved names: the source may have columns of any other name
     found = rows.select(F.col("id").alias("__id"), version, reasons_by_column.alias("_unreadable"), *values)
-    operations = records(trail).select(version, F.col("operation").alias("_operation"))
+    operations = read_commit_records(trail).select(version, F.col("operation").alias("_operation"))
     own = {"id": "__id", "index": "__index", "committed_at": "_commit_timestamp", "change_type": "_change_type"}
     events = trail.tables.read_current(EVENTS).select(*(F.col(name).alias(alias) for name, alias in own.items()))
     found = found.join(events, "__id").join(F.broadcast(operations), "_commit_version", "left")
@@ -72,7 +77,7 @@ def _reasons(trail: Trail, names: Sequence[str]) -> Column:
     """Map the column ``unreadable``, which has the column names of the row's version, to the present column names."""
     from pyspark.sql import functions as F
 
-    former, found = eras_by_name(trail), {}
+    former, found = list_column_eras_by_name(trail), {}
     for name in names:
         reason, previous_name = F.lit(None).cast("string"), None
         for since, columns in former:
@@ -81,4 +86,4 @@ def _reasons(trail: Trail, names: Sequence[str]) -> Column:
                 value = F.lit(None).cast("string") if former_name is None else F.col(UNREADABLE).getItem(former_name)
                 reason, previous_name = F.when(F.col("version") >= since, value).otherwise(reason), former_name
         found[name] = reason
-    return reasons(found)
+    return collect_reasons(found)

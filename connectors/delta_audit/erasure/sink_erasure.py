@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from audit.encryption.decrypt import has_groups
-from audit.encryption.reencrypt import Unsealed, unsealed
 from audit.erasure.erase.purge import purge_table
 from audit.erasure.scan.delta_scan import scan_table
 from audit.erasure.scan.files import LocalFiles
 from audit.erasure.scan.results import ScanResult, unseen_location
 from audit.erasure.sink_contract import PurgeResult, TrailErasure
+from audit.reencryption.plaintext_rows import PlaintextRows, count_plaintext_rows
 from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, read_commit_info
 from cdf.result import plain
 from connectors.delta_audit.erasure.erase import erase
@@ -104,11 +104,11 @@ class DeltaAuditErasure(TrailErasure):
             with self._sink.open_for(table, key, run):
                 self._sink.record_erasure_steps([{"run": run, **plain(one)} for one in missing])
 
-    def unencrypted_rows(self) -> Unsealed:
+    def unencrypted_rows(self) -> PlaintextRows:
         if self._sealing is None or not (trail := self._sink.trail).tables.exist():
-            return Unsealed()
+            return PlaintextRows()
         with self._errors("looking for what is not sealed"):
-            return unsealed(trail, self._sealing)
+            return count_plaintext_rows(trail, self._sealing)
 
     def has_encrypted_columns(self) -> bool:
         tables = self._sink.trail.tables

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import ArrayType, DataType, MapType, NumericType, StructType
 
 from audit.encryption.decrypt import decrypt_rows, has_groups
-from audit.queries.view import completed, eras, eras_by_name
+from audit.queries.column_eras import list_column_eras, list_column_eras_by_name
+from audit.queries.view import add_missing_columns
 from audit.trail.column_history import SEALED
 from audit.trail.tables import PAYLOAD
 
@@ -31,7 +32,7 @@ def present_values(trail: Trail) -> Mapping[str, SparkColumn]:
     present type is NULL."""
     from pyspark.sql import functions as F
 
-    former = eras_by_name(trail)
+    former = list_column_eras_by_name(trail)
     expressions = {}
     for name, now in former[-1][1].items():
         value: SparkColumn = F.lit(None).cast(now.type)
@@ -67,15 +68,18 @@ def retained_values(
     from pyspark.sql import functions as F
 
     values = [value.alias(name) for name, value in present_values(trail).items() if name in columns]
-    rows = completed(trail, trail.tables.read_current(PAYLOAD))
+    rows = add_missing_columns(trail, trail.tables.read_current(PAYLOAD))
     if registry is not None and has_groups(rows):
         former_names = {
-            places[name].name.lower() for _, places in eras_by_name(trail) for name in columns if name in places
+            places[name].name.lower()
+            for _, places in list_column_eras_by_name(trail)
+            for name in columns
+            if name in places
         }
         encrypted = F.flatten(F.col("row").getField(SEALED)["columns"])
         is_asked = F.exists(encrypted, lambda name: F.lower(name).isin(*former_names))
         is_asked = F.coalesce(is_asked, F.lit(False))
-        yield decrypt_rows(rows.where(is_asked), eras(trail), registry().read_states).select(*values)
+        yield decrypt_rows(rows.where(is_asked), list_column_eras(trail), registry().read_states).select(*values)
         rows = rows.where(~is_asked)
     yield rows.select(*values)
 
@@ -86,7 +90,9 @@ def token_array(trail: Trail, groups: SparkColumn, encrypted: EncryptedColumns) 
     from pyspark.sql import functions as F
 
     present_names = {
-        column.name.lower(): name.lower() for _, columns in eras_by_name(trail) for name, column in columns.items()
+        column.name.lower(): name.lower()
+        for _, columns in list_column_eras_by_name(trail)
+        for name, column in columns.items()
     }  # a column may have had other names
 
     def names(columns: Collection[str]) -> SparkColumn:

@@ -16,7 +16,7 @@ from infra.output import DIFFERENCE, DONE, Output, format_count
 
 if TYPE_CHECKING:
     from audit.audit_trail import Trail
-    from audit.encryption.reencrypt import Unsealed
+    from audit.reencryption.plaintext_rows import PlaintextRows
 
 __all__ = ["TrailEncrypted", "encrypt", "seal"]
 
@@ -94,7 +94,7 @@ def _encrypt_trails(output: Output, options: EncryptOptions) -> None:
     process_trails(output, options.config, options.pipeline, encrypt_trail)
 
 
-def _format_found(found: Unsealed) -> str:
+def _format_found(found: PlaintextRows) -> str:
     if not found.rows:
         return "no rows to encrypt"
     classes = ", ".join(f"{name} {count:,}" for name, count in found.classes.items())

@@ -36,7 +36,7 @@ def flatten_rows(rows: DataFrame) -> DataFrame:
 
 def print_answer(output: Output, answer: pa.Table, format: str, limit: int, left_out: int = 0) -> None:
     """Print the first ``limit`` rows. ``left_out``: events that the query could not assign to a record."""
-    from audit.queries.view import UNREADABLE
+    from audit.queries.fields import UNREADABLE
 
     columns = answer.column_names
     rows = list(zip(*(column.to_pylist() for column in answer.slice(0, limit).columns), strict=True))

@@ -55,7 +55,7 @@ class QuestionOptions:
 
 def ask(command: str, name: str, pipeline: str, given: Mapping[str, Sequence[str]], options: QuestionOptions) -> None:
     """Run the query ``name`` with the parameters ``given``."""
-    from audit.queries.questions import QUERIES, keys_untold, values_removed
+    from audit.queries.questions import QUERIES, count_hidden_keys, count_removed_values
 
     purpose = _check_purpose(options)
     output = Output(command, options.format == "json", options.debug)
@@ -76,9 +76,9 @@ def ask(command: str, name: str, pipeline: str, given: Mapping[str, Sequence[str
             trail.states = _read_keys(project, trail.path, name, purpose)
         with translate_read_errors(trail):
             answer = flatten_rows(query.ask(trail, **values)).limit(options.limit + 1).toArrow()
-            removed = values_removed(trail) if query.shows_values else 0
+            removed = count_removed_values(trail) if query.shows_values else 0
             until = values.get("second", values.get("when"))
-            left_out = keys_untold(trail, values["key"], until) if "key" in query.parameters else 0
+            left_out = count_hidden_keys(trail, values["key"], until) if "key" in query.parameters else 0
         print_answer(output, answer, options.format, options.limit, left_out)
         if removed:
             output.note(f"the values of {removed} events were removed; answers about records cannot include them")
