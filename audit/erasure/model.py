@@ -1,4 +1,4 @@
-"""The values that an erasure is about: whose data, in which tables, what may not go yet.
+"""The model of an erasure: whose data, in which tables, and what is under a hold.
 
 Subject   has identifiers, each with a spelling      PersonalTable   has rows of a subject, by a column or a link
 Request   names one person by identifiers            Hold            keeps a table's rows until a date
@@ -31,7 +31,7 @@ __all__ = [
 
 OnErase: TypeAlias = Literal["delete", "nullify"]
 OnReturn: TypeAlias = Literal["stop", "leave_out"]
-"""What a pipeline does where somebody who was erased is back in its source: nothing at all, or all but those rows."""
+"""What a pipeline does where an erased person is back in its source: apply nothing, or everything but those rows."""
 State: TypeAlias = Literal[
     "received",
     "resolved",
@@ -57,13 +57,13 @@ STATES: tuple[State, ...] = (
     "verified",
     "certified",
 )
-"""In the order in which a request goes through them, past ``shredded`` where nothing is sealed.
+"""In the order in which a request reaches them; ``shredded`` is left out where nothing is encrypted.
 
-``held``, ``partial`` and ``failed`` are ends of another kind."""
+``held``, ``partial`` and ``failed`` are other final states."""
 
 
 IDENTITY = "identity"
-"""The class of the columns that tell who somebody is, where a table has classes and these are in none of them."""
+"""The class of the columns that identify a person, where a table has classes and these columns are in none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +72,16 @@ class Subject:
 
     name: str
     identifiers: Mapping[str, Spelling]
-    """By the name that requests use. A column of that name in a table with a ``path`` of its own holds its values."""
+    """By the name that requests use. A column of that name holds its values, in a table whose ``path`` is a column."""
 
     def has(self, column: str) -> bool:
-        """Whether a column of that name is an identifier; Spark's names have no case."""
+        """Return whether a column of that name is an identifier; Spark ignores the case of names."""
         return column.lower() in {name.lower() for name in self.identifiers}
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """``column -> table.other``: the rows whose ``column`` is in ``other`` of the rows that are caught in ``table``."""
+    """``column -> table.other``: the rows whose ``column`` is in ``other`` of the matched rows of ``table``."""
 
     column: str
     table: str
@@ -90,19 +90,19 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class PersonalTable:
-    """A Delta table with rows of a subject. Of rows that name several people: what they say of one of them."""
+    """A Delta table with rows of a subject. Where rows name several people: what they say about one of them."""
 
     table: str
     subject: str
     path: str | Link
-    """A column that holds the identifier of that name, or the way to it through another table."""
+    """A column that holds the identifier of that name, or a link to it through another table."""
     personal: tuple[str, ...] = ()
-    """Columns with personal data; ``nullify`` empties these."""
+    """Columns with personal data; ``nullify`` sets them to NULL."""
     on_erase: OnErase = "delete"
     others: tuple[PersonalTable, ...] = ()
-    """The same table for further people whom its rows name, each without others. Links to the table do not lead to them."""
+    """The same table for further people whom its rows name. Links to the table do not lead to them."""
     classes: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Names of classes and their columns: a trail has them sealed under a key of the person's for each class."""
+    """Names of classes and their columns: a trail encrypts each class under a separate key of the person."""
 
     @property
     def people(self) -> tuple[PersonalTable, ...]:
@@ -116,18 +116,18 @@ class PersonalTable:
 
     @property
     def column(self) -> str:
-        """That says whose a row is."""
+        """The column that identifies the person of a row."""
         return self.path.column if isinstance(self.path, Link) else self.path
 
     def of(self, subjects: Collection[str]) -> PersonalTable | None:
-        """For these subjects alone; None where its rows name none of them."""
+        """Return the table for these subjects only; None where its rows name none of them."""
         people = [replace(one, others=()) for one in self.people if one.subject in subjects]
         return replace(people[0], others=tuple(people[1:])) if people else None
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Rows of ``table`` may not go before ``until``, or the keys of a class; one of the two."""
+    """Rows of ``table``, or the keys of a class, may not be erased before ``until``. Exactly one of the two is set."""
 
     table: str | None
     until: dt.date
@@ -137,7 +137,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One person who is to be erased. Its ``repr`` shows no identifier: nothing that is logged may."""
+    """One person to erase. Its ``repr`` shows no identifier, because logs must not contain one."""
 
     id: str
     subject: str

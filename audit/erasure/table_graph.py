@@ -1,4 +1,4 @@
-"""Which tables hold whose rows: checked as a whole, and in the order in which links are followed."""
+"""The tables with personal data: checked as a whole, and in the order in which links between them are followed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Fault", "Graph", "parse_path"]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong, and where in the ``erasure`` block: ``("tables", "/data/orders", "path")``."""
+    """A mistake, and its place in the ``erasure`` block: ``("tables", "/data/orders", "path")``."""
 
     place: tuple[str | int, ...]
     message: str
@@ -28,21 +28,21 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Subjects, their tables and what may not go yet. ``Graph.of`` checks them."""
+    """Subjects, their tables and holds. ``Graph.of`` checks them."""
 
     subjects: Mapping[str, Subject]
     order: tuple[PersonalTable, ...]
-    """A table stands after the one that its link leads to."""
+    """A table comes after the one that its link leads to."""
     holds: tuple[Hold, ...] = ()
 
     @classmethod
     def of(cls, subjects: Mapping[str, Subject], tables: Sequence[PersonalTable], holds: Sequence[Hold] = ()) -> Graph:
-        """Raises ConfigError with all faults: ``problems`` are their places and messages."""
+        """Raises ConfigError with all faults: ``problems`` has their places and messages."""
         faults = [
             *_of_subjects(subjects),
             *(fault for table in tables for fault in _of_table(table, subjects, tables)),
             *_of_addresses(tables),
-            *_of_circles(tables),
+            *_of_cycles(tables),
         ]
         tables = [_with_identity(table, subjects) for table in tables]
         faults += _of_holds(holds, tables, subjects)
@@ -59,14 +59,14 @@ class Graph:
         return cls(dict(subjects), tuple(by_name[name] for name in sorter.static_order()), tuple(holds))
 
     def tables_of(self, *subjects: str) -> tuple[PersonalTable, ...]:
-        """Those whose rows name such people, in ``order``, without what they say of others."""
+        """Return the tables whose rows name such people, in ``order``, without what they say about others."""
         return tuple(found for table in self.order if (found := table.of(subjects)) is not None)
 
     def table(self, name: str) -> PersonalTable | None:
         return next((table for table in self.order if table.table == name), None)
 
     def holding(self, table: str) -> dict[tuple[str, str], set[str]]:
-        """The columns of a table that hold an identifier, by subject and identifier."""
+        """Return the columns of a table that hold an identifier, by subject and identifier."""
         columns: dict[tuple[str, str], set[str]] = {}
         one = self.table(table)
         for person in one.people if one is not None else ():
@@ -77,7 +77,7 @@ class Graph:
         return columns
 
     def sealed(self, table: str) -> tuple[SealedPerson, ...]:
-        """The people whom the rows of a table name and whose columns are sealed in its trail."""
+        """Return the people whom the rows of a table name and whose columns are encrypted in its trail."""
         from audit.encryption.column_groups import SealedPerson
 
         one, found = self.table(table), []
@@ -88,21 +88,21 @@ class Graph:
         return tuple(found)
 
     def held(self, table: str, today: dt.date) -> tuple[Hold, ...]:
-        """The holds that still keep the table's rows. On the day ``until`` itself they may go."""
+        """Return the holds in force on the table. On the day ``until`` itself its rows may be erased."""
         return tuple(hold for hold in self.holds if hold.table == table and today < hold.until)
 
     def held_classes(self, today: dt.date) -> dict[str, Hold]:
-        """By class the longest hold that still keeps its keys."""
+        """Return the longest hold in force on each class."""
         holds = sorted((hold for hold in self.holds if today < hold.until), key=lambda hold: hold.until)
         return {hold.class_name: hold for hold in holds if hold.class_name is not None}
 
     def about(self, *people: PersonalTable) -> frozenset[str]:
-        """The columns that tell who they are, and those that are said to be about them; with their case folded."""
+        """Return, in lower case, the columns that identify these people, and those that are configured as about them."""
         columns = (
             column
             for one in people
             for column in (
-                *_told_by(one, self.subjects),
+                *_identifying(one, self.subjects),
                 *one.personal,
                 *(column for _, named in one.classes for column in named),
             )
@@ -118,7 +118,7 @@ class Graph:
 
 
 def parse_path(text: str) -> str | Link:
-    """``customer_id``, or ``customer_id -> /data/customers.customer_id``: the last dot is before the column.
+    """Parse ``customer_id``, or ``customer_id -> /data/customers.customer_id``: the last dot is before the column.
 
     Raises ValueError for anything else.
     """
@@ -136,7 +136,7 @@ def parse_path(text: str) -> str | Link:
 def _of_subjects(subjects: Mapping[str, Subject]) -> Iterator[Fault]:
     for name, subject in subjects.items():
         if not subject.identifiers:
-            yield Fault(("subjects", name, "identifiers"), "names no identifier, so that nobody could be found")
+            yield Fault(("subjects", name, "identifiers"), "names no identifier, so no person could be found")
 
 
 def _of_table(
@@ -147,44 +147,45 @@ def _of_table(
     for at, other in enumerate(table.others):
         yield from _of_person(other, (*place, "others", at), subjects, tables)
         for one in table.people[: at + 1]:
-            if both := sorted(_told_by(one, subjects) & _told_by(other, subjects)):
-                yield Fault((*place, "others", at, "path"), f"takes `{both[0]}`, which tells who somebody else is")
+            if both := sorted(_identifying(one, subjects) & _identifying(other, subjects)):
+                yield Fault((*place, "others", at, "path"), f"has `{both[0]}`, which identifies another person")
     yield from _of_classes(table, subjects)
     for one in table.people:
-        tell = _told_by_others(one, table, subjects)
-        if one.on_erase == "nullify" and (both := sorted(tell & {name.lower() for name in one.personal})):
+        identifying = _identifying_others(one, table, subjects)
+        if one.on_erase == "nullify" and (both := sorted(identifying & {name.lower() for name in one.personal})):
             at = table.people.index(one)
             where = (*place, "personal") if at == 0 else (*place, "others", at - 1, "personal")
-            yield Fault(where, f"has `{both[0]}`, which tells who somebody else in the row is")
+            yield Fault(where, f"has `{both[0]}`, which identifies another person of the row")
 
 
 def _of_classes(table: PersonalTable, subjects: Mapping[str, Subject]) -> Iterator[Fault]:
-    """Each column is sealed once, under the key of somebody whom the row itself tells."""
+    """Each column is encrypted once, under the key of a person whom the row itself identifies."""
     taken: dict[str, str] = {}
     for at, one in enumerate(table.people):
-        tell = _told_by_others(one, table, subjects)
+        identifying = _identifying_others(one, table, subjects)
         place: tuple[str | int, ...] = ("tables", table.table, *(() if at == 0 else ("others", at - 1)), "classes")
         for class_name, columns in one.classes:
             for column in columns:
                 if (before := taken.get(column.lower())) is not None:
                     yield Fault((*place, class_name), f"has `{column}`, which is in the class `{before}` already")
-                if column.lower() in tell:
-                    yield Fault((*place, class_name), f"has `{column}`, which tells who somebody else in the row is")
+                if column.lower() in identifying:
+                    yield Fault((*place, class_name), f"has `{column}`, which identifies another person of the row")
                 taken[column.lower()] = class_name
         if one.classes and one.subject in subjects and _identifier(one, subjects) is None:
-            message = f"needs a row that tells whose it is: `{one.column}` holds no identifier of the subject"
+            message = f"needs a row that identifies the person: `{one.column}` holds no identifier of the subject"
             yield Fault(place, f"{message} `{one.subject}`")
 
 
 def _with_identity(table: PersonalTable, subjects: Mapping[str, Subject]) -> PersonalTable:
-    """Where something is sealed, so is what tells whose it is: in the class ``IDENTITY``, if the table has it in none."""
+    """Add the identifying columns to the class ``IDENTITY`` where a table has classes and they are in none: they must be
+    encrypted as well."""
     taken = {column.lower() for one in table.people for _, columns in one.classes for column in columns}
 
     def of(one: PersonalTable) -> PersonalTable:
         subject = subjects.get(one.subject)
-        tell = (one.column, *(subject.identifiers if subject and not isinstance(one.path, Link) else ()))
+        identifying = (one.column, *(subject.identifiers if subject and not isinstance(one.path, Link) else ()))
         rest: dict[str, str] = {}
-        for column in tell:
+        for column in identifying:
             if column.lower() not in taken:
                 rest.setdefault(column.lower(), column)
         if not one.classes or not rest:
@@ -198,22 +199,22 @@ def _with_identity(table: PersonalTable, subjects: Mapping[str, Subject]) -> Per
 
 
 def _identifier(one: PersonalTable, subjects: Mapping[str, Subject]) -> str | None:
-    """The identifier that the column of a person holds; None where only another table's rows tell."""
+    """Return the identifier that the column of a person holds; None where only rows of another table identify the person."""
     wanted = one.path.other if isinstance(one.path, Link) else one.path
     return next((name for name in subjects[one.subject].identifiers if name.lower() == wanted.lower()), None)
 
 
-def _told_by(one: PersonalTable, subjects: Mapping[str, Subject]) -> set[str]:
-    """The columns that tell who the person is, in lower case: a table with identifiers may have any of them."""
+def _identifying(one: PersonalTable, subjects: Mapping[str, Subject]) -> set[str]:
+    """Return the columns that identify the person, in lower case: a table with identifiers may have any of them."""
     if isinstance(one.path, Link):
         return {one.path.column.lower()}
     subject = subjects.get(one.subject)
     return {name.lower() for name in (one.path, *(subject.identifiers if subject else ()))}
 
 
-def _told_by_others(one: PersonalTable, table: PersonalTable, subjects: Mapping[str, Subject]) -> set[str]:
-    """The columns that tell who the other people in the table's rows are."""
-    return {column for other in table.people if other is not one for column in _told_by(other, subjects)}
+def _identifying_others(one: PersonalTable, table: PersonalTable, subjects: Mapping[str, Subject]) -> set[str]:
+    """Return the columns that identify the other people in the table's rows."""
+    return {column for other in table.people if other is not one for column in _identifying(other, subjects)}
 
 
 def _of_person(
@@ -246,24 +247,24 @@ def _of_person(
 def _of_addresses(tables: Sequence[PersonalTable]) -> Iterator[Fault]:
     names = [table.table for table in tables]
     for name in dict.fromkeys(name for name in names if names.count(name) > 1):
-        yield Fault(("tables", name), "stands here twice")
+        yield Fault(("tables", name), "occurs twice")
 
 
-def _of_circles(tables: Sequence[PersonalTable]) -> Iterator[Fault]:
-    """Each table has one link at most, so that every circle is found by walking, and told once."""
+def _of_cycles(tables: Sequence[PersonalTable]) -> Iterator[Fault]:
+    """Each table has one link at most, so every cycle is found by following links, and reported once."""
     leads = {table.table: table.path.table for table in tables if isinstance(table.path, Link)}
-    told: set[str] = set()
+    done: set[str] = set()
     for start in leads:
-        walked: list[str] = []
+        followed: list[str] = []
         at: str | None = start
-        while at is not None and at not in walked and at not in told:
-            walked.append(at)
+        while at is not None and at not in followed and at not in done:
+            followed.append(at)
             at = leads.get(at)
-        if at in walked:
-            circle = walked[walked.index(at) :]
-            way = " -> ".join([*circle, circle[0]])
-            yield Fault(("tables", circle[0], "path"), f"goes in a circle: {way}")
-        told.update(walked)
+        if at in followed:
+            cycle = followed[followed.index(at) :]
+            path = " -> ".join([*cycle, cycle[0]])
+            yield Fault(("tables", cycle[0], "path"), f"is a cycle of links: {path}")
+        done.update(followed)
 
 
 def _of_holds(
@@ -273,13 +274,13 @@ def _of_holds(
     by_name = {table.table: table for table in tables}
     for index, hold in enumerate(holds):
         if (hold.table is None) == (hold.class_name is None):
-            yield Fault(("holds", index), "names a table or a class, and one of them alone")
+            yield Fault(("holds", index), "must name either a table or a class")
         elif hold.class_name is not None:
             yield from _of_held_class(("holds", index, "class"), hold.class_name, tables)
         elif hold.table not in known:
             yield Fault(("holds", index, "table"), "is no entry under `tables`" + _near(str(hold.table), known))
         if not hold.basis.strip():
-            yield Fault(("holds", index, "basis"), "is empty; say why it has to stay")
+            yield Fault(("holds", index, "basis"), "is empty; state the legal basis of the hold")
         held = by_name.get(hold.table or "")
         yield from _of_held_history(index, hold, held, holds)
         for one in held.people if held is not None else ():
@@ -290,13 +291,13 @@ def _of_holds(
                 continue  # the identifier is known without the rows that it leads to
             if not any(other.table == above.table and other.until >= hold.until for other in holds):
                 message = (
-                    f"is found through {above.table} alone: hold that one as long, or its rows cannot be found any more"
+                    f"is found only through {above.table}: hold that table as long, or its rows can no longer be found"
                 )
                 yield Fault(("holds", index, "table"), message)
 
 
 def _of_held_class(place: tuple[str | int, ...], held: str, tables: Sequence[PersonalTable]) -> Iterator[Fault]:
-    """What is sealed goes with its row, where the row has anything of a person in plain text."""
+    """Encrypted values are erased with their row where the row has personal data in plain text."""
     named = {table.table: {name for one in table.people for name, _ in one.classes} for table in tables}
     known = {name for names in named.values() for name in names}
     if held not in known:
@@ -307,18 +308,18 @@ def _of_held_class(place: tuple[str | int, ...], held: str, tables: Sequence[Per
         plain = [f"`{name}`" for name in columns if name.lower() not in sealed]
         if held in named[table.table] and plain:
             message = (
-                f"cannot be kept in trails of {table.table}, whose whole rows go with an erasure: in plain text stand"
+                f"cannot be retained in trails of {table.table}, whose whole rows are erased; columns in plain text:"
             )
             yield Fault(place, f"{message} {', '.join(plain)}; put them into one of the classes")
 
 
 def _of_held_history(index: int, hold: Hold, held: PersonalTable | None, holds: Sequence[Hold]) -> Iterator[Fault]:
-    """A key is destroyed for all tables, and the history of one that is held would go with it."""
+    """A key is destroyed for all tables: the history of a table under a hold would become unreadable with it."""
     classes = {name for one in held.people for name, _ in one.classes} if held is not None else set()
     kept = {one.class_name for one in holds if one.until >= hold.until}
     if gone := sorted(classes - kept):
-        message = f"has columns that trails have sealed: hold the classes {', '.join(gone)} as long, or its history"
-        yield Fault(("holds", index, "table"), f"{message} cannot be read any more")
+        message = f"has columns that trails encrypt: hold the classes {', '.join(gone)} as long, or its history"
+        yield Fault(("holds", index, "table"), f"{message} can no longer be read")
 
 
 def _near(word: str, known: Mapping[str, object] | Sequence[str]) -> str:

@@ -208,7 +208,7 @@ def test_a_plan_tells_of_rows_that_go_with_others_in_them(bank: Bank) -> None:
             "customers": {"r1": 2},
             "transfers": {"r1": 4},
         }
-        return [one.partition(": ")[2] for one in plan.warnings if "of others" in one]
+        return [one.partition(": ")[2] for one in plan.warnings if "about other people" in one]
 
     assert warnings("nullify") == []
     assert warnings("delete") == [

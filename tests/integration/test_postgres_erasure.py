@@ -324,11 +324,11 @@ def test_short_identifiers_are_found_under_the_names_of_the_target(
     pg.query(f"create table {on_its_way} as select 4711 as c0, null as _reject_key")
     scanned = sink.erasure.scan(terms)
     assert {find.place for find in scanned.finds} == {loading}
-    assert [one.place for one in scanned.unseen if "on its way" in one.why] == [on_its_way]
+    assert [one.place for one in scanned.unseen if "a staged row" in one.why] == [on_its_way]
     pg.query(f"""update {on_its_way} set c0 = 4712, _reject_key = '{{"nummer":4711}}'""")
     scanned = sink.erasure.scan(terms)
     assert {find.place for find in scanned.finds} == {loading, on_its_way}
-    assert not [one for one in scanned.unseen if "on its way" in one.why]
+    assert not [one for one in scanned.unseen if "a staged row" in one.why]
     pg.query(f"drop table {loading}, {on_its_way}")
 
 

@@ -131,14 +131,14 @@ def test_classes_of_columns(tmp_path: Path) -> None:
         (
             'customer -> lake/customers.customer_id", on_erase: delete',
             'customer -> lake/customers.code", classes: {contact: [address]}',
-            "lake/orders/.classes needs a row that tells whose it is: `customer` holds no identifier",
+            "lake/orders/.classes needs a row that identifies the person: `customer` holds no identifier",
         ),
         ("path: customer_id,", "path: customer_id, classes: {contact: []},", "classes.contact "),
         (
             "path: customer_id,",
             """path: customer_id, classes: {contact: [email, friend]},
       others: [{path: "friend -> lake/customers.customer_id", personal: [friend]}],""",
-            "classes.contact has `friend`, which tells who somebody else in the row is",
+            "classes.contact has `friend`, which identifies another person of the row",
         ),
         (
             "holds: [",
@@ -229,7 +229,7 @@ def test_what_is_shown_has_no_key(tmp_path: Path) -> None:
             '"customer -> x"',
             "must be a column, or `column -> table.column`",
         ),
-        ("-> lake/customers.customer_id", "-> lake/orders.id", "./lake/orders/.path goes in a circle: "),
+        ("-> lake/customers.customer_id", "-> lake/orders.id", "./lake/orders/.path is a cycle of links: "),
         (
             "personal: [email], on_erase",
             "on_erase",
@@ -343,7 +343,9 @@ def test_keys_that_are_kept_apart(tmp_path: Path) -> None:
     assert runner is not None
     assert runner.marker().mark("a", "b") == mark
     for asked in (runner.signer, runner.keys):
-        with pytest.raises(ConfigError, match="signs certificates" if asked == runner.signer else "sealed by"):
+        with pytest.raises(
+            ConfigError, match="signs certificates" if asked == runner.signer else "encrypt identifiers"
+        ):
             asked()
     shown = str(describe(loaded(tmp_path, BLOCK.replace(signing, rotated))))
     assert not any(one.secret()[-20:] in shown for one in (WATCH, SEAL, fresh_watch, fresh_seal))

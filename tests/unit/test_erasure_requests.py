@@ -111,7 +111,7 @@ def test_one_id_twice(tmp_path: Path) -> None:
     text = f"id,email,requester\nR-1,{CANARY},desk\nR-2,b@x.de,desk\nR-1,{CANARY},desk\n"
     assert [one.id for one in read(tmp_path, text)] == ["R-1", "R-2"]
     assert refused(tmp_path, text + "R-2,c@x.de,desk\n") == [
-        "line 5: id: stands here twice with other content; the first is in line 3"
+        "line 5: id: occurs twice with other content; the first is in line 3"
     ]
     # the same person under two ids is no fault
     assert len(read(tmp_path, f"id,email,requester\nR-1,{CANARY},desk\nR-2,{CANARY},desk\n")) == 2
@@ -139,19 +139,19 @@ R-0007,,7,,,,desk 7,
     ) == [
         "line 2: id: is missing",
         "line 3: id: may have letters, digits, dots, dashes and underscores, up to 64 of them",
-        "line 4: names nobody: give email or customer_id",
-        "line 4: requester: is missing: who has taken the request in",
-        "line 5: subject: is not configured; known here: customer",
+        "line 4: identifies no person: give email or customer_id",
+        "line 4: requester: is missing: who has received the request",
+        "line 5: subject: is not configured; configured subjects: customer",
         "line 5: received: must be a date such as 2026-01-31",
         "line 5: due: must be a date such as 2026-01-31",
         "line 6: due: is before `received`",
         "line 7: has fewer fields than the header (3, not 8)",
         "line 8: requester: holds a control character, such as a line break",
-        "line 11: requester: holds an identifier of the request, and this field is shown to others",
-        "line 11: approver: holds an identifier of the request, and this field is shown to others",
-        "line 12: id: holds an identifier of the request, and this field is shown to others",
-        "line 13: id: holds an identifier of the request, and this field is shown to others",
-        "line 14: requester: holds an identifier of the request, and this field is shown to others",
+        "line 11: requester: contains an identifier of the request, and this field is shown to others",
+        "line 11: approver: contains an identifier of the request, and this field is shown to others",
+        "line 12: id: contains an identifier of the request, and this field is shown to others",
+        "line 13: id: contains an identifier of the request, and this field is shown to others",
+        "line 14: requester: contains an identifier of the request, and this field is shown to others",
     ]
 
 
@@ -168,27 +168,27 @@ R-0007,,7,,,,desk 7,
         (
             f"id,emial,email,email,,{CANARY}\nR-1,{CANARY},,,,\n",
             [
-                "line 1: emial: is not known; did you mean `email`?",
+                "line 1: emial: is unknown; did you mean `email`?",
                 "line 1: email: is the name of two columns",
                 "line 1: column 5 has no name",
-                "line 1: column 6 has a name that is not known; known here: id, subject, received, due, legal_basis, "
+                "line 1: column 6 has an unknown name; known names: id, subject, received, due, legal_basis, "
                 "requester, approver, email, customer_id, identifiers.email, identifiers.customer_id",
             ],
         ),
         (
             f'id,email,requester\nR-1,{CANARY},\nR-2,"{CANARY},desk\nR-3,{CANARY},desk\n',
             [
-                "line 2: requester: is missing: who has taken the request in",
-                "line 3: is no CSV: its quotes do not fit, or a field has no end",
+                "line 2: requester: is missing: who has received the request",
+                "line 3: is not valid CSV: a quote or a field does not end",
             ],
         ),
         (
             f'id,email,requester\nR-2,"{CANARY}"x,desk\n',
-            ["line 2: is no CSV: its quotes do not fit, or a field has no end"],
+            ["line 2: is not valid CSV: a quote or a field does not end"],
         ),
         (
             f"id,email,identifiers.email,requester\nR-1,{CANARY},{CANARY},d\n",
-            ["line 2: identifiers.email: stands here twice"],
+            ["line 2: identifiers.email: occurs twice"],
         ),
     ],
 )
@@ -211,16 +211,16 @@ def test_malformed_csv(tmp_path: Path, text: str | bytes, faults: list[str]) -> 
             f' {{"id": "R-4", "mail": "{CANARY}", "{CANARY}": 1, "customer_id": "x", "requester": true}}]',
             [
                 "entry 1: must be an object",
-                "entry 2: email: stands here twice",
+                "entry 2: email: occurs twice",
                 "entry 3: email: must be text or a whole number",
                 "entry 3: customer_id: must be text or a whole number",
                 "entry 3: identifiers: must be an object, identifier and value",
-                "entry 3: names nobody: give email or customer_id",
-                "entry 4: mail: is not known; did you mean `email`?",
-                "entry 4: a field has a name that is not known; known here: id, subject, received, due, legal_basis, "
+                "entry 3: identifies no person: give email or customer_id",
+                "entry 4: mail: is unknown; did you mean `email`?",
+                "entry 4: a field has an unknown name; known names: id, subject, received, due, legal_basis, "
                 "requester, approver, email, customer_id, identifiers.email, identifiers.customer_id",
                 "entry 4: requester: must be text or a whole number",
-                "entry 4: requester: is missing: who has taken the request in",
+                "entry 4: requester: is missing: who has received the request",
             ],
         ),
     ],
@@ -234,7 +234,7 @@ def test_several_subjects(tmp_path: Path) -> None:
         "id,subject,email,identifiers.id,requester\nR-1,,a@x.de,,d\nR-2,employee,a@x.de,,d\nR-3,customer,a@x.de,5,d\n"
     )
     assert refused(tmp_path, text, subjects=TWO) == [
-        "line 2: subject: is missing; known here: customer, employee",
+        "line 2: subject: is missing; configured subjects: customer, employee",
         "line 3: email: is no identifier of the subject `employee`, which has id",
         "line 4: identifiers.id: is no identifier of the subject `customer`, which has email, customer_id",
     ]
@@ -253,5 +253,5 @@ def test_short_identifiers_are_looked_for_as_words_and_legal_bases_may_have_numb
     (request,) = read(tmp_path, "id,customer_id,legal_basis,requester\nR-1017,17,GDPR Art. 17,desk\n")
     assert request.id == "R-1017"
     assert refused(tmp_path, "id,customer_id,requester\nR-17,17,desk\n") == [
-        "line 2: id: holds an identifier of the request, and this field is shown to others"
+        "line 2: id: contains an identifier of the request, and this field is shown to others"
     ]

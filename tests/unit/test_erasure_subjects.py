@@ -84,13 +84,13 @@ def test_several_people_in_a_row() -> None:
 def test_whom_a_row_names_is_told_by_columns_of_their_own() -> None:
     twice = table("transfers", SENT, others=(RECEIVED, table("transfers", Link("SENDER", "customers", "email"))))
     assert problems(twice, table("customers")) == [
-        ("tables.transfers.others.1.path", "takes `sender`, which tells who somebody else is")
+        ("tables.transfers.others.1.path", "has `sender`, which identifies another person")
     ]
     own = table("customers", others=(table("customers", Link("email", "customers", "customer_id")),))
-    assert problems(own) == [("tables.customers.others.0.path", "takes `email`, which tells who somebody else is")]
+    assert problems(own) == [("tables.customers.others.0.path", "has `email`, which identifies another person")]
     mixed = table("transfers", SENT, personal=("sender", "RECIPIENT"), on_erase="nullify", others=(RECEIVED,))
     assert problems(mixed, table("customers")) == [
-        ("tables.transfers.personal", "has `recipient`, which tells who somebody else in the row is")
+        ("tables.transfers.personal", "has `recipient`, which identifies another person of the row")
     ]
     lacks = table("transfers", Link("recipient", "customers", "customer_id"), on_erase="nullify", personal=("iban",))
     odd = table("transfers", SENT, others=(lacks, table("transfers", "staff", subject="employe")))
@@ -126,7 +126,7 @@ def test_a_held_table_keeps_what_leads_to_its_rows() -> None:
     lines, orders = Hold("lines", day, "tax"), Hold("orders", later, "tax")
     for holds in [(orders,), (lines, orders)]:
         assert Graph.of(SUBJECTS, tables, holds).holds == holds
-    why = "is found through orders alone: hold that one as long, or its rows cannot be found any more"
+    why = "is found only through orders: hold that table as long, or its rows can no longer be found"
     assert problems(*tables, holds=(lines,)) == [("holds.0.table", why)]
     assert problems(*tables, holds=(Hold("lines", dt.date(2030, 1, 3), "tax"), orders)) == [("holds.0.table", why)]
 
@@ -147,7 +147,7 @@ def test_all_faults_are_told_at_once() -> None:
         ("tables.e.path", "leads to a2, which holds rows of another subject"),
         ("tables.f.on_erase", "`nullify` empties the columns of `personal`, and none is named"),
         ("holds.0.table", "is no entry under `tables`"),
-        ("holds.0.basis", "is empty; say why it has to stay"),
+        ("holds.0.basis", "is empty; state the legal basis of the hold"),
     ]
 
 
@@ -160,13 +160,13 @@ def test_each_circle_is_named_once() -> None:
         table("self", Link("x", "self", "id")),
     ]
     assert problems(*tables) == [
-        ("tables.a.path", "goes in a circle: a -> b -> c -> a"),
-        ("tables.self.path", "goes in a circle: self -> self"),
+        ("tables.a.path", "is a cycle of links: a -> b -> c -> a"),
+        ("tables.self.path", "is a cycle of links: self -> self"),
     ]
 
 
 def test_one_table_twice_and_a_subject_without_identifiers() -> None:
-    assert problems(table("a"), table("a", "email")) == [("tables.a", "stands here twice")]
+    assert problems(table("a"), table("a", "email")) == [("tables.a", "occurs twice")]
     with pytest.raises(ConfigError, match=r"subjects\.ghost\.identifiers: names no identifier"):
         Graph.of({"ghost": Subject("ghost", {})}, [])
 
@@ -198,7 +198,7 @@ def test_a_class_is_held_in_rows_that_stay_alone() -> None:
     assert Graph.of(SUBJECTS, [whole], [held]).held_classes(dt.date(2030, 1, 1)) == {"billing": held}
     clerk = table("a", "staff_no", subject="employee", personal=("staff_no",), on_erase="nullify")
     shared = table("a", personal=("email", "name", "note"), classes=classes, others=(clerk,))
-    why = "cannot be kept in trails of a, whose whole rows go with an erasure: in plain text stand"
+    why = "cannot be retained in trails of a, whose whole rows are erased; columns in plain text:"
     assert problems(shared, holds=(held,)) == [
         ("holds.0.class", f"{why} `note`, `staff_no`; put them into one of the classes")
     ]
@@ -207,8 +207,8 @@ def test_a_class_is_held_in_rows_that_stay_alone() -> None:
     assert problems(whole, holds=(held, rows)) == [
         (
             "holds.1.table",
-            "has columns that trails have sealed: hold the classes billing, contact, identity as long, or its history "
-            "cannot be read any more",
+            "has columns that trails encrypt: hold the classes billing, contact, identity as long, or its history "
+            "can no longer be read",
         )
     ]
     holds = [Hold(None, later, "tax law", name) for name in ("billing", "contact", "identity")]

@@ -1,9 +1,9 @@
-"""What is held on one person, to be told to them (Art. 15 GDPR): rows, who receives them, how long they stay, history.
+"""The data held about one person (Art. 15 GDPR): rows, recipients, retention periods, history.
 
-The same walk as the plan of an erasure, which finds rows of the same tables, copies and trails. Where rows name several
-people, what they say of the others stays out (Art. 15(4)), and a request that may be about two people needs an approver. Of
-what a trail has sealed the person's own keys alone are asked for, but for the identifiers of rows that the source has lost:
-these are opened in Spark's tasks to find whose they are, as the plan does, and nothing of anybody else is shown or kept.
+It finds rows like the plan of an erasure, in the same tables, copies and trails. Where rows name several people, what they
+say about the others is left out (Art. 15(4)), and a request that may be about two people needs an approver. Encrypted values
+of a trail are decrypted with the person's own keys. The exception is identifiers of rows that the source has lost: they are
+decrypted in Spark's tasks to find whose rows they are, as the plan does, and nothing about other people is shown or stored.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ __all__ = ["AccessReport", "HeldRows", "Identifier", "PastRows", "Recipient", "T
 
 NOT_TOLD = (
     "the purposes of the processing and its legal bases",
-    "from whom the data were had, where not from the person",
-    "the rights of the person, and where to complain",
+    "the source of the data, where it is not the person",
+    "the rights of the person, and the supervisory authority for complaints",
     "automated decisions, and transfers to third countries",
-    "records in topics, and rows that a target has set aside: an erasure reaches them, this report does not show them",
-    "copies that deltarelay does not know: backups, exports, tables and sinks that its configuration does not name",
+    "records in topics, and dead-lettered rows of a target: an erasure reaches them, this report does not show them",
+    "copies that deltarelay does not know: backups, exports, tables and sinks that are not in its configuration",
 )
-"""What Art. 15 asks for besides: whoever answers adds it."""
+"""What Art. 15 requires in addition: the controller adds it to the answer."""
 _FACTS = frozenset({"_commit_version", "_commit_timestamp", "_change_type", "_operation", "_unreadable"})
-"""Of events, beside the columns of the source."""
+"""Columns of events besides the columns of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +57,15 @@ class Identifier(Result):
     name: str
     value: str = field(repr=False)
     given: bool
-    """False: rows that are the person's have told it."""
+    """False: it was learned from rows of the person."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldRows(Result):
-    """``rows``: by column, as JSON has their values. ``withheld``: columns that are about others, which are left out."""
+    """``rows``: JSON values by column. ``withheld``: columns about other people, which are left out."""
 
     column: str
-    """That tells whose a row is."""
+    """The column that identifies the person of a row."""
     rows: tuple[Mapping[str, Any], ...] = field(repr=False)
     withheld: tuple[str, ...] = ()
 
@@ -74,37 +74,37 @@ class HeldRows(Result):
 class TableHeld(Result):
     table: str
     version: int
-    """At which it was looked at."""
+    """The version that was read."""
     held: tuple[HeldRows, ...]
-    """For each column that tells whose a row is."""
+    """For each column that identifies a person."""
     on_erase: str
     held_until: dt.date | None
     held_for: str | None
     held_classes: Mapping[str, dt.date]
-    """Until when trails keep the keys of the classes of its columns, whoever is erased: of those under a hold."""
+    """By class under a hold: until when trails retain the keys of its columns."""
     files_gone_on: dt.date
-    """When its files have rows no more that are deleted today."""
+    """When its files no longer contain rows that are deleted today."""
     log_gone_on: dt.date
 
 
 @dataclass(frozen=True, slots=True)
 class Recipient(Result):
-    """A target that gets the changes of one of the tables."""
+    """A target to which changes of one of the tables are replicated."""
 
     pipeline: str
     table: str
     target: str
     version: int | None
-    """Of the table that has reached it; None: none yet, or the target does not tell."""
+    """The version of the table that it has reached; None: none yet, or unknown."""
     forgets: bool
-    """Whether an erasure reaches what it had before."""
+    """Whether its sink supports erasure of what it had before."""
     kept: tuple[HeldRows, ...]
-    """Rows there that the table may have lost."""
+    """Retained rows that the table may have lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastRows(Result):
-    """Events of a trail. ``_unreadable`` in one tells by column why a value is not shown."""
+    """Events of a trail. ``_unreadable`` of an event says by column why a value is not shown."""
 
     pipeline: str
     trail: str
@@ -128,7 +128,7 @@ class AccessReport(Result):
 
     @property
     def digest(self) -> str:
-        """What the register keeps of it."""
+        """Return the hash of the report, which the register stores."""
         return hashlib.sha256(canonical_json(plain(self.to_dict()))).hexdigest()
 
     def counts(self) -> dict[str, int]:
@@ -139,21 +139,21 @@ class AccessReport(Result):
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """Whom it is about, at work."""
+class _Query:
+    """The data subject of the report, and how their rows are found."""
 
     graph: Graph
     resolution: Resolution
     copies: Sequence[Copy]
     tokens: frozenset[bytes]
     states: Callable[[str], States] | None
-    """Of a trail by its path."""
+    """Looks up keys for a trail, given its path."""
 
     def held(self, one: PersonalTable, at: int, rows: DataFrame) -> HeldRows:
-        """``rows``: those of the person ``at`` this place among the people of the table's rows."""
+        """Return ``rows`` without what they say about others. ``at``: which of the people whom the table's rows name."""
         own, others = one.people[at], self.others(one, at)
         theirs, foreign = self.graph.about(own), self.graph.about(*others)
-        # A row that is another person's as a whole may say of them what it likes
+        # Any column of a row that is deleted with another person may be about that person
         whole = any(other.on_erase == "delete" and not (other.personal or other.classes) for other in others)
         withheld = [
             name
@@ -163,7 +163,7 @@ class _Asked:
         return HeldRows(own.column, _as_json(rows.drop(*withheld)), tuple(withheld))
 
     def others(self, one: PersonalTable, at: int) -> list[PersonalTable]:
-        """Also whom the request could not be about."""
+        """Return the other people whom the table's rows name, also of other subjects."""
         every = (self.graph.table(one.table) or one).people
         return [other for other in every if other.column != one.people[at].column]
 
@@ -182,9 +182,10 @@ def access_report(
     now: dt.datetime,
     progress: Callable[[str], None] = lambda _: None,
 ) -> AccessReport:
-    """Reads only, but for the registry's record of keys that are handed out. ``known``: of what was learned about the person
-    before. ``targets``: what pipelines write to, in words. ``reader``: who is handed the keys. Raises ConfigError where the
-    request has no approver and needs one, as for an erasure: it may be about somebody else as well."""
+    """Reads only, except that the registry records which keys it returns. ``known``: (request, identifier, value) that were
+    learned about the person before. ``targets``: the targets of the pipelines, in words. ``reader``: who receives the keys.
+    Raises ConfigError where the request has no approver and needs one, as for an erasure: it may be about another person as
+    well."""
     tables = graph.tables_of(request.subject)
     progress("looking for the rows")
     resolution = Resolution.of(spark, tables, graph.subjects, [request], known, retained=rows_from_copies(copies))
@@ -196,7 +197,7 @@ def access_report(
             requests=[request.id],
         )
     identifiers = _identifiers(graph, request, resolution.learned())
-    asked = _Asked(
+    query = _Query(
         graph,
         resolution,
         [copy for copy in copies if copy.table in {one.table for one in tables}],
@@ -206,14 +207,14 @@ def access_report(
     held = []
     for one in tables:
         progress(f"reading {one.table}")
-        held.append(_table(spark, asked, one, now))
+        held.append(_table(spark, query, one, now))
     recipients, history = [], []
-    for copy in asked.copies:
+    for copy in query.copies:
         progress(f"reading what {copy.pipeline} has written")
         one = next(each for each in tables if each.table == copy.table)
-        recipients.append(_recipient(asked, one, copy, targets[copy.pipeline]))
+        recipients.append(_recipient(query, one, copy, targets[copy.pipeline]))
         if (trail := copy.trail_erasure) is not None and copy.version() is not None:
-            history.append(_past(asked, one, copy, trail))
+            history.append(_history(query, one, copy, trail))
     return AccessReport(
         request=request.id,
         subject=request.subject,
@@ -257,13 +258,13 @@ def _states(registry: Registry, request: Request, reader: str) -> Callable[[str]
     return states
 
 
-def _table(spark: SparkSession, asked: _Asked, one: PersonalTable, now: dt.datetime) -> TableHeld:
-    holds, told = asked.graph.held(one.table, now.date()), table_purge_schedule(spark, one.table, now=now)
+def _table(spark: SparkSession, query: _Query, one: PersonalTable, now: dt.datetime) -> TableHeld:
+    holds, told = query.graph.held(one.table, now.date()), table_purge_schedule(spark, one.table, now=now)
     return TableHeld(
         table=one.table,
-        version=asked.resolution.versions[one.table],
+        version=query.resolution.versions[one.table],
         held=tuple(
-            asked.held(one, at, asked.resolution.catch(one.table, asked.resolution.rows(one.table), at))
+            query.held(one, at, query.resolution.catch(one.table, query.resolution.rows(one.table), at))
             for at in range(len(one.people))
         ),
         on_erase=one.what_happens,
@@ -271,7 +272,7 @@ def _table(spark: SparkSession, asked: _Asked, one: PersonalTable, now: dt.datet
         held_for="; ".join(hold.basis for hold in holds) or None,
         held_classes={
             name: hold.until
-            for name, hold in sorted(asked.graph.held_classes(now.date()).items())
+            for name, hold in sorted(query.graph.held_classes(now.date()).items())
             if name in {class_name for person in one.people for class_name, _ in person.classes}
         },
         files_gone_on=told.files_on.date(),
@@ -279,29 +280,29 @@ def _table(spark: SparkSession, asked: _Asked, one: PersonalTable, now: dt.datet
     )
 
 
-def _recipient(asked: _Asked, one: PersonalTable, copy: Copy, target: str) -> Recipient:
+def _recipient(query: _Query, one: PersonalTable, copy: Copy, target: str) -> Recipient:
     kept: list[HeldRows] = []
     version = copy.version()
     erasure = copy.erasure
     if erasure is not None and copy.trail_erasure is None and version is not None:
-        feed = ChangeFeed(asked.resolution.rows(one.table).sparkSession, one.table)
+        feed = ChangeFeed(query.resolution.rows(one.table).sparkSession, one.table)
         columns = set(feed.log.metadata().schema.names)
         for part in erasure.retained_rows(feed, columns):
             if all(column_in(part.columns, person.column) for person in one.people):
                 kept += [
-                    asked.held(one, at, asked.resolution.catch(one.table, part, at)) for at in range(len(one.people))
+                    query.held(one, at, query.resolution.catch(one.table, part, at)) for at in range(len(one.people))
                 ]
     found = tuple(each for each in kept if each.rows)
     return Recipient(copy.pipeline, one.table, target, version, erasure is not None, found)
 
 
-def _past(asked: _Asked, one: PersonalTable, copy: Copy, trail: TrailErasure) -> PastRows:
+def _history(query: _Query, one: PersonalTable, copy: Copy, trail: TrailErasure) -> PastRows:
     events = []
     for at in range(len(one.people)):
-        catch = partial(asked.resolution.catch, one.table, person=at)
-        sealed = asked.graph.encrypted_columns_of(one.people[at], asked.others(one, at), asked.tokens)
-        rows = trail.read_history(catch, sealed, asked.states)
-        events.append(asked.held(one, at, rows))
+        catch = partial(query.resolution.catch, one.table, person=at)
+        sealed = query.graph.encrypted_columns_of(one.people[at], query.others(one, at), query.tokens)
+        rows = trail.read_history(catch, sealed, query.states)
+        events.append(query.held(one, at, rows))
     return PastRows(copy.pipeline, trail.path, one.table, tuple(each for each in events if each.rows))
 
 

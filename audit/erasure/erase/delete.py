@@ -1,7 +1,7 @@
-"""The commits that erase: a MERGE against keys that are data, so that no value stands in the table's log.
+"""Makes the erasing commits: a MERGE against keys that are data, so that the table's log contains no value.
 
-The predicate of a DELETE is written into the log in clear. Here the log tells ``held.email <=> doomed._0``, and whose run it
-was. A call that comes again finds no row any more and commits nothing.
+The log would contain the predicate of a DELETE in plain text. Here it contains ``held.email <=> doomed._0``, and the run. A
+repeated call finds no row and commits nothing.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 @dataclass(frozen=True, slots=True)
 class Deleted(Result):
-    """What a run has erased from one table, by now."""
+    """What a run has erased from one table so far."""
 
     versions: tuple[int, ...] = ()
-    """Its commits, ascending; none where no row was there to erase."""
+    """Its commits, ascending; empty where there was no row to erase."""
     rows: int = 0
     files: int = 0
-    """That lost rows."""
+    """Files that lost rows."""
 
 
 def erase_table(
@@ -61,12 +61,12 @@ def erase_table(
     marker: MarkKeys,
     person: int = 0,
 ) -> Deleted:
-    """Delete or empty the rows of ``caught`` (``Resolution.caught``: after ``request`` the columns that tell a row), in one
-    commit. ``person``: the place among the ``people`` of the table.
+    """Delete or empty the rows of ``caught`` (``Resolution.caught``: after ``request``, the columns by which rows are
+    matched) in one commit. ``person``: the place among the ``people`` of the table.
 
-    ``marker``: proves that the commit is the run's. ``since``: the version at which they were caught. Commits of the run
-    after it count as this call's own: it may be called again after a crash. Raises ConfigError with all ``problems`` before
-    anything is written; SourceUnavailable where other writers were faster each time.
+    ``marker``: proves that the run made the commit. ``since``: the version at which the rows were resolved. Later commits of
+    the run count as made by this call, so it may be repeated after a crash. Raises ConfigError with all ``problems`` before
+    any write; SourceUnavailable where other writers were faster each time.
     """
     if problems := inspect_table(spark, table):
         raise ConfigError(
@@ -77,27 +77,27 @@ def erase_table(
     keys = caught.toDF("request", *map(_key, range(len(names)))).drop("request").distinct().persist()
     try:
         one = table.people[person]
-        if not _doomed(feed, one, names, keys).isEmpty():
+        if not _rows_to_erase(feed, one, names, keys).isEmpty():
 
             def metadata() -> str:
                 return erasing_metadata(run, requests, person, make_proof(marker, run, table.table, person))
 
-            _retried(feed, lambda: _merge(feed, one, names, keys, metadata()))
+            _retry(feed, lambda: _merge(feed, one, names, keys, metadata()))
             if not erased_versions(spark, table.table, run, since=since, marker=marker, person=person):
                 raise SourceError(
                     f"the commit that erased from {table.table} is not in its log",
-                    hint="another writer has put its own in its place; see `storage.commits`, then run again",
+                    hint="another writer has replaced it; see `storage.commits`, then run again",
                 )
     finally:
         keys.unpersist()
-    return _told(feed, erased_versions(spark, table.table, run, since=since, marker=marker, person=person))
+    return _count_deleted(feed, erased_versions(spark, table.table, run, since=since, marker=marker, person=person))
 
 
 def erased_versions(
     spark: SparkSession, table: str, run: str, *, since: int, marker: MarkKeys, person: int = 0
 ) -> tuple[int, ...]:
-    """The commits after ``since`` by which the run erased for one of the ``people`` of the table. Not those that only say
-    so: what they changed would be kept nowhere as it was, and be forgotten in every copy."""
+    """Return the commits after ``since`` by which the run erased for one of the ``people`` of the table. Commits without a
+    proof are left out: otherwise any writer could make every copy remove what its commit changed."""
     log = ChangeFeed(spark, table).log
     first: dict[str, int] = {}
     for one in log.commits(since + 1, log.latest()):
@@ -110,7 +110,7 @@ def erased_versions(
 
 
 def erased_keys(spark: SparkSession, table: str, versions: Sequence[int], key: Sequence[str]) -> DataFrame:
-    """The distinct keys of the rows that these commits erased, as the rows had them before."""
+    """Return the distinct keys of the rows that these commits erased, as they were before."""
     from pyspark.sql import functions as F
 
     feed = ChangeFeed(spark, table)
@@ -132,7 +132,8 @@ def _key(place: int) -> str:
 
 
 def _same(names: Sequence[str]) -> Column:
-    """An equation for each column, so that Spark joins by hash; null is equal to null: a row is told by all of them."""
+    """Compare each column separately, so that Spark can use a hash join. NULL equals NULL: a row is matched by all
+    columns."""
     from pyspark.sql import functions as F
 
     pairs = [
@@ -141,8 +142,8 @@ def _same(names: Sequence[str]) -> Column:
     return functools.reduce(lambda one, other: one & other, pairs)
 
 
-def _filled(table: PersonalTable) -> Column | None:
-    """Whether there is anything to empty; None where rows go as a whole."""
+def _has_values(table: PersonalTable) -> Column | None:
+    """Return whether a row has values to empty; None where whole rows are deleted."""
     from pyspark.sql import functions as F
 
     if table.on_erase == "delete":
@@ -152,12 +153,12 @@ def _filled(table: PersonalTable) -> Column | None:
     )
 
 
-def _doomed(feed: ChangeFeed, table: PersonalTable, names: Sequence[str], keys: DataFrame) -> DataFrame:
+def _rows_to_erase(feed: ChangeFeed, table: PersonalTable, names: Sequence[str], keys: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     rows = feed.snapshot().alias("held")
-    if (filled := _filled(table)) is not None:
-        rows = rows.where(filled)
+    if (has_values := _has_values(table)) is not None:
+        rows = rows.where(has_values)
     return rows.join(keys.alias("doomed"), _same(names), "left_semi").select(F.lit(1))
 
 
@@ -165,18 +166,18 @@ def _merge(feed: ChangeFeed, table: PersonalTable, names: Sequence[str], keys: D
     from delta.tables import DeltaTable
     from pyspark.sql import functions as F
 
-    # Statements take it from their session alone; in one that others use it would be everybody's
+    # Delta reads it from the session, and in a shared session it would apply to all commits
     session = feed.spark.newSession()
     session.conf.set(_USER_METADATA, metadata)
     merge = DeltaTable.forPath(session, feed.location).alias("held").merge(keys.alias("doomed"), _same(names))
-    if (filled := _filled(table)) is None:
+    if (has_values := _has_values(table)) is None:
         merge.whenMatchedDelete().execute()
     else:
-        merge.whenMatchedUpdate(filled, {quoted(name): F.lit(None) for name in table.personal}).execute()
+        merge.whenMatchedUpdate(has_values, {quoted(name): F.lit(None) for name in table.personal}).execute()
 
 
-def _retried(feed: ChangeFeed, work: Callable[[], None]) -> None:
-    """Delta refuses a commit where another one came first and touched the same files; nothing was written then."""
+def _retry(feed: ChangeFeed, work: Callable[[], None]) -> None:
+    """Retry a commit that Delta refused because another one changed the same files first. Nothing was written then."""
     for attempt in range(_TRIES):
         try:
             return work()
@@ -185,7 +186,7 @@ def _retried(feed: ChangeFeed, work: Callable[[], None]) -> None:
         except Exception as error:
             condition = condition_of(error) or ""
             if condition.startswith(_VIOLATED):
-                # Without its cause, which shows the row
+                # Without its cause, which contains the row
                 raise ConfigError(
                     f"{feed.table} has a constraint that refuses the emptied row",
                     hint="let the constraint allow NULL in the columns of `personal`",
@@ -194,19 +195,19 @@ def _retried(feed: ChangeFeed, work: Callable[[], None]) -> None:
             if not condition.startswith(_CONFLICTS):
                 raise SourceError(
                     f"nothing could be erased from {feed.table}" + (f" ({condition})" if condition else ""),
-                    hint="the cause stands in Spark's log",
+                    hint="Spark's log has the cause",
                     condition=condition or None,
                 ) from error
             failure = error
         time.sleep(_PAUSE * 2**attempt)
     raise SourceUnavailable(
-        f"other writers of {feed.table} were faster each of {_TRIES} times: nothing was erased from it",
-        hint="run again when less is written",
+        f"other writers of {feed.table} were faster in all {_TRIES} attempts: nothing was erased from it",
+        hint="run again when fewer writers are active",
         condition=condition_of(failure),
     ) from failure
 
 
-def _told(feed: ChangeFeed, versions: Sequence[int]) -> Deleted:
+def _count_deleted(feed: ChangeFeed, versions: Sequence[int]) -> Deleted:
     from delta.tables import DeltaTable
 
     if not versions:
@@ -215,7 +216,9 @@ def _told(feed: ChangeFeed, versions: Sequence[int]) -> Deleted:
     rows = files = 0
     for commit in history.select("version", "operationMetrics").collect():
         if commit["version"] in versions:
-            told = {name: int(value) for name, value in (commit["operationMetrics"] or {}).items() if value.isdigit()}
-            rows += told.get("numTargetRowsDeleted", 0) + told.get("numTargetRowsUpdated", 0)
-            files += told.get("numTargetFilesRemoved", 0) + told.get("numTargetDeletionVectorsAdded", 0)
+            metrics = {
+                name: int(value) for name, value in (commit["operationMetrics"] or {}).items() if value.isdigit()
+            }
+            rows += metrics.get("numTargetRowsDeleted", 0) + metrics.get("numTargetRowsUpdated", 0)
+            files += metrics.get("numTargetFilesRemoved", 0) + metrics.get("numTargetDeletionVectorsAdded", 0)
     return Deleted(tuple(versions), rows, files)

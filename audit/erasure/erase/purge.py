@@ -1,13 +1,13 @@
-"""What was erased removed from storage, in the only order that removes all of it::
+"""Removes erased data from storage, in the only order that removes all of it::
 
-    REORG … PURGE      rows that a deletion vector only hides, columns that the table has dropped: files written anew
-    checkpoint         of a commit behind all that: Delta cleans its log up to a checkpoint that is itself old enough, and
-                       a quiet table writes none
-    VACUUM             former files, change files, files of no commit; full, once their retention is over
-    log clean-up       entries with statistics and predicates, once the log's retention is over; where no retention is waited
-                       for, ahead of VACUUM, whose commits no sink has read
+    REORG … PURGE      rewrites files with rows that a deletion vector hides, or with dropped columns
+    checkpoint         of a later commit: Delta cleans its log up to a checkpoint that is old enough, and a table without
+                       writes makes none
+    VACUUM             former files, change files, files of no commit; full, when their retention is over
+    log clean-up       entries with statistics and predicates, when the log's retention is over; an immediate purge does it
+                       before VACUUM, whose commits no sink has read
 
-Each step is looked for before it is taken, so a purge can be called again at any time, after a crash too.
+Each step checks whether it is already done, so a purge can be repeated at any time, also after a crash.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PURGE = "deltarelay_purge"
 _CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _MARK = "deltarelay.purged"
-"""A property whose setting is the newer commit where a table is quiet."""
+"""Setting this property makes the later commit in a table without writes."""
 
 
 def purge_table(
@@ -47,46 +47,50 @@ def purge_table(
     personal: Collection[str] | None = None,
     once_more: bool = False,
 ) -> PurgeResult:
-    """As far as ``now`` allows. ``versions``: the erasing commits. ``positions``: of the sinks of this table, by pipeline.
-    ``personal``: the columns whose values may name somebody; None: any of them. ``once_more``: after all of it
-    something was found.
+    """Purge as far as ``now`` allows. ``versions``: the erasing commits. ``positions``: of the sinks of this table, by
+    pipeline. ``personal``: the columns whose values may identify a person; None: any column. ``once_more``: repeat the
+    rewrite, because something was found after it.
 
-    ``immediately``: without waiting for any retention. Whoever still reads an older version of the table (a running query,
-    a feed that lags behind, time travel, a shallow clone) fails from then on. Raises SinkBehind where a sink has not read
-    the erasing commits: VACUUM takes the change files away that it needs.
+    ``immediately``: do not wait for any retention. Readers of older versions of the table (a running query, a feed that lags
+    behind, time travel, a shallow clone) fail from then on. Raises SinkBehind where a sink has not read the erasing commits:
+    VACUUM removes the change files that it needs.
     """
     feed = ChangeFeed(spark, table)
-    behind = sorted(name for name, stands in positions.items() if stands < max(versions))
+    behind = sorted(name for name, position in positions.items() if position < max(versions))
     if behind:
         raise SinkBehind(
-            f"the changes of {table} have not been read yet, and purging would take them away: {', '.join(behind)}",
-            hint="let the pipelines run (`deltarelay run`), then go on",
+            f"the changes of {table} have not been read yet, and purging would remove them: {', '.join(behind)}",
+            hint="let the pipelines run (`deltarelay run`), then continue",
             behind=behind,
         )
-    last = _rewritten(spark, feed, versions, once_more)
-    base = _based(spark, feed, last)
+    last = _rewrite_files(spark, feed, versions, once_more)
+    base = _ensure_checkpoint(spark, feed, last)
     times, properties = feed.log.times(), feed.log.metadata().properties
-    # Of an entry that is cleaned already the oldest one that is there came later
+    # An entry that is already cleaned up is older than the oldest entry left
     oldest = min(times.values())
     files_on = purge_schedule(properties, times.get(last, oldest)).files_on
     log_on = purge_schedule(properties, times.get(base, oldest)).log_on
     if now < files_on and not immediately:
         return PurgeResult(waits_until=files_on, waits_for="the retention of deleted files")
-    named = feed.partition_columns()
+    partitions = feed.partition_columns()
     if personal is not None:
-        named = tuple(name for name in named if name.lower() in {one.lower() for one in personal})
-    if now >= files_on and named:
-        # The one from before still names the folders of deleted files. Ahead of VACUUM's commits, which no sink has read yet
+        partitions = tuple(name for name in partitions if name.lower() in {one.lower() for one in personal})
+    if now >= files_on and partitions:
+        # The former one still names folders of deleted files. It is made before VACUUM's commits, which no sink has read
         feed.log.checkpoint()
-    if immediately:  # ahead of VACUUM's commits: with a checkpoint of those no sink would ever have read enough
+    if immediately:  # before VACUUM's commits: no sink would have read up to a checkpoint of these
         entries = _clean_log(feed, last, positions, immediately)
-        done = {**_vacuum(spark, feed, immediately), "folders": _empty_folders(feed.location), "log entries": entries}
+        done = {
+            **_vacuum(spark, feed, immediately),
+            "folders": _remove_empty_folders(feed.location),
+            "log entries": entries,
+        }
     else:
-        done = {**_vacuum(spark, feed, immediately), "folders": _empty_folders(feed.location)}
+        done = {**_vacuum(spark, feed, immediately), "folders": _remove_empty_folders(feed.location)}
         if now < log_on:
             return PurgeResult(done, waits_until=log_on, waits_for="the retention of the log")
         done["log entries"] = _clean_log(feed, last, positions, immediately)
-    if now < files_on and named:
+    if now < files_on and partitions:
         return PurgeResult(
             done, waits_until=files_on, waits_for="the table's checkpoint, which names the folders of deleted files"
         )
@@ -96,42 +100,42 @@ def purge_table(
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _rewritten(spark: SparkSession, feed: ChangeFeed, versions: Sequence[int], once_more: bool) -> int:
-    """Let no file of the table hide a row; → the last commit that took files out for that, or that erased.
+def _rewrite_files(spark: SparkSession, feed: ChangeFeed, versions: Sequence[int], once_more: bool) -> int:
+    """Rewrite files with hidden rows. Return the last commit that removed files for that, or that erased.
 
-    Once is enough: what later commits hide is nobody's who is erased here, and each further commit of ours would put off the
-    day on which former files go.
+    Once is enough: rows that later commits hide do not belong to this erasure, and each further commit would postpone the
+    day on which former files are removed.
     """
     mark = f"{_PURGE} {max(versions)}"
 
-    def found() -> int:
+    def last_rewrite() -> int:
         first = max(max(versions) + 1, feed.log.listing().earliest)
         commits = feed.log.commits(first, feed.log.latest())
         ours = [one.version for one in commits if mark in (one.user_metadata or "")]
         return max([*versions, *ours])
 
-    if (last := found()) > max(versions) and not once_more:
+    if (last := last_rewrite()) > max(versions) and not once_more:
         return last
     session = spark.newSession()
     session.conf.set(_METADATA, json.dumps({"purpose": mark}))
     session.sql(f"reorg table {_sql(feed.location)} apply (purge)").collect()
-    return found()
+    return last_rewrite()
 
 
 def _vacuum(spark: SparkSession, feed: ChangeFeed, immediately: bool) -> dict[str, int]:
-    """→ how many files are gone, where that can be seen. The table's own property decides about their age: Delta ignores any
-    other but 0."""
+    """Return the number of removed files, where it is known. The table's property determines the age of files to remove:
+    Delta ignores any retention but 0."""
     session = spark.newSession()
     session.conf.set(_METADATA, json.dumps({"purpose": _PURGE}))
     if immediately:
         session.conf.set(_CHECK, "false")
     folder = _local(feed.location)
-    before = _files(folder)
+    before = _count_files(folder)
     session.sql(f"vacuum {_sql(feed.location)}{' retain 0 hours' if immediately else ''}").collect()
-    return {} if folder is None else {"files": max(0, before - _files(folder))}
+    return {} if folder is None else {"files": max(0, before - _count_files(folder))}
 
 
-def _files(folder: Path | None) -> int:
+def _count_files(folder: Path | None) -> int:
     if folder is None:
         return 0
     return sum(
@@ -139,23 +143,23 @@ def _files(folder: Path | None) -> int:
     )
 
 
-def _empty_folders(location: str) -> int:
-    """Folders of partitions without a file: their names are values."""
-    folder, gone = _local(location), 0
+def _remove_empty_folders(location: str) -> int:
+    """Remove folders of partitions without a file, whose names are values. Return their number."""
+    folder, removed = _local(location), 0
     if folder is None:
         return 0
     for one in sorted(folder.rglob("*=*"), key=lambda path: -len(path.parts)):
         if one.is_dir() and "_delta_log" not in one.parts and not any(one.iterdir()):
             one.rmdir()
-            gone += 1
-    return gone
+            removed += 1
+    return removed
 
 
 # ── the log ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _based(spark: SparkSession, feed: ChangeFeed, last: int) -> int:
-    """The first checkpoint of a later version than ``last``; made where there is none."""
+def _ensure_checkpoint(spark: SparkSession, feed: ChangeFeed, last: int) -> int:
+    """Return the first checkpoint of a later version than ``last``; make one where there is none."""
     later = [version for version in feed.log.listing().checkpoints if version > last]
     if later:
         return min(later)
@@ -168,29 +172,29 @@ def _based(spark: SparkSession, feed: ChangeFeed, last: int) -> int:
 
 
 def _clean_log(feed: ChangeFeed, last: int, positions: Mapping[str, int], immediately: bool) -> int:
-    """Remove all entries up to ``last``; → how many are gone. Raises CdfError where some are still there afterwards, and
-    SinkBehind where a sink would lose entries that it has not read: all before the newest checkpoint may go."""
+    """Remove all entries up to ``last``, and return their number. Raises CdfError where some remain, and SinkBehind where a
+    sink would lose entries that it has not read: all entries before the newest checkpoint may be removed."""
     before = feed.log.listing().earliest
     newest = max(feed.log.listing().checkpoints)
-    behind = sorted(name for name, stands in positions.items() if stands < newest - 1)
+    behind = sorted(name for name, position in positions.items() if position < newest - 1)
     if immediately and behind:
         raise SinkBehind(
             f"the log of {feed.table} has not been read up to its newest checkpoint, {newest}: {', '.join(behind)}",
-            hint="let the pipelines run (`deltarelay run`), then go on",
+            hint="let the pipelines run (`deltarelay run`), then continue",
             behind=behind,
         )
     feed.log.clean_up(at_once=immediately)
-    _remove_left(feed.location, last)
+    _remove_leftovers(feed.location, last)
     if (after := feed.log.listing().earliest) <= last:
         raise CdfError(
             f"the log of {feed.table} still has its entries from version {after} on after its clean-up",
-            hint="another writer's checkpoints may be in the way: run again, and see who keeps its log",
+            hint="checkpoints of another writer may prevent it: run again, and check which settings retain the log",
         )
     return after - before
 
 
-def _remove_left(location: str, last: int) -> None:
-    """Compacted entries, which Delta's clean-up passes over, and copies that a lock's writer has left."""
+def _remove_leftovers(location: str, last: int) -> None:
+    """Remove compacted entries, which Delta's clean-up does not remove, and temporary copies that a writer has left."""
     folder = _local(location)
     if folder is None:
         return

@@ -3,8 +3,8 @@
     certificate = sign(make_certificate(...), signer)      as_file(certificate) is the file
     check(read_certificate(file), VerifierKey.parse(key))
 
-It tells what was deleted, where and when, by counts and hashes of evidence; what is pending and until when; what nobody
-could look at. Of the person it has the request's id.
+It states what was deleted, where and when, by counts and hashes of evidence; what is pending and until when; and what could
+not be scanned. It identifies the person only by the id of the request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cdf.result import plain
 
 __all__ = [
     "NOT_PROVEN",
-    "Asked",
+    "CertifiedRequest",
     "Outcome",
     "as_file",
     "check",
@@ -40,10 +40,10 @@ __all__ = [
 
 FORMAT = "deltarelay erasure certificate v1"
 NOT_PROVEN = (
-    "that the request named every identifier of the person: only what it named, and what is linked to it, was looked for",
-    "that nothing is left in a form that the scan does not read, for instance compressed, or spread over several cells",
+    "that the request named every identifier of the person: only these, and what is linked to them, were searched for",
+    "that no data remains in a form that the scan does not read, for example compressed, or spread over several cells",
     "anything of copies that are out of reach: backups, exports, other people's copies",
-    "that the person has not come back since: whoever suppresses them notices that, this document does not",
+    "that the person has not come back since: pipelines watch for that, this document does not show it",
 )
 
 Outcome: TypeAlias = Literal["erased", "partial"]
@@ -69,10 +69,10 @@ _FIELDS: Mapping[str, type] = {
 _SIGNATURE = ("key", "id", "ed25519")
 
 
-class Asked(Protocol):
-    """What the certificate tells of a request; ``model.Request`` and ``register.Standing`` both have it.
+class CertifiedRequest(Protocol):
+    """What the certificate states about a request; ``model.Request`` and ``register.records.RequestStatus`` have it.
 
-    Who requested it is left out: often that is the person.
+    The requester is left out: often that is the person.
     """
 
     @property
@@ -94,7 +94,7 @@ class Asked(Protocol):
 
 def make_certificate(
     *,
-    request: Asked,
+    request: CertifiedRequest,
     run: str,
     outcome: Outcome,
     tables: Rows,
@@ -109,11 +109,11 @@ def make_certificate(
     unfinished: Iterable[str],
     issued_at: dt.datetime,
 ) -> dict[str, Any]:
-    """Not yet signed.
+    """Return an unsigned certificate.
 
-    ``scan``: what was looked through, with ``finds``, their number. ``pending``: ``place``, ``reason`` and ``clears_on`` (a
-    date, or None) of what is still there. ``evidence``: of ``evidence()``, one for each step. ``unfinished``: names of
-    steps that have failed, were skipped or have not been taken. The other rows are shown as they are: names and counts.
+    ``scan``: what was scanned, with ``finds``, the number of findings. ``pending``: ``place``, ``reason`` and ``clears_on``
+    (a date, or None) of remaining data. ``evidence``: results of ``evidence()``, one for each step. ``unfinished``: names of
+    steps that failed, were skipped or are not done. The other rows are included as they are: names and counts.
 
     Raises VerificationError as ``refuse_unfinished`` does.
     """
@@ -149,37 +149,38 @@ def make_certificate(
 def refuse_unfinished(
     outcome: Outcome, *, unfinished: Sequence[str], finds: int, pending: int, holds: int, evidence: int
 ) -> None:
-    """No certificate is issued over a step that failed, was skipped or left no evidence; none of an erased person over
-    data that is still there, whether it was found, goes later or is held."""
+    """Raises VerificationError for a step that failed, was skipped or left no evidence; and, with the outcome ``erased``,
+    for remaining data, whether it was found, is removed later or is under a hold."""
     if unfinished:
         raise VerificationError(
             f"no certificate is issued over unfinished steps: {', '.join(unfinished)}",
-            hint="`deltarelay erase run` takes them up where they stand",
+            hint="`deltarelay erase run` continues them",
             unfinished=list(unfinished),
         )
     if not evidence:
         raise VerificationError("no certificate is issued without evidence of any step")
-    left = {"found by the scan": finds, "pending": pending, "under a hold": holds}
-    if outcome == "erased" and any(left.values()):
-        said = ", ".join(f"{count:,} {what}" for what, count in left.items() if count)
+    remaining = {"found by the scan": finds, "pending": pending, "under a hold": holds}
+    if outcome == "erased" and any(remaining.values()):
+        shown = ", ".join(f"{count:,} {what}" for what, count in remaining.items() if count)
         raise VerificationError(
-            f"nobody is certified as erased while data is still there: {said}",
-            hint="a partial certificate tells what is left, and until when",
+            f"a person is not certified as erased while data remains: {shown}",
+            hint="a partial certificate states what remains, and until when",
         )
 
 
 def refuse_identifiers(document: Mapping[str, Any], terms: SearchTerms) -> None:
-    """The last look before signing: a certificate is kept for good, so nothing in it may be what a scan looks for."""
+    """Raises VerificationError where the certificate contains a search term: it is kept for good, so this is checked before
+    it is signed."""
     found = sorted({request for request, _ in terms.find(canonical_json(document))})
     if found:
         raise VerificationError(
-            f"the certificate of request {document['request']['id']} would hold an identifier of {', '.join(found)}",
-            hint="look at legal basis, approver, table names and the basis of holds: none of them may name a person",
+            f"the certificate of request {document['request']['id']} would contain an identifier of {', '.join(found)}",
+            hint="check legal basis, approver, table names and the basis of holds: none of them may identify a person",
         )
 
 
 def evidence(step: str, at: dt.datetime, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a step's facts, which stay in the register, the hash."""
+    """Return the hash of a step's facts. The facts stay in the register."""
     return {"step": step, "at": at, "sha256": sha256(canonical_json(plain(facts))).hexdigest()}
 
 
@@ -187,7 +188,8 @@ def evidence(step: str, at: dt.datetime, facts: Mapping[str, Any]) -> dict[str, 
 
 
 def signed_bytes(document: Mapping[str, Any]) -> bytes:
-    """What the signature is over: the format's name first, so that no other signature of the key can stand for it."""
+    """Return the signed bytes. They begin with the format's name, so that another signature of the key cannot be used for
+    it."""
     unsigned = {name: value for name, value in document.items() if name != "signature"}
     return f"{FORMAT}\n".encode() + canonical_json(unsigned)
 
@@ -203,15 +205,15 @@ def as_file(certificate: Mapping[str, Any]) -> str:
 
 
 def read_certificate(data: bytes) -> dict[str, Any]:
-    """Of a file; nothing is checked yet. Raises ProofError where it is not JSON with each name once."""
+    """Parse a file, without checking it. Raises ProofError where it is not JSON with each name once."""
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(named := dict(pairs)) < len(pairs):
             raise ValueError("a name twice")
         return named
 
     try:
-        document = json.loads(data.decode(), object_pairs_hook=once)
+        document = json.loads(data.decode(), object_pairs_hook=unique_names)
     except (ValueError, RecursionError):
         raise ProofError("file", "the certificate is not JSON with each name once") from None
     if not isinstance(document, dict):
@@ -220,7 +222,7 @@ def read_certificate(data: bytes) -> dict[str, Any]:
 
 
 def check(document: Mapping[str, Any], key: VerifierKey) -> None:
-    """Raises ProofError with what is wrong, unless it is a certificate and exactly as this key signed it."""
+    """Raises ProofError unless it is a certificate exactly as this key signed it."""
     if document.get("format") != FORMAT:
         raise ProofError("file", f"this is no {FORMAT}")
     for name, kind in _FIELDS.items():
@@ -229,7 +231,7 @@ def check(document: Mapping[str, Any], key: VerifierKey) -> None:
         if type(document[name]) is not kind:
             raise ProofError("file", f"{name} of the certificate is of another type than a certificate's")
     if more := sorted(document.keys() - _FIELDS.keys() - {"signature"}):
-        raise ProofError("file", f"the certificate has fields that there are not: {', '.join(map(ascii, more))}")
+        raise ProofError("file", f"the certificate has unknown fields: {', '.join(map(ascii, more))}")
     key.verify(_canonical(document), _signature(document, key))
 
 
@@ -237,7 +239,7 @@ def _canonical(document: Mapping[str, Any]) -> bytes:
     try:
         return signed_bytes(document)
     except (TypeError, ValueError, RecursionError):
-        raise ProofError("file", "the certificate holds a value that no certificate has") from None
+        raise ProofError("file", "the certificate contains a value that a certificate cannot have") from None
 
 
 def _signature(document: Mapping[str, Any], key: VerifierKey) -> bytes:

@@ -18,7 +18,7 @@ __all__ = ["inspect_table"]
 
 
 def inspect_table(spark: SparkSession, table: PersonalTable) -> list[str]:
-    """Why nothing can be erased from the table as it is; empty where it can. Raises TableNotFound."""
+    """Return why rows cannot be erased from the table as it is; empty where they can. Raises TableNotFound."""
     feed = ChangeFeed(spark, table.table)
     metadata = feed.log.metadata()
     schema, properties, problems = metadata.schema, metadata.properties, []
@@ -26,24 +26,24 @@ def inspect_table(spark: SparkSession, table: PersonalTable) -> list[str]:
         problems.append(f"{table.table} is append-only (delta.appendOnly = true): no row can be erased")
     if not metadata.feed_enabled:
         problems.append(
-            f"the change feed of {table.table} is off: no sink would learn of the erasure "
+            f"the change feed of {table.table} is off: no sink would receive the deletes "
             f"(`deltarelay feed enable {table.table}`)"
         )
-    if odd := [name for name in schema.names if "`" in name]:
-        # It makes up an attribute's name of it, unquoted, where the feed is on
+    if quoted_names := [name for name in schema.names if "`" in name]:
+        # With the change feed enabled, Delta's MERGE uses such a name without quoting it
         problems.append(
-            f"{table.table} has a backquote in a column's name ({', '.join(odd)}): Delta's MERGE fails on it"
+            f"{table.table} has a backquote in a column's name ({', '.join(quoted_names)}): Delta's MERGE fails on it"
         )
     emptied: list[str] = []
     for person in table.people:
         if person.on_erase == "nullify":
             emptied += person.personal
             if not person.personal:
-                problems.append(f"{table.table} is to be emptied (on_erase: nullify), and `personal` names no column")
-    fixed = [
+                problems.append(f"{table.table} has `on_erase: nullify`, and `personal` names no column")
+    not_nullable = [
         one for name in dict.fromkeys(emptied) if (one := column_in(schema.names, name)) and not schema[one].nullable
     ]
-    problems += [f"{table.table}.{one} is NOT NULL and cannot be emptied" for one in fixed]
+    problems += [f"{table.table}.{one} is NOT NULL and cannot be emptied" for one in not_nullable]
     named = dict.fromkeys([*(person.column for person in table.people), *emptied])
     problems += [f"{table.table} has no column {name}" for name in named if column_in(schema.names, name) is None]
     try:

@@ -1,6 +1,6 @@
-"""Reading a file of requests, CSV or JSON: all of it is right, or every fault is told and none of it is taken.
+"""Reads a file of requests, CSV or JSON. Either the whole file is valid, or every fault is reported and no request is read.
 
-A message names lines, entries and fields, never what stands there: a field in the wrong column may be an address.
+A message names lines, entries and fields, and never contains a value: a field in the wrong column may be an address.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ _LIST = "requests"
 
 
 def read_requests(path: Path, subjects: Mapping[str, Subject], *, today: dt.date) -> tuple[Request, ...]:
-    """In the order of the file. ``*.json`` is read as JSON, ``*.csv`` as CSV, another by how it begins.
+    """Return the requests in the order of the file. ``*.json`` is read as JSON, ``*.csv`` as CSV, any other by its first
+    characters.
 
-    A request that stands there twice with the same content is one. Raises ConfigError with every fault of the file:
-    ``problems`` are their lines (of an entry in JSON: its number), fields and messages.
+    A request that occurs twice with the same content is one. Raises ConfigError with every fault of the file: ``problems``
+    has their lines (numbers of entries in JSON), fields and messages.
     """
     file = _File(path, Faults(str(path)), subjects)
     text = file.text()
@@ -45,21 +46,21 @@ def read_requests(path: Path, subjects: Mapping[str, Subject], *, today: dt.date
             continue
         first = found.setdefault(request.id, (request, record))
         if first[0] != request:
-            message = f"stands here twice with other content; the first is in {first[1].place}"
+            message = f"occurs twice with other content; the first is in {first[1].place}"
             file.faults.add(record, "id", message)
     file.faults.raise_if_any()
     return tuple(request for request, _ in found.values())
 
 
 def month_after(day: dt.date) -> dt.date:
-    """The same day of the next month, or its last one: Art. 12(3) counts a month, not 30 days."""
+    """Return the same day of the next month, or its last day: Art. 12(3) GDPR gives a month, not 30 days."""
     year, month = (day.year + 1, 1) if day.month == 12 else (day.year, day.month + 1)
     return dt.date(year, month, min(day.day, calendar.monthrange(year, month)[1]))
 
 
 @dataclass
 class _File:
-    """From bytes to records: what each format can have wrong."""
+    """Parses a file to records, with the faults of each format."""
 
     path: Path
     faults: Faults
@@ -80,7 +81,7 @@ class _File:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
-        if line:  # out of the handler: the parser's error has the file in it
+        if line:  # outside of the handler: the decoder's error contains the file
             raise ConfigError(f"{self.path}: line {line} is not UTF-8 text", hint="save the file as UTF-8")
         if not text.strip():
             raise ConfigError(f"{self.path} is empty", hint="a CSV begins with a header: id,email,requester")
@@ -114,11 +115,11 @@ class _File:
             record.values.update({name: value for name, value in zip(header, row, strict=True) if value})
             records.append(record)
         if is_broken:
-            self.faults.add(Record("line", line), None, "is no CSV: its quotes do not fit, or a field has no end")
+            self.faults.add(Record("line", line), None, "is not valid CSV: a quote or a field does not end")
         return records
 
     def check_header(self, header: list[str], line: int) -> None:
-        """Ends here: with a wrong header each line would only repeat it."""
+        """Raises at once: with a wrong header each line would have the same fault."""
         record = Record("line", line)
         if len(header) == 1 and any(sign in header[0] for sign in ";\t"):
             self.faults.add(record, None, "is separated by semicolons or tabs; save the file with commas")
@@ -173,7 +174,7 @@ class _File:
         if name not in self.known:
             self.faults.unknown(record, name, self.known, "a field")
         elif name in record.values:
-            self.faults.add(record, name, "stands here twice")
+            self.faults.add(record, name, "occurs twice")
         elif isinstance(value, int) and not isinstance(value, bool):
             record.values[name] = str(value)
         elif isinstance(value, str):
@@ -183,4 +184,4 @@ class _File:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object of JSON with all its names, also those that stand there twice."""
+    """A JSON object with all its names, also those that occur twice."""

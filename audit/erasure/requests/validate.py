@@ -1,4 +1,4 @@
-"""One request from the fields of a line or an entry, and what can be wrong with them."""
+"""Makes a request from the fields of a line or an entry, and checks each of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["FIELDS", "PREFIX", "Entry", "Faults", "Record"]
 
 FIELDS = ("id", "subject", "received", "due", "legal_basis", "requester", "approver")
 PREFIX = "identifiers."
-"""In front of an identifier that has the name of one of FIELDS, and allowed before any."""
+"""Prefix of an identifier with the name of one of FIELDS; allowed for any identifier."""
 
 _BASIS = "GDPR Art. 17"
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -26,12 +26,12 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,40}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _LISTED = 50
 _SHORT = 4
-"""An identifier of fewer characters is looked for as a whole word: `7` is in every second id."""
+"""An identifier of fewer characters is searched as a whole word: `7` is part of many ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A line or an entry. ``values`` has what is not empty."""
+    """A line or an entry. ``values`` has the fields that are not empty."""
 
     kind: Literal["line", "entry"]
     number: int
@@ -44,25 +44,26 @@ class Record:
 
 @dataclass
 class Faults:
-    """Of one file, told at once. No message has a value in it."""
+    """The faults of one file, reported together. No message contains a value."""
 
     file: str
     found: list[tuple[int, dict[str, str | None]]] = field(default_factory=list)
 
     def add(self, record: Record | None, name: str | None, message: str) -> None:
-        told = {"place": record.place if record else None, "field": name, "message": message}
-        self.found.append((record.number if record else 0, told))
+        fault = {"place": record.place if record else None, "field": name, "message": message}
+        self.found.append((record.number if record else 0, fault))
 
     def unknown(self, record: Record, name: str, known: Sequence[str], what: str) -> None:
-        """A name that does not look like one is not shown: it may be a value that lost its place."""
+        """Report an unknown name. It is not shown where it does not look like a name: it may be a value in the wrong
+        place."""
         if not _NAME.fullmatch(name):
-            self.add(record, None, f"{what} has a name that is not known; known here: {', '.join(known)}")
+            self.add(record, None, f"{what} has an unknown name; known names: {', '.join(known)}")
             return
         near = difflib.get_close_matches(name.lower(), known, n=1)
         self.add(
             record,
             name,
-            "is not known" + (f"; did you mean `{near[0]}`?" if near else f"; known here: {', '.join(known)}"),
+            "is unknown" + (f"; did you mean `{near[0]}`?" if near else f"; known names: {', '.join(known)}"),
         )
 
     def raise_if_any(self) -> None:
@@ -76,7 +77,7 @@ class Faults:
         shown = [*lines[:_LISTED], *([f"... and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else [])]
         if len(lines) > 1:
             shown.insert(0, f"{len(lines)} problems in {self.file}")
-        raise ConfigError("\n".join(shown), hint="no request of the file was taken in", problems=problems)
+        raise ConfigError("\n".join(shown), hint="no request of the file was added", problems=problems)
 
 
 @dataclass
@@ -103,9 +104,9 @@ class Entry:
             self.add("due", "is before `received`")
         legal_basis, requester = self.get("legal_basis") or _BASIS, self.get("requester")
         if not requester:
-            self.add("requester", "is missing: who has taken the request in")
+            self.add("requester", "is missing: who has received the request")
         if subject is not None:
-            self.check_silence(identifiers)
+            self.check_no_identifier(identifiers)
         if subject is None or received is None or due is None or len(self.faults.found) > before:
             return None
         approver = self.get("approver") or None
@@ -131,7 +132,7 @@ class Entry:
             return next(iter(self.subjects.values()))
         if name not in self.subjects:
             what = "is not configured" if name else "is missing"
-            self.add("subject", f"{what}; known here: {', '.join(self.subjects) or 'none'}")
+            self.add("subject", f"{what}; configured subjects: {', '.join(self.subjects) or 'none'}")
             return None
         return self.subjects[name]
 
@@ -147,11 +148,11 @@ class Entry:
                 known = ", ".join(subject.identifiers)
                 self.add(written, f"is no identifier of the subject `{subject.name}`, which has {known}")
             elif name in found:
-                self.add(written, "stands here twice")
+                self.add(written, "occurs twice")
             else:
                 found[name] = value
         if not found and not any(name not in FIELDS and value.strip() for name, value in self.record.values.items()):
-            self.faults.add(self.record, None, f"names nobody: give {' or '.join(subject.identifiers)}")
+            self.faults.add(self.record, None, f"identifies no person: give {' or '.join(subject.identifiers)}")
         return found
 
     def day(self, name: str, default: dt.date | None) -> dt.date | None:
@@ -166,24 +167,24 @@ class Entry:
         self.add(name, "must be a date such as 2026-01-31")
         return None
 
-    def check_silence(self, identifiers: Mapping[str, str]) -> None:
-        """Ids go into logs and commits, the rest into the certificate: the person may stand in none of them."""
+    def check_no_identifier(self, identifiers: Mapping[str, str]) -> None:
+        """Ids are written to logs and commits, the other fields to the certificate: none may contain an identifier."""
         values = {fold(value).strip() for value in identifiers.values()}
-        # what is before the @ of an address is a person too; an id cannot have the @ itself
+        # the part before the @ identifies a person as well; an id cannot contain the @
         locals_ = {local for local, at, _ in (value.partition("@") for value in values) if at and local}
-        looked_for = {
+        searched = {
             "id": values | locals_,
             "legal_basis": {value for value in values if not value.isdecimal()},  # "Art. 17" is not the customer 17
             "requester": values,
             "approver": values,
         }
-        for name, those in looked_for.items():
+        for name, forbidden in searched.items():
             text = fold(self.get(name))
-            if any(_stands_in(value, text) for value in those):
-                self.add(name, "holds an identifier of the request, and this field is shown to others")
+            if any(_is_in(value, text) for value in forbidden):
+                self.add(name, "contains an identifier of the request, and this field is shown to others")
 
 
-def _stands_in(value: str, text: str) -> bool:
+def _is_in(value: str, text: str) -> bool:
     if len(value) >= _SHORT:
         return value in text
     return re.search(rf"(?<![^\W_]){re.escape(value)}(?![^\W_])", text) is not None
