@@ -108,7 +108,7 @@ def digests(
 
 
 def key_digest(schema: StructType, key: Sequence[str]) -> Column:
-    """The MD5 that stands for a key whose value must not be shown. Select it under ``plain_decimals``."""
+    """The MD5 that identifies a key whose value must not be shown. Select it under ``plain_decimals``."""
     from pyspark.sql import functions as F
 
     return F.md5(F.concat(*(_framed(_text(quoted(name), schema[name].dataType)) for name in key)).cast("binary"))

@@ -1,7 +1,7 @@
 """Windows and snapshots whose rows are an Arrow table: they behave like those of a Delta table, without Spark.
 
 For sinks that read rows by ``collect``, ``collect_net``, ``iterate`` or ``iterate_net``. A sink that asks for a DataFrame
-(``read``, ``net``) gets an error that explains why there is none.
+(``read``, ``net``) gets an error that explains why this is not possible.
 """
 
 from __future__ import annotations

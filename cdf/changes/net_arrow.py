@@ -99,8 +99,10 @@ def net_of_sorted(
         rows = rows if pending is None else pa.concat_tables([pending, rows])
         last = rows.slice(rows.num_rows - 1)
         of_last = reduce(pc.and_, (pc.equal(rows[name], last[name][0]) for name in key))
-        others = np.flatnonzero(~pc.fill_null(of_last, False).to_numpy())  # a null key equals no key, and is refused
-        complete = int(others[-1]) + 1 if len(others) else 0
+        other_keys = np.flatnonzero(
+            ~pc.fill_null(of_last, False).to_numpy()
+        )  # a null key equals no key, and is refused
+        complete = int(other_keys[-1]) + 1 if len(other_keys) else 0
         pending = rows.slice(complete)
         if complete:
             yield net_on_driver(rows.slice(0, complete), key, transients=transients)

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["COUNTED", "Snapshot", "Window", "WindowSource", "commit_of_inserts"]
 
-
 COUNTED = {"inserts": INSERT, "updates": UPDATE, "deletes": DELETE}
 """The names under which a net effect's changes are counted."""
 

@@ -10,9 +10,9 @@ A closed sink may be opened again. ``load`` and ``apply`` on a sink that is not 
 checks a window in this order: the fence, the table id, whether it is a replay, whether it follows the position. Spark's
 own errors may quote row values: a sink may keep them as an error's ``__cause__``, never in its text or fields.
 
-Write a sink as a subclass (``class MySink(Sink)``). The first six members must be implemented; the others have a default.
-``cdf.sink.features`` lists what a sink may offer beyond this. ``cdf.testing.SinkConformance`` tests every promise made
-here.
+Write a sink as a subclass (``class MySink(Sink)``). It must implement the first six members; the others have a default.
+The pipeline calls all of them, so a sink that is not a subclass must implement every member. ``cdf.sink.features`` lists
+what a sink may offer beyond this. ``cdf.testing.SinkConformance`` tests every promise made here.
 """
 
 from __future__ import annotations

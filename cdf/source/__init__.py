@@ -1,1 +1,1 @@
-"""The three ways in: batch, stream, snapshot."""
+"""Reads a Delta table: its log, its change feed as batch or stream, its rows at a version."""

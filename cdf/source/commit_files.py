@@ -91,7 +91,7 @@ class CommitFiles:
         jvm: Any = getattr(spark, "_jvm", None)
         if jvm is None:
             raise ConfigError(
-                "this Spark session has no JVM of its own (Spark Connect), which reading the Delta log needs",
+                "this Spark session has no JVM (Spark Connect), which reading the Delta log needs",
                 hint="use a classic session: local, spark-submit, or on the cluster's driver",
             )
         self._jvm = jvm

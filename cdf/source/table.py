@@ -256,7 +256,7 @@ class ChangeFeed(TableHandle):
         columns = [*(field.name for field in schema.fields), *METADATA_COLUMNS]
 
         def read() -> DataFrame:
-            # The table may have more columns by now than the window's schema.
+            # The table may have more columns now than the window's schema.
             return batch.load_range(self, first, last).select(*map(quoted, columns))
 
         return Window(table=self.table, schema=schema, commits=commits, read=read, **fields)

@@ -1,6 +1,6 @@
-"""Sinks and a source for tests, and the suite that every sink passes.
+"""Sinks and a source for tests, and the suite that every sink must pass.
 
-``SinkConformance`` and ``SinkHarness`` need pytest and are imported only when asked for.
+``SinkConformance`` and ``SinkHarness`` need pytest and are imported on first use.
 """
 
 from __future__ import annotations

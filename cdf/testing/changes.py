@@ -1,4 +1,4 @@
-"""Windows and snapshots from plain Python rows: no Delta table, and a Spark session only where one is given."""
+"""Windows and snapshots from plain Python rows: without a Delta table, with or without a Spark session."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def delete(row: Row) -> Edit:
 
 
 def commit(version: int, edits: Iterable[Edit] = (), *, metadata: Metadata | None = None) -> Commit:
-    """A commit as the log would tell it: one minute after the one before, with as many bytes as it has changes."""
+    """A commit as the log would describe it: one minute after the previous one, with 100 bytes for each change."""
     changes = sum(len(edit) for edit in edits)
     return Commit(
         version=version,
@@ -76,9 +76,9 @@ class _SampleSource(WindowSource):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampleTable:
-    """A source table that exists only in the test. Columns that a row leaves out are NULL.
+    """A source table that exists only in the test. A column that is missing in a row is NULL.
 
-    Its windows and snapshots are DataFrames of the session ``spark``, or, where that is None, in memory: see
+    Its windows and snapshots are DataFrames of the session ``spark``; if that is None, they are in memory, see
     ``cdf.changes.in_memory``.
     """
 
@@ -88,7 +88,7 @@ class SampleTable:
     table: str = "sample"
     table_id: str = "5a3b0c5e-0000-4000-8000-000000000001"
     former: StructType | None = None
-    """The schema before; None where it never changed."""
+    """The previous schema; None: it never changed."""
 
     def source(self, pipeline: str = "sample") -> Source:
         return Source(self.table, self.table_id, self.schema, self.key, pipeline)
@@ -105,7 +105,7 @@ class SampleTable:
         return Snapshot(*known, read=lambda: spark.createDataFrame(values, self.schema))
 
     def window(self, first: int, *commits: Sequence[Edit]) -> Window:
-        """The versions ``first, first + 1, …``, one for each list of edits; an empty list changes no row."""
+        """The versions ``first, first + 1, …``, one for each list of edits. An empty list changes no row."""
         versions = dict(enumerate(commits, start=first))
         values = [
             (*self._values(change.row), change.type, version, _EPOCH + dt.timedelta(minutes=version))
@@ -113,16 +113,16 @@ class SampleTable:
             for change in chain.from_iterable(edits)
         ]
         known = self.table, self.table_id, self.schema, self.key
-        told = tuple(commit(version, edits) for version, edits in versions.items())
+        listed = tuple(commit(version, edits) for version, edits in versions.items())
         schema, drift = (
             feed_schema(self.schema),
             () if self.former is None else tuple(compare(self.former, self.schema)),
         )
         if (spark := self.spark) is None:
             rows = lambda: arrow_table(values, schema)  # noqa: E731
-            return InMemoryWindow(*known, told, source=_SampleSource(self.table_id), drift=drift, rows=rows)
+            return InMemoryWindow(*known, listed, source=_SampleSource(self.table_id), drift=drift, rows=rows)
         read = lambda: spark.createDataFrame(values, schema)  # noqa: E731
-        return Window(*known, told, read, source=_SampleSource(self.table_id), drift=drift)
+        return Window(*known, listed, read, source=_SampleSource(self.table_id), drift=drift)
 
     def _values(self, row: Row) -> tuple[Any, ...]:
         if unknown := set(row) - set(self.schema.names):

@@ -1,14 +1,14 @@
-"""Failures on demand: a wrapper that fails around any sink's durable step, and input that fails while it is read.
+"""Injects failures: a wrapper that fails before, during or after a sink's durable step, and input that fails while read.
 
-Where a failure can honestly be placed:
+The moments of a failure:
 
 ``before``  nothing has reached the wrapped sink.
-``during``  inside the wrapped sink's durable step. Only the sink knows where that is, so it has to take part: it
-            offers the attribute ``during`` (``Interruptible``) and calls it, where set, at the point at which a crash
-            would hurt most. A ``during`` fault for a sink without it is refused rather than placed somewhere else.
-``after``   the step is durable, the answer is lost: the wrapped call returned, its caller sees an error.
+``during``  inside the wrapped sink's durable step. Only the sink knows where that is, so it must cooperate: it has the
+            attribute ``during`` (``Interruptible``) and calls it, if set, at the point at which a crash would do the
+            most harm. A ``during`` fault for a sink without this attribute is refused.
+``after``   the step is durable, but its result is lost: the wrapped call returned, the caller gets an error.
 
-Every sink can be interrupted earlier, while it takes in rows: see ``unreadable``.
+Every sink can also be interrupted earlier, while it reads rows: see ``unreadable``.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class Fault:
 
 @runtime_checkable
 class Interruptible(Protocol):
-    """A sink that can be stopped inside its durable step."""
+    """A sink that a test can interrupt inside its durable step."""
 
     during: Callable[[], None] | None
 
 
 class FaultySink(Sink):
-    """Takes one fault from the queue per call of its operation; with no fault queued, it is the wrapped sink."""
+    """Raises one queued fault per call of the fault's operation; without a queued fault it behaves like the wrapped sink."""
 
     def __init__(self, sink: Sink, faults: Iterable[Fault] = ()) -> None:
         self.sink = sink
@@ -72,7 +72,7 @@ class FaultySink(Sink):
     def queue(self, *faults: Fault) -> None:
         for fault in faults:
             if fault.moment == "during" and not isinstance(self.sink, Interruptible):
-                raise TypeError(f"{type(self.sink).__name__} has no `during`: it cannot be stopped inside a step")
+                raise TypeError(f"{type(self.sink).__name__} has no `during`: it cannot be interrupted inside a step")
             self.queued.append(fault)
 
     @property
@@ -119,13 +119,13 @@ class FaultySink(Sink):
         if fault.moment == "before":
             self._fire(fault)
         if fault.moment == "during":
-            return self._interrupted(fault, step)
-        answer = step()  # a step that fails by itself leaves the fault in the queue
+            return self._interrupt(fault, step)
+        answer = step()  # if the step itself fails, the fault stays in the queue
         self._fire(fault)
         return answer
 
-    def _interrupted(self, fault: Fault, step: Callable[[], Answer]) -> Answer:
-        # A step that never comes to its durable part (a replay) returns, and the fault waits for the next one.
+    def _interrupt(self, fault: Fault, step: Callable[[], Answer]) -> Answer:
+        # A step that never reaches its durable part (a replay) returns, and the fault stays queued for the next step.
         sink: Any = self.sink
         usual, sink.during = sink.during, lambda: self._fire(fault)
         try:
@@ -143,32 +143,32 @@ Input = TypeVar("Input", Window, Snapshot)
 
 
 def unreadable(given: Input, at: Mapping[str, Any]) -> Input:
-    """The same window or snapshot, whose rows fail when the key ``at`` is read; smaller keys can be read.
+    """The same window or snapshot, whose rows raise an error when the key ``at`` is read; smaller keys can be read.
 
-    The failure's text carries a value of the row, as the errors of Spark and of drivers do.
+    The error's text contains a value of the row, as errors of Spark and of drivers do.
     """
     if isinstance(given, (InMemoryWindow, InMemorySnapshot)):
         kind = _UnreadableInMemoryWindow if isinstance(given, InMemoryWindow) else _UnreadableInMemorySnapshot
         return kind(**_fields(given), at=at)
     if isinstance(given, Window):
-        read = lambda: _failing(given.read(), at)  # noqa: E731
+        read = lambda: _fail_at(given.read(), at)  # noqa: E731
         return _UnreadableWindow(**{**_fields(given), "read": read}, healthy=given, at=at)
-    return dataclasses.replace(given, read=lambda: _failing(given.read(), at))
+    return dataclasses.replace(given, read=lambda: _fail_at(given.read(), at))
 
 
 def before_reading(given: Input, call: Callable[[], object]) -> Input:
-    """The same window or snapshot; ``call`` is called each time before its rows are read."""
+    """The same window or snapshot, with a ``call`` each time before its rows are read."""
     if isinstance(given, (InMemoryWindow, InMemorySnapshot)):
         return dataclasses.replace(given, rows=_after(call, given.rows))
     return dataclasses.replace(given, read=_after(call, given.read))
 
 
 def _after(call: Callable[[], object], then: Callable[[], Answer]) -> Callable[[], Answer]:
-    def both() -> Answer:
+    def call_then_read() -> Answer:
         call()
         return then()
 
-    return both
+    return call_then_read
 
 
 def _fields(given: Any) -> dict[str, Any]:
@@ -181,8 +181,8 @@ class _UnreadableWindow(Window):
     at: Mapping[str, Any]
 
     def net(self, *, transients: bool = False) -> DataFrame:
-        # Behind the shuffle, so that the sink gets some rows before the failure.
-        return _failing(self.healthy.net(transients=transients), self.at)
+        # After the shuffle, so that the sink gets some rows before the error.
+        return _fail_at(self.healthy.net(transients=transients), self.at)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -190,7 +190,7 @@ class _UnreadableInMemoryWindow(InMemoryWindow):
     at: Mapping[str, Any]
 
     def batches(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        return _failing_batches(table, self.at)
+        return _fail_batches_at(table, self.at)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -198,10 +198,10 @@ class _UnreadableInMemorySnapshot(InMemorySnapshot):
     at: Mapping[str, Any]
 
     def batches(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        return _failing_batches(table, self.at)
+        return _fail_batches_at(table, self.at)
 
 
-def _failing_batches(table: pa.Table, at: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+def _fail_batches_at(table: pa.Table, at: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
     ordered = table.sort_by([(name, "ascending") for name in at])
     for batch in ordered.to_batches(max_chunksize=1):
         [row] = batch.to_pylist()
@@ -210,10 +210,10 @@ def _failing_batches(table: pa.Table, at: Mapping[str, Any]) -> Iterator[pa.Reco
         yield batch
 
 
-def _failing(rows: DataFrame, at: Mapping[str, Any]) -> DataFrame:
+def _fail_at(rows: DataFrame, at: Mapping[str, Any]) -> DataFrame:
     name = next(name for name in rows.columns if name not in at and name not in METADATA_COLUMNS)
     value = quoted(name)
-    met = reduce(and_, (quoted(key).eqNullSafe(lit(wanted)) for key, wanted in at.items()))
+    matches = reduce(and_, (quoted(key).eqNullSafe(lit(wanted)) for key, wanted in at.items()))
     failure = raise_error(concat(lit("cannot read "), value.cast("string")))
     ordered = rows.repartitionByRange(2, *map(quoted, at))
-    return ordered.withColumn(name, when(met, failure.cast(rows.schema[name].dataType)).otherwise(value))
+    return ordered.withColumn(name, when(matches, failure.cast(rows.schema[name].dataType)).otherwise(value))

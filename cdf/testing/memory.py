@@ -1,4 +1,4 @@
-"""A sink that keeps its rows in memory: the contract in its plainest form, and a stand-in for a real target."""
+"""A sink that keeps its rows in memory: the simplest implementation of the contract, and a substitute for a real target."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """All that is durable. It is never changed, only replaced, so rows and position cannot part."""
+    """Everything durable. It is replaced as a whole, never changed, so rows and position always belong together."""
 
     position: Position = field(default_factory=Position)
     schema: StructType | None = None
@@ -54,9 +54,9 @@ class Contents:
 
 
 class MemoryStore:
-    """The target itself. It outlives its sinks: several share it the way restarted runners share a database.
+    """The target. It outlives its sinks: several sinks share it, as restarted runners share a database.
 
-    The lease is renewed by each durable step. ``clock`` counts seconds; a test hands in its own to let a lease expire.
+    Each durable step renews the lease. ``clock`` returns seconds; a test may pass its own clock to let a lease expire.
     """
 
     def __init__(self, *, lease_seconds: float = 30.0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -69,15 +69,15 @@ class MemoryStore:
         self._lock = threading.Lock()
 
     def read_rows(self) -> list[Row]:
-        """The state's rows, or the change list of a history (``_change_type`` is None in a baseline)."""
+        """The rows of a state, or the changes of a history (``_change_type`` is None in a baseline)."""
         held = self.contents
         return [dict(row) for row in (held.changes or held.rows.values())]
 
     def expire_lease(self) -> None:
-        """As if the owner had been silent for too long."""
+        """Let the lease expire, as if the owner had not renewed it."""
         self.expires_at = self._clock()
 
-    def take_lease(self, owner: str) -> int:
+    def acquire_lease(self, owner: str) -> int:
         with self._lock:
             if self.owner not in (None, owner) and self._clock() < self.expires_at:
                 raise LeaseHeld("another runner holds the lease of this target", hint="stop it, or wait until it ends")
@@ -85,7 +85,7 @@ class MemoryStore:
             self.expires_at = self._clock() + self.lease_seconds
             return self.epoch
 
-    def give_back(self, epoch: int) -> None:
+    def release_lease(self, epoch: int) -> None:
         with self._lock:
             if epoch == self.epoch:
                 self.owner = None
@@ -93,12 +93,12 @@ class MemoryStore:
     def check(self, epoch: int) -> None:
         if epoch != self.epoch or self.owner is None:
             raise Fenced(
-                "this runner does not hold the lease of the target any more",
+                "this runner no longer holds the lease of the target",
                 hint="another runner has taken over",
             )
 
     def swap(self, epoch: int, contents: Contents) -> None:
-        """The durable step: one assignment, made only by the owner of the lease."""
+        """The durable step: one assignment, only by the owner of the lease."""
         with self._lock:
             self.check(epoch)
             self.contents = contents
@@ -108,7 +108,7 @@ class MemoryStore:
 class MemorySink(Sink):
     """A sink over a ``MemoryStore``. ``open`` does not wait for a lease: it raises ``LeaseHeld`` at once.
 
-    ``during`` is called in the midst of each durable step, when everything is built and nothing is durable yet.
+    ``during`` is called inside each durable step, when everything is prepared and nothing is durable yet.
     """
 
     def __init__(
@@ -139,25 +139,25 @@ class MemorySink(Sink):
         if held.schema is not None:
             for change in compare(held.schema, source.schema):
                 if change.kind not in self.capabilities.schema_changes:
-                    problems.append(f"{change}: make the target anew from a snapshot")
+                    problems.append(f"{change}: rebuild the target from a snapshot")
         return Inspection(held.position, tuple(problems))
 
     def open(self, source: Source) -> Position:
         found = self.inspect(source)
         if found.problems:
             raise TargetNotReady(
-                "the target cannot take this table: " + "; ".join(found.problems),
+                "the target cannot hold this table: " + "; ".join(found.problems),
                 problems=list(found.problems),
             )
         self._interrupt()
-        self._epoch = self.store.take_lease(self._owner)
+        self._epoch = self.store.acquire_lease(self._owner)
         return self.store.contents.position
 
     def load(self, snapshot: Snapshot) -> Applied:
         self.store.check(self._epoch)
         held = self.store.contents
         if held.position.version is not None:
-            raise WindowOutOfOrder("the target is loaded already", position=held.position.version)
+            raise WindowOutOfOrder("the target is already loaded", position=held.position.version)
         if self.capabilities.holds == "state":
             _refuse_key_faults(snapshot)
         rows = list(snapshot.iterate())
@@ -171,7 +171,7 @@ class MemorySink(Sink):
         return Applied(snapshot.version, inserts=len(rows))
 
     def apply(self, window: Window) -> Applied:
-        # The fence comes first: a zombie must learn that it is one, not that its window is out of order.
+        # The fence is checked first: a stale runner must get Fenced, not WindowOutOfOrder.
         self.store.check(self._epoch)
         held = self.store.contents
         if self._is_replay(held.position, window):
@@ -189,9 +189,9 @@ class MemorySink(Sink):
         window.confirm()
         after = replace(held, position=Position(window.last, window.table_id), schema=window.schema)
         if state:
-            after, conflicts = self._merged(after, rows, window)
+            after, conflicts = self._merge(after, rows, window)
         else:
-            after, conflicts = replace(after, changes=held.changes + _in_order(rows)), Conflicts()
+            after, conflicts = replace(after, changes=held.changes + _sort_changes(rows)), Conflicts()
         self._make_durable(after)
         kinds = Counter(row[CHANGE_TYPE] for row in rows)
         return Applied(window.last, kinds[INSERT], kinds[UPDATE] + kinds[UPDATE_POSTIMAGE], kinds[DELETE], conflicts)
@@ -203,13 +203,13 @@ class MemorySink(Sink):
             raise TargetNotReady(problem, problems=[problem])
         check_key(source.schema, source.key, source.table)
         self._interrupt()
-        self._epoch = self.store.take_lease(self._owner)
+        self._epoch = self.store.acquire_lease(self._owner)
         return held.position
 
     def reload(self, snapshot: Snapshot) -> Applied:
         self.store.check(self._epoch)
         if self.capabilities.holds != "state":
-            raise TargetNotReady("a history cannot be made anew from a snapshot", hint="name a new target")
+            raise TargetNotReady("a history cannot be rebuilt from a snapshot", hint="name a new target")
         _refuse_key_faults(snapshot)
         rows = list(snapshot.iterate())
         keyed = {_key(row, snapshot.key): row for row in rows}
@@ -218,12 +218,12 @@ class MemorySink(Sink):
         return Applied(snapshot.version, inserts=len(rows))
 
     def close(self) -> None:
-        self.store.give_back(self._epoch)
+        self.store.release_lease(self._epoch)
 
     def _is_replay(self, position: Position, window: Window) -> bool:
-        """True for a window that the target holds already; raises for one that does not come next."""
+        """True for a window that the target already holds. Raises for a window that does not follow the position."""
         if position.version is None:
-            # A state begins with a snapshot: the feed alone would lack the rows that are older than it.
+            # A state begins with a snapshot: the feed does not have the rows that are older than the feed.
             fits = self.capabilities.holds == "history"
         elif position.table_id != window.table_id:
             raise TableReplaced(f"{window.table} is not the table that this target was filled from")
@@ -240,7 +240,7 @@ class MemorySink(Sink):
             )
         return False
 
-    def _merged(self, held: Contents, rows: Iterable[Row], window: Window) -> tuple[Contents, Conflicts]:
+    def _merge(self, held: Contents, rows: Iterable[Row], window: Window) -> tuple[Contents, Conflicts]:
         names = window.schema.names
         merged = {key: {name: row.get(name) for name in names} for key, row in held.rows.items()}
         met = Counter[str]()
@@ -266,12 +266,12 @@ class MemorySink(Sink):
 
 
 def _key(row: Row, key: tuple[str, ...]) -> tuple[Any, ...]:
-    # Spark hands out binaries as bytearray, which cannot be a dictionary's key.
+    # Spark returns binaries as bytearray, which cannot be a dictionary's key.
     return tuple(bytes(row[name]) if isinstance(row[name], bytearray) else row[name] for name in key)
 
 
-def _in_order(rows: Iterable[Row]) -> tuple[Row, ...]:
-    """Commits in order, and inside a commit removes before puts."""
+def _sort_changes(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Order by commit, and within a commit removes before puts."""
     return tuple(sorted(rows, key=lambda row: (row[COMMIT_VERSION], row[CHANGE_TYPE] in (INSERT, UPDATE_POSTIMAGE))))
 
 

@@ -5,10 +5,10 @@
     table.update(lambda row: row["id"] == 1, v="b")
     table.rows(2), table.changes(2, 2)
 
-Each statement that writes is one commit. Rows live in files, as Delta keeps them (copy on write, no deletion vectors): a
-statement rewrites the files that hold a row it touches, so that ``restore`` brings back rows of rewritten files that did
-not change, and ``vacuum`` takes away exactly the versions that need removed files. The log is Delta's own text, commit by
-commit. ``tests/integration/test_memory_table.py`` runs the same statements on a real Delta table and compares.
+Each statement that writes is one commit. Rows are stored in files, as in Delta (copy on write, no deletion vectors): a
+statement rewrites the files with a row that it touches. So ``restore`` restores unchanged rows of rewritten files, too, and
+``vacuum`` makes exactly those versions unreadable that need removed files. The log has Delta's own text, commit by commit.
+``tests/integration/test_memory_table.py`` runs the same statements on a real Delta table and compares.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Condition = Callable[[Row], bool]
 
 
 class MemoryTable:
-    """``clock`` gives the time of each commit (default: now); like Delta's, commit times never run backwards."""
+    """``clock`` returns the time of each commit (default: now). As in Delta, commit times never run backwards."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class MemoryTable:
         return self._commit("WRITE", added=self._file(map(self._store, rows)), user_metadata=user_metadata)
 
     def delete(self, where: Condition | None = None, *, user_metadata: str | None = None) -> int:
-        """No row matches: no commit. Without a condition whole files go, and nothing else tells of it: no change file."""
+        """Without a matching row there is no commit. Without a condition whole files are removed, without a change file."""
         if where is not None:
             return self.merge(delete=where, operation="DELETE", user_metadata=user_metadata)
         files = self._versions[-1].files
@@ -78,11 +78,11 @@ class MemoryTable:
         user_metadata: str | None = None,
         **values: Any | Callable[[Row], Any],
     ) -> int:
-        """``values``: a constant, or a function of the row. Also a row that stays as it is was updated, as in Delta."""
+        """``values``: constants, or functions of the row. As in Delta, a row counts as updated even if no value changes."""
 
         def change(row: Row) -> Row:
-            made = {name: value(row) if callable(value) else value for name, value in values.items()}
-            return {**row, **made}
+            changed = {name: value(row) if callable(value) else value for name, value in values.items()}
+            return {**row, **changed}
 
         return self.merge(where, change, operation="UPDATE", user_metadata=user_metadata)
 
@@ -96,7 +96,7 @@ class MemoryTable:
         operation: str = "MERGE",
         user_metadata: str | None = None,
     ) -> int:
-        """Rows that match ``delete`` go, those that match ``update`` change, and ``insert`` comes, in one commit."""
+        """Delete the rows that match ``delete``, change those that match ``update``, add ``insert``, in one commit."""
         schema = self.schema
         removed: list[File] = []
         rewritten: list[Row] = []
@@ -127,7 +127,7 @@ class MemoryTable:
             operation,
             added=self._file((*rewritten, *inserted)),
             removed=tuple(removed),
-            changes=tuple(changes) if removed else None,  # of inserts alone the files tell it all
+            changes=tuple(changes) if removed else None,  # inserts alone need no change file
             user_metadata=user_metadata,
         )
 
@@ -136,7 +136,7 @@ class MemoryTable:
         return self._commit("WRITE", added=added, removed=self._versions[-1].files)
 
     def restore(self, version: int) -> int:
-        """Files of that version come back; files that are not its own go. Its metadata comes back as well."""
+        """Restore the files and the metadata of that version, and remove all other files."""
         wanted, now = self._versions[version], self._versions[-1]
         added = tuple(file for file in wanted.files if file not in now.files)
         if not all(map(self._exists, added)):
@@ -146,7 +146,7 @@ class MemoryTable:
         return self._commit("RESTORE", added=added, removed=removed, metadata=metadata)
 
     def optimize(self) -> int:
-        """All rows in one file: a commit without a change. One file or none: no commit."""
+        """Write all rows into one file: a commit without a change. With one file or none there is no commit."""
         files = self._versions[-1].files
         if len(files) < 2:
             return self.latest
@@ -162,7 +162,7 @@ class MemoryTable:
         return self.set_properties({FEED: "true" if on else "false"})
 
     def alter(self, schema: StructType) -> int:
-        """Another schema, without new files: a column is what its physical name says (else its name)."""
+        """Set another schema, without new files. A column is identified by its physical name, or else by its name."""
         return self._commit("CHANGE COLUMNS", metadata=replace(self.metadata(), schema=schema))
 
     def add_column(self, name: str, kind: str) -> int:
@@ -171,7 +171,7 @@ class MemoryTable:
         return self.alter(StructType([*self.schema.fields, *StructType().add(name, kind).fields]))
 
     def drop_column(self, name: str) -> int:
-        """As with column mapping. Of what the table had before, restores included, it counts as another column."""
+        """As with column mapping: a later column of that name is another column, also in restored files."""
         from pyspark.sql.types import StructType
 
         return self.alter(StructType([field for field in self._mapped() if field.name != name]))
@@ -195,7 +195,7 @@ class MemoryTable:
         ]
 
     def replace(self, schema: StructType, *rows: Row) -> int:
-        """CREATE OR REPLACE TABLE … AS SELECT: the log goes on, with another table id."""
+        """CREATE OR REPLACE TABLE … AS SELECT: the log continues, with another table id."""
         now = self._versions[-1]
         metadata = Metadata(self._new_id(), schema, now.metadata.properties)
         added = self._file(stored(row, schema) for row in rows)
@@ -210,7 +210,7 @@ class MemoryTable:
         self._versions = [Version(metadata, (), self._time(), "CREATE TABLE", wrote_metadata=True)]
         return 0
 
-    # ── what goes away ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── removing files ───────────────────────────────────────────────────────────────────────────────────────────
 
     def vacuum(self, through: int | None = None) -> None:
         """Removes the files that a version up to ``through`` (default: the latest) removed, and its change files."""
@@ -220,7 +220,7 @@ class MemoryTable:
         self.checkpoints.add(self.latest)
 
     def lose_commits(self, *versions: int) -> None:
-        """Their commit files are gone. What lies behind can be read where a checkpoint makes up for them."""
+        """Delete the commit files of these versions. Later versions can be read only from a checkpoint."""
         self.missing |= set(versions)
 
     def expire_log(self, before: int) -> None:
@@ -228,7 +228,7 @@ class MemoryTable:
         self.checkpoints.add(before)
         self.missing |= set(range(before))
 
-    # ── what a reader sees ───────────────────────────────────────────────────────────────────────────────────────
+    # ── reading ───────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def latest(self) -> int:
@@ -251,20 +251,20 @@ class MemoryTable:
         return sum(file.bytes for file in self._versions[version].files)
 
     def rebuildable(self, version: int) -> bool:
-        """Whether commit files and checkpoints are there from which the table of that version can be put together."""
+        """Whether the commit files and checkpoints exist from which the table at that version can be rebuilt."""
         bases = [found for found in self.checkpoints if found <= version]
         first = max(bases) + 1 if bases else 0
         return not any(found in self.missing for found in range(first, version + 1))
 
     def rows(self, version: int | None = None) -> list[Row]:
-        """The table as of a version. Raises ``FilesGone`` where ``vacuum`` has removed what it needs."""
+        """The table at a version. Raises ``FilesGone`` if ``vacuum`` has removed files that it needs."""
         found = self._versions[self.latest if version is None else version]
         if not all(map(self._exists, found.files)):
             raise FilesGone(f"files of version {version} are gone")
         return [shown(row, found.metadata.schema) for file in found.files for row in file.rows]
 
     def changes(self, first: int, last: int) -> list[tuple[int, Change]]:
-        """The change feed of the closed range, with the columns as of its end. Raises ``FilesGone`` as ``rows`` does."""
+        """The change feed of the closed range, with the columns at its end. Raises ``FilesGone`` like ``rows``."""
         schema = self.metadata(last).schema
         return [
             (number, Change(change.type, shown(change.row, schema)))
@@ -310,7 +310,7 @@ class MemoryTable:
             self._removed_at[file] = number
         for file in added:
             self._removed_at.pop(file, None)
-        made = Version(
+        version = Version(
             metadata or now.metadata,
             files,
             self._time(),
@@ -322,7 +322,7 @@ class MemoryTable:
             metadata is not None,
             user_metadata,
         )
-        self._versions.append(made)
+        self._versions.append(version)
         return number
 
     def _time(self) -> dt.datetime:
@@ -336,8 +336,8 @@ class MemoryTable:
         return self._removed_at.get(file, self._vacuumed + 1) > self._vacuumed
 
     def _file(self, rows: Iterable[Row]) -> tuple[File, ...]:
-        made = tuple(rows)
-        return (File(made),) if made else ()
+        stored_rows = tuple(rows)
+        return (File(stored_rows),) if stored_rows else ()
 
     def _store(self, row: Row) -> Row:
         if unknown := set(row) - set(self.schema.names):

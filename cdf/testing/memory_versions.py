@@ -1,4 +1,4 @@
-"""What ``MemoryTable`` is made of: files, versions, and their commit files as Delta writes them."""
+"""The parts of a ``MemoryTable``: files, versions, and commit files as Delta writes them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["PHYSICAL", "File", "FilesGone", "Version", "physical", "shown", "sto
 
 PHYSICAL = "delta.columnMapping.physicalName"
 ROW_BYTES = 100
-"""The size of a file is this times its rows."""
+"""The size of each row in a file."""
 
 
 class FilesGone(Exception):
-    """A file that a reader needs was removed by ``vacuum``. Carries Spark's condition for it."""
+    """A file that a reader needs was removed by ``vacuum``. Has the same condition as Spark's error."""
 
-    def getCondition(self) -> str:  # noqa: N802 - as Spark's exceptions have it
+    def getCondition(self) -> str:  # noqa: N802 - the name in Spark's exceptions
         return "FAILED_READ_FILE.FILE_NOT_EXIST"
 
 

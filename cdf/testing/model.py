@@ -1,7 +1,7 @@
-"""A keyed table in plain Python, and random histories of it as the change feed tells them.
+"""A keyed table in plain Python, and random histories of it as the change feed reports them.
 
-The table's state after each version is kept by rules of its own (what a statement does to rows), never derived from the
-changes: it is the oracle against which the changes, and everything computed from them, can be held.
+The table's state after each version follows from what a statement does to rows, never from the changes. So it is an oracle
+with which the changes, and everything computed from them, can be compared.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ COLUMNS = {"part": "string", "number": "long", "name": "string", "amount": "inte
 Key = tuple[str, int]
 State = Mapping[Key, Row]
 
-# Few keys, so that they meet often; glued together, two of them read the same.
+# Few keys, so that changes often meet. Concatenated, two of them have the same text.
 _KEYS: tuple[Key, ...] = (("", 11), ("1", 1), ("a", 1), ("a", 11), ("a1", 1), ("B", 2))
 _NAMES = (None, "", "x", "y", "a b")
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One commit: its rows in the feed, in no order, and the table after it."""
+    """One commit: its rows in the feed, in no order, and the table after the commit."""
 
     changes: tuple[Change, ...]
     after: State
@@ -39,7 +39,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The table at version 0, and what happened to it from version 1 on."""
+    """The table at version 0, and the commits from version 1 on."""
 
     start: State
     versions: tuple[Version, ...]
@@ -62,7 +62,7 @@ def key_of(row: Row) -> Key:
 
 
 def histories(versions: int = 6) -> SearchStrategy[History]:
-    """A hypothesis strategy. It shrinks; to draw many at once, seed ``random_history`` instead."""
+    """A hypothesis strategy that shrinks. To draw many histories at once, seed ``random_history`` instead."""
     from hypothesis import strategies
 
     return strategies.randoms(use_true_random=False).map(lambda source: random_history(source, versions))
@@ -72,15 +72,15 @@ def random_history(source: random.Random, versions: int = 6) -> History:
     """Up to ``versions`` commits: statements, overwrites, restores, and commits that change no row."""
     start = {key: _row(source, key) for key in _some(source, _KEYS)}
     states: list[State] = [start]
-    made: list[Version] = []
+    commits: list[Version] = []
     for _ in range(source.randint(1, versions)):
         kind = source.choice(("merge", "merge", "merge", "swap", "overwrite", "restore", "nothing"))
         edits, after = _commit(source, kind, states)
         changes = [change for edit in edits for change in edit]
         source.shuffle(changes)
-        made.append(Version(tuple(changes), after))
+        commits.append(Version(tuple(changes), after))
         states.append(after)
-    return History(start, tuple(made))
+    return History(start, tuple(commits))
 
 
 def _commit(source: random.Random, kind: str, states: list[State]) -> tuple[list[Edit], State]:
@@ -90,14 +90,14 @@ def _commit(source: random.Random, kind: str, states: list[State]) -> tuple[list
     if kind == "swap" and len(before) > 1:
         return _swap(source, before)
     if kind == "overwrite":
-        return _replaced(before, {key: _row(source, key) for key in _some(source, _KEYS)})
+        return _replace(before, {key: _row(source, key) for key in _some(source, _KEYS)})
     if kind == "restore":
-        return _restored(source, before, source.choice(states))
+        return _restore(source, before, source.choice(states))
     return [], before
 
 
 def _merge(source: random.Random, before: State) -> tuple[list[Edit], State]:
-    """Every row has its own fate; rows may move to keys that others have left, and new rows may take them."""
+    """Each row gets a random change. A row may move to a key that another row has left, and so may a new row."""
     edits: list[Edit] = []
     after: dict[Key, Row] = {}
     movers: list[Key] = []
@@ -139,13 +139,13 @@ def _swap(source: random.Random, before: State) -> tuple[list[Edit], State]:
     return [update(before[one], after[two]), update(before[two], after[one])], after
 
 
-def _replaced(before: State, after: State) -> tuple[list[Edit], State]:
-    """All rows out, all rows in, also those that are in both."""
+def _replace(before: State, after: State) -> tuple[list[Edit], State]:
+    """Delete all rows, insert all rows, also those that are in both."""
     return [*map(delete, before.values()), *map(insert, after.values())], after
 
 
-def _restored(source: random.Random, before: State, after: State) -> tuple[list[Edit], State]:
-    """Files leave and come back: rows that differ, and rows that only share a file with them."""
+def _restore(source: random.Random, before: State, after: State) -> tuple[list[Edit], State]:
+    """Files are removed and restored: rows that differ, and rows that only share a file with them."""
     edits: list[Edit] = []
     for key in {**before, **after}:
         old, new = before.get(key), after.get(key)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SQLITE", "Connection", "Options", "SqliteSink"]
 
-# Decimals and dates have no type of their own in SQLite; their text says the same.
+# SQLite has no types for decimals and dates: they are stored as text.
 TYPES = {"byte": "integer", "short": "integer", "integer": "integer", "long": "integer", "boolean": "integer"}
 TYPES |= {"float": "real", "double": "real", "string": "text", "decimal": "text", "date": "text"}
 POSITIONS = """create table if not exists _deltarelay_position (
@@ -72,7 +72,7 @@ class SqliteSink(Sink):
         self._db: sqlite3.Connection | None = None
         self._closed = threading.Event()
 
-    # ── looking, and taking over ─────────────────────────────────────────────────────────────────────────────────
+    # ── inspecting and opening ─────────────────────────────────────────────────────────────────────────────────
 
     def inspect(self, source: Source) -> Inspection:
         if not Path(self._path).exists():
@@ -93,8 +93,10 @@ class SqliteSink(Sink):
         with self._errors():
             self._db = self._connect()
             self._db.execute(POSITIONS)
-            if not self._take_lease(self._db):
-                raise errors.LeaseHeld(f"another runner is at work on table {self._name}", hint="wait until it ends")
+            if not self._acquire_lease(self._db):
+                raise errors.LeaseHeld(
+                    f"another runner holds the lease of table {self._name}", hint="wait until it ends"
+                )
             self._closed = threading.Event()
             threading.Thread(target=self._renew, args=(self._closed, self._epoch), daemon=True).start()
             not_null = dict.fromkeys(source.key, "not null")
@@ -103,20 +105,20 @@ class SqliteSink(Sink):
             self._db.execute(f"create table if not exists {self._table} ({', '.join(columns)}) strict")
             return self._position(self._db)
 
-    def _take_lease(self, db: sqlite3.Connection) -> bool:
-        """A new epoch is what fences the runner before: its transactions look for their own."""
-        taken = db.execute(
+    def _acquire_lease(self, db: sqlite3.Connection) -> bool:
+        """The new epoch fences the previous runner, whose transactions check for their own epoch."""
+        row = db.execute(
             f"""insert into _deltarelay_position values (?1, null, null, 1, ?2, {NOW} + ?3)
                 on conflict (target) do update set epoch = epoch + 1, owner = ?2, lease_until = {NOW} + ?3
                 where owner is null or lease_until <= {NOW} returning epoch""",
             (self._name, self._owner, self._lease_seconds),
         ).fetchone()
-        self._epoch = taken[0] if taken else 0
-        return taken is not None
+        self._epoch = row[0] if row else 0
+        return row is not None
 
     def _renew(self, closed: threading.Event, epoch: int) -> None:
         while not closed.wait(self._lease_seconds / 3):
-            # A renewal that fails is no harm: the lease may end, and then the epoch protects the data.
+            # A failed renewal does no harm: if the lease expires, the epoch protects the data.
             with contextlib.suppress(sqlite3.Error), contextlib.closing(self._connect()) as db:
                 renewed = f"update _deltarelay_position set lease_until = {NOW} + ? where target = ? and epoch = ?"
                 db.execute(renewed, (self._lease_seconds, self._name, epoch))
@@ -124,9 +126,9 @@ class SqliteSink(Sink):
     def close(self) -> None:
         self._closed.set()
         if self._db is not None:
-            with contextlib.suppress(sqlite3.Error):  # the lease then ends by itself
-                given_back = "update _deltarelay_position set owner = null where target = ? and epoch = ?"
-                self._db.execute(given_back, (self._name, self._epoch))
+            with contextlib.suppress(sqlite3.Error):  # the lease then expires
+                release = "update _deltarelay_position set owner = null where target = ? and epoch = ?"
+                self._db.execute(release, (self._name, self._epoch))
             self._db.close()
         self._db = None
 
@@ -135,7 +137,7 @@ class SqliteSink(Sink):
     def load(self, snapshot: Snapshot) -> Applied:
         with self._step(Position(snapshot.version, snapshot.table_id)) as (db, position):
             if position.version is not None:
-                raise errors.WindowOutOfOrder(f"table {self._name} is loaded already", position=position.version)
+                raise errors.WindowOutOfOrder(f"table {self._name} is already loaded", position=position.version)
             with _reading(snapshot):
                 faults = dataclasses.asdict(snapshot.key_faults())
             if any(faults.values()):
@@ -170,7 +172,7 @@ class SqliteSink(Sink):
 
     @contextmanager
     def _step(self, reached: Position) -> Iterator[tuple[sqlite3.Connection, Position]]:
-        """Hand out the position that stands; if the block began a transaction, move it there with the data."""
+        """Yield the present position. If the block began a transaction, store the new position in it and commit."""
         if (db := self._db) is None:
             raise errors.Fenced(f"this runner holds no lease of table {self._name}", hint="open the sink first")
         with self._errors():
@@ -178,7 +180,7 @@ class SqliteSink(Sink):
                 self._check_fence(db)
                 yield db, self._position(db)
                 if db.in_transaction:
-                    # Again, now that nobody else can write: this is the check that counts.
+                    # Again, now that no other runner can write: only this check is decisive.
                     self._check_fence(db)
                     moved = "update _deltarelay_position set version = ?, table_id = ? where target = ?"
                     db.execute(moved, (reached.version, reached.table_id, self._name))
@@ -202,7 +204,7 @@ class SqliteSink(Sink):
         return False
 
     def _stage(self, db: sqlite3.Connection, rows: Iterator[dict[str, Any]], of: Window | Snapshot) -> int:
-        """Rows into a temporary table: whatever fails on the way, the target has not been touched."""
+        """Write the rows into a temporary table: an error while they are read leaves the target unchanged."""
         names = [*of.schema.names, CHANGE_TYPE, CONFLICTS]
         db.execute("drop table if exists temp.stage")
         db.execute(f"create temp table stage ({_list(names)})")
@@ -225,12 +227,12 @@ class SqliteSink(Sink):
         return Position(*(found.fetchone() or ()))
 
     def _connect(self) -> sqlite3.Connection:
-        # Autocommit: each transaction begins where `begin` is written, and nowhere else.
+        # Autocommit: a transaction begins only with an explicit `begin`.
         return sqlite3.connect(self._path, timeout=self._lease_seconds, isolation_level=None, check_same_thread=False)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """SQLite's own messages may quote values: they stay behind, as the cause."""
+        """SQLite's own messages may quote values: they are kept as the cause only."""
         try:
             yield
         except sqlite3.Error as error:
@@ -243,7 +245,7 @@ def _reading(of: Window | Snapshot) -> Iterator[None]:
         yield
     except sqlite3.Error:
         raise
-    except Exception as error:  # Spark's: `failure` finds our words for it, without the rows' values
+    except Exception as error:  # Spark's: `failure` translates it, without the rows' values
         raise of.failure(error) from error
 
 

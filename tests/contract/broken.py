@@ -49,14 +49,14 @@ class PositionFirst(MemorySink):
                 rows = [row.asDict() for row in window.net().collect()]
             except Exception as error:
                 raise window.failure(error) from error
-            after, _ = self._merged(self.store.contents, rows, window)
+            after, _ = self._merge(self.store.contents, rows, window)
             self.store.swap(self._epoch, after)
         return Applied(window.last)
 
 
 class ForgetsDeletes(MemorySink):
-    def _merged(self, held: Contents, rows: Iterable[Row], window: Window) -> tuple[Contents, Conflicts]:
-        return super()._merged(held, [row for row in rows if row[CHANGE_TYPE] != DELETE], window)
+    def _merge(self, held: Contents, rows: Iterable[Row], window: Window) -> tuple[Contents, Conflicts]:
+        return super()._merge(held, [row for row in rows if row[CHANGE_TYPE] != DELETE], window)
 
 
 class DoublesOnReplay(MemorySink):
@@ -96,13 +96,13 @@ class LooksAtTheFenceOnlyFirst(MemorySink):
 
 class GivesBackAnyLease(MemorySink):
     def close(self) -> None:
-        self.store.give_back(self.store.epoch)
+        self.store.release_lease(self.store.epoch)
 
 
 class TakesTheLeaseToLook(MemorySink):
     def inspect(self, source: Source) -> Inspection:
         self.store.expire_lease()
-        self.store.take_lease("onlooker")
+        self.store.acquire_lease("onlooker")
         return super().inspect(source)
 
 
@@ -141,23 +141,23 @@ class ConcatenatesKeys(MemorySink):
 class ByColumnNumber(MemorySink):
     """Puts the values where the columns stood when the table was loaded."""
 
-    def _merged(self, held: Contents, rows: Iterable[Row], window: Window) -> tuple[Contents, Conflicts]:
+    def _merge(self, held: Contents, rows: Iterable[Row], window: Window) -> tuple[Contents, Conflicts]:
         names = self.store.contents.schema.names  # type: ignore[union-attr]
         moved = [{**row, **dict(zip(names, (row[name] for name in window.schema.names), strict=False))} for row in rows]
-        return super()._merged(held, moved, window)
+        return super()._merge(held, moved, window)
 
 
 class CountsNoConflicts(MemorySink):
-    def _merged(self, held: Contents, rows: Iterable[Row], window: Window) -> tuple[Contents, Conflicts]:
-        return super()._merged(held, rows, window)[0], Conflicts()
+    def _merge(self, held: Contents, rows: Iterable[Row], window: Window) -> tuple[Contents, Conflicts]:
+        return super()._merge(held, rows, window)[0], Conflicts()
 
 
 class LosesUpdatesOfAbsentRows(MemorySink):
     """An UPDATE statement for each update: a row that is not there stays away, and nobody hears of it."""
 
-    def _merged(self, held: Contents, rows: Iterable[Row], window: Window) -> tuple[Contents, Conflicts]:
+    def _merge(self, held: Contents, rows: Iterable[Row], window: Window) -> tuple[Contents, Conflicts]:
         found = [row for row in rows if row[CHANGE_TYPE] != UPDATE or (row["id"],) in held.rows]
-        return super()._merged(held, found, window)
+        return super()._merge(held, found, window)
 
 
 class ToleratesViolations(MemorySink):
@@ -167,7 +167,7 @@ class ToleratesViolations(MemorySink):
         if self._is_replay(self.store.contents.position, window):
             return Applied(window.last, replayed=True)
         rows = [{**row.asDict(), CONFLICTS: 0} for row in window.read().collect()]
-        after, _ = self._merged(self.store.contents, rows, window)
+        after, _ = self._merge(self.store.contents, rows, window)
         self.store.swap(self._epoch, replace(after, position=Position(window.last, window.table_id)))
         return Applied(window.last)
 

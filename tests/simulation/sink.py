@@ -166,10 +166,10 @@ class ProgramSink(MemorySink):
     def _refused(self, row: Row) -> bool:
         return not self.target.mended and UNSTORABLE in row.values()
 
-    def _merged(self, held: Contents, rows: Any, window: Window) -> Any:
+    def _merge(self, held: Contents, rows: Any, window: Window) -> Any:
         rows = list(rows)
         self._touched = {tuple(row[name] for name in window.key) for row in rows}
-        return super()._merged(held, rows, window)
+        return super()._merge(held, rows, window)
 
     _touched: Any = frozenset()
 

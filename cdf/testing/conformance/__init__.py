@@ -1,22 +1,22 @@
-"""The suite that every sink passes: each test is one promise of ``cdf.sink.Sink``, checked in the target itself.
+"""The suite that every sink must pass: each test checks one promise of ``cdf.sink.Sink`` in the target itself.
 
     class TestMySink(SinkConformance):
         @pytest.fixture
         def harness(self, tmp_path):
             return MyHarness(tmp_path)
 
-``harness`` is a ``SinkHarness`` on an empty target of its own; ``spark``, a fixture too, is any Spark session (Delta is
-not needed). A sink that takes rows by ``collect`` or ``iterate`` and never asks for a DataFrame needs none: the fixture
-then returns None, and windows and snapshots are in memory (``cdf.changes.in_memory``).
+The fixture ``harness`` is a ``SinkHarness`` with its own empty target. The fixture ``spark`` is any Spark session (Delta is
+not needed). A sink that reads rows by ``collect`` or ``iterate``, never as a DataFrame, needs no session: the fixture then
+returns None, and windows and snapshots are in memory (``cdf.changes.in_memory``).
 
-A promise that the sink's capabilities rule out is skipped, and the reason says which.
+A test that does not apply to the sink's capabilities is skipped with a reason.
 """
 
 from __future__ import annotations
 
 import pytest
 
-# Before these modules are imported, so that their assertions show what they compared.
+# Before these modules are imported, so that pytest shows the compared values of their assertions.
 for _part in ("harness", "load", "state", "history", "position", "runner", "reload"):
     pytest.register_assert_rewrite(f"{__name__}.{_part}")
 

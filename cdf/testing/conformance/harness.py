@@ -1,4 +1,4 @@
-"""What the suite asks of a sink's author, and the small story that most promises are checked with."""
+"""The harness that a sink's author implements, and the example table that most tests use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KEY_CANARY = "77000"
 
 
 class SinkHarness(Protocol):
-    """One target, empty at the start of each test, and the means to look into it without the sink."""
+    """One target, empty at the start of each test, with access to it that does not use the sink."""
 
     @property
     def capabilities(self) -> Capabilities: ...
@@ -36,7 +36,7 @@ class SinkHarness(Protocol):
         ...
 
     def read_rows(self) -> list[dict[str, Any]]:
-        """What the target really holds, read past the sink; ``[]`` where nothing was created yet.
+        """What the target holds, read without the sink; ``[]`` if nothing was created yet.
 
         State: its rows. History: its changes, those of one key in the target's order, each with ``_change_type`` and
         ``_commit_version``; the rows of a baseline have None and the snapshot's version.
@@ -44,12 +44,12 @@ class SinkHarness(Protocol):
         ...
 
     def expire_lease(self) -> None:
-        """From now on the lease counts as expired, although its owner did not give it back."""
+        """Make the lease expire, although its owner did not release it."""
         ...
 
 
 def number(index: int) -> int:
-    """A key's value. It is easy to recognise, should it turn up in an error."""
+    """A key's value that is easy to recognise in an error."""
     return int(f"{_KEY_CANARY}{index:02}")
 
 
@@ -63,7 +63,7 @@ def orders(spark: SparkSession | None) -> SampleTable:
     return SampleTable(spark, schema, ("id",), table="orders")
 
 
-# The story: a table loaded at version 4, and a window of version 5.
+# The example: a table loaded at version 4, and a window of version 5.
 
 START = [row(1, "a", 1), row(2, "b", 2)]
 NEXT = [update(row(1, "a", 1), row(1, "c", 10)), delete(row(2, "b", 2)), insert(row(3, "d"))]
@@ -74,20 +74,20 @@ def next_window(table: SampleTable) -> Window:
     return table.window(5, NEXT)
 
 
-def holds_start(harness: SinkHarness, table: SampleTable) -> None:
-    assert_holds(harness, table, START, [])
+def assert_start(harness: SinkHarness, table: SampleTable) -> None:
+    assert_contents(harness, table, START, [])
 
 
-def holds_next(harness: SinkHarness, table: SampleTable) -> None:
-    assert_holds(harness, table, AFTER_NEXT, NEXT)
+def assert_next(harness: SinkHarness, table: SampleTable) -> None:
+    assert_contents(harness, table, AFTER_NEXT, NEXT)
 
 
-def assert_holds(harness: SinkHarness, table: SampleTable, rows: Sequence[Row], edits: Sequence[Any]) -> None:
-    """The target holds the state ``rows``, or, of a history, START as a baseline and then version 5's ``edits``."""
+def assert_contents(harness: SinkHarness, table: SampleTable, rows: Sequence[Row], edits: Sequence[Any]) -> None:
+    """Check that a state holds ``rows``, and a history START as a baseline and then the ``edits`` of version 5."""
     if harness.capabilities.holds == "state":
         assert_rows(harness, table, rows)
     else:
-        assert_changes(harness, table, baseline(START) + logged(5, edits))
+        assert_changes(harness, table, baseline(START) + log_entries(5, edits))
 
 
 def assert_rows(harness: SinkHarness, table: SampleTable, rows: Sequence[Row]) -> None:
@@ -96,24 +96,24 @@ def assert_rows(harness: SinkHarness, table: SampleTable, rows: Sequence[Row]) -
     assert sorted(found, key=repr) == sorted(expected, key=repr)
 
 
-Logged = tuple[int, str | None, Row]
+LogEntry = tuple[int, str | None, Row]
 
 
-def baseline(rows: Sequence[Row], version: int = 4) -> list[Logged]:
+def baseline(rows: Sequence[Row], version: int = 4) -> list[LogEntry]:
     return [(version, None, row) for row in rows]
 
 
-def logged(version: int, edits: Sequence[Any]) -> list[Logged]:
+def log_entries(version: int, edits: Sequence[Any]) -> list[LogEntry]:
     return [(version, change.type, change.row) for edit in edits for change in edit]
 
 
-def assert_changes(harness: SinkHarness, table: SampleTable, expected: Sequence[Logged]) -> None:
-    """Every change once, and the changes of each key in this order."""
+def assert_changes(harness: SinkHarness, table: SampleTable, expected: Sequence[LogEntry]) -> None:
+    """Check that the target holds every change once, and the changes of each key in this order."""
     found = [(row[COMMIT_VERSION], row[CHANGE_TYPE], row) for row in harness.read_rows()]
     assert _by_key(found, table) == _by_key(expected, table)
 
 
-def _by_key(changes: Sequence[Logged], table: SampleTable) -> dict[Any, list[Any]]:
+def _by_key(changes: Sequence[LogEntry], table: SampleTable) -> dict[Any, list[Any]]:
     keyed: dict[Any, list[Any]] = {}
     for version, kind, values in changes:
         key = tuple(values[name] for name in table.key)
@@ -129,7 +129,7 @@ def _values(row: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ...]:
 
 
 @contextmanager
-def opened(harness: SinkHarness, table: SampleTable) -> Iterator[Sink]:
+def open_sink(harness: SinkHarness, table: SampleTable) -> Iterator[Sink]:
     sink = harness.new_sink()
     try:
         sink.open(table.source())
@@ -139,9 +139,9 @@ def opened(harness: SinkHarness, table: SampleTable) -> Iterator[Sink]:
 
 
 @contextmanager
-def loaded(harness: SinkHarness, table: SampleTable, rows: Sequence[Row] = START) -> Iterator[Sink]:
+def load_sink(harness: SinkHarness, table: SampleTable, rows: Sequence[Row] = START) -> Iterator[Sink]:
     """An open sink whose target holds ``rows`` at version 4."""
-    with opened(harness, table) as sink:
+    with open_sink(harness, table) as sink:
         sink.load(start(table, rows))
         yield sink
 
@@ -150,20 +150,20 @@ def start(table: SampleTable, rows: Sequence[Row] = START) -> Snapshot:
     return table.snapshot(4, rows)
 
 
-def position(harness: SinkHarness, table: SampleTable) -> Position:
-    """Where the target stands, as an instance sees it that has never done anything."""
+def read_position(harness: SinkHarness, table: SampleTable) -> Position:
+    """The target's position, read by a new instance."""
     return harness.new_sink().inspect(table.source()).position
 
 
 class Refusal:
-    """What ``refused`` caught."""
+    """The error that ``expect_error`` caught."""
 
     error: CdfError
 
 
 @contextmanager
-def refused(*kinds: type[CdfError]) -> Iterator[Refusal]:
-    """The block raises one of these errors, and the error says nothing of the rows."""
+def expect_error(*kinds: type[CdfError]) -> Iterator[Refusal]:
+    """Check that the block raises one of these errors, and that the error contains no value of a row."""
     caught = Refusal()
     raised: Exception | None = None
     try:
@@ -173,15 +173,15 @@ def refused(*kinds: type[CdfError]) -> Iterator[Refusal]:
     assert isinstance(raised, kinds), f"{type(raised).__name__} instead of {_names(kinds)}"
     caught.error = raised
     text = f"{caught.error} {caught.error!r} {caught.error.to_dict()}"
-    assert CANARY not in text, "the error carries a row's value"
-    assert _KEY_CANARY not in text, "the error carries a key's value"
+    assert CANARY not in text, "the error contains a row's value"
+    assert _KEY_CANARY not in text, "the error contains a key's value"
 
 
 def _names(kinds: Sequence[type[CdfError]]) -> str:
     return " or ".join(kind.__name__ for kind in kinds)
 
 
-def only(holds: str, harness: SinkHarness) -> None:
-    """Skip a promise that is made for the other sort of sink."""
+def require_holds(holds: str, harness: SinkHarness) -> None:
+    """Skip a promise that applies to the other kind of sink only."""
     if harness.capabilities.holds != holds:
         pytest.skip(f"a promise of sinks that hold {holds}; this one holds {harness.capabilities.holds}")

@@ -1,4 +1,4 @@
-"""Promises about the start: what a fresh target says, and how it takes in a whole table."""
+"""Promises about the start: the position of an empty target, and loading a whole table."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from cdf.testing.changes import Row
 from cdf.testing.conformance.harness import (
     START,
     SinkHarness,
-    holds_start,
-    loaded,
-    only,
-    opened,
+    assert_start,
+    expect_error,
+    load_sink,
+    open_sink,
     orders,
-    position,
-    refused,
+    read_position,
+    require_holds,
     row,
     start,
 )
@@ -35,51 +35,51 @@ class LoadPromises:
 
     def test_load_makes_the_target_equal_the_snapshot(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
-        with opened(harness, table) as sink:
+        with open_sink(harness, table) as sink:
             assert sink.load(start(table)).position == 4
-        holds_start(harness, table)
-        assert (position(harness, table).version, position(harness, table).table_id) == (4, table.table_id)
+        assert_start(harness, table)
+        assert (read_position(harness, table).version, read_position(harness, table).table_id) == (4, table.table_id)
 
     def test_an_empty_table_can_be_loaded(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
-        with loaded(harness, table, []) as sink:
+        with load_sink(harness, table, []) as sink:
             assert harness.read_rows() == []
-            assert position(harness, table).version == 4
-            with refused(WindowOutOfOrder):
+            assert read_position(harness, table).version == 4
+            with expect_error(WindowOutOfOrder):
                 sink.load(start(table))
 
     def test_loading_twice_is_refused(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
-        with loaded(harness, table) as sink, refused(WindowOutOfOrder):
+        with load_sink(harness, table) as sink, expect_error(WindowOutOfOrder):
             sink.load(table.snapshot(4, [row(9, "z")]))
-        holds_start(harness, table)
+        assert_start(harness, table)
 
     def test_load_refuses_null_and_duplicate_keys_with_their_number(
         self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
-        only("state", harness)
+        require_holds("state", harness)
         table = orders(spark)
         keyless: Row = {"name": "no key"}
-        with opened(harness, table) as sink:
-            with refused(KeyViolation) as found:
+        with open_sink(harness, table) as sink:
+            with expect_error(KeyViolation) as found:
                 sink.load(start(table, [*START, *START, row(1, "again"), row(3, "c"), keyless, keyless, keyless]))
             fields = found.error.fields
             assert (fields["null_rows"], fields["duplicate_keys"]) == (3, 2)
             assert harness.read_rows() == []
-            assert position(harness, table).version is None
+            assert read_position(harness, table).version is None
 
     def test_an_interrupted_load_leaves_nothing_and_is_called_again(
         self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
         table = orders(spark)
-        with opened(harness, table) as sink:
-            with refused(CdfError):
+        with open_sink(harness, table) as sink:
+            with expect_error(CdfError):
                 sink.load(unreadable(start(table), at={"id": START[1]["id"]}))
-            assert position(harness, table).version is None
+            assert read_position(harness, table).version is None
             if harness.capabilities.holds == "state":
                 assert harness.read_rows() == []
             sink.load(start(table))
-        holds_start(harness, table)
+        assert_start(harness, table)
 
     def test_a_load_interrupted_by_its_process_is_called_again_by_the_next(
         self, spark: SparkSession | None, harness: SinkHarness
@@ -87,13 +87,13 @@ class LoadPromises:
         table = orders(spark)
         sink = harness.new_sink()
         sink.open(table.source())
-        with refused(CdfError):
+        with expect_error(CdfError):
             sink.load(unreadable(start(table), at={"id": START[1]["id"]}))
-        harness.expire_lease()  # nobody closes the sink: its process is gone
-        with opened(harness, table) as successor:
+        harness.expire_lease()  # the sink is not closed: its process is gone
+        with open_sink(harness, table) as successor:
             successor.load(start(table))
             sink.close()
-        holds_start(harness, table)
+        assert_start(harness, table)
 
     def test_errors_of_reading_come_through_as_they_are(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
@@ -101,14 +101,14 @@ class LoadPromises:
         def gone() -> None:
             raise VersionsExpired("version 4 of orders is gone")
 
-        with opened(harness, table) as sink, refused(VersionsExpired):
+        with open_sink(harness, table) as sink, expect_error(VersionsExpired):
             sink.load(before_reading(start(table), gone))
         assert harness.read_rows() == []
 
     def test_null_and_the_empty_string_are_two_values(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
         rows: list[Row] = [row(1, None), row(2, "")]
-        with loaded(harness, table, rows):
+        with load_sink(harness, table, rows):
             names = {row["id"]: row["name"] for row in harness.read_rows()}
         assert names == {row["id"]: row["name"] for row in rows}
         assert {row["amount"] for row in harness.read_rows()} == {None}

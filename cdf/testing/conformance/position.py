@@ -1,4 +1,4 @@
-"""Promises about the position: it moves with the data, and nothing is applied twice, left out or half."""
+"""Promises about the position: it moves with the data, and no window is applied twice, in part or not at all."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from cdf.testing.changes import delete, insert, update
 from cdf.testing.conformance.harness import (
     NEXT,
     SinkHarness,
-    assert_holds,
-    holds_next,
-    holds_start,
-    loaded,
+    assert_contents,
+    assert_next,
+    assert_start,
+    expect_error,
+    load_sink,
     next_window,
-    only,
-    opened,
+    open_sink,
     orders,
-    position,
-    refused,
+    read_position,
+    require_holds,
     row,
 )
 from cdf.testing.faulty import unreadable
@@ -35,11 +35,11 @@ class PositionPromises:
         self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
         table = orders(spark)
-        with loaded(harness, table) as sink:
-            assert position(harness, table).version == 4
+        with load_sink(harness, table) as sink:
+            assert read_position(harness, table).version == 4
             assert sink.apply(next_window(table)).position == 5
-            assert position(harness, table).version == 5
-        with opened(harness, table) as later:
+            assert read_position(harness, table).version == 5
+        with open_sink(harness, table) as later:
             later.apply(table.window(6, [update(row(1, "c", 10), row(1, "e"))], []))
         reopened = harness.new_sink()
         found = reopened.open(table.source())
@@ -48,91 +48,91 @@ class PositionPromises:
 
     def test_the_same_window_again_changes_nothing(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
-        with loaded(harness, table) as sink:
+        with load_sink(harness, table) as sink:
             sink.apply(next_window(table))
             again = sink.apply(next_window(table))
-        holds_next(harness, table)
+        assert_next(harness, table)
         assert (again.replayed, again.position) == (True, 5)
-        with opened(harness, table) as successor:
+        with open_sink(harness, table) as successor:
             again = successor.apply(next_window(table))
-        holds_next(harness, table)
+        assert_next(harness, table)
         assert (again.replayed, again.position) == (True, 5)
-        assert position(harness, table).version == 5
+        assert read_position(harness, table).version == 5
 
     def test_a_window_from_before_the_position_changes_nothing(
         self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
         table = orders(spark)
-        with loaded(harness, table) as sink:
+        with load_sink(harness, table) as sink:
             applied = sink.apply(table.window(3, [insert(row(8, "old"))], [delete(row(2, "b", 2))]))
-        holds_start(harness, table)
+        assert_start(harness, table)
         assert (applied.replayed, applied.position) == (True, 4)
-        assert position(harness, table).version == 4
+        assert read_position(harness, table).version == 4
 
     def test_a_window_with_a_gap_before_it_is_refused(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
-        with loaded(harness, table) as sink, refused(WindowOutOfOrder):
+        with load_sink(harness, table) as sink, expect_error(WindowOutOfOrder):
             sink.apply(table.window(6, NEXT))
-        holds_start(harness, table)
-        assert position(harness, table).version == 4
+        assert_start(harness, table)
+        assert read_position(harness, table).version == 4
 
     def test_a_window_that_overlaps_the_position_is_refused(
         self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
         table = orders(spark)
-        with loaded(harness, table) as sink, refused(WindowOutOfOrder):
+        with load_sink(harness, table) as sink, expect_error(WindowOutOfOrder):
             sink.apply(table.window(4, [], NEXT))
-        holds_start(harness, table)
-        assert position(harness, table).version == 4
+        assert_start(harness, table)
+        assert read_position(harness, table).version == 4
 
     def test_the_window_of_another_table_is_refused(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
         other = dataclasses.replace(table, table_id="5a3b0c5e-0000-4000-8000-000000000002")
-        with loaded(harness, table) as sink, refused(TableReplaced):
+        with load_sink(harness, table) as sink, expect_error(TableReplaced):
             sink.apply(next_window(other))
-        holds_start(harness, table)
-        assert (position(harness, table).version, position(harness, table).table_id) == (4, table.table_id)
+        assert_start(harness, table)
+        assert (read_position(harness, table).version, read_position(harness, table).table_id) == (4, table.table_id)
 
     def test_a_window_without_rows_moves_the_position(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
-        with loaded(harness, table) as sink:
+        with load_sink(harness, table) as sink:
             applied = sink.apply(table.window(5, [], []))
             assert (applied.position, applied.replayed) == (6, False)
             assert (applied.inserts, applied.updates, applied.deletes) == (0, 0, 0)
-        holds_start(harness, table)
-        assert position(harness, table).version == 6
+        assert_start(harness, table)
+        assert read_position(harness, table).version == 6
 
     def test_a_window_whose_rows_cancel_out_moves_the_position(
         self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
-        only("state", harness)
+        require_holds("state", harness)
         table = orders(spark)
-        with loaded(harness, table) as sink:
+        with load_sink(harness, table) as sink:
             sink.apply(table.window(5, [insert(row(3, "c"))], [delete(row(3, "c"))]))
-        holds_start(harness, table)
-        assert position(harness, table).version == 6
+        assert_start(harness, table)
+        assert read_position(harness, table).version == 6
 
     def test_a_window_whose_rows_fail_leaves_everything_and_is_applied_after_repair(
         self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
         table = orders(spark)
-        with loaded(harness, table) as sink:
-            with refused(CdfError):
+        with load_sink(harness, table) as sink:
+            with expect_error(CdfError):
                 sink.apply(unreadable(next_window(table), at={"id": row(3, "d")["id"]}))
-            stands = position(harness, table)
-            assert stands.version == 4
+            found_position = read_position(harness, table)
+            assert found_position.version == 4
             if harness.capabilities.transactional:
-                assert stands.pending is None
-            if stands.pending is None:
-                holds_start(harness, table)
+                assert found_position.pending is None
+            if found_position.pending is None:
+                assert_start(harness, table)
             else:
-                assert stands.pending == Bounds(5, 5)
-                with refused(WindowOutOfOrder):  # a window begun is applied with exactly its bounds
+                assert found_position.pending == Bounds(5, 5)
+                with expect_error(WindowOutOfOrder):  # a window begun is applied with exactly its bounds
                     sink.apply(table.window(5, NEXT, []))
             sink.apply(next_window(table))
-        holds_next(harness, table)
-        stands = position(harness, table)
-        assert (stands.version, stands.pending) == (5, None)
+        assert_next(harness, table)
+        found_position = read_position(harness, table)
+        assert (found_position.version, found_position.pending) == (5, None)
 
     def test_a_window_whose_commits_vanish_while_it_is_read_is_not_applied(
         self, spark: SparkSession | None, harness: SinkHarness
@@ -142,19 +142,19 @@ class PositionPromises:
                 raise VersionsExpired("the commit files of version 5 are gone")
 
         table = orders(spark)
-        with loaded(harness, table) as sink, refused(VersionsExpired):
+        with load_sink(harness, table) as sink, expect_error(VersionsExpired):
             sink.apply(dataclasses.replace(next_window(table), source=Gone()))
-        holds_start(harness, table)
-        assert position(harness, table).version == 4
+        assert_start(harness, table)
+        assert read_position(harness, table).version == 4
 
     def test_a_runner_that_dies_in_a_window_is_succeeded_without_a_trace(
         self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
         table = orders(spark)
-        with loaded(harness, table) as sink:
-            with refused(CdfError):
+        with load_sink(harness, table) as sink:
+            with expect_error(CdfError):
                 sink.apply(unreadable(next_window(table), at={"id": row(3, "d")["id"]}))
             harness.expire_lease()
-            with opened(harness, table) as successor:
+            with open_sink(harness, table) as successor:
                 successor.apply(next_window(table))
-        assert_holds(harness, table, [row(1, "c", 10), row(3, "d")], NEXT)
+        assert_contents(harness, table, [row(1, "c", 10), row(3, "d")], NEXT)

@@ -1,4 +1,4 @@
-"""Promises of sinks that can be made anew from a snapshot (``cdf.sink.Reloadable``)."""
+"""Promises of sinks that can be reloaded from a snapshot (``cdf.sink.Reloadable``)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from cdf.testing.conformance.harness import (
     START,
     SinkHarness,
     assert_rows,
-    holds_start,
-    loaded,
-    only,
-    opened,
+    assert_start,
+    expect_error,
+    load_sink,
+    open_sink,
     orders,
-    position,
-    refused,
+    read_position,
+    require_holds,
     row,
 )
 from cdf.testing.faulty import before_reading, unreadable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OTHER = [row(1, "other", 7), row(4, None), row(5, "e", 5)]
-"""Against START: a row that differs, two that are new, and one that is gone."""
+"""Compared with START: one row differs, two are new, and one is gone."""
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def open_to_reload(harness: SinkHarness, table: SampleTable) -> Iterator[Reloada
     if not isinstance(sink, Reloadable):
         pytest.skip("this sink is not Reloadable")
     try:
-        # The tables here have all had the columns of ``orders``: what of the target may go is the source's to say
+        # All tables here had the columns of ``orders``: the source says which of the target's columns may be dropped
         former = frozenset(orders(table.spark).schema.names)
         sink.open_to_reload(dataclasses.replace(table.source(), former=former))
         yield sink
@@ -49,95 +49,95 @@ def open_to_reload(harness: SinkHarness, table: SampleTable) -> Iterator[Reloada
         sink.close()
 
 
-def reloaded(harness: SinkHarness, table: SampleTable, version: int, rows: Sequence[Row] = OTHER) -> None:
+def check_reload(harness: SinkHarness, table: SampleTable, version: int, rows: Sequence[Row] = OTHER) -> None:
     with open_to_reload(harness, table) as sink:
         applied = sink.reload(table.snapshot(version, rows))
     assert (applied.position, applied.inserts) == (version, len(rows))
     assert_rows(harness, table, rows)
-    stands = position(harness, table)
-    assert (stands.version, stands.table_id, stands.pending) == (version, table.table_id, None)
+    found = read_position(harness, table)
+    assert (found.version, found.table_id, found.pending) == (version, table.table_id, None)
 
 
 class ReloadPromises:
     def test_a_reload_makes_the_target_equal_the_snapshot(
         self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
-        only("state", harness)
+        require_holds("state", harness)
         table = orders(spark)
-        with loaded(harness, table):
+        with load_sink(harness, table):
             pass
-        reloaded(harness, table, 9)
-        with opened(harness, table) as sink:  # and windows follow it
+        check_reload(harness, table, 9)
+        with open_sink(harness, table) as sink:  # and windows follow it
             sink.apply(table.window(10, [update(OTHER[0], row(1, "next"))]))
         assert_rows(harness, table, [row(1, "next"), *OTHER[1:]])
 
     def test_a_reload_of_an_empty_target_fills_it(self, spark: SparkSession | None, harness: SinkHarness) -> None:
-        only("state", harness)
-        reloaded(harness, orders(spark), 3)
+        require_holds("state", harness)
+        check_reload(harness, orders(spark), 3)
 
     def test_a_reload_may_leave_nothing(self, spark: SparkSession | None, harness: SinkHarness) -> None:
-        only("state", harness)
+        require_holds("state", harness)
         table = orders(spark)
-        with loaded(harness, table):
+        with load_sink(harness, table):
             pass
-        reloaded(harness, table, 5, [])
+        check_reload(harness, table, 5, [])
 
     def test_a_reload_may_go_back_in_versions(self, spark: SparkSession | None, harness: SinkHarness) -> None:
-        only("state", harness)
+        require_holds("state", harness)
         table = orders(spark)
-        with loaded(harness, table):
+        with load_sink(harness, table):
             pass
-        reloaded(harness, table, 2)
-        reloaded(harness, table, 2, START)  # and may be for the version where the target stands
+        check_reload(harness, table, 2)
+        check_reload(harness, table, 2, START)  # and to the target's present version
 
     def test_a_reload_takes_another_table(self, spark: SparkSession | None, harness: SinkHarness) -> None:
-        only("state", harness)
+        require_holds("state", harness)
         table = orders(spark)
-        with loaded(harness, table):
+        with load_sink(harness, table):
             pass
         schema = StructType().add("id", "long").add("name", "integer").add("note", "string")
         other = dataclasses.replace(table, table_id="5a3b0c5e-0000-4000-8000-000000000002", schema=schema)
-        reloaded(harness, other, 1, [{"id": 1, "name": 5, "note": "x"}])
+        check_reload(harness, other, 1, [{"id": 1, "name": 5, "note": "x"}])
 
     def test_an_interrupted_reload_changes_nothing_and_is_called_again(
         self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
-        only("state", harness)
+        require_holds("state", harness)
         table = orders(spark)
-        with loaded(harness, table):
+        with load_sink(harness, table):
             pass
         with open_to_reload(harness, table) as sink:
-            with refused(CdfError):
+            with expect_error(CdfError):
                 sink.reload(unreadable(table.snapshot(9, OTHER), at={"id": OTHER[0]["id"]}))
-            holds_start(harness, table)
-            assert position(harness, table).version == 4
+            assert_start(harness, table)
+            assert read_position(harness, table).version == 4
             sink.reload(table.snapshot(9, OTHER))
         assert_rows(harness, table, OTHER)
 
     def test_a_reload_refuses_keys_that_identify_no_row(self, spark: SparkSession | None, harness: SinkHarness) -> None:
-        only("state", harness)
+        require_holds("state", harness)
         table = orders(spark)
-        with loaded(harness, table):
+        with load_sink(harness, table):
             pass
-        with open_to_reload(harness, table) as sink, refused(KeyViolation) as found:
+        with open_to_reload(harness, table) as sink, expect_error(KeyViolation) as found:
             sink.reload(table.snapshot(9, [*OTHER, row(1, "again"), {"name": "no key"}]))
         assert (found.error.fields["null_rows"], found.error.fields["duplicate_keys"]) == (1, 1)
-        holds_start(harness, table)
-        assert position(harness, table).version == 4
+        assert_start(harness, table)
+        assert read_position(harness, table).version == 4
 
     def test_a_reload_waits_for_its_turn(self, spark: SparkSession | None, harness: SinkHarness) -> None:
-        only("state", harness)
+        require_holds("state", harness)
         table = orders(spark)
-        with loaded(harness, table), refused(LeaseHeld), open_to_reload(harness, table):
+        with load_sink(harness, table), expect_error(LeaseHeld), open_to_reload(harness, table):
             pass
-        holds_start(harness, table)
+        assert_start(harness, table)
 
     def test_a_runner_overtaken_in_the_midst_of_a_reload_is_fenced(
         self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
-        only("state", harness)
+        require_holds("state", harness)
         table = orders(spark)
-        with loaded(harness, table):
+        with load_sink(harness, table):
             pass
         second = harness.new_sink()
         overtaken = False
@@ -149,20 +149,20 @@ class ReloadPromises:
                 second.open(table.source())
                 overtaken = True
 
-        with open_to_reload(harness, table) as first, refused(Fenced):
+        with open_to_reload(harness, table) as first, expect_error(Fenced):
             first.reload(before_reading(table.snapshot(9, OTHER), overtake))
         assert overtaken
         second.close()
-        holds_start(harness, table)
-        assert position(harness, table).version == 4
+        assert_start(harness, table)
+        assert read_position(harness, table).version == 4
 
     def test_nothing_is_reloaded_unopened(self, spark: SparkSession | None, harness: SinkHarness) -> None:
-        only("state", harness)
+        require_holds("state", harness)
         table = orders(spark)
-        with loaded(harness, table):
+        with load_sink(harness, table):
             pass
         with open_to_reload(harness, table) as sink:
             sink.close()
-            with refused(PositionError):
+            with expect_error(PositionError):
                 sink.reload(table.snapshot(9, OTHER))
-        holds_start(harness, table)
+        assert_start(harness, table)

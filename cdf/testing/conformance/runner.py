@@ -1,4 +1,4 @@
-"""Promises about runners: one at a time, a stale one is fenced, looking on disturbs nobody, errors keep their rows."""
+"""Promises about runners: one at a time, a stale runner is fenced, inspecting disturbs no runner, errors have no values."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cdf.sink import Position, Sink
 from cdf.testing.conformance.harness import (
     START,
     SinkHarness,
-    holds_next,
-    holds_start,
-    loaded,
+    assert_next,
+    assert_start,
+    expect_error,
+    load_sink,
     next_window,
-    opened,
+    open_sink,
     orders,
-    position,
-    refused,
+    read_position,
     start,
 )
 from cdf.testing.faulty import before_reading, unreadable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class RunnerPromises:
-    def test_the_sink_fulfils_the_protocol(self, spark: SparkSession | None, harness: SinkHarness) -> None:  # noqa: ARG002
+    def test_the_sink_implements_the_protocol(self, spark: SparkSession | None, harness: SinkHarness) -> None:  # noqa: ARG002
         sink = harness.new_sink()
         assert isinstance(sink, Sink)
         assert sink.capabilities == harness.capabilities
@@ -39,48 +39,48 @@ class RunnerPromises:
         self, spark: SparkSession | None, harness: SinkHarness
     ) -> None:
         table = orders(spark)
-        with loaded(harness, table) as first:
+        with load_sink(harness, table) as first:
             second = harness.new_sink()
-            with refused(LeaseHeld) as found:
+            with expect_error(LeaseHeld) as found:
                 second.open(table.source())
             assert found.error.transient
             second.close()
-            first.apply(next_window(table))  # the attempt, and its close, took nothing away
-        holds_next(harness, table)
+            first.apply(next_window(table))  # the failed attempt and its close did not affect the lease
+        assert_next(harness, table)
 
     def test_close_gives_the_lease_back(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
-        with loaded(harness, table):
+        with load_sink(harness, table):
             pass
-        with opened(harness, table) as second:
+        with open_sink(harness, table) as second:
             second.apply(next_window(table))
-        holds_next(harness, table)
+        assert_next(harness, table)
 
     def test_a_stale_runner_cannot_apply(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
-        with loaded(harness, table) as first:
+        with load_sink(harness, table) as first:
             harness.expire_lease()
-            with opened(harness, table) as second:
-                with refused(Fenced):
+            with open_sink(harness, table) as second:
+                with expect_error(Fenced):
                     first.apply(next_window(table))
-                holds_start(harness, table)
-                assert position(harness, table).version == 4
+                assert_start(harness, table)
+                assert read_position(harness, table).version == 4
                 first.close()
-                # What a stale runner gives back is not the lease of its successor.
-                with refused(LeaseHeld):
+                # A stale runner must not release its successor's lease.
+                with expect_error(LeaseHeld):
                     harness.new_sink().open(table.source())
                 second.apply(next_window(table))
-        holds_next(harness, table)
+        assert_next(harness, table)
 
     def test_a_stale_runner_cannot_load(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
-        with opened(harness, table) as first:
+        with open_sink(harness, table) as first:
             harness.expire_lease()
-            with opened(harness, table):
-                with refused(Fenced):
+            with open_sink(harness, table):
+                with expect_error(Fenced):
                     first.load(start(table))
                 assert harness.read_rows() == []
-                assert position(harness, table).version is None
+                assert read_position(harness, table).version is None
 
     def test_a_runner_overtaken_in_the_midst_of_a_window_is_fenced(
         self, spark: SparkSession | None, harness: SinkHarness
@@ -97,67 +97,67 @@ class RunnerPromises:
                 second.apply(next_window(table))
                 overtaken = True
 
-        with loaded(harness, table) as first:
-            with refused(Fenced):
+        with load_sink(harness, table) as first:
+            with expect_error(Fenced):
                 first.apply(before_reading(next_window(table), overtake))
             assert overtaken
         second.close()
-        holds_next(harness, table)
-        assert position(harness, table).version == 5
+        assert_next(harness, table)
+        assert read_position(harness, table).version == 5
 
     def test_closing_twice_and_unopened_is_safe(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
         harness.new_sink().close()
-        with loaded(harness, table) as sink:
+        with load_sink(harness, table) as sink:
             sink.close()
             sink.close()
             assert sink.inspect(table.source()).position.version == 4
-        holds_start(harness, table)
+        assert_start(harness, table)
 
     def test_inspecting_changes_nothing(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
-        onlooker = harness.new_sink()
-        found = onlooker.inspect(table.source())
+        inspector = harness.new_sink()
+        found = inspector.inspect(table.source())
         assert (found.position, found.problems) == (Position(), ())
         assert harness.read_rows() == []
-        with loaded(harness, table) as sink:  # the onlooker holds no lease
-            assert onlooker.inspect(table.source()).position.version == 4
+        with load_sink(harness, table) as sink:  # the inspector holds no lease
+            assert inspector.inspect(table.source()).position.version == 4
             sink.apply(next_window(table))  # and has not taken this one
-            assert onlooker.inspect(table.source()).position.version == 5
-        holds_next(harness, table)
+            assert inspector.inspect(table.source()).position.version == 5
+        assert_next(harness, table)
 
     def test_all_problems_are_named_at_once(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         if ChangeKind.CHANGE_TYPE in harness.capabilities.schema_changes:
-            pytest.skip("this sink follows every change of type: nothing here is a problem to it")
+            pytest.skip("this sink follows every change of type: there is no problem to report")
         table = orders(spark)
         schema = StructType().add("id", "long").add("name", "integer").add("amount", "string")
         changed = table.with_schema(schema)
-        with loaded(harness, table):
+        with load_sink(harness, table):
             pass
         named = " ".join(harness.new_sink().inspect(changed.source()).problems)
         assert "name" in named
         assert "amount" in named
         sink = harness.new_sink()
-        with refused(TargetNotReady) as found:
+        with expect_error(TargetNotReady) as found:
             sink.open(changed.source())
         sink.close()
-        told = f"{found.error} {found.error.to_dict()}"
-        assert "name" in told
-        assert "amount" in told
-        holds_start(harness, table)
-        with opened(harness, table) as later:  # nothing is left behind that would be in the way
+        text = f"{found.error} {found.error.to_dict()}"
+        assert "name" in text
+        assert "amount" in text
+        assert_start(harness, table)
+        with open_sink(harness, table) as later:  # nothing is left that would hinder the next runner
             later.apply(next_window(table))
-        holds_next(harness, table)
+        assert_next(harness, table)
 
     def test_errors_carry_no_values(self, spark: SparkSession | None, harness: SinkHarness) -> None:
         table = orders(spark)
-        with opened(harness, table) as sink:
-            self._fails_quietly(lambda: sink.load(unreadable(start(table), at={"id": START[1]["id"]})))
+        with open_sink(harness, table) as sink:
+            self._check_fails_without_values(lambda: sink.load(unreadable(start(table), at={"id": START[1]["id"]})))
             sink.load(start(table))
             window = unreadable(next_window(table), at={"id": START[0]["id"]})
-            self._fails_quietly(lambda: sink.apply(window))
+            self._check_fails_without_values(lambda: sink.apply(window))
 
     @staticmethod
-    def _fails_quietly(call: Any) -> None:
-        with refused(CdfError):  # which looks for the rows' values in all of the error
+    def _check_fails_without_values(call: Any) -> None:
+        with expect_error(CdfError):  # ``expect_error`` searches the error for values
             call()
