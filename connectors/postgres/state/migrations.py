@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
@@ -104,22 +104,14 @@ create table if not exists deltarelay.dead_letter (
 """Created only for pipelines that store dead letters."""
 
 
-class StateTables(tuple[bool, bool, bool, bool, bool]):
+class StateTables(NamedTuple):
     """Which of the objects of ``CREATE`` exist."""
 
-    __slots__ = ()
-
-    @property
-    def position(self) -> bool:
-        return self[1]
-
-    @property
-    def position_log(self) -> bool:
-        return self[2]
-
-    @property
-    def progress(self) -> bool:
-        return self[3]
+    schema: bool
+    position: bool
+    position_log: bool
+    progress: bool
+    runs: bool
 
 
 def find_state_tables(connection: Connection) -> StateTables:
@@ -134,7 +126,7 @@ def find_state_tables(connection: Connection) -> StateTables:
         """
     ).fetchone()
     assert found is not None
-    return StateTables(found)
+    return StateTables(*found)
 
 
 def missing_ddl(connection: Connection) -> tuple[str, ...]:
