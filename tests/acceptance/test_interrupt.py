@@ -130,7 +130,9 @@ def test_a_signal_at_any_moment_is_an_interrupt(
         # Where everything was done and told already, a signal changes nothing
         whole = done.code == 0 and f"at version {latest}" in done.out
         assert before == 0 or done.code in ended or whole, at
-        assert not [word for word in ("Traceback", "unexpected error", "reading version", "ignored") if word in done.err], at
+        assert not [
+            word for word in ("Traceback", "unexpected error", "reading version", "ignored") if word in done.err
+        ], at
         database.no_backends()
         assert database.leftovers() == [], at
         assert database.value("select lease_until is null from deltarelay.position"), at
