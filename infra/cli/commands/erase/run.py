@@ -71,7 +71,7 @@ def run(
             raise ConfigError(f"the run of {plan} is finished", hint="`deltarelay erase status` shows its result")
         requests = context.read_requests(register, run.requests)
         graph = context.erasure.graph()
-        check_tables(document, [table.table for table in graph.tables_of(*(one.subject for one in requests))])
+        check_tables(document, [table.table for table in graph.tables_of(*(request.subject for request in requests))])
         with spark_session(output, context.project) as spark, ctrl_c_counts():
             erasure_run = ErasureRun(
                 spark=spark,
