@@ -18,8 +18,8 @@ from audit.trail.trail import Trail
 from audit.verification import NOT_COVERED, TrailVerification, Verified
 from cdf.errors import ConfigError, SinkUnavailable, VerificationError
 from infra.cli.commands.audit.trails import combine_trail_codes, escape_unprintable, translate_read_errors
+from infra.cli.commands.audit.verification.state_file import VerifiedStateFile
 from infra.cli.commands.audit.verification.summary import report_unreachable_anchors
-from infra.cli.commands.audit.verification.verified_state import VerifiedState
 from infra.output import DIFFERENCE, DONE, FAILED, TEMPORARY, Output
 
 KNOWN = Verified(
@@ -31,11 +31,11 @@ FOUND = TrailVerification(
 
 
 def test_what_was_verified_is_kept_by_the_place_of_the_trail(tmp_path: Path) -> None:
-    kept, output = VerifiedState(tmp_path / "state", str(tmp_path / "trail")), Output("audit verify")
+    kept, output = VerifiedStateFile(tmp_path / "state", str(tmp_path / "trail")), Output("audit verify")
     assert kept.read() is None
     kept.write(KNOWN.to_json(), output)
-    assert VerifiedState(tmp_path / "state", f"{tmp_path}/other/../trail").read() == KNOWN
-    assert VerifiedState(tmp_path / "state", str(tmp_path / "other")).read() is None
+    assert VerifiedStateFile(tmp_path / "state", f"{tmp_path}/other/../trail").read() == KNOWN
+    assert VerifiedStateFile(tmp_path / "state", str(tmp_path / "other")).read() is None
     kept.file.write_text("[]")
     with pytest.raises(ConfigError, match="is not a state file of"):
         kept.read()
@@ -44,7 +44,7 @@ def test_what_was_verified_is_kept_by_the_place_of_the_trail(tmp_path: Path) -> 
 def test_who_finds_another_trail_is_told_what_to_remove_where_that_is_right(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept, output = VerifiedState(tmp_path, "trail"), Output("audit verify")
+    kept, output = VerifiedStateFile(tmp_path, "trail"), Output("audit verify")
     kept.report_replaced_trail("p", None, FOUND, output)
     kept.report_replaced_trail("p", KNOWN, FOUND, output)
     assert capsys.readouterr().err == ""

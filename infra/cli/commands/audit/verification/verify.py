@@ -11,8 +11,8 @@ from cdf.errors import ConfigError
 from cdf.result import Result
 from infra.cli.commands.audit.options import Checkpoints, Origin, StateFolder, read_checkpoints
 from infra.cli.commands.audit.trails import process_trails
+from infra.cli.commands.audit.verification.state_file import VerifiedStateFile
 from infra.cli.commands.audit.verification.summary import print_verification, report_unreachable_anchors
-from infra.cli.commands.audit.verification.verified_state import VerifiedState
 from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json, Pipelines
 from infra.output import Output
 
@@ -48,7 +48,7 @@ def verify(
     output = Output("audit verify", as_json, debug)
     checkpoints = read_checkpoints(anchor)
     by_trail: dict[str, list[tuple[str, str]]] = {}
-    verified: list[tuple[VerifiedState, Verified]] = []
+    verified: list[tuple[VerifiedStateFile, Verified]] = []
 
     def assign_checkpoints(trails: Mapping[str, Trail]) -> None:
         if origin is not None and len(trails) > 1:
@@ -56,7 +56,7 @@ def verify(
         by_trail.update(_assign_checkpoints(checkpoints, trails))
 
     def verify_trail(name: str, trail: Trail) -> tuple[Result, int]:
-        stored = VerifiedState(state, trail.path)
+        stored = VerifiedStateFile(state, trail.path)
         known = stored.read()
         if level == "quick" and known is None:
             output.note(f"{name}: not verified before, so everything is checked")

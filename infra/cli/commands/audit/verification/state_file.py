@@ -13,10 +13,10 @@ from infra.output import Output
 if TYPE_CHECKING:
     from audit.verification import TrailVerification, Verified
 
-__all__ = ["VerifiedState"]
+__all__ = ["VerifiedStateFile"]
 
 
-class VerifiedState:
+class VerifiedStateFile:
     """A file on the machine of the verifier, where the writers of the trail cannot change it.
 
     Its name depends on the location of the trail, so a trail that replaces another one is compared with the former one.
