@@ -141,6 +141,8 @@ def test_what_was_written_before_a_class_was_named(
     assert done.code == 0, done.err
     assert "2 rows" in done.out
     assert here("audit", "encrypt", "--check").code == 0
+    former = here("audit", "seal", "--check")  # the name before 1.0
+    assert (former.code, "use `audit encrypt`" in former.err, former.out.count("no rows to encrypt")) == (0, True, 1)
     removals = here("audit", "query", "removals", "--pipeline", "trail", "--format", "json").document["result"]["rows"]
     assert [(one["kind"], one["events"], one["ticket"]) for one in removals] == [("sealing", 2, "SEC-4")]
     assert here("audit", "verify").code == 0

@@ -30,9 +30,9 @@ def plan(
     output = Output("plan", as_json, debug)
     project = load_project(config)
 
-    def plan_pipeline(one: Pipeline) -> tuple[Plan, int]:
-        found = one.plan(until)
-        if (warning := at_stake(project, one.name)) is not None:
+    def plan_pipeline(current: Pipeline) -> tuple[Plan, int]:
+        found = current.plan(until)
+        if (warning := at_stake(project, current.name)) is not None:
             found = replace(found, warnings=(*found.warnings, warning))
         _print_plan(output, found)
         return found, FAILED if found.problems else DONE

@@ -32,8 +32,8 @@ def verify(
     """
     output = Output("verify", as_json, debug)
 
-    def verify_pipeline(one: Pipeline) -> tuple[Verification, int]:
-        found = one.verify(show_keys=show_keys)
+    def verify_pipeline(current: Pipeline) -> tuple[Verification, int]:
+        found = current.verify(show_keys=show_keys)
         print_verification(output, found)
         return found, DONE if found.equal else DIFFERENCE
 

@@ -56,7 +56,9 @@ def sinks(
     project = load_project(config)
     source = project.pipeline(pipeline).source.table
     statuses: dict[str, PipelineStatus] = {
-        name: pipeline_status(project, name) for name, one in project.pipelines.items() if one.source.table == source
+        name: pipeline_status(project, name)
+        for name, settings in project.pipelines.items()
+        if settings.source.table == source
     }
     wanted = statuses[pipeline].position if version is None else version
     if wanted is None:

@@ -48,7 +48,7 @@ def process_trails(
     ``before`` is called with all trails first; ``after`` is called once the result has been printed.
     """
     project = load_project(config)
-    kinds = {name: project.connections[one.sink.connection].kind for name, one in project.pipelines.items()}
+    kinds = {name: project.connections[pipeline.sink.connection].kind for name, pipeline in project.pipelines.items()}
     names = [name for name in select_pipelines(project, wanted) if wanted or kinds[name] == "delta_audit"]
     if not names:
         raise ConfigError("no pipeline writes an audit trail", hint="add a connection of kind: delta_audit")

@@ -91,8 +91,8 @@ class ErasureContext:
 
         targets = self.project.targets()
         return tuple(
-            Copy(name, one.source.table, one.source.key, self.project.build_sink(name), targets[name])
-            for name, one in self.project.pipelines.items()
+            Copy(name, pipeline.source.table, pipeline.source.key, self.project.build_sink(name), targets[name])
+            for name, pipeline in self.project.pipelines.items()
         )
 
     def read_requests(self, register: Register, ids: Sequence[str] | None = None) -> tuple[Request, ...]:
@@ -102,20 +102,20 @@ class ErasureContext:
         """
         from audit.erasure.model import Request
 
-        stored = [one for one in register.requests(ids) if not one.forgotten]
-        identifiers = register.identifiers([one.id for one in stored], self.keys)
+        stored = [request for request in register.requests(ids) if not request.forgotten]
+        identifiers = register.identifiers([request.id for request in stored], self.keys)
         requests = tuple(
             Request(
-                id=one.id,
-                subject=one.subject,
-                identifiers=identifiers[one.id],
-                received=one.received,
-                due=one.due,
-                legal_basis=one.legal_basis,
-                requester=one.requester,
-                approver=one.approver,
+                id=request.id,
+                subject=request.subject,
+                identifiers=identifiers[request.id],
+                received=request.received,
+                due=request.due,
+                legal_basis=request.legal_basis,
+                requester=request.requester,
+                approver=request.approver,
             )
-            for one in stored
+            for request in stored
         )
         register.check_content(requests, self.keys)
         return requests

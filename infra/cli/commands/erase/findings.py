@@ -18,8 +18,15 @@ def print_findings(output: Output, findings: Sequence[Finding]) -> None:
         output.table(
             ("request", "place", "reason", "spelling", "count", "removed on"),
             [
-                (one.request, one.place, one.reason, one.spelling, one.count, one.clears_on or "not by itself")
-                for one in findings
+                (
+                    finding.request,
+                    finding.place,
+                    finding.reason,
+                    finding.spelling,
+                    finding.count,
+                    finding.clears_on or "not by itself",
+                )
+                for finding in findings
             ],
             numbers=("count",),
         )

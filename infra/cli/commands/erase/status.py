@@ -33,21 +33,21 @@ def status(
         ("request", "state", "received", "due", "requester", "approver", "waits until", "reappeared"),
         [
             (
-                one.id,
-                one.state,
-                one.received,
-                _format_due(one),
-                one.requester,
-                one.approver,
-                one.waits_until and one.waits_until.date(),
-                _format_reappearance(one),
+                request.id,
+                request.state,
+                request.received,
+                _format_due(request),
+                request.requester,
+                request.approver,
+                request.waits_until and request.waits_until.date(),
+                _format_reappearance(request),
             )
-            for one in states
+            for request in states
         ],
     )
-    for one in states:
-        for text in (one.waits_for or "").split("; ") if one.waits_for else ():
-            output.line(f"{one.id} waits for {text}")
+    for request in states:
+        for text in (request.waits_for or "").split("; ") if request.waits_for else ():
+            output.line(f"{request.id} waits for {text}")
     for report in reports:
         rows = format_count(report.counts["rows"] + report.counts["kept"], "row")
         events = format_count(report.counts["events"], "event")

@@ -159,7 +159,9 @@ def _check_follow(*, until: Until, jobs: int | None, retry_seconds: float | None
 def _check_reload(pipelines: Pipelines, *, until: Until, follow: bool) -> None:
     """--reload loses no data, so it needs no confirmation; it needs -p, so that it does not copy every table by accident."""
     if not pipelines:
-        raise ConfigError("--reload rebuilds whole targets", hint="name the pipelines to reload with -p")
+        raise ConfigError(
+            "--reload rebuilds whole targets, so it needs the names of pipelines", hint="name them with -p"
+        )
     if until is not None or follow:
         other = "--follow" if follow else "--until"
         raise ConfigError(

@@ -12,7 +12,7 @@ from infra.cli.commands.storage.template import template
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Tables on S3: the lock table for their commits, and the permissions they need.", no_args_is_help=True
+    help="Manage tables on S3: the lock table for their commits, and the permissions they need.", no_args_is_help=True
 )
 lock = typer.Typer(
     help="Create, check and repair the lock table, which prevents conflicting commits.", no_args_is_help=True

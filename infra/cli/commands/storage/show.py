@@ -38,7 +38,7 @@ def show(
 
     output = Output("storage show", as_json, debug)
     project = load(config, look_for_tables=False)
-    sources = [one.source.table for one in project.pipelines.values() if is_s3(one.source.table)]
+    sources = [pipeline.source.table for pipeline in project.pipelines.values() if is_s3(pipeline.source.table)]
     if table is not None:
         if not is_s3(table):
             raise ConfigError(f"{table} is not on S3", hint="name it as s3a://BUCKET/PATH")

@@ -50,10 +50,16 @@ def anchors(
 
     def list_anchors(name: str, trail: Trail) -> tuple[Result, int]:
         seen, missed = trail.read_checkpoints()
-        checkpoints = tuple(AnchoredCheckpoint.of(one) for one in seen)
+        checkpoints = tuple(AnchoredCheckpoint.of(checkpoint) for checkpoint in seen)
         rows = [
-            (name, one.anchor, one.records, None if one.root is None else one.root[:16], "yes" if one.signed else "NO")
-            for one in checkpoints
+            (
+                name,
+                checkpoint.anchor,
+                checkpoint.records,
+                None if checkpoint.root is None else checkpoint.root[:16],
+                "yes" if checkpoint.signed else "NO",
+            )
+            for checkpoint in checkpoints
         ]
         if rows:
             output.table(("pipeline", "anchor", "records", "root", "signed"), rows, numbers=("records",))
@@ -61,7 +67,7 @@ def anchors(
             output.line(f"{name}: no anchors are configured, so its checkpoints are not published")
         elif not missed:
             output.line(f"{name}: its anchors store no checkpoint of this trail")
-        code = max((output.failure(name, one.error) for one in missed), default=DONE)
+        code = max((output.failure(name, anchor.error) for anchor in missed), default=DONE)
         return TrailAnchors(name, checkpoints, tuple(missed)), code
 
     process_trails(output, config, pipeline, list_anchors)
