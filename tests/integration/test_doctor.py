@@ -20,7 +20,7 @@ from cdf.sink.contract import Clocked
 from connectors.postgres.position import CREATE
 from connectors.postgres.sink import PostgresSink
 from infra.cli.main import app
-from infra.diagnostics.doctor import Finding, examine
+from infra.diagnostics.doctor import Finding, run_all_checks
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.setups import Setup, delta_table, java_that_says
 
@@ -34,7 +34,7 @@ def setup(tmp_path: Path, pg: Pg) -> Setup:
 
 
 def findings(setup: Setup) -> list[Finding]:
-    _, found = examine(setup.look(), setup.write())
+    _, found = run_all_checks(setup.look(), setup.write())
     password = conninfo_to_dict(setup.dsn)["password"]
     assert str(password) not in str(found)
     return found

@@ -14,7 +14,7 @@ import pytest
 from deltalake import write_deltalake
 
 import infra.diagnostics.doctor.storage
-from infra.diagnostics.doctor import Finding, examine
+from infra.diagnostics.doctor import Finding, run_all_checks
 from infra.s3.lock.table import create
 from infra.s3.model import Storage
 from infra.s3.packages import list_packages
@@ -66,7 +66,7 @@ def setup(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OnS3:
 
 
 def findings(setup: OnS3) -> list[Finding]:
-    _, found = examine(setup.look(), setup.write())
+    _, found = run_all_checks(setup.look(), setup.write())
     assert SECRET not in str(found)
     assert not [one for one in found if one.state in ("failed", "warning") and not one.fix]
     return [one for one in found if one.check not in ("disk", "target", "retention", "clock")]
@@ -216,5 +216,5 @@ def test_a_store_that_is_silent(setup: OnS3, silent: str) -> None:
 
 def test_without_s3_nothing_of_it_is_looked_at(setup: OnS3) -> None:
     plain = Setup(setup.folder / "plain", setup.dsn)
-    _, found = examine(plain.look(), plain.write())
+    _, found = run_all_checks(plain.look(), plain.write())
     assert not {"bucket", "commits", "lock", "log_store", "s3_settings", "spelling"} & {one.check for one in found}

@@ -26,14 +26,14 @@ def plan(
 ) -> None:
     """Show what a run would do: windows, counts per change type, DDL, problems and warnings. Writes nothing."""
     from infra.config.load import load
-    from infra.diagnostics.status import at_stake
+    from infra.diagnostics.status import describe_risk
 
     output = Output("plan", as_json, debug)
     project = load(config)
 
     def work(one: Pipeline) -> tuple[Plan, int]:
         found = one.plan(until)
-        if (stake := at_stake(project, one.name)) is not None:
+        if (stake := describe_risk(project, one.name)) is not None:
             found = replace(found, warnings=(*found.warnings, stake))
         _show(output, found)
         return found, FAILED if found.problems else DONE

@@ -32,7 +32,7 @@ def status(
 ) -> None:
     """Show position, latest version, lag, and how long the feed files that are still needed will last."""
     from infra.config.load import load
-    from infra.diagnostics.status import pipeline_status
+    from infra.diagnostics.status import read_pipeline_status
 
     if watch and as_json:
         raise typer.BadParameter("is for people: call status --json again instead", param_hint="--watch")
@@ -41,11 +41,11 @@ def status(
     names = chosen(project, pipeline)
     try:
         while watch:
-            _draw(output, [pipeline_status(project, name) for name in names])
+            _draw(output, [read_pipeline_status(project, name) for name in names])
             time.sleep(interval_seconds)
     except KeyboardInterrupt:
         raise typer.Exit(DONE) from None
-    found = [pipeline_status(project, name) for name in names]
+    found = [read_pipeline_status(project, name) for name in names]
     _show(output, found)
     code = overall((TEMPORARY if one.transient else FAILED) if one.code is not None else DONE for one in found)
     output.result({"pipelines": [one.to_dict() for one in found]}, exit_code=code)

@@ -57,9 +57,9 @@ def validate(
 
 
 def _connected(output: Output, project: Project) -> tuple[list[dict[str, object]], int]:
-    from infra.diagnostics.preflight import connect
+    from infra.diagnostics.preflight import check_connections
 
-    found = [connect(project, name) for name in project.pipelines]
+    found = [check_connections(project, name) for name in project.pipelines]
     for one in found:
         stands = "empty" if one.position is None else f"at version {one.position}"
         ready = f"ready: the source is at version {one.latest_version}, the target {stands}"

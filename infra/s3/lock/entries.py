@@ -43,10 +43,10 @@ ADVICE: Mapping[State, str] = {
     "foreign": "another writer, which does not use this lock table, wrote this version: the commit of this entry is lost. "
     "Run its job again and find that writer; `deltarelay storage lock repair` completes the entry, as Delta would",
     "expired": "the log was cleaned up past this version: `deltarelay storage lock repair` completes the entry",
-    "lost": "the commit and its temporary file are lost, although its writer may have reported success; the commit "
-    "was never readable. `deltarelay storage lock repair --drop-lost` removes the entry: the table then ends at the previous "
-    "version, and can be read and written again. Before its job runs again, check whether its rows are present: delta-rs may have "
-    "committed them as the previous version, and reported an error",
+    "lost": "the commit and its temporary file are lost, although its writer may have reported success; the commit was "
+    "never readable. `deltarelay storage lock repair --drop-lost` removes the entry: the table then ends at the "
+    "previous version, and can be read and written again. Before its job runs again, check whether its rows are present: "
+    "delta-rs may have committed them as the previous version, and reported an error",
     "overtaken": "the commit is missing, and later ones exist: a writer did not use this lock, or files were deleted. "
     "Restore the file from a backup or from the bucket's object versions; then run `deltarelay storage lock repair`",
     "dropped": "the table has no commits any more: `deltarelay storage lock forget ADDRESS` removes its entries",

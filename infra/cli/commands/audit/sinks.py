@@ -49,13 +49,15 @@ def sinks(
 
     Exit code 0: all have it. 3: one has not. 1: one cannot be asked.
     """
-    from infra.diagnostics.status import PipelineStatus, pipeline_status
+    from infra.diagnostics.status import PipelineStatus, read_pipeline_status
 
     output = Output("audit sinks", as_json, debug)
     project = loaded(config)
     source = project.pipeline(pipeline).source.table
     found: dict[str, PipelineStatus] = {
-        name: pipeline_status(project, name) for name, one in project.pipelines.items() if one.source.table == source
+        name: read_pipeline_status(project, name)
+        for name, one in project.pipelines.items()
+        if one.source.table == source
     }
     wanted = found[pipeline].position if version is None else version
     if wanted is None:

@@ -33,7 +33,7 @@ def show(
     """Print the settings for tables on S3 in the form that Spark, Databricks or delta-rs takes. Secrets are masked."""
     from cdf.errors import ConfigError
     from infra.config.load import load
-    from infra.diagnostics.storage_settings import show as shown
+    from infra.diagnostics.storage_settings import show_settings as shown
     from infra.s3.address import is_s3, normalize_address
 
     output = Output("storage show", as_json, debug)
