@@ -233,7 +233,7 @@ def test_what_is_no_table(aws: Aws) -> None:
 
 def test_objects_that_may_not_be_read(aws: Aws, table: str, aws_proxy: AwsProxy) -> None:
     aws_proxy.refuse(r"GET /[^?]*_delta_log/", code="AccessDenied", status=403)
-    with soon(), pytest.raises(ConfigError, match="do not have the right to read it"):
+    with soon(), pytest.raises(ConfigError, match="permission denied for these credentials"):
         open_source(table, alone(aws, endpoint=aws_proxy.endpoint))
 
 

@@ -43,7 +43,7 @@ def test_without_a_file_the_machine_is_looked_at(setup: Setup) -> None:
     done = run()
     assert done.exit_code == 0
     assert "skipped config" in done.output
-    assert "fix: `deltarelay init TABLE` writes one" in done.output
+    assert "fix: create one with `deltarelay init TABLE`" in done.output
     assert "ok      java" in done.output
 
 
@@ -60,7 +60,7 @@ def test_every_failure_has_its_fix_below_it(setup: Setup) -> None:
     assert done.exit_code == 1
     lines = done.output.splitlines()
     (at,) = [index for index, line in enumerate(lines) if line.startswith("FAILED  target")]
-    assert lines[at + 1].strip().startswith("fix: see whether it is up")
+    assert lines[at + 1].strip().startswith("fix: check that it is running")
     assert "canary" not in done.output
     assert lines[-1] == "12 checks: 1 failed, 0 warnings"
 
@@ -92,7 +92,7 @@ def test_a_check_that_falls_ill_is_a_finding() -> None:
         raise ZeroDivisionError("with a secret in it")
 
     found = run_check("java", ill)
-    assert (found.state, found.found) == ("failed", "this could not be looked at (ZeroDivisionError)")
+    assert (found.state, found.found) == ("failed", "the check failed unexpectedly (ZeroDivisionError)")
 
 
 @pytest.mark.parametrize(
