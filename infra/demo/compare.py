@@ -13,7 +13,7 @@ from infra.demo.history import WATCHED
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from infra.cli.output import Output
+    from infra.demo.screen import Screen
 
 __all__ = ["EPOCH", "KEY", "Row", "Side", "cell", "source_side", "target_side", "show"]
 
@@ -68,7 +68,7 @@ def _plain(value: Any) -> Any:
     return (value - EPOCH) // dt.timedelta(microseconds=1) if isinstance(value, dt.datetime) else value
 
 
-def show(output: Output, source: Side, target: Side) -> None:
+def show(output: Screen, source: Side, target: Side) -> None:
     """Some rows by key, then counts and sums per country, source and target beside each other."""
     rows = [
         (

@@ -19,7 +19,7 @@ from infra.embedded.postgres import EmbeddedPostgres
 from infra.embedded.s3 import EmbeddedS3
 
 if TYPE_CHECKING:
-    from infra.cli.output import Output
+    from infra.demo.screen import Screen
     from infra.embedded.kafka import EmbeddedKafka
 
 __all__ = ["EVENTS", "PIPELINE", "TOPIC", "TRAIL", "DemoFolder", "StopResult", "stop_demo"]
@@ -277,7 +277,7 @@ class DemoFolder:
         client.create_bucket(Bucket=_BUCKET)
 
 
-def stop_demo(output: Output, directory: Path) -> StopResult:
+def stop_demo(output: Screen, directory: Path) -> StopResult:
     """Stop the servers of the demo in ``directory``; its data stay. Nothing to do where none is running."""
     folder = DemoFolder(directory.expanduser().resolve())
     if not folder.holds_demo():

@@ -10,16 +10,17 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
 from cdf.errors import ConfigError
-from cdf.result import Result
 from infra.demo import history
 from infra.demo.compare import Side, show, source_side, target_side
 from infra.demo.folder import EVENTS, PIPELINE, TOPIC, TRAIL, WINDOW_COMMITS, DemoFolder
+from infra.demo.next_steps import KEYS, own_command, print_next_steps, shorten
+from infra.demo.results import DemoResult, TopicResult, TrailResult
+from infra.demo.screen import Runtime, Screen
 from infra.demo.trail import make_key, story, trail_of, verified
 from infra.embedded.postgres import EmbeddedPostgres
 from infra.embedded.s3 import EmbeddedS3
@@ -32,82 +33,16 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from cdf import Pipeline, Step
-    from infra.cli.output import Output
     from infra.config.models import Project
     from infra.demo.topic import TopicReader
     from infra.embedded.kafka import EmbeddedKafka
 
-__all__ = ["DemoResult", "TopicResult", "TrailResult", "run_demo"]
-
-KEYS = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo"}
-"""The demo's own S3 server takes any; a user's real ones need not go there."""
+__all__ = ["run_demo"]
 
 
-@dataclass(frozen=True, slots=True)
-class TrailResult(Result):
-    """What ``deltarelay audit verify`` finds in the demo's audit trail."""
-
-    intact: bool
-    sealed_version: int | None
-    """Through there a signed checkpoint vouches for it."""
-    records: int
-    """One for each commit of the table."""
-    events: int
-    path: str
-    verify: str
-    """The command line that computes every hash anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicResult(Result):
-    """What a demo found in its topic; its rows are what the last event of each key leaves."""
-
-    verified: bool
-    compared: bool
-    """And no event is there twice."""
-    events: int
-    """Tombstones included."""
-    distinct: int
-    """By their ids."""
-    live_seconds: tuple[float, ...]
-    topic: str
-    bootstrap_servers: str
-    consume: str
-    """The command line that prints the events."""
-
-
-@dataclass(frozen=True, slots=True)
-class DemoResult(Result):
-    equal: bool
-    """``verified`` and ``compared`` both, and those of the topic; and the trail is intact."""
-    verified: bool
-    """``deltarelay verify`` finds no difference."""
-    compared: bool
-    """Source and target, read without any of our code and compared value by value, are the same."""
-    version: int
-    """The latest version of the table, and the position of the target."""
-    rows: int
-    windows: int
-    inserts: int
-    updates: int
-    deletes: int
-    live_seconds: tuple[float, ...]
-    """From each commit that was made live to its row in PostgreSQL; the first ones of a fresh session are slow."""
-    directory: str
-    table: str
-    """A folder, or an address on S3."""
-    config: str
-    dsn: str
-    psql: str
-    """The command line that opens the target in psql."""
-    stop: str
-    """The command line that stops what the demo has started."""
-    seconds: float
-    trail: TrailResult
-    kafka: TopicResult | None = None
-
-
-def run_demo(output: Output, directory: Path, *, on_s3: bool = False, with_kafka: bool = False) -> DemoResult:
+def run_demo(
+    output: Screen, directory: Path, runtime: Runtime, *, on_s3: bool = False, with_kafka: bool = False
+) -> DemoResult:
     """Everything that the demo makes is in ``directory``; ``on_s3`` the table is in a server of the demo's own. The servers
     run on after a demo that came through."""
     began = time.monotonic()
@@ -124,7 +59,7 @@ def run_demo(output: Output, directory: Path, *, on_s3: bool = False, with_kafka
         try:
             with defer_signals():
                 folder.clear()
-            return _Demo(output, folder, server, store, broker, began).play()
+            return _Demo(output, runtime, folder, server, store, broker, began).play()
         except BaseException:
             with defer_signals(), ExitStack() as closing:  # each of them, also where another cannot be closed
                 for one in (server, store, broker):
@@ -133,7 +68,7 @@ def run_demo(output: Output, directory: Path, *, on_s3: bool = False, with_kafka
             raise
 
 
-def _broker(output: Output, folder: DemoFolder) -> EmbeddedKafka:
+def _broker(output: Screen, folder: DemoFolder) -> EmbeddedKafka:
     """What it needs is there once this returns. Nothing is written into the folder."""
     if importlib.util.find_spec("confluent_kafka") is None:
         raise ConfigError("the Kafka client is not installed", hint="pip install 'deltarelay[kafka]'")
@@ -150,7 +85,8 @@ def _broker(output: Output, folder: DemoFolder) -> EmbeddedKafka:
 class _Demo:
     def __init__(
         self,
-        output: Output,
+        output: Screen,
+        runtime: Runtime,
         folder: DemoFolder,
         server: EmbeddedPostgres,
         store: EmbeddedS3 | None,
@@ -158,6 +94,7 @@ class _Demo:
         began: float,
     ) -> None:
         self.output = output
+        self.runtime = runtime
         self.folder = folder
         self.server = server
         self.store = store
@@ -171,7 +108,6 @@ class _Demo:
         self.reader: TopicReader | None = None
 
     def play(self) -> DemoResult:
-        from infra.cli.session import spark_session
         from infra.config.load import load
 
         with self._doing("starting PostgreSQL"), defer_signals():
@@ -192,7 +128,7 @@ class _Demo:
         project = load(self.folder.config)
         if not os.environ.get(JARS_VARIABLE) and not any(Path.home().glob(".ivy2*/jars/io.delta_*")):
             self.output.note("Spark fetches Delta's jars first (about 90 MB, once): that may take some minutes.")
-        with spark_session(self.output, _short_lived(project, self.folder)) as spark, raise_interrupt_on_signal():
+        with self.runtime.open_session(_short_lived(project, self.folder)) as spark, raise_interrupt_on_signal():
             self._chapter(1, "A Delta table of customers, and the first part of its history")
             self._commit(spark, history.BEFORE)
             self._chapter(2, f"To PostgreSQL: a copy of version {history.COPIED_VERSION}, then the changes since then")
@@ -226,7 +162,7 @@ class _Demo:
         self.server.detach()
         if self.broker is not None:
             self.broker.detach()
-        self._look_further(result)
+        print_next_steps(self.output, self.folder, result)
         return result
 
     # ── the two sides of the story ───────────────────────────────────────────────────────────────────────────────
@@ -240,8 +176,6 @@ class _Demo:
             self.output.note(line if rows is None else f"{line:<66}{rows:>6,} row{'s' if rows != 1 else ''}")
 
     def _replicate(self, spark: SparkSession, project: Project) -> None:
-        from infra.cli.session import build_pipeline
-
         for name in self.targets:
             if name == EVENTS:
                 self.output.note(f"  and to Kafka: each change since version 0 is an event of the topic {TOPIC}")
@@ -254,7 +188,7 @@ class _Demo:
                     if status is not None and step.last < step.until:
                         status.update(_plain_text(f"version {step.last + 1} of {step.until}"))
 
-                build_pipeline(project, name, spark).run(progress=tell)
+                self.runtime.build_pipeline(project, name, spark).run(progress=tell)
 
     def _show_events(self, keys: Sequence[int]) -> None:
         """What has come for these customers since the last time, and PostgreSQL's rows beside it."""
@@ -270,13 +204,11 @@ class _Demo:
             self.output.note(line)
 
     def _follow(self, spark: SparkSession, project: Project) -> None:
-        from infra.cli.session import build_pipeline
-
         followed: dict[str, _Followed] = {}
         try:
             with self._doing("starting a streaming query"):
                 for name in self.targets:
-                    followed[name] = _Followed(build_pipeline(project, name, spark))
+                    followed[name] = _Followed(self.runtime.build_pipeline(project, name, spark))
                 while any(one.handle.status().state in ("starting", "catching_up") for one in followed.values()):
                     time.sleep(0.05)
             for commit in history.LIVE:
@@ -292,10 +224,8 @@ class _Demo:
                 one.handle.stop()
 
     def _audit(self, spark: SparkSession, project: Project) -> TrailResult:
-        from infra.cli.session import build_pipeline
-
         with self._doing("writing the trail"):
-            build_pipeline(project, TRAIL, spark).run(progress=lambda step: self.output.note(_line(step)))
+            self.runtime.build_pipeline(project, TRAIL, spark).run(progress=lambda step: self.output.note(_line(step)))
         trail = trail_of(project)
         self.output.note(f"\n  What it knows of customer {history.AUDITED}:")
         with self._doing("asking the trail"):
@@ -314,15 +244,13 @@ class _Demo:
             records=found.records,
             events=found.events,
             path=trail.path,
-            verify=shlex.join([*_ourselves(), "audit", "verify", "--config", _near(self.folder.config)]),
+            verify=shlex.join([*own_command(), "audit", "verify", "--config", shorten(self.folder.config)]),
         )
 
     def _verify(self, spark: SparkSession, project: Project) -> dict[str, bool]:
-        from infra.cli.session import build_pipeline
-
         verified = {}
         for name, target in self.targets.items():
-            found = build_pipeline(project, name, spark).verify()
+            found = self.runtime.build_pipeline(project, name, spark).verify()
             verdict = "equal" if found.equal else "DIFFERENT"
             of = f" of {target}" if self.broker is not None else ""
             self.output.note(
@@ -349,7 +277,7 @@ class _Demo:
             live_seconds=tuple(self.live_seconds[EVENTS]),
             topic=TOPIC,
             bootstrap_servers=brokers,
-            consume=shlex.join([_near(Path(sys.executable)), _near(self.folder.consumer), brokers, TOPIC]),
+            consume=shlex.join([shorten(Path(sys.executable)), shorten(self.folder.consumer), brokers, TOPIC]),
         )
 
     def _result(
@@ -374,7 +302,7 @@ class _Demo:
             config=str(folder.config),
             dsn=self.server.dsn,
             psql=shlex.join([psql, "-h", str(socket), "-p", "5432", "-U", "postgres", "postgres"]),
-            stop=shlex.join([*_ourselves(), "demo", "--stop", "--directory", _near(folder.path)]),
+            stop=shlex.join([*own_command(), "demo", "--stop", "--directory", shorten(folder.path)]),
             seconds=round(time.monotonic() - self.began, 1),
             trail=trail,
             kafka=topic,
@@ -397,48 +325,6 @@ class _Demo:
 
     def _verdict(self, equal: bool, what: str) -> None:
         self.output.line(f"{'EQUAL' if equal else 'DIFFERENT'}: {what}", style="bold green" if equal else "bold red")
-
-    def _look_further(self, result: DemoResult) -> None:
-        ours, line = _ourselves(), self.output.line
-        config = ["--config", _near(self.folder.config)]
-        line()
-        *first, last = [
-            "PostgreSQL",
-            *(["S3"] if self.store is not None else []),
-            *(["Kafka"] if self.broker is not None else []),
-        ]
-        running = f"{', '.join(first)} and {last} servers keep" if first else f"{last} server keeps"
-        line(f"Look further (the {running} running)", style="bold")
-        line(f"  {result.psql}")
-        if result.kafka is not None:
-            line(f"  {result.kafka.consume}")
-        if self.store is not None:
-            line(f"  export {' '.join(f'{name}={value}' for name, value in KEYS.items())}")
-        for verb in ("status", "run", "verify"):
-            line(f"  {shlex.join([*ours, verb, *config])}")
-        if self.store is None:
-            table = _near(Path(self.folder.table))
-            line(f"  {shlex.join([*ours, 'feed', 'show', table, '--from', '4', '--to', '4'])}")
-        else:
-            line(f"  {shlex.join([*ours, 'storage', 'show', '--for', 'spark', *config])}")
-            table = self.folder.table
-        for words in (
-            ["history", TRAIL, "--key", f"customer_id={history.AUDITED}"],
-            ["who", TRAIL],
-            ["report", TRAIL, "--out", "report.html"],
-        ):
-            line(f"  {shlex.join([*ours, 'audit', *words, *config])}")
-        line(f"  {result.trail.verify}")
-        line()
-        line("Write to the Delta table yourself, while this follows it", style="bold")
-        line(f"  {shlex.join([*ours, 'run', '--follow', *config])}")
-        if result.kafka is not None:
-            line(f"  {result.kafka.consume} --follow")
-        line(f"  {table}")
-        line()
-        line("Stop what runs, and delete everything", style="bold")
-        line(f"  {result.stop}")
-        line(f"  {shlex.join(['rm', '-r', _near(self.folder.path)])}")
 
 
 class _Followed:
@@ -486,22 +372,3 @@ def _short_lived(project: Project, folder: DemoFolder) -> Project:
         "spark.sql.warehouse.dir": str(folder.warehouse),
     }
     return project.model_copy(update={"spark": project.spark.model_copy(update={"conf": settings})})
-
-
-def _near(path: Path) -> str:
-    """The path as it is typed from where we are."""
-    try:
-        return str(path.relative_to(Path.cwd().resolve()))
-    except ValueError:
-        return str(path)
-
-
-def _ourselves() -> list[str]:
-    """How this command was called, for lines that can be pasted."""
-    program = Path(sys.argv[0])
-    if program.name != "deltarelay":
-        return [sys.executable, "-m", "infra.cli.main"]
-    found = shutil.which("deltarelay")
-    if found is not None and program.exists() and program.samefile(found):
-        return ["deltarelay"]
-    return [_near(program.absolute())]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from infra.cli.output import DIFFERENCE, DONE, Output
-from infra.cli.session import Debug, Json
+from infra.cli.session import Debug, Json, build_pipeline, spark_session
 
 __all__ = ["demo"]
 
@@ -35,13 +36,14 @@ def demo(
 
     Everything is in one folder; a demo that is there already is replaced. The servers keep running afterwards.
     """
-    from infra.demo import run_demo, stop_demo
+    from infra.demo import Runtime, run_demo, stop_demo
 
     output = Output("demo", as_json, debug)
     if stop:
         output.result(stop_demo(output, directory))
         return
-    result = run_demo(output, directory, on_s3=s3, with_kafka=kafka)
+    runtime = Runtime(partial(spark_session, output), build_pipeline)
+    result = run_demo(output, directory, runtime, on_s3=s3, with_kafka=kafka)
     code = DONE if result.equal else DIFFERENCE
     output.result(result, exit_code=code)
     raise typer.Exit(code)
