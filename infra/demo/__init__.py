@@ -1,4 +1,4 @@
-"""The demo: a Delta table with a history, a real PostgreSQL, and the replication between them, on this machine."""
+"""The demo: a Delta table with a history, a PostgreSQL server, and the replication between them, on this machine."""
 
 from infra.demo.folder import StopResult, stop_demo
 from infra.demo.results import DemoResult

@@ -1,4 +1,4 @@
-"""The two tables row by row, compared in plain Python: none of the code that replicates or verifies is in it."""
+"""Compares the two tables row by row in plain Python, without the code that replicates or verifies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """All rows of one of the tables, by key. Times are microseconds, arrays are lists."""
+    """All rows of one table, by key. Timestamps are microseconds since 1970, arrays are lists."""
 
     columns: tuple[str, ...]
     count: int
@@ -69,7 +69,7 @@ def _plain(value: Any) -> Any:
 
 
 def show(output: Screen, source: Side, target: Side) -> None:
-    """Some rows by key, then counts and sums per country, source and target beside each other."""
+    """Print some rows by key, then counts and sums per country, of source and target."""
     rows = [
         (
             key,

@@ -28,7 +28,7 @@ def print_next_steps(screen: Screen, folder: DemoFolder, result: DemoResult) -> 
         *(["Kafka"] if result.kafka is not None else []),
     ]
     running = f"{', '.join(first)} and {last} servers keep" if first else f"{last} server keeps"
-    line(f"Look further (the {running} running)", style="bold")
+    line(f"Explore further (the {running} running)", style="bold")
     line(f"  {result.psql}")
     if result.kafka is not None:
         line(f"  {result.kafka.consume}")
@@ -50,19 +50,19 @@ def print_next_steps(screen: Screen, folder: DemoFolder, result: DemoResult) -> 
         line(f"  {shlex.join([*ours, 'audit', *words, *config])}")
     line(f"  {result.trail.verify}")
     line()
-    line("Write to the Delta table yourself, while this follows it", style="bold")
+    line("Write to the Delta table while this command follows it", style="bold")
     line(f"  {shlex.join([*ours, 'run', '--follow', *config])}")
     if result.kafka is not None:
         line(f"  {result.kafka.consume} --follow")
     line(f"  {table}")
     line()
-    line("Stop what runs, and delete everything", style="bold")
+    line("Stop the servers and delete everything", style="bold")
     line(f"  {result.stop}")
     line(f"  {shlex.join(['rm', '-r', shorten(folder.path)])}")
 
 
 def shorten(path: Path) -> str:
-    """The path as it is typed from where we are."""
+    """The path relative to the current directory, where it is below it."""
     try:
         return str(path.relative_to(Path.cwd().resolve()))
     except ValueError:
@@ -70,7 +70,7 @@ def shorten(path: Path) -> str:
 
 
 def own_command() -> list[str]:
-    """How this command was called, for lines that can be pasted."""
+    """How this command was called, for commands that can be copied."""
     program = Path(sys.argv[0])
     if program.name != "deltarelay":
         return [sys.executable, "-m", "infra.cli.main"]

@@ -1,4 +1,4 @@
-"""The demo from its first line to its last; what it prints is for somebody who sees the project for the first time."""
+"""Runs the demo. Its output addresses a user who sees the project for the first time."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ __all__ = ["run_demo"]
 def run_demo(
     output: Screen, directory: Path, runtime: Runtime, *, on_s3: bool = False, with_kafka: bool = False
 ) -> DemoResult:
-    """Everything that the demo makes is in ``directory``; ``on_s3`` the table is in a server of the demo's own. The servers
-    run on after a demo that came through."""
+    """Run the demo. All its files are in ``directory``; with ``on_s3`` the table is in an S3 server of the demo. After a
+    complete demo the servers keep running; after an error or Ctrl-C they are stopped."""
     began = time.monotonic()
     require_java()
     folder = DemoFolder(directory.expanduser().resolve(), on_s3)
@@ -53,7 +53,7 @@ def run_demo(
     broker = _broker(output, folder) if with_kafka else None
     replaces = folder.holds_demo()
     with folder.claimed():
-        output.note(f"The demo lives in {folder.path}, and only there.", style="bold")
+        output.note(f"All files of the demo are in {folder.path}.", style="bold")
         if replaces:
             output.note("An earlier demo in this folder is stopped and replaced.")
         try:
@@ -61,7 +61,7 @@ def run_demo(
                 folder.clear()
             return _Demo(output, runtime, folder, server, store, broker, began).play()
         except BaseException:
-            with defer_signals(), ExitStack() as closing:  # each of them, also where another cannot be closed
+            with defer_signals(), ExitStack() as closing:  # all of them, even if one cannot be closed
                 for one in (server, store, broker):
                     if one is not None:
                         closing.callback(one.close)
@@ -69,7 +69,7 @@ def run_demo(
 
 
 def _broker(output: Screen, folder: DemoFolder) -> EmbeddedKafka:
-    """What it needs is there once this returns. Nothing is written into the folder."""
+    """The broker; its jars are fetched before this returns. Nothing is written to the folder."""
     if importlib.util.find_spec("confluent_kafka") is None:
         raise ConfigError("the Kafka client is not installed", hint="pip install 'deltarelay[kafka]'")
     from infra.embedded.kafka import EmbeddedKafka, kafka_jars
@@ -77,7 +77,7 @@ def _broker(output: Screen, folder: DemoFolder) -> EmbeddedKafka:
 
     folder.check()
     if not jar_folder().exists():
-        output.note("Kafka's jars are fetched first (about 45 MB, once): that may take a minute.")
+        output.note("Fetching Kafka's jars (about 45 MB, once); this may take a minute.")
     kafka_jars()
     return EmbeddedKafka(folder.kafka, java_options=("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"))
 
@@ -103,7 +103,7 @@ class _Demo:
         self.version = -1
         self.steps: list[Step] = []
         self.targets = {PIPELINE: "PostgreSQL"} | ({} if broker is None else {EVENTS: "Kafka"})
-        """Of each pipeline."""
+        """The target of each pipeline."""
         self.live_seconds: dict[str, list[float]] = {name: [] for name in self.targets}
         self.reader: TopicReader | None = None
 
@@ -114,12 +114,12 @@ class _Demo:
             self.server.start()
         if self.store is not None:
             for name in [name for name in os.environ if name.startswith("AWS_")]:
-                del os.environ[name]  # a user's profile, region or endpoint have no say in it
+                del os.environ[name]  # the user's profile, region and endpoint must not be used
             os.environ.update(KEYS)
             with self._doing("starting an S3 server"), defer_signals():
                 self.store.start()
                 self.folder.make_bucket(self.store)
-            self.output.note(f"The table is at {self.folder.table}, in an S3 server of the demo's own.")
+            self.output.note(f"The table is at {self.folder.table}, in an S3 server of the demo.")
         if self.broker is not None:
             with self._doing("starting Kafka"), defer_signals():
                 self.broker.start()
@@ -127,22 +127,22 @@ class _Demo:
         self.folder.write_config(self.server.dsn, self.store, self.broker)
         project = load(self.folder.config)
         if not os.environ.get(JARS_VARIABLE) and not any(Path.home().glob(".ivy2*/jars/io.delta_*")):
-            self.output.note("Spark fetches Delta's jars first (about 90 MB, once): that may take some minutes.")
+            self.output.note("Spark first fetches Delta's jars (about 90 MB, once); this may take some minutes.")
         with self.runtime.open_session(_short_lived(project, self.folder)) as spark, raise_interrupt_on_signal():
             self._chapter(1, "A Delta table of customers, and the first part of its history")
             self._commit(spark, history.BEFORE)
             self._chapter(2, f"To PostgreSQL: a copy of version {history.COPIED_VERSION}, then the changes since then")
             self._replicate(spark, project)
             self._show_events(history.EVENTFUL[0])
-            self._chapter(3, "Life goes on in the Delta table")
+            self._chapter(3, "More commits to the Delta table")
             self._commit(spark, history.LATER)
             self._chapter(4, f"Catching up, at most {WINDOW_COMMITS} commits at a time")
             self._replicate(spark, project)
             self._show_events(history.EVENTFUL[1])
-            self._chapter(5, "Live: `deltarelay run --follow` at work, and commits of this moment")
+            self._chapter(5, "Live: commits while `deltarelay run --follow` is running")
             self._follow(spark, project)
             self._show_events(history.EVENTFUL[2])
-            self._chapter(6, "The audit trail: all that happened since version 0, and proof that nothing was altered")
+            self._chapter(6, "The audit trail: every change since version 0, and proof that nothing was altered")
             trail = self._audit(spark, project)
             self._chapter(7, "Are they equal?")
             with self._doing("comparing"):
@@ -158,14 +158,16 @@ class _Demo:
         self._verdict(result.verified and result.compared, columns)
         if topic is not None:
             events = f"{topic.events:,} events, {topic.distinct:,} different ones"
-            self._verdict(topic.verified and topic.compared, f"the rows that the events of {TOPIC} leave ({events})")
+            self._verdict(
+                topic.verified and topic.compared, f"the rows that result from the events of {TOPIC} ({events})"
+            )
         self.server.detach()
         if self.broker is not None:
             self.broker.detach()
         print_next_steps(self.output, self.folder, result)
         return result
 
-    # ── the two sides of the story ───────────────────────────────────────────────────────────────────────────────
+    # ── steps ───────────────────────────────────────────────────────────────────────────────
 
     def _commit(self, spark: SparkSession, commits: Sequence[history.Commit]) -> None:
         for commit in commits:
@@ -181,17 +183,17 @@ class _Demo:
                 self.output.note(f"  and to Kafka: each change since version 0 is an event of the topic {TOPIC}")
             with self._doing("reading the table's log") as status:
 
-                def tell(step: Step, name: str = name, status: Status | None = status) -> None:
+                def report(step: Step, name: str = name, status: Status | None = status) -> None:
                     if name == PIPELINE:
                         self.steps.append(step)
                     self.output.note(_line(step))
                     if status is not None and step.last < step.until:
                         status.update(_plain_text(f"version {step.last + 1} of {step.until}"))
 
-                self.runtime.build_pipeline(project, name, spark).run(progress=tell)
+                self.runtime.build_pipeline(project, name, spark).run(progress=report)
 
     def _show_events(self, keys: Sequence[int]) -> None:
-        """What has come for these customers since the last time, and PostgreSQL's rows beside it."""
+        """The new events of these customers, beside their rows in PostgreSQL."""
         if self.broker is None:
             return
         from infra.demo.topic import TopicReader, shown
@@ -199,7 +201,7 @@ class _Demo:
         if self.reader is None:
             self.reader = TopicReader(self.broker.bootstrap_servers, TOPIC)
         events = self.reader.new()
-        self.output.note(f"\n  {len(events):,} events are new in the topic; those of some customers:")
+        self.output.note(f"\n  {len(events):,} new events in the topic; those of some customers:")
         for line in shown(events, keys, target_side(self.server.dsn)):
             self.output.note(line)
 
@@ -215,8 +217,8 @@ class _Demo:
                 self._commit(spark, [commit])
                 written = time.monotonic()
                 for name, one in followed.items():
-                    with self._doing("on its way"):
-                        seconds = round(one.until(self.version) - written, 2)
+                    with self._doing("waiting for the change"):
+                        seconds = round(one.wait_for(self.version) - written, 2)
                     self.live_seconds[name].append(seconds)
                     self.output.note(f"      in {self.targets[name]:<10} {seconds:.1f} s after its commit")
         finally:
@@ -227,15 +229,15 @@ class _Demo:
         with self._doing("writing the trail"):
             self.runtime.build_pipeline(project, TRAIL, spark).run(progress=lambda step: self.output.note(_line(step)))
         trail = trail_of(project)
-        self.output.note(f"\n  What it knows of customer {history.AUDITED}:")
-        with self._doing("asking the trail"):
+        self.output.note(f"\n  Its events of customer {history.AUDITED}:")
+        with self._doing("querying the trail"):
             for line in story(trail, history.AUDITED):
                 self.output.note(line)
-        with self._doing("computing every hash anew"):
+        with self._doing("recomputing every hash"):
             found = verified(trail)
         verdict = "intact" if found.intact else "NOT INTACT"
         self.output.note(
-            f"\n  `deltarelay audit verify` says: {verdict}, signed through version {found.sealed_version}: "
+            f"\n  `deltarelay audit verify` reports: {verdict}, signed through version {found.sealed_version}: "
             f"{found.events:,} events of {found.records} commits"
         )
         return TrailResult(
@@ -254,10 +256,10 @@ class _Demo:
             verdict = "equal" if found.equal else "DIFFERENT"
             of = f" of {target}" if self.broker is not None else ""
             self.output.note(
-                f"  `deltarelay verify` says{of}: {verdict} at version {found.version}, {found.target_rows:,} rows"
+                f"  `deltarelay verify` reports{of}: {verdict} at version {found.version}, {found.target_rows:,} rows"
             )
             verified[name] = found.equal and found.version == self.version
-        self.output.note("  and without its help, all rows once read by Spark and once from PostgreSQL:")
+        self.output.note("  Compared independently, all rows read by Spark and from PostgreSQL:")
         return verified
 
     def _topic_result(self, verified: dict[str, bool], source: Side) -> TopicResult | None:
@@ -308,27 +310,29 @@ class _Demo:
             kafka=topic,
         )
 
-    # ── what is seen ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── output ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _chapter(self, number: int, title: str) -> None:
         self.output.note(f"\n{number}. {title}", style="bold")
 
     @contextmanager
-    def _doing(self, what: str) -> Iterator[Status | None]:
-        """On a terminal a spinner in the two columns before what is being done; it leaves nothing behind."""
+    def _doing(self, text: str) -> Iterator[Status | None]:
+        """On a terminal show a spinner before the text while the block runs."""
         console = self.output.progress_console
         if console is None:
             yield None
             return
-        with console.status(_plain_text(what.removeprefix("  "))) as status:
+        with console.status(_plain_text(text.removeprefix("  "))) as status:
             yield status
 
-    def _verdict(self, equal: bool, what: str) -> None:
-        self.output.line(f"{'EQUAL' if equal else 'DIFFERENT'}: {what}", style="bold green" if equal else "bold red")
+    def _verdict(self, equal: bool, compared: str) -> None:
+        self.output.line(
+            f"{'EQUAL' if equal else 'DIFFERENT'}: {compared}", style="bold green" if equal else "bold red"
+        )
 
 
 class _Followed:
-    """A pipeline that is being followed, and when what has arrived."""
+    """A pipeline that follows its table, and the arrival time of each version."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._arrived: Queue[tuple[int, float]] = Queue()
@@ -337,14 +341,14 @@ class _Followed:
             progress=lambda step: self._arrived.put((step.position, time.monotonic())),
         )
 
-    def until(self, version: int) -> float:
-        """Wait for a version. → when it was there"""
+    def wait_for(self, version: int) -> float:
+        """Wait until a version is applied. → the time of its arrival"""
         while True:
             with suppress(Empty):
                 position, at = self._arrived.get(timeout=0.2)
                 if position >= version:
                     return at
-            self.handle.await_termination(0)  # raises what stopped it
+            self.handle.await_termination(0)  # raises the error that stopped it
 
 
 def _line(step: Step) -> str:
@@ -364,7 +368,7 @@ def _plain_text(text: str) -> Any:
 
 
 def _short_lived(project: Project, folder: DemoFolder) -> Project:
-    """Spark settings for half a minute of work on small tables. Compiling every query thoroughly does not pay here."""
+    """Spark settings for half a minute of work on small tables: thorough compilation of queries would take longer."""
     settings = {
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.shuffle.partitions": "1",

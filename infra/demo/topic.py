@@ -1,4 +1,4 @@
-"""The demo's topic, read as any consumer reads it: none of the code that replicates or verifies is in it."""
+"""Reads the demo's topic like any consumer, without the code that replicates or verifies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Event:
     key: int
     id: bytes
     version: int | None = None
-    """Of the commit that made the change."""
+    """The commit version of the change."""
     op: str | None = None
     """None: a tombstone."""
     before: Row | None = None
@@ -36,10 +36,10 @@ class TopicReader:
     def __init__(self, brokers: str, name: str) -> None:
         self._topic = events.Topic(brokers, name)
         self.events: list[Event] = []
-        """All so far. Those of a key are in their order."""
+        """All events so far. Events of one key are in order."""
 
     def new(self) -> list[Event]:
-        """What has come since the last time."""
+        """The events since the last call."""
         found = [_event(message) for message in self._topic.read()]
         self.events += found
         return found
@@ -49,19 +49,19 @@ class TopicReader:
 
 
 def write_consumer(file: Path) -> None:
-    """A program that prints the events, for going on by hand: the one that this module reads them with."""
+    """Write a program that prints the events: the module that the demo reads them with."""
     file.write_text(inspect.getsource(events), encoding="utf-8")
 
 
 def folded(events: Sequence[Event], columns: tuple[str, ...]) -> Side:
-    """The rows that are left after the last event of each key. A column that came later is null in earlier events."""
+    """The rows that result from the last event of each key. A column added later is null in earlier events."""
     last = {event.key: event.after for event in events}
     rows = {key: {name: row.get(name) for name in columns} for key, row in last.items() if row is not None}
     return Side(columns, len(rows), rows)
 
 
 def shown(events: Sequence[Event], keys: Sequence[int], target: Side) -> Iterator[str]:
-    """The events of these keys as a table, and beside the last of each what PostgreSQL holds by now."""
+    """The events of these keys as a table; beside the last event of each key the row in PostgreSQL."""
     yield f"  {'key':>4}  version  {'event':<34}PostgreSQL's row"
     for key in keys:
         own = [event for event in events if event.key == key]

@@ -1,4 +1,4 @@
-"""The demo's audit trail: written, verified, and asked what happened to one customer."""
+"""The demo's audit trail: its key, its verification, and the history of one customer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["make_key", "story", "trail_of", "verified"]
 
 
 def make_key(folder: DemoFolder) -> None:
-    """The key that signs checkpoints, and the place where they stand besides."""
+    """Create the key that signs checkpoints, and the folder of the anchor."""
     from audit.signing.signer import Signer
 
     folder.anchors.mkdir()
@@ -34,12 +34,12 @@ def trail_of(project: Project) -> Trail:
 
 
 def verified(trail: Trail) -> TrailVerification:
-    """Every hash anew, from the values up to the checkpoint that stands at the anchor."""
+    """Recompute every hash, from the values up to the checkpoint at the anchor."""
     return trail.verify()[0]
 
 
 def story(trail: Trail, customer: int) -> Iterator[str]:
-    """What the trail knows of one customer, a line per event."""
+    """The history of one customer, one line per event."""
     from audit.queries.questions import history
 
     for row in history(trail, {KEY: customer}).collect():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdf.errors import CdfError, ConfigError, SourceUnavailable, TableNotFound, unsupported_features
 from infra.s3.address import is_s3
-from infra.s3.settings import prepare_delta_rs
+from infra.s3.delta_rs import prepare_delta_rs
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
