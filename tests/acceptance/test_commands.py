@@ -394,7 +394,7 @@ def test_refused_before_spark_is_started(project: Project, source: str, tmp_path
     no_jar = project.run("run", "--debug", environment={"DELTARELAY_JARS": str(tmp_path / "delta.jar")})
     assert (no_jar.code, no_jar.out) == (2, "")
     assert f"error: DELTARELAY_JARS: {tmp_path}/delta.jar does not exist" in no_jar.err.splitlines()
-    assert "  help: name jar files, or one folder that holds all of them" in no_jar.err
+    assert "  help: name jar files, or one folder with all of them" in no_jar.err
 
     wrong = project.run("run", "--untill", "3")
     assert (wrong.code, wrong.out) == (2, "")
