@@ -139,7 +139,7 @@ def test_a_folder_of_another_user_is_not_opened(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     theirs.mkdir(mode=0o700)
     os.chown(theirs, 12345, 12345)
-    with pytest.raises(ConfigError, match=f"may not pass through {theirs}"):
+    with pytest.raises(ConfigError, match=f"may not traverse {theirs}"):
         EmbeddedPostgres(theirs / "server").start()
     assert theirs.stat().st_mode & 0o777 == 0o700
 
