@@ -204,7 +204,7 @@ class DemoFolder:
             )
 
     @contextmanager
-    def claimed(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Lock the folder against other demos."""
         self.check()
         try:

@@ -11,17 +11,17 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
 from cdf.errors import ConfigError
 from infra.demo import history
-from infra.demo.compare import Side, show, source_side, target_side
+from infra.demo.compare import Side, print_comparison, read_source, read_target
 from infra.demo.folder import EVENTS, PIPELINE, TOPIC, TRAIL, WINDOW_COMMITS, DemoFolder
+from infra.demo.follow import FollowedPipeline
 from infra.demo.next_steps import KEYS, own_command, print_next_steps, shorten
 from infra.demo.results import DemoResult, TopicResult, TrailResult
 from infra.demo.screen import Runtime, Screen
-from infra.demo.trail import make_key, story, trail_of, verified
+from infra.demo.trail import format_history, make_key, open_trail
 from infra.embedded.postgres import EmbeddedPostgres
 from infra.embedded.s3 import EmbeddedS3
 from infra.signals import defer_signals, raise_interrupt_on_signal
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.status import Status
 
-    from cdf import Pipeline, Step
+    from cdf import Step
     from infra.config.models import Project
     from infra.demo.topic import TopicReader
     from infra.embedded.kafka import EmbeddedKafka
@@ -52,7 +52,7 @@ def run_demo(
     store = EmbeddedS3(folder.s3) if on_s3 else None
     broker = _broker(output, folder) if with_kafka else None
     replaces = folder.holds_demo()
-    with folder.claimed():
+    with folder.lock():
         output.note(f"All files of the demo are in {folder.path}.", style="bold")
         if replaces:
             output.note("An earlier demo in this folder is stopped and replaced.")
@@ -147,13 +147,13 @@ class _Demo:
             self._chapter(7, "Are they equal?")
             with self._doing("comparing"):
                 verified = self._verify(spark, project)
-                source, target = source_side(spark, self.folder.table), target_side(self.server.dsn)
+                source, target = read_source(spark, self.folder.table), read_target(self.server.dsn)
         with suppress(OSError):
             self.folder.warehouse.rmdir()
         topic = self._topic_result(verified, source)
         result = self._result(verified[PIPELINE], source == target, len(target.rows), trail, topic)
         self.output.note("")
-        show(self.output, source, target)
+        print_comparison(self.output, source, target)
         columns = f"{len(source.rows):,} rows of {len(source.columns)} columns, compared value by value"
         self._verdict(result.verified and result.compared, columns)
         if topic is not None:
@@ -196,21 +196,21 @@ class _Demo:
         """The new events of these customers, beside their rows in PostgreSQL."""
         if self.broker is None:
             return
-        from infra.demo.topic import TopicReader, shown
+        from infra.demo.topic import TopicReader, format_events
 
         if self.reader is None:
             self.reader = TopicReader(self.broker.bootstrap_servers, TOPIC)
         events = self.reader.new()
         self.output.note(f"\n  {len(events):,} new events in the topic; those of some customers:")
-        for line in shown(events, keys, target_side(self.server.dsn)):
+        for line in format_events(events, keys, read_target(self.server.dsn)):
             self.output.note(line)
 
     def _follow(self, spark: SparkSession, project: Project) -> None:
-        followed: dict[str, _Followed] = {}
+        followed: dict[str, FollowedPipeline] = {}
         try:
             with self._doing("starting a streaming query"):
                 for name in self.targets:
-                    followed[name] = _Followed(self.runtime.build_pipeline(project, name, spark))
+                    followed[name] = FollowedPipeline(self.runtime.build_pipeline(project, name, spark))
                 while any(one.handle.status().state in ("starting", "catching_up") for one in followed.values()):
                     time.sleep(0.05)
             for commit in history.LIVE:
@@ -228,13 +228,13 @@ class _Demo:
     def _audit(self, spark: SparkSession, project: Project) -> TrailResult:
         with self._doing("writing the trail"):
             self.runtime.build_pipeline(project, TRAIL, spark).run(progress=lambda step: self.output.note(_line(step)))
-        trail = trail_of(project)
+        trail = open_trail(project)
         self.output.note(f"\n  Its events of customer {history.AUDITED}:")
         with self._doing("querying the trail"):
-            for line in story(trail, history.AUDITED):
+            for line in format_history(trail, history.AUDITED):
                 self.output.note(line)
         with self._doing("recomputing every hash"):
-            found = verified(trail)
+            found = verify_trail(trail)
         verdict = "intact" if found.intact else "NOT INTACT"
         self.output.note(
             f"\n  `deltarelay audit verify` reports: {verdict}, signed through version {found.sealed_version}: "
@@ -265,7 +265,7 @@ class _Demo:
     def _topic_result(self, verified: dict[str, bool], source: Side) -> TopicResult | None:
         if self.broker is None or self.reader is None:
             return None
-        from infra.demo.topic import folded, write_consumer
+        from infra.demo.topic import compute_rows, write_consumer
 
         events, brokers = self.reader.events, self.broker.bootstrap_servers
         distinct = len({event.id for event in events})
@@ -273,7 +273,7 @@ class _Demo:
         write_consumer(self.folder.consumer)
         return TopicResult(
             verified=verified[EVENTS],
-            compared=folded(events, source.columns) == source and distinct == len(events),
+            compared=compute_rows(events, source.columns) == source and distinct == len(events),
             events=len(events),
             distinct=distinct,
             live_seconds=tuple(self.live_seconds[EVENTS]),
@@ -329,26 +329,6 @@ class _Demo:
         self.output.line(
             f"{'EQUAL' if equal else 'DIFFERENT'}: {compared}", style="bold green" if equal else "bold red"
         )
-
-
-class _Followed:
-    """A pipeline that follows its table, and the arrival time of each version."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._arrived: Queue[tuple[int, float]] = Queue()
-        self.handle = pipeline.follow(
-            trigger={"processingTime": "100 milliseconds"},
-            progress=lambda step: self._arrived.put((step.position, time.monotonic())),
-        )
-
-    def wait_for(self, version: int) -> float:
-        """Wait until a version is applied. → the time of its arrival"""
-        while True:
-            with suppress(Empty):
-                position, at = self._arrived.get(timeout=0.2)
-                if position >= version:
-                    return at
-            self.handle.await_termination(0)  # raises the error that stopped it
 
 
 def _line(step: Step) -> str:

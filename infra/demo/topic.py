@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra.demo import events
-from infra.demo.compare import EPOCH, KEY, Row, Side, cell
+from infra.demo.compare import EPOCH, KEY, Row, Side, format_row
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-__all__ = ["Event", "TopicReader", "folded", "shown", "write_consumer"]
+__all__ = ["Event", "TopicReader", "compute_rows", "format_events", "write_consumer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +53,20 @@ def write_consumer(file: Path) -> None:
     file.write_text(inspect.getsource(events), encoding="utf-8")
 
 
-def folded(events: Sequence[Event], columns: tuple[str, ...]) -> Side:
+def compute_rows(events: Sequence[Event], columns: tuple[str, ...]) -> Side:
     """The rows that result from the last event of each key. A column added later is null in earlier events."""
     last = {event.key: event.after for event in events}
     rows = {key: {name: row.get(name) for name in columns} for key, row in last.items() if row is not None}
     return Side(columns, len(rows), rows)
 
 
-def shown(events: Sequence[Event], keys: Sequence[int], target: Side) -> Iterator[str]:
+def format_events(events: Sequence[Event], keys: Sequence[int], target: Side) -> Iterator[str]:
     """The events of these keys as a table; beside the last event of each key the row in PostgreSQL."""
     yield f"  {'key':>4}  version  {'event':<34}PostgreSQL's row"
     for key in keys:
         own = [event for event in events if event.key == key]
         for number, event in enumerate(own, 1):
-            row = cell(target.rows.get(key)) if number == len(own) else ""
+            row = format_row(target.rows.get(key)) if number == len(own) else ""
             name = key if number == 1 else ""
             yield f"  {name:>4}  {_blank(event.version):>7}  {_change(event):<33} {row}".rstrip()
 
@@ -78,18 +78,18 @@ def _event(message: Message) -> Event:
     value = message.value()
     if value is None:
         return Event(key, id)
-    told = json.loads(value)
-    version = told["source"]["commit_version"]
-    return Event(key, id, version, told["op"], _row(told["before"]), _row(told["after"]))
+    change = json.loads(value)
+    version = change["source"]["commit_version"]
+    return Event(key, id, version, change["op"], _row(change["before"]), _row(change["after"]))
 
 
-def _row(told: Mapping[str, Any] | None) -> Row | None:
-    if told is None:
+def _row(value: Mapping[str, Any] | None) -> Row | None:
+    if value is None:
         return None
-    signed_up = dt.datetime.fromisoformat(told["signed_up"])
+    signed_up = dt.datetime.fromisoformat(value["signed_up"])
     return {
-        **told,
-        "balance": Decimal(told["balance"]),
+        **value,
+        "balance": Decimal(value["balance"]),
         "signed_up": (signed_up - EPOCH) // dt.timedelta(microseconds=1),
     }
 

@@ -49,22 +49,22 @@ def kafka_jars(conf: Mapping[str, str] | None = None) -> list[Path]:
     copied there by hand, without the list of jars, are used unchecked. Several processes may call it at once.
     """
     folder = jar_folder()
-    if _whole(folder):
+    if _is_complete(folder):
         return sorted(folder.glob("*.jar"))
-    with _alone():
-        if not _whole(folder):  # another process may have fetched them meanwhile
-            _fetch(folder, {**_spark_defaults(), **(conf or {})})
+    with _lock_cache():
+        if not _is_complete(folder):  # another process may have fetched them meanwhile
+            _fetch(folder, {**_read_spark_defaults(), **(conf or {})})
     return sorted(folder.glob("*.jar"))
 
 
-def _whole(folder: Path) -> bool:
+def _is_complete(folder: Path) -> bool:
     try:
-        told = (folder / _LIST).read_text().splitlines()
+        lines = (folder / _LIST).read_text().splitlines()
     except FileNotFoundError:
         return (folder / _BROKER).is_file()
     except OSError:
         return False
-    listed = [line.split(" ", 1) for line in told]
+    listed = [line.split(" ", 1) for line in lines]
     return bool(listed) and all(_size(folder / name) == int(size) for size, name in listed)
 
 
@@ -95,14 +95,14 @@ def _fetch(folder: Path, conf: Mapping[str, str]) -> None:
 
 
 def _run_ivy(work: Path, target: Path, conf: Mapping[str, str]) -> None:
-    (work / "ivy.xml").write_text(_module())
+    (work / "ivy.xml").write_text(_write_module())
     log_file = jar_folder().with_name(f"{jar_folder().name}.log")
     command = [
         str(require_java().program),
         *shlex.split(os.environ.get("SPARK_SUBMIT_OPTS", "")),
-        *("-cp", str(_ivy())),
+        *("-cp", str(_find_ivy())),
         "org.apache.ivy.Main",
-        *("-settings", str(_settings(work, conf))),
+        *("-settings", str(_find_ivy_settings(work, conf))),
         *("-cache", str(work / "cache")),
         *("-ivy", str(work / "ivy.xml")),
         *("-confs", "default"),
@@ -135,7 +135,7 @@ def _run_ivy(work: Path, target: Path, conf: Mapping[str, str]) -> None:
     )
 
 
-def _module() -> str:
+def _write_module() -> str:
     wanted = "".join(
         '    <dependency org="{}" name="{}" rev="{}" conf="default->default"/>\n'.format(*package.split(":"))
         for package in _PACKAGES
@@ -149,13 +149,13 @@ def _module() -> str:
     )
 
 
-def _settings(work: Path, conf: Mapping[str, str]) -> Path:
+def _find_ivy_settings(work: Path, conf: Mapping[str, str]) -> Path:
     """The user's settings file for Ivy, else one with Maven's central registry and the user's registries, like Spark's.
 
     Without ``~/.m2``: it may contain a .pom without its jar, which Ivy would use.
     """
-    if told := conf.get("spark.jars.ivySettings"):
-        file = Path(unquote(urlsplit(told).path)) if told.startswith("file:") else Path(told).expanduser()
+    if given := conf.get("spark.jars.ivySettings"):
+        file = Path(unquote(urlsplit(given).path)) if given.startswith("file:") else Path(given).expanduser()
         if not file.is_file():
             raise ConfigError(f"spark.jars.ivySettings: {file} does not exist", hint="name Ivy's settings file")
         return file
@@ -178,18 +178,18 @@ def _spark_home() -> Path:
     return Path(_find_spark_home())
 
 
-def _ivy() -> Path:
+def _find_ivy() -> Path:
     found = sorted((_spark_home() / "jars").glob("ivy-*.jar"))
     if not found:
         raise ConfigError(f"there is no ivy-*.jar in {_spark_home() / 'jars'}", hint="reinstall PySpark")
     return found[-1]
 
 
-def _spark_defaults() -> dict[str, str]:
+def _read_spark_defaults() -> dict[str, str]:
     """The jar settings of ``spark-defaults.conf``, read from the same place as spark-submit."""
-    told = os.environ.get("SPARK_CONF_DIR")
+    folder = os.environ.get("SPARK_CONF_DIR")
     try:
-        text = ((Path(told) if told else _spark_home() / "conf") / "spark-defaults.conf").read_text()
+        text = ((Path(folder) if folder else _spark_home() / "conf") / "spark-defaults.conf").read_text()
     except OSError:
         return {}
     return dict(re.findall(r"^[ \t]*(spark\.jars\.\w+)[ \t]*[=:\s][ \t]*(\S.*?)\s*$", text, re.MULTILINE))
@@ -200,7 +200,7 @@ def _cache() -> Path:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def _lock_cache() -> Iterator[None]:
     """Let one process of this user fetch while the others wait."""
     try:
         _cache().mkdir(parents=True, exist_ok=True)

@@ -178,7 +178,7 @@ class EmbeddedPostgres:
     def _socket_folder(self) -> Path:
         """Beside the data where the path is short enough for a socket, else a separate short folder."""
         beside = self.directory / "socket"
-        if _fits(beside):
+        if _fits_socket(beside):
             return beside
         if self._own_socket_folder is None:
             self._own_socket_folder = self._left_socket_folder() or self._new_socket_folder()
@@ -196,7 +196,7 @@ class EmbeddedPostgres:
     @staticmethod
     def _new_socket_folder() -> Path:
         parent = tempfile.gettempdir()
-        fitting = parent if _fits(Path(parent, f"{_SHORT}12345678")) else "/tmp"
+        fitting = parent if _fits_socket(Path(parent, f"{_SHORT}12345678")) else "/tmp"
         return Path(tempfile.mkdtemp(prefix=_SHORT, dir=fitting))
 
     def _run(self, program: str, *arguments: str | Path) -> None:
@@ -210,7 +210,7 @@ class EmbeddedPostgres:
 
     def _ask(self, program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         if _is_root():  # each time: the permissions of a parent folder may have changed
-            _let_through(self.data, self._socket_folder(), self._programs)
+            _allow_traversal(self.data, self._socket_folder(), self._programs)
         # Files instead of pipes: the server started by pg_ctl would keep a pipe open for ever.
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             command: Sequence[str | Path] = [self._programs / program, *arguments]
@@ -222,14 +222,14 @@ class EmbeddedPostgres:
                 cwd=self.directory,
                 start_new_session=True,  # a Ctrl-C in the terminal must not reach the programs
                 check=False,
-                **_as_server(),
+                **_server_user_arguments(),
             )
             out.seek(0)
             err.seek(0)
             return subprocess.CompletedProcess(done.args, done.returncode, out.read(), err.read())
 
 
-def _fits(folder: Path) -> bool:
+def _fits_socket(folder: Path) -> bool:
     return len(os.fsencode(folder / _SOCKET_NAME)) <= _LONGEST_SOCKET
 
 
@@ -251,14 +251,14 @@ def _server_user() -> tuple[int, int]:
     return nobody.pw_uid, nobody.pw_gid
 
 
-def _as_server() -> dict[str, Any]:
+def _server_user_arguments() -> dict[str, Any]:
     if not _is_root():
         return {}
     user, group = _server_user()
     return {"user": user, "group": group, "extra_groups": []}
 
 
-def _let_through(*folders: Path) -> None:
+def _allow_traversal(*folders: Path) -> None:
     """As root: let the server's user traverse the parent folders, without reading them (x without r).
 
     Raises ConfigError before any change where that would open root's home, a system folder or the folder of another user.
@@ -268,7 +268,7 @@ def _let_through(*folders: Path) -> None:
     home = Path(pwd.getpwuid(0).pw_dir)
     shut = [above for folder in folders for above in folder.parents if not above.stat().st_mode & 0o001]
     others = {above for above in shut if above.stat().st_uid != os.geteuid()}
-    if refused := first_not_to_open(shut, home, others):
+    if refused := find_protected_folder(shut, home, others):
         raise ConfigError(
             f"the embedded PostgreSQL runs as the user nobody, which may not traverse {refused}",
             hint=f"run as an ordinary user, choose a folder elsewhere, or allow it: chmod o+x {refused}",
@@ -278,7 +278,7 @@ def _let_through(*folders: Path) -> None:
         above.chmod(above.stat().st_mode | 0o001)
 
 
-def first_not_to_open(shut: Sequence[Path], home: Path, others: Collection[Path] = ()) -> Path | None:
+def find_protected_folder(shut: Sequence[Path], home: Path, others: Collection[Path] = ()) -> Path | None:
     """The first folder whose permissions must not be changed: root's home and its parents, top-level folders, and ``others``
     (folders of other users)."""
     return next(

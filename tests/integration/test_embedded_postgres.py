@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from cdf.errors import ConfigError
-from infra.embedded.postgres import EmbeddedPostgres, first_not_to_open
+from infra.embedded.postgres import EmbeddedPostgres, find_protected_folder
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.fix_spark import missing_service
 
@@ -129,9 +129,9 @@ def test_the_data_is_not_for_others(server: EmbeddedPostgres) -> None:
     ],
 )
 def test_no_home_or_system_folder_is_opened_for_others(shut: list[str], refused: str | None) -> None:
-    found = first_not_to_open([Path(one) for one in shut], Path("/root"))
+    found = find_protected_folder([Path(one) for one in shut], Path("/root"))
     assert found == (None if refused is None else Path(refused))
-    assert first_not_to_open([Path("/home/anna/demo")], Path("/root"), {Path("/home/anna/demo")}) is not None
+    assert find_protected_folder([Path("/home/anna/demo")], Path("/root"), {Path("/home/anna/demo")}) is not None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root opens folders")
