@@ -21,7 +21,7 @@ from infra.demo.follow import FollowedPipeline
 from infra.demo.next_steps import KEYS, own_command, print_next_steps, shorten
 from infra.demo.results import DemoResult, TopicResult, TrailResult
 from infra.demo.screen import Runtime, Screen
-from infra.demo.trail import format_history, make_key, open_trail
+from infra.demo.trail import format_history, make_key, open_trail, verify_trail
 from infra.embedded.postgres import EmbeddedPostgres
 from infra.embedded.s3 import EmbeddedS3
 from infra.signals import defer_signals, raise_interrupt_on_signal
