@@ -1,4 +1,4 @@
-"""What every model of the configuration has in common."""
+"""The base class of all configuration models."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Model(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _blank_is_absent(cls, data: Any) -> Any:
-        """``window:`` with nothing after it means the same as no ``window:`` at all."""
+    def _drop_null_settings(cls, data: Any) -> Any:
+        """An empty ``window:`` means the same as no ``window:``."""
         if not isinstance(data, dict):
             return data
         return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}

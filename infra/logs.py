@@ -1,11 +1,11 @@
-"""Log lines on stderr: one JSON object per line, or one plain line for people. stdout stays data.
+"""Log lines on stderr: one JSON object per line, or one readable line. stdout is for data only.
 
-``configure`` is called by the command line alone. Our own lines come from ``bind`` here and, further down, from the
-standard library's ``logging.getLogger("deltarelay.…")``: ``cdf`` and ``connectors`` know nothing of structlog, and a program
-that uses them as libraries keeps its own logging.
+``configure`` is called by the command line only. deltarelay's lines come from ``bind`` here and, in the lower packages, from
+the standard library's ``logging.getLogger("deltarelay.…")``: ``cdf`` and ``connectors`` do not depend on structlog, and a
+program that uses them as libraries keeps its own logging.
 
-Other people's loggers (py4j, PySpark, drivers) are silent unless ``debug``: they quote what a server said, and a server
-quotes rows. For the same reason a trace is only ever printed with ``debug``.
+Loggers of other packages (py4j, PySpark, drivers) are silent without ``debug``: they quote messages of servers, which may
+quote rows. For the same reason a stack trace is printed with ``debug`` only.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ OURS = "deltarelay"
 
 class LogFormat(StrEnum):
     auto = "auto"
-    """JSON for a command that stays up and whose stderr is no terminal, else human."""
+    """JSON for a long-running command whose stderr is not a terminal, else human."""
     human = "human"
     json = "json"
 
 
 class _Stderr(logging.Handler):
-    """To the ``sys.stderr`` of the moment: a live display puts its own in place while it draws."""
+    """Writes to the current ``sys.stderr``: a live display replaces it while it draws."""
 
     json = False
     run = ""
@@ -74,18 +74,17 @@ def configure(
     verbose: bool = False,
     debug: bool = False,
 ) -> str:
-    """Set up logging for this process; called again, the last call counts. → the run's id, a field of every line
+    """Set up logging for this process; a later call replaces the settings. → the id of the run, a field of every line
 
-    Without a ``log_format`` the environment's counts, else ``auto``. Shown are warnings; from a command that stays up, and
-    as JSON, also what is merely worth knowing (info); with ``verbose`` every detail of ours; with ``debug`` also the other
-    loggers, and traces.
+    Without ``log_format`` the environment variable is used, else ``auto``. Warnings are shown; for a long-running command,
+    and as JSON, also infos; with ``verbose`` all details of deltarelay; with ``debug`` also other loggers and stack traces.
     """
     chosen = _parse_format(log_format)
     as_json = chosen is LogFormat.json or (chosen is LogFormat.auto and long_running and not sys.stderr.isatty())
     _handler.json, _handler.run, _handler.debug = as_json, secrets.token_hex(4), debug
     _handler.setFormatter(
         None
-    )  # made with the first line: most commands log nothing, and structlog takes 0.1 s to import
+    )  # created with the first line: most commands log nothing, and importing structlog takes 0.1 s
 
     ours, others = logging.getLogger(OURS), logging.getLogger()
     ours.propagate = False
@@ -94,10 +93,10 @@ def configure(
         ours.setLevel(logging.DEBUG)
     else:
         ours.setLevel(logging.INFO if long_running or as_json else logging.WARNING)
-    # Not just without a handler: Python prints the warnings of loggers that have none
+    # A NullHandler: Python prints the warnings of loggers without any handler
     others.handlers = [_handler if debug else logging.NullHandler()]
     others.setLevel(logging.INFO if debug else logging.WARNING)
-    # py4j complains of every JVM that is stopped, and of every job that Ctrl-C ends
+    # py4j logs errors for every JVM that is stopped, and for every job that Ctrl-C ends
     logging.getLogger("py4j").setLevel(logging.INFO if debug else logging.CRITICAL)
     logging.captureWarnings(True)
     return _handler.run
@@ -114,15 +113,14 @@ def _parse_format(log_format: LogFormat | str | None) -> LogFormat:
 
 
 def is_json() -> bool:
-    """Is stderr a log of JSON lines, so that nothing else may be written to it?"""
+    """Whether stderr is a log of JSON lines, so that nothing else may be written to it."""
     return _handler.json
 
 
 def bind(**fields: Any) -> BoundLogger:
     """A logger whose every line has these fields: ``bind(pipeline=name).info("window applied", version=7)``.
 
-    Events are lowercase and constant; what varies is a field: names, counts, versions, seconds, and never a row's value or
-    key.
+    Events are lowercase and constant; fields vary: names, counts, versions, seconds, and never the value or key of a row.
     """
     import structlog
 
@@ -139,7 +137,7 @@ def bind(**fields: Any) -> BoundLogger:
 
 
 def log_step(log: BoundLogger, step: Step | Followed) -> None:
-    """One line for a durable step, and with ``verbose`` a second one of ``log_details``."""
+    """Log one line for a durable step, and with ``verbose`` a second one with its details."""
     fields: dict[str, Any] = {"first_version": step.first, "version": step.last}
     if isinstance(step, Step):
         applied = step.applied
@@ -163,7 +161,7 @@ def log_step(log: BoundLogger, step: Step | Followed) -> None:
 
 
 def log_step_details(log: BoundLogger, step: Step | Followed) -> None:
-    """For ``verbose``: the seconds of each part of a step, and the DDL that was run."""
+    """For ``verbose``: the seconds of each phase of a step, and the executed DDL."""
     done = step.applied if isinstance(step, Step) else step
     fields: dict[str, Any] = {f"{part}_seconds": seconds for part, seconds in done.seconds.items()}
     if done.ddl:
@@ -171,7 +169,7 @@ def log_step_details(log: BoundLogger, step: Step | Followed) -> None:
     log.debug("step done", version=step.last, **fields)
 
 
-# ── one line ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── formatting ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _build_formatter(as_json: bool, run: str, debug: bool) -> logging.Formatter:
@@ -201,7 +199,7 @@ def _error_of(event: Event) -> BaseException | None:
 
 
 def _add_error(_logger: Any, _method: str, event: Event) -> Event:
-    """What went wrong in our own words; anybody else's words may quote a row, so of these only the kind is told."""
+    """The message of a CdfError; of other errors only the type, because their messages may quote a row."""
     return _add_error_fields(event, _error_of(event))
 
 
@@ -221,7 +219,7 @@ def _add_error_fields(event: Event, error: BaseException | None) -> Event:
 
 
 def _take_head(event: Event) -> dict[str, Any]:
-    """The fields that stand first in every line; the others stay in ``event``."""
+    """Remove and return the fields that come first in every line."""
     return {name: event.pop(name) for name in ("level", "event", "run", "pipeline") if name in event}
 
 

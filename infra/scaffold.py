@@ -1,7 +1,7 @@
-"""A first configuration file: made from a table where there is one, and full of comments.
+"""``deltarelay init``: a first configuration file with comments, generated from a table where one is given.
 
-The key is the one thing that cannot be read off a Delta table and that everything depends on. So the proposal says why it
-was made, and it is held against the rows where there are few enough to look at.
+A Delta table does not store its key, and everything depends on it. So the proposed key is written with its reason, and
+checked against the rows of tables that are small enough.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from infra.s3.address import is_s3
 __all__ = ["VARIABLE", "KeyProposal", "Scaffold", "propose_key", "scaffold", "write_new"]
 
 VARIABLE = "WAREHOUSE_DSN"
-"""The environment variable that the written file takes its secret from."""
+"""The environment variable from which the written file reads its secret."""
 CHECKED_ROWS = 1_000_000
-"""Beyond so many rows the proposed key is not held against them: it would take a while, and memory."""
+"""In larger tables the proposed key is not checked: it would take time and memory."""
 
 _KEY_TYPES = {"byte", "short", "integer", "long", "string"}
 _MAX_CANDIDATES = 5
@@ -36,7 +36,7 @@ class KeyProposal(Result):
     columns: tuple[str, ...]
     reason: str
     unique: bool | None
-    """True, false: as the rows themselves show; None: not looked at."""
+    """Whether the key is unique in the rows; None: not checked."""
     rows: int | None = None
 
 
@@ -58,7 +58,7 @@ class Scaffold(Result):
 
 
 def propose_key(table: SourceTable, name: str) -> KeyProposal:
-    """The likeliest column by its name and type; of several the first that is unique, where that can be looked at."""
+    """The most likely column by name and type; of several the first that is unique, where that can be checked."""
     candidates = list(dict.fromkeys(_list_key_candidates(table.columns, name)))[:_MAX_CANDIDATES]
     if not candidates:
         first = table.columns[0].name if table.columns else "id"
@@ -74,7 +74,7 @@ def propose_key(table: SourceTable, name: str) -> KeyProposal:
                 return KeyProposal((column,), reason, None, rows)
             if unique:
                 return KeyProposal((column,), reason, True, rows)
-    except Exception:  # a feature of the table that delta-rs cannot read: the proposal stands, unchecked
+    except Exception:  # a feature of the table that delta-rs cannot read: the proposal is not checked
         return KeyProposal(candidates[0][:1], candidates[0][1], None)
     return KeyProposal(candidates[0][:1], candidates[0][1], False, rows)
 
@@ -108,9 +108,9 @@ def _is_small(table: SourceTable) -> bool:
 
 
 def _check_uniqueness(table: SourceTable, column: str) -> tuple[int, bool]:
-    """How many rows there are, and whether the column is never null and never twice in them.
+    """The number of rows, and whether the column is unique and never null in them.
 
-    By delta-rs' own SQL, which knows about deletion vectors and renamed columns; the files alone would tell too much.
+    Queried with SQL in delta-rs, which handles deletion vectors and renamed columns.
     """
     from deltalake import QueryBuilder
 
@@ -129,11 +129,11 @@ def _check_uniqueness(table: SourceTable, column: str) -> tuple[int, bool]:
 
 
 def scaffold(table: SourceTable | None, *, to: Path) -> tuple[Scaffold, str]:
-    """What is to stand in a file at ``to``, and its text; writes nothing. Without a table it is a mere example."""
+    """The content of a file at ``to``: its settings and its text. Writes nothing. Without a table it is an example."""
     if table is None:
         proposal = KeyProposal(("customer_id",), "", None)
         name, address, about = "customers", "/data/customers", ["The Delta table: a path, a URL or a catalog name."]
-        key_about = ["What identifies a row: one column or several, never null, never twice."]
+        key_about = ["What identifies a row: one or several columns, never null, unique together."]
     else:
         name, address = _to_pipeline_name(table.address), _relative_to(table.address, to.parent)
         proposal = propose_key(table, name)
@@ -165,7 +165,7 @@ def scaffold(table: SourceTable | None, *, to: Path) -> tuple[Scaffold, str]:
 
 
 def write_new(file: Path, text: str, *, overwrite: bool = False) -> None:
-    """``x`` and not a look before: whatever is there at that moment stays."""
+    """Create the file. Mode ``x`` never replaces a file that appears meanwhile."""
     try:
         with file.open("w" if overwrite else "x", encoding="utf-8") as handle:
             handle.write(text)
@@ -177,7 +177,7 @@ def write_new(file: Path, text: str, *, overwrite: bool = False) -> None:
     except OSError as error:
         raise ConfigError(
             f"{file} cannot be written ({(error.strerror or type(error).__name__).lower()})",
-            hint="choose another place with --to",
+            hint="choose another file with --to",
         ) from error
 
 
@@ -190,28 +190,28 @@ def _describe_table(table: SourceTable) -> list[str]:
     if table.feed_on:
         lines.append("Its change feed is on.")
     else:
-        lines.append("Its change feed is OFF, and only changes made while it is on can be carried. This turns it on:")
+        lines.append("Its change feed is OFF; only changes made while it is on can be replicated. Enable it with:")
         lines.append(f"  deltarelay feed enable {_to_comment(table.address)}")
     return lines
 
 
 def _describe_key(proposal: KeyProposal) -> list[str]:
     lines = [
-        "What identifies a row: one column or several, never null, never twice. A PROPOSAL, to be checked:",
+        "What identifies a row: one or several columns, never null, unique together. A PROPOSAL, please check it:",
         f"{_to_comment(proposal.columns[0])} was chosen because {proposal.reason}.",
     ]
     if proposal.unique:
-        lines.append(f"It was never null and never twice in the {proposal.rows:,} rows that were there.")
+        lines.append(f"It was unique and never null in the {proposal.rows:,} rows of the table.")
     elif proposal.unique is False:
         lines.append(
-            f"It does NOT identify the {proposal.rows:,} rows that were there, nor does any other likely column: "
+            f"It does NOT identify the {proposal.rows:,} rows of the table, nor does any other likely column: "
             "name the columns"
         )
         lines.append("that do so together, such as [order_id, line_number].")
     elif proposal.rows == 0:
-        lines.append("There was no row to check it against.")
+        lines.append("The table had no rows to check it.")
     else:
-        lines.append("It was not held against the rows: compare count(*) with the count of distinct values.")
+        lines.append("It was not checked against the rows: compare count(*) with the count of distinct values.")
     return lines
 
 
@@ -226,7 +226,7 @@ def _to_target_name(name: str) -> str:
 
 
 def _relative_to(address: str, folder: Path) -> str:
-    """As the file has to say it: relative paths start at the file's folder, not at the one the command is run in."""
+    """The address as written in the file: relative paths start at the folder of the file, not at the current one."""
     if "://" in address or Path(address).is_absolute() or address.startswith("~"):
         return address
     relative = os.path.relpath(address, folder)
@@ -234,31 +234,31 @@ def _relative_to(address: str, folder: Path) -> str:
 
 
 def _to_yaml_scalar(text: str) -> str:
-    """The text as YAML takes it, in quotes only where it needs them. ``$`` begins a reference, ``$$`` does not."""
+    """The text as a YAML scalar, quoted only where needed. ``$`` begins a reference, ``$$`` is a plain ``$``."""
     text = text.replace("$", "$$")
     is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS and text.isascii()
     return text if is_plain else json.dumps(text, ensure_ascii=False)
 
 
 def _to_comment(name: str) -> str:
-    """A name on one line of a comment, whatever is in it."""
+    """A name that fits on one line of a comment."""
     return name if name.isprintable() else json.dumps(name)
 
 
 _TEMPLATE = """\
-# Written by `deltarelay init`. Go through it, then:
-#   deltarelay validate             is this file right?
-#   deltarelay validate --connect   are source and target ready for it?
-#   deltarelay plan                 what would a run do?
-#   deltarelay run                  do it
+# Written by `deltarelay init`. Review it, then run:
+#   deltarelay validate             check this file
+#   deltarelay validate --connect   check source and target
+#   deltarelay plan                 show what a run would do
+#   deltarelay run                  replicate
 version: 1
 
 connections:
   warehouse:
     kind: postgres
-    # The connection string stays out of this file; it is taken from the environment:
+    # The connection string is not written in this file; it is read from the environment:
     #   export {variable}='postgresql://user:password@host:5432/database'
-    # or from a file with the reference ${{file:/run/secrets/warehouse_dsn}}.
+    # or from a file, with the reference ${{file:/run/secrets/warehouse_dsn}}.
     dsn: ${{{variable}}}
 
 pipelines:
@@ -268,34 +268,34 @@ pipelines:
       table: {table}
 {key_about}
       key: [{key}]
-      # Where an empty target begins: snapshot (the whole table now, then its changes), earliest (the oldest change still
-      # there), a version, or a time with its zone.
+      # Where to begin while the target is empty: snapshot (the whole table now, then its changes), earliest (the oldest
+      # available change), a version, or a timestamp with its time zone.
       start: snapshot
     sink:
       connection: warehouse
-      # Made where it is missing; a table that is there has to be empty.
+      # Created where it is missing; an existing table must be empty.
       table: {target}
-      # A change that contradicts the target: refuse_duplicates (stop at a key that is inserted where its row is; correct
-      # and count the rest), report (correct and count everything) or refuse (stop at every contradiction).
+      # A change that contradicts the target: refuse_duplicates (stop when an inserted key exists already; correct and
+      # count all others), report (correct and count all) or refuse (stop at every contradiction).
       conflicts: refuse_duplicates
-    # How much is applied in one step; a commit above the limit is a step of its own.
+    # How much is applied in one step; a commit above the limit is applied alone.
     # window:
     #   max_commits: 500
     #   max_bytes: 256MB
 
-# Settings for the Spark session, by their full names.
+# Settings of the Spark session, by their full names.
 # spark:
 #   master: local[*,4]
 #   conf:
 #     spark.driver.memory: 4g
 
-# Without a way to a Maven registry: `deltarelay jars fetch FOLDER` where there is one, then name the folder here.
+# Without access to a Maven registry: run `deltarelay jars fetch FOLDER` on another machine, then name the folder here.
 # jars: [/opt/deltarelay/jars]
 {storage}"""
 _STORAGE = """
-# How to reach S3; left out, it is AWS with the usual keys and region. `deltarelay doctor` looks whether that is so.
+# How to access S3; by default AWS with the default credentials and region. Check it with `deltarelay doctor`.
 # storage:
 #   s3: {region: eu-west-1, credentials: default}
-# Reading needs no lock. Whoever is to write there as well says what keeps writers apart:
+# Reading needs no lock. To write to S3 as well, configure how writers are coordinated:
 #   commits: {kind: dynamodb, table: delta_log}
 """

@@ -219,7 +219,7 @@ class _ConfigurationContext:
         return connect_s3(self._project.storage.s3.bucket(bucket))
 
     def build_delta_rs_options(self, address: str) -> Mapping[str, str] | None:
-        from infra.s3.settings import prepare_delta_rs
+        from infra.s3.delta_rs import prepare_delta_rs
 
         return prepare_delta_rs(address, self._project.storage)[1]
 

@@ -1,4 +1,4 @@
-"""The two tables row by row, compared in plain Python: none of the code that replicates or verifies is in it."""
+"""Compares the two tables row by row in plain Python, without the code that replicates or verifies."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from infra.demo.history import WATCHED
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from infra.output import Output
+    from infra.demo.screen import Screen
 
-__all__ = ["EPOCH", "KEY", "Row", "Side", "cell", "source_side", "target_side", "show"]
+__all__ = ["EPOCH", "KEY", "Row", "Side", "format_row", "read_source", "read_target", "print_comparison"]
 
 KEY = "customer_id"
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -25,7 +25,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """All rows of one of the tables, by key. Times are microseconds, arrays are lists."""
+    """All rows of one table, by key. Timestamps are microseconds since 1970, arrays are lists."""
 
     columns: tuple[str, ...]
     count: int
@@ -39,7 +39,7 @@ class Side:
         return dict(sorted(found.items()))
 
 
-def source_side(spark: SparkSession, table: str) -> Side:
+def read_source(spark: SparkSession, table: str) -> Side:
     from pyspark.sql import functions as F
     from pyspark.sql.types import TimestampType
 
@@ -54,7 +54,7 @@ def source_side(spark: SparkSession, table: str) -> Side:
     return Side(tuple(frame.columns), len(rows), {row[KEY]: row for row in rows})
 
 
-def target_side(dsn: str) -> Side:
+def read_target(dsn: str) -> Side:
     from audit.postgres_session import connect
 
     with connect(dsn) as connection:
@@ -68,14 +68,14 @@ def _plain(value: Any) -> Any:
     return (value - EPOCH) // dt.timedelta(microseconds=1) if isinstance(value, dt.datetime) else value
 
 
-def show(output: Output, source: Side, target: Side) -> None:
-    """Some rows by key, then counts and sums per country, source and target beside each other."""
+def print_comparison(output: Screen, source: Side, target: Side) -> None:
+    """Print some rows by key, then counts and sums per country, of source and target."""
     rows = [
         (
             key,
             what,
-            cell(source.rows.get(key)),
-            cell(target.rows.get(key)),
+            format_row(source.rows.get(key)),
+            format_row(target.rows.get(key)),
             _same(source.rows.get(key) == target.rows.get(key)),
         )
         for key, what in WATCHED.items()
@@ -93,7 +93,7 @@ def show(output: Output, source: Side, target: Side) -> None:
     output.line()
 
 
-def cell(row: Row | None) -> str:
+def format_row(row: Row | None) -> str:
     if row is None:
         return "no such row"
     first_name = row["name"].split()[0]

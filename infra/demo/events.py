@@ -1,4 +1,4 @@
-"""The events of a topic from its beginning on, one per line with its key, as a consumer of committed records reads them.
+"""Prints the committed events of a topic from its beginning, one per line with its key.
 
 python events.py 127.0.0.1:9092 lake.customers [--follow]
 """
@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 20
 class Topic:
     def __init__(self, brokers: str, name: str) -> None:
         settings = {"bootstrap.servers": brokers, "group.id": "demo", "enable.auto.commit": False, "log_level": 0}
-        settings |= {"auto.offset.reset": "earliest"}  # the first ones may be gone with their age
+        settings |= {"auto.offset.reset": "earliest"}  # the first ones may have expired
         self.name = name
         self.consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
         self.asking = Consumer({**settings, "isolation.level": "read_uncommitted"})
@@ -27,8 +27,8 @@ class Topic:
         self.consumer.assign([TopicPartition(name, number, 0) for number in self.next])
 
     def read(self) -> Iterator[Message]:
-        """What has come since the last time. The events of a key are in one partition, and so in their order."""
-        # A commit is told before each partition has heard of it: so the ends are those with open transactions.
+        """The events since the last call. Events of one key are in one partition and therefore in order."""
+        # A commit returns before every partition has its marker: the end offsets include open transactions.
         ends = {number: self.end(number) for number in self.next}
         while any(self.next[number] < end for number, end in ends.items()):
             message = self.consumer.poll(PATIENCE_SECONDS)
@@ -40,7 +40,7 @@ class Topic:
             if error is None:
                 self.next[number] = offset + 1
                 yield message
-            elif error.code() == KafkaError._PARTITION_EOF:  # what marks a commit takes an offset too
+            elif error.code() == KafkaError._PARTITION_EOF:  # the marker of a commit has an offset as well
                 self.next[number] = offset
             else:
                 raise KafkaException(error)
@@ -67,7 +67,7 @@ def main(brokers: str, name: str, follow: bool) -> None:
 
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_DFL)  # Ctrl-C and `| head` end it without a word
+        signal.signal(number, signal.SIG_DFL)  # Ctrl-C and `| head` end the program silently
     try:
         main(sys.argv[1], sys.argv[2], "--follow" in sys.argv[3:])
     except KafkaException as error:

@@ -1,4 +1,4 @@
-"""The one folder that a demo lives in: whose it is, what is in it, how it is replaced and how its server is stopped."""
+"""The folder of a demo: its files, its replacement by a new demo, and how its servers are stopped."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from infra.embedded.postgres import EmbeddedPostgres
 from infra.embedded.s3 import EmbeddedS3
 
 if TYPE_CHECKING:
+    from infra.demo.screen import Screen
     from infra.embedded.kafka import EmbeddedKafka
-    from infra.output import Output
 
 __all__ = ["EVENTS", "PIPELINE", "TOPIC", "TRAIL", "DemoFolder", "StopResult", "stop_demo"]
 
@@ -32,7 +32,7 @@ REGION = "us-east-1"
 WINDOW_COMMITS = 2
 
 _MARKER = ".deltarelay-demo"
-_MARKED = "Made by `deltarelay demo`, which replaces the whole folder when it runs again. It may be deleted.\n"
+_MARKED = "Made by `deltarelay demo`, which replaces the whole folder when it runs again. You may delete it.\n"
 
 _CONFIG = """\
 # yaml-language-server: $schema=deltarelay.schema.json
@@ -44,14 +44,14 @@ version: 1
 {storage}connections:
   local:
     kind: postgres
-    # The demo's own server, on a Unix socket of this machine. To keep a password out of the file, a reference to a
-    # variable of the environment may stand here, or to a secret file.
+    # The demo's own server, on a Unix socket of this machine. To keep a password out of this file, write a reference
+    # to an environment variable or to a secret file.
     dsn: {dsn}
   trail:
     kind: delta_audit
-    path: ./audit                  # each pipeline's trail is a folder below it
-    signing_key: ${{file:audit.key}} # signs checkpoints; made by `deltarelay audit keygen`
-    anchors:                       # where they stand besides: best where the trail's writers can change nothing
+    path: ./audit                  # the trail of each pipeline is a folder in it
+    signing_key: ${{file:audit.key}} # signs checkpoints; created by `deltarelay audit keygen`
+    anchors:                       # copies of the checkpoints, best where the writers of the trail have no access
       - {{kind: file, path: ./anchors}}
 {broker}
 pipelines:
@@ -62,38 +62,38 @@ pipelines:
       start: {start}                     # an empty target gets a copy of this version first; without it, of the latest
     sink:
       connection: local
-      table: public.customers      # made where it is missing
+      table: public.customers      # created where it is missing
     window:
-      max_commits: {commits}               # how many commits at most are applied in one step; without it, 500
+      max_commits: {commits}               # maximum number of commits per step; 500 by default
 
   {trail}:
     source:
       table: {table}
       key: [customer_id]
-      start: earliest              # every change since the feed is on
+      start: earliest              # every change since the feed was enabled
     sink:
       connection: trail
       table: customers
 {events}"""
 
-_ON_DISK = "./customers           # a path that starts at this file's folder; or a URL, or a catalog name"
+_ON_DISK = "./customers           # a path relative to this file; or a URL, or a catalog name"
 _BUCKET = "deltarelay-demo"
 _STORAGE = """\
 storage:
   s3:
     region: {region}
-    endpoint: {endpoint}   # the demo's own server; left out, it is AWS
+    endpoint: {endpoint}   # the demo's own server; AWS by default
     path_style: true
-    credentials: env                   # AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; that server takes any
+    credentials: env                   # AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; this server accepts any
   commits:
-    kind: single_writer                # a promise that the demo keeps; several clusters need `kind: dynamodb`
+    kind: single_writer                # a promise that only the demo writes; several writers need `kind: dynamodb`
 
 """
 
 _BROKER = """\
   events:
     kind: kafka
-    bootstrap_servers: {brokers}   # the demo's own broker, without passwords; `security:` has them
+    bootstrap_servers: {brokers}   # the demo's own broker, without passwords; see `security:`
 """
 _EVENTS = """\
 
@@ -101,13 +101,13 @@ _EVENTS = """\
     source:
       table: {table}
       key: [customer_id]
-      start: earliest              # every change since the feed is on; `snapshot` begins with the rows as they are
+      start: earliest              # every change since the feed was enabled; `snapshot` begins with the current rows
     sink:
       connection: events
       topic: {topic}
       envelope: debezium           # each change with the row before and after it; `row` is the row alone
-      lanes: 2                     # so many producers share the work, each with transactions of its own
-      create: {{partitions: 3}}      # the topic is made where it is missing
+      lanes: 2                     # number of producers, each with its own transactions
+      create: {{partitions: 3}}      # the topic is created where it is missing
     window:
       max_commits: {commits}
 """
@@ -127,7 +127,7 @@ class DemoFolder:
 
     @property
     def table(self) -> str:
-        """Where the Delta table is: a folder, or an address on S3."""
+        """The Delta table: a folder, or an address on S3."""
         return f"s3a://{_BUCKET}/customers" if self.on_s3 else str(self.path / "customers")
 
     @property
@@ -152,7 +152,7 @@ class DemoFolder:
 
     @property
     def anchors(self) -> Path:
-        """A folder beside it shows how it works; it proves little where the same people can write to both."""
+        """For demonstration only: an anchor proves little where the same people can write to it and to the trail."""
         return self.path / "anchors"
 
     @property
@@ -169,7 +169,7 @@ class DemoFolder:
 
     @property
     def warehouse(self) -> Path:
-        """Spark makes one wherever it is started, also for somebody who runs it in this folder. Nothing is in it."""
+        """The empty folder that Spark creates in its working directory, also for a user who starts it in this folder."""
         return self.path / "spark-warehouse"
 
     @property
@@ -188,7 +188,7 @@ class DemoFolder:
         return self.marker.is_file()
 
     def check(self) -> None:
-        """Refuse a folder with anything in it that no demo has put there. Touches nothing."""
+        """Refuse a folder with files that no demo has created. Changes nothing."""
         if not self.path.exists():
             return
         if not self.path.is_dir():
@@ -199,13 +199,13 @@ class DemoFolder:
         if foreign:
             shown = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
             raise ConfigError(
-                f"{self.path} holds files that are not the demo's ({shown}): nothing was touched",
+                f"{self.path} contains files that are not the demo's ({shown}): nothing was changed",
                 hint="choose another folder with --directory, or move them away",
             )
 
     @contextmanager
-    def claimed(self) -> Iterator[None]:
-        """Nobody else makes a demo here in the meantime."""
+    def lock(self) -> Iterator[None]:
+        """Lock the folder against other demos."""
         self.check()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -220,8 +220,8 @@ class DemoFolder:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise ConfigError(
-                    f"another demo is at work in {self.path}",
-                    hint="wait for it, or choose another folder with --directory",
+                    f"another demo is running in {self.path}",
+                    hint="wait until it ends, or choose another folder with --directory",
                 ) from None
             os.truncate(descriptor, 0)
             os.write(descriptor, _MARKED.encode())
@@ -230,7 +230,7 @@ class DemoFolder:
             os.close(descriptor)
 
     def clear(self) -> None:
-        """Stop the servers of an earlier demo and remove what that demo has made."""
+        """Stop the servers of an earlier demo and remove its files."""
         if self.postgres.exists():
             EmbeddedPostgres(self.postgres).close()
         EmbeddedS3(self.s3).close()
@@ -243,7 +243,7 @@ class DemoFolder:
             file.unlink(missing_ok=True)
 
     def broker(self) -> EmbeddedKafka | None:
-        """Of a demo that had one. Imported for such a demo only."""
+        """The broker of a demo with Kafka, which is imported only then."""
         if not self.kafka.exists():
             return None
         from infra.embedded.kafka import EmbeddedKafka
@@ -277,8 +277,8 @@ class DemoFolder:
         client.create_bucket(Bucket=_BUCKET)
 
 
-def stop_demo(output: Output, directory: Path) -> StopResult:
-    """Stop the servers of the demo in ``directory``; its data stay. Nothing to do where none is running."""
+def stop_demo(output: Screen, directory: Path) -> StopResult:
+    """Stop the servers of the demo in ``directory``; its data are kept. Does nothing where none is running."""
     folder = DemoFolder(directory.expanduser().resolve())
     if not folder.holds_demo():
         raise ConfigError(f"there is no demo in {folder.path}", hint="name its folder with --directory")
@@ -288,9 +288,9 @@ def stop_demo(output: Output, directory: Path) -> StopResult:
     store.close()
     if broker is not None:
         broker.close()
-    output.line(f"the server in {folder.path} " + ("is stopped; its data stay" if runs else "was not running"))
+    output.line(f"the server in {folder.path} " + ("is stopped; its data are kept" if runs else "was not running"))
     if stored:
-        output.line("the S3 server is stopped as well; what it held was in its memory, and is gone")
+        output.line("the S3 server is stopped as well; its data were in memory and are lost")
     if sent:
-        output.line("the Kafka broker is stopped as well; its data stay")
+        output.line("the Kafka broker is stopped as well; its data are kept")
     return StopResult(str(folder.path), runs or stored or sent)

@@ -1,7 +1,7 @@
 """The history of the demo's Delta table ``customers``: one SQL statement per commit, and nothing random in it.
 
-It is what somebody would write who has never heard of this project. Names, balances and the rest are drawn from hashes
-of the customer's number: every run of the demo makes the same table.
+It uses no feature of this project. Names, balances and other values are hashes of the customer's number: every run of the
+demo creates the same table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Commit", "BEFORE", "LATER", "LIVE", "COPIED_VERSION", "WATCHED", "EVENTFUL", "AUDITED", "write"]
 
 COPIED_VERSION = 1
-"""The initial copy is of this version; everything after it comes from the change feed."""
+"""The version of the initial copy; later changes come from the change feed."""
 
 WATCHED = {
     5: "never touched",
@@ -29,13 +29,13 @@ WATCHED = {
     1101: "came live",
     1: "left live",
 }
-"""Customers that are shown side by side at the end, and what the history did to them."""
+"""Customers that are shown at the end, and what happened to them."""
 
 EVENTFUL = ((17, 5017, 3), (12, 2, 1100), (1101, 1))
 """Customers whose events are shown after ``BEFORE``, ``LATER`` and ``LIVE``."""
 
 AUDITED = 12
-"""A customer that the history deletes by mistake and brings back: what the trail is asked for."""
+"""A customer that is deleted by mistake and restored, whose history is queried from the trail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ class Commit:
     operation: str
     story: str
     statement: str
-    """SQL; ``{table}`` stands for the table."""
+    """SQL; ``{table}`` is replaced by the table."""
 
 
 def write(spark: SparkSession, table: str, commit: Commit) -> int | None:
-    """Make one commit; returns how many rows it changed, where Delta tells."""
+    """Make one commit. → the number of changed rows, where Delta reports it"""
     name = "delta.`" + table.replace("`", "``") + "`"
-    told = spark.sql(commit.statement.replace("{table}", name)).first()
-    return int(told["num_affected_rows"]) if told is not None and "num_affected_rows" in told else None
+    result = spark.sql(commit.statement.replace("{table}", name)).first()
+    return int(result["num_affected_rows"]) if result is not None and "num_affected_rows" in result else None
 
 
 def _number(what: str, below: int) -> str:

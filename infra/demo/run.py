@@ -1,4 +1,4 @@
-"""The demo from its first line to its last; what it prints is for somebody who sees the project for the first time."""
+"""Runs the demo. Its output addresses a user who sees the project for the first time."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
 from cdf.errors import ConfigError
-from cdf.result import Result
 from infra.demo import history
-from infra.demo.compare import Side, show, source_side, target_side
+from infra.demo.compare import Side, print_comparison, read_source, read_target
 from infra.demo.folder import EVENTS, PIPELINE, TOPIC, TRAIL, WINDOW_COMMITS, DemoFolder
-from infra.demo.trail import make_key, story, trail_of, verified
+from infra.demo.follow import FollowedPipeline
+from infra.demo.next_steps import KEYS, own_command, print_next_steps, shorten
+from infra.demo.results import DemoResult, TopicResult, TrailResult
+from infra.demo.screen import Runtime, Screen
+from infra.demo.trail import format_history, make_key, open_trail, verify_trail
 from infra.embedded.postgres import EmbeddedPostgres
 from infra.embedded.s3 import EmbeddedS3
 from infra.signals import defer_signals, raise_interrupt_on_signal
@@ -31,85 +32,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.status import Status
 
-    from cdf import Pipeline, Step
+    from cdf import Step
     from infra.config.models import Project
     from infra.demo.topic import TopicReader
     from infra.embedded.kafka import EmbeddedKafka
-    from infra.output import Output
 
-__all__ = ["DemoResult", "TopicResult", "TrailResult", "run_demo"]
-
-KEYS = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo"}
-"""The demo's own S3 server takes any; a user's real ones need not go there."""
+__all__ = ["run_demo"]
 
 
-@dataclass(frozen=True, slots=True)
-class TrailResult(Result):
-    """What ``deltarelay audit verify`` finds in the demo's audit trail."""
-
-    intact: bool
-    sealed_version: int | None
-    """Through there a signed checkpoint vouches for it."""
-    records: int
-    """One for each commit of the table."""
-    events: int
-    path: str
-    verify: str
-    """The command line that computes every hash anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicResult(Result):
-    """What a demo found in its topic; its rows are what the last event of each key leaves."""
-
-    verified: bool
-    compared: bool
-    """And no event is there twice."""
-    events: int
-    """Tombstones included."""
-    distinct: int
-    """By their ids."""
-    live_seconds: tuple[float, ...]
-    topic: str
-    bootstrap_servers: str
-    consume: str
-    """The command line that prints the events."""
-
-
-@dataclass(frozen=True, slots=True)
-class DemoResult(Result):
-    equal: bool
-    """``verified`` and ``compared`` both, and those of the topic; and the trail is intact."""
-    verified: bool
-    """``deltarelay verify`` finds no difference."""
-    compared: bool
-    """Source and target, read without any of our code and compared value by value, are the same."""
-    version: int
-    """The latest version of the table, and the position of the target."""
-    rows: int
-    windows: int
-    inserts: int
-    updates: int
-    deletes: int
-    live_seconds: tuple[float, ...]
-    """From each commit that was made live to its row in PostgreSQL; the first ones of a fresh session are slow."""
-    directory: str
-    table: str
-    """A folder, or an address on S3."""
-    config: str
-    dsn: str
-    psql: str
-    """The command line that opens the target in psql."""
-    stop: str
-    """The command line that stops what the demo has started."""
-    seconds: float
-    trail: TrailResult
-    kafka: TopicResult | None = None
-
-
-def run_demo(output: Output, directory: Path, *, on_s3: bool = False, with_kafka: bool = False) -> DemoResult:
-    """Everything that the demo makes is in ``directory``; ``on_s3`` the table is in a server of the demo's own. The servers
-    run on after a demo that came through."""
+def run_demo(
+    output: Screen, directory: Path, runtime: Runtime, *, on_s3: bool = False, with_kafka: bool = False
+) -> DemoResult:
+    """Run the demo. All its files are in ``directory``; with ``on_s3`` the table is in an S3 server of the demo. After a
+    complete demo the servers keep running; after an error or Ctrl-C they are stopped."""
     began = time.monotonic()
     require_java()
     folder = DemoFolder(directory.expanduser().resolve(), on_s3)
@@ -117,24 +52,24 @@ def run_demo(output: Output, directory: Path, *, on_s3: bool = False, with_kafka
     store = EmbeddedS3(folder.s3) if on_s3 else None
     broker = _broker(output, folder) if with_kafka else None
     replaces = folder.holds_demo()
-    with folder.claimed():
-        output.note(f"The demo lives in {folder.path}, and only there.", style="bold")
+    with folder.lock():
+        output.note(f"All files of the demo are in {folder.path}.", style="bold")
         if replaces:
             output.note("An earlier demo in this folder is stopped and replaced.")
         try:
             with defer_signals():
                 folder.clear()
-            return _Demo(output, folder, server, store, broker, began).play()
+            return _Demo(output, runtime, folder, server, store, broker, began).play()
         except BaseException:
-            with defer_signals(), ExitStack() as closing:  # each of them, also where another cannot be closed
+            with defer_signals(), ExitStack() as closing:  # all of them, even if one cannot be closed
                 for one in (server, store, broker):
                     if one is not None:
                         closing.callback(one.close)
             raise
 
 
-def _broker(output: Output, folder: DemoFolder) -> EmbeddedKafka:
-    """What it needs is there once this returns. Nothing is written into the folder."""
+def _broker(output: Screen, folder: DemoFolder) -> EmbeddedKafka:
+    """The broker; its jars are fetched before this returns. Nothing is written to the folder."""
     if importlib.util.find_spec("confluent_kafka") is None:
         raise ConfigError("the Kafka client is not installed", hint="pip install 'deltarelay[kafka]'")
     from infra.embedded.kafka import EmbeddedKafka, kafka_jars
@@ -142,7 +77,7 @@ def _broker(output: Output, folder: DemoFolder) -> EmbeddedKafka:
 
     folder.check()
     if not jar_folder().exists():
-        output.note("Kafka's jars are fetched first (about 45 MB, once): that may take a minute.")
+        output.note("Fetching Kafka's jars (about 45 MB, once); this may take a minute.")
     kafka_jars()
     return EmbeddedKafka(folder.kafka, java_options=("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"))
 
@@ -150,7 +85,8 @@ def _broker(output: Output, folder: DemoFolder) -> EmbeddedKafka:
 class _Demo:
     def __init__(
         self,
-        output: Output,
+        output: Screen,
+        runtime: Runtime,
         folder: DemoFolder,
         server: EmbeddedPostgres,
         store: EmbeddedS3 | None,
@@ -158,6 +94,7 @@ class _Demo:
         began: float,
     ) -> None:
         self.output = output
+        self.runtime = runtime
         self.folder = folder
         self.server = server
         self.store = store
@@ -166,24 +103,23 @@ class _Demo:
         self.version = -1
         self.steps: list[Step] = []
         self.targets = {PIPELINE: "PostgreSQL"} | ({} if broker is None else {EVENTS: "Kafka"})
-        """Of each pipeline."""
+        """The target of each pipeline."""
         self.live_seconds: dict[str, list[float]] = {name: [] for name in self.targets}
         self.reader: TopicReader | None = None
 
     def play(self) -> DemoResult:
         from infra.config.load import load
-        from infra.runtime import spark_session
 
         with self._doing("starting PostgreSQL"), defer_signals():
             self.server.start()
         if self.store is not None:
             for name in [name for name in os.environ if name.startswith("AWS_")]:
-                del os.environ[name]  # a user's profile, region or endpoint have no say in it
+                del os.environ[name]  # the user's profile, region and endpoint must not be used
             os.environ.update(KEYS)
             with self._doing("starting an S3 server"), defer_signals():
                 self.store.start()
                 self.folder.make_bucket(self.store)
-            self.output.note(f"The table is at {self.folder.table}, in an S3 server of the demo's own.")
+            self.output.note(f"The table is at {self.folder.table}, in an S3 server of the demo.")
         if self.broker is not None:
             with self._doing("starting Kafka"), defer_signals():
                 self.broker.start()
@@ -191,45 +127,47 @@ class _Demo:
         self.folder.write_config(self.server.dsn, self.store, self.broker)
         project = load(self.folder.config)
         if not os.environ.get(JARS_VARIABLE) and not any(Path.home().glob(".ivy2*/jars/io.delta_*")):
-            self.output.note("Spark fetches Delta's jars first (about 90 MB, once): that may take some minutes.")
-        with spark_session(self.output, _short_lived(project, self.folder)) as spark, raise_interrupt_on_signal():
+            self.output.note("Spark first fetches Delta's jars (about 90 MB, once); this may take some minutes.")
+        with self.runtime.open_session(_short_lived(project, self.folder)) as spark, raise_interrupt_on_signal():
             self._chapter(1, "A Delta table of customers, and the first part of its history")
             self._commit(spark, history.BEFORE)
             self._chapter(2, f"To PostgreSQL: a copy of version {history.COPIED_VERSION}, then the changes since then")
             self._replicate(spark, project)
             self._show_events(history.EVENTFUL[0])
-            self._chapter(3, "Life goes on in the Delta table")
+            self._chapter(3, "More commits to the Delta table")
             self._commit(spark, history.LATER)
             self._chapter(4, f"Catching up, at most {WINDOW_COMMITS} commits at a time")
             self._replicate(spark, project)
             self._show_events(history.EVENTFUL[1])
-            self._chapter(5, "Live: `deltarelay run --follow` at work, and commits of this moment")
+            self._chapter(5, "Live: commits while `deltarelay run --follow` is running")
             self._follow(spark, project)
             self._show_events(history.EVENTFUL[2])
-            self._chapter(6, "The audit trail: all that happened since version 0, and proof that nothing was altered")
+            self._chapter(6, "The audit trail: every change since version 0, and proof that nothing was altered")
             trail = self._audit(spark, project)
             self._chapter(7, "Are they equal?")
             with self._doing("comparing"):
                 verified = self._verify(spark, project)
-                source, target = source_side(spark, self.folder.table), target_side(self.server.dsn)
+                source, target = read_source(spark, self.folder.table), read_target(self.server.dsn)
         with suppress(OSError):
             self.folder.warehouse.rmdir()
         topic = self._topic_result(verified, source)
         result = self._result(verified[PIPELINE], source == target, len(target.rows), trail, topic)
         self.output.note("")
-        show(self.output, source, target)
+        print_comparison(self.output, source, target)
         columns = f"{len(source.rows):,} rows of {len(source.columns)} columns, compared value by value"
         self._verdict(result.verified and result.compared, columns)
         if topic is not None:
             events = f"{topic.events:,} events, {topic.distinct:,} different ones"
-            self._verdict(topic.verified and topic.compared, f"the rows that the events of {TOPIC} leave ({events})")
+            self._verdict(
+                topic.verified and topic.compared, f"the rows that result from the events of {TOPIC} ({events})"
+            )
         self.server.detach()
         if self.broker is not None:
             self.broker.detach()
-        self._look_further(result)
+        print_next_steps(self.output, self.folder, result)
         return result
 
-    # ── the two sides of the story ───────────────────────────────────────────────────────────────────────────────
+    # ── steps ───────────────────────────────────────────────────────────────────────────────
 
     def _commit(self, spark: SparkSession, commits: Sequence[history.Commit]) -> None:
         for commit in commits:
@@ -240,51 +178,47 @@ class _Demo:
             self.output.note(line if rows is None else f"{line:<66}{rows:>6,} row{'s' if rows != 1 else ''}")
 
     def _replicate(self, spark: SparkSession, project: Project) -> None:
-        from infra.runtime import build_pipeline
-
         for name in self.targets:
             if name == EVENTS:
                 self.output.note(f"  and to Kafka: each change since version 0 is an event of the topic {TOPIC}")
             with self._doing("reading the table's log") as status:
 
-                def tell(step: Step, name: str = name, status: Status | None = status) -> None:
+                def report(step: Step, name: str = name, status: Status | None = status) -> None:
                     if name == PIPELINE:
                         self.steps.append(step)
                     self.output.note(_line(step))
                     if status is not None and step.last < step.until:
                         status.update(_plain_text(f"version {step.last + 1} of {step.until}"))
 
-                build_pipeline(project, name, spark).run(progress=tell)
+                self.runtime.build_pipeline(project, name, spark).run(progress=report)
 
     def _show_events(self, keys: Sequence[int]) -> None:
-        """What has come for these customers since the last time, and PostgreSQL's rows beside it."""
+        """The new events of these customers, beside their rows in PostgreSQL."""
         if self.broker is None:
             return
-        from infra.demo.topic import TopicReader, shown
+        from infra.demo.topic import TopicReader, format_events
 
         if self.reader is None:
             self.reader = TopicReader(self.broker.bootstrap_servers, TOPIC)
         events = self.reader.new()
-        self.output.note(f"\n  {len(events):,} events are new in the topic; those of some customers:")
-        for line in shown(events, keys, target_side(self.server.dsn)):
+        self.output.note(f"\n  {len(events):,} new events in the topic; those of some customers:")
+        for line in format_events(events, keys, read_target(self.server.dsn)):
             self.output.note(line)
 
     def _follow(self, spark: SparkSession, project: Project) -> None:
-        from infra.runtime import build_pipeline
-
-        followed: dict[str, _Followed] = {}
+        followed: dict[str, FollowedPipeline] = {}
         try:
             with self._doing("starting a streaming query"):
                 for name in self.targets:
-                    followed[name] = _Followed(build_pipeline(project, name, spark))
+                    followed[name] = FollowedPipeline(self.runtime.build_pipeline(project, name, spark))
                 while any(one.handle.status().state in ("starting", "catching_up") for one in followed.values()):
                     time.sleep(0.05)
             for commit in history.LIVE:
                 self._commit(spark, [commit])
                 written = time.monotonic()
                 for name, one in followed.items():
-                    with self._doing("on its way"):
-                        seconds = round(one.until(self.version) - written, 2)
+                    with self._doing("waiting for the change"):
+                        seconds = round(one.wait_for(self.version) - written, 2)
                     self.live_seconds[name].append(seconds)
                     self.output.note(f"      in {self.targets[name]:<10} {seconds:.1f} s after its commit")
         finally:
@@ -292,20 +226,18 @@ class _Demo:
                 one.handle.stop()
 
     def _audit(self, spark: SparkSession, project: Project) -> TrailResult:
-        from infra.runtime import build_pipeline
-
         with self._doing("writing the trail"):
-            build_pipeline(project, TRAIL, spark).run(progress=lambda step: self.output.note(_line(step)))
-        trail = trail_of(project)
-        self.output.note(f"\n  What it knows of customer {history.AUDITED}:")
-        with self._doing("asking the trail"):
-            for line in story(trail, history.AUDITED):
+            self.runtime.build_pipeline(project, TRAIL, spark).run(progress=lambda step: self.output.note(_line(step)))
+        trail = open_trail(project)
+        self.output.note(f"\n  Its events of customer {history.AUDITED}:")
+        with self._doing("querying the trail"):
+            for line in format_history(trail, history.AUDITED):
                 self.output.note(line)
-        with self._doing("computing every hash anew"):
-            found = verified(trail)
+        with self._doing("recomputing every hash"):
+            found = verify_trail(trail)
         verdict = "intact" if found.intact else "NOT INTACT"
         self.output.note(
-            f"\n  `deltarelay audit verify` says: {verdict}, signed through version {found.sealed_version}: "
+            f"\n  `deltarelay audit verify` reports: {verdict}, signed through version {found.sealed_version}: "
             f"{found.events:,} events of {found.records} commits"
         )
         return TrailResult(
@@ -314,28 +246,26 @@ class _Demo:
             records=found.records,
             events=found.events,
             path=trail.path,
-            verify=shlex.join([*_ourselves(), "audit", "verify", "--config", _near(self.folder.config)]),
+            verify=shlex.join([*own_command(), "audit", "verify", "--config", shorten(self.folder.config)]),
         )
 
     def _verify(self, spark: SparkSession, project: Project) -> dict[str, bool]:
-        from infra.runtime import build_pipeline
-
         verified = {}
         for name, target in self.targets.items():
-            found = build_pipeline(project, name, spark).verify()
+            found = self.runtime.build_pipeline(project, name, spark).verify()
             verdict = "equal" if found.equal else "DIFFERENT"
             of = f" of {target}" if self.broker is not None else ""
             self.output.note(
-                f"  `deltarelay verify` says{of}: {verdict} at version {found.version}, {found.target_rows:,} rows"
+                f"  `deltarelay verify` reports{of}: {verdict} at version {found.version}, {found.target_rows:,} rows"
             )
             verified[name] = found.equal and found.version == self.version
-        self.output.note("  and without its help, all rows once read by Spark and once from PostgreSQL:")
+        self.output.note("  Compared independently, all rows read by Spark and from PostgreSQL:")
         return verified
 
     def _topic_result(self, verified: dict[str, bool], source: Side) -> TopicResult | None:
         if self.broker is None or self.reader is None:
             return None
-        from infra.demo.topic import folded, write_consumer
+        from infra.demo.topic import compute_rows, write_consumer
 
         events, brokers = self.reader.events, self.broker.bootstrap_servers
         distinct = len({event.id for event in events})
@@ -343,13 +273,13 @@ class _Demo:
         write_consumer(self.folder.consumer)
         return TopicResult(
             verified=verified[EVENTS],
-            compared=folded(events, source.columns) == source and distinct == len(events),
+            compared=compute_rows(events, source.columns) == source and distinct == len(events),
             events=len(events),
             distinct=distinct,
             live_seconds=tuple(self.live_seconds[EVENTS]),
             topic=TOPIC,
             bootstrap_servers=brokers,
-            consume=shlex.join([_near(Path(sys.executable)), _near(self.folder.consumer), brokers, TOPIC]),
+            consume=shlex.join([shorten(Path(sys.executable)), shorten(self.folder.consumer), brokers, TOPIC]),
         )
 
     def _result(
@@ -374,91 +304,31 @@ class _Demo:
             config=str(folder.config),
             dsn=self.server.dsn,
             psql=shlex.join([psql, "-h", str(socket), "-p", "5432", "-U", "postgres", "postgres"]),
-            stop=shlex.join([*_ourselves(), "demo", "--stop", "--directory", _near(folder.path)]),
+            stop=shlex.join([*own_command(), "demo", "--stop", "--directory", shorten(folder.path)]),
             seconds=round(time.monotonic() - self.began, 1),
             trail=trail,
             kafka=topic,
         )
 
-    # ── what is seen ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── output ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _chapter(self, number: int, title: str) -> None:
         self.output.note(f"\n{number}. {title}", style="bold")
 
     @contextmanager
-    def _doing(self, what: str) -> Iterator[Status | None]:
-        """On a terminal a spinner in the two columns before what is being done; it leaves nothing behind."""
+    def _doing(self, text: str) -> Iterator[Status | None]:
+        """On a terminal show a spinner before the text while the block runs."""
         console = self.output.progress_console
         if console is None:
             yield None
             return
-        with console.status(_plain_text(what.removeprefix("  "))) as status:
+        with console.status(_plain_text(text.removeprefix("  "))) as status:
             yield status
 
-    def _verdict(self, equal: bool, what: str) -> None:
-        self.output.line(f"{'EQUAL' if equal else 'DIFFERENT'}: {what}", style="bold green" if equal else "bold red")
-
-    def _look_further(self, result: DemoResult) -> None:
-        ours, line = _ourselves(), self.output.line
-        config = ["--config", _near(self.folder.config)]
-        line()
-        *first, last = [
-            "PostgreSQL",
-            *(["S3"] if self.store is not None else []),
-            *(["Kafka"] if self.broker is not None else []),
-        ]
-        running = f"{', '.join(first)} and {last} servers keep" if first else f"{last} server keeps"
-        line(f"Look further (the {running} running)", style="bold")
-        line(f"  {result.psql}")
-        if result.kafka is not None:
-            line(f"  {result.kafka.consume}")
-        if self.store is not None:
-            line(f"  export {' '.join(f'{name}={value}' for name, value in KEYS.items())}")
-        for verb in ("status", "run", "verify"):
-            line(f"  {shlex.join([*ours, verb, *config])}")
-        if self.store is None:
-            table = _near(Path(self.folder.table))
-            line(f"  {shlex.join([*ours, 'feed', 'show', table, '--from', '4', '--to', '4'])}")
-        else:
-            line(f"  {shlex.join([*ours, 'storage', 'show', '--for', 'spark', *config])}")
-            table = self.folder.table
-        for words in (
-            ["history", TRAIL, "--key", f"customer_id={history.AUDITED}"],
-            ["who", TRAIL],
-            ["report", TRAIL, "--out", "report.html"],
-        ):
-            line(f"  {shlex.join([*ours, 'audit', *words, *config])}")
-        line(f"  {result.trail.verify}")
-        line()
-        line("Write to the Delta table yourself, while this follows it", style="bold")
-        line(f"  {shlex.join([*ours, 'run', '--follow', *config])}")
-        if result.kafka is not None:
-            line(f"  {result.kafka.consume} --follow")
-        line(f"  {table}")
-        line()
-        line("Stop what runs, and delete everything", style="bold")
-        line(f"  {result.stop}")
-        line(f"  {shlex.join(['rm', '-r', _near(self.folder.path)])}")
-
-
-class _Followed:
-    """A pipeline that is being followed, and when what has arrived."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._arrived: Queue[tuple[int, float]] = Queue()
-        self.handle = pipeline.follow(
-            trigger={"processingTime": "100 milliseconds"},
-            progress=lambda step: self._arrived.put((step.position, time.monotonic())),
+    def _verdict(self, equal: bool, compared: str) -> None:
+        self.output.line(
+            f"{'EQUAL' if equal else 'DIFFERENT'}: {compared}", style="bold green" if equal else "bold red"
         )
-
-    def until(self, version: int) -> float:
-        """Wait for a version. → when it was there"""
-        while True:
-            with suppress(Empty):
-                position, at = self._arrived.get(timeout=0.2)
-                if position >= version:
-                    return at
-            self.handle.await_termination(0)  # raises what stopped it
 
 
 def _line(step: Step) -> str:
@@ -478,7 +348,7 @@ def _plain_text(text: str) -> Any:
 
 
 def _short_lived(project: Project, folder: DemoFolder) -> Project:
-    """Spark settings for half a minute of work on small tables. Compiling every query thoroughly does not pay here."""
+    """Spark settings for half a minute of work on small tables: thorough compilation of queries would take longer."""
     settings = {
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.shuffle.partitions": "1",
@@ -486,22 +356,3 @@ def _short_lived(project: Project, folder: DemoFolder) -> Project:
         "spark.sql.warehouse.dir": str(folder.warehouse),
     }
     return project.model_copy(update={"spark": project.spark.model_copy(update={"conf": settings})})
-
-
-def _near(path: Path) -> str:
-    """The path as it is typed from where we are."""
-    try:
-        return str(path.relative_to(Path.cwd().resolve()))
-    except ValueError:
-        return str(path)
-
-
-def _ourselves() -> list[str]:
-    """How this command was called, for lines that can be pasted."""
-    program = Path(sys.argv[0])
-    if program.name != "deltarelay":
-        return [sys.executable, "-m", "infra.cli.main"]
-    found = shutil.which("deltarelay")
-    if found is not None and program.exists() and program.samefile(found):
-        return ["deltarelay"]
-    return [_near(program.absolute())]

@@ -1,4 +1,4 @@
-"""The demo's topic, read as any consumer reads it: none of the code that replicates or verifies is in it."""
+"""Reads the demo's topic like any consumer, without the code that replicates or verifies."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra.demo import events
-from infra.demo.compare import EPOCH, KEY, Row, Side, cell
+from infra.demo.compare import EPOCH, KEY, Row, Side, format_row
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-__all__ = ["Event", "TopicReader", "folded", "shown", "write_consumer"]
+__all__ = ["Event", "TopicReader", "compute_rows", "format_events", "write_consumer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Event:
     key: int
     id: bytes
     version: int | None = None
-    """Of the commit that made the change."""
+    """The commit version of the change."""
     op: str | None = None
     """None: a tombstone."""
     before: Row | None = None
@@ -36,10 +36,10 @@ class TopicReader:
     def __init__(self, brokers: str, name: str) -> None:
         self._topic = events.Topic(brokers, name)
         self.events: list[Event] = []
-        """All so far. Those of a key are in their order."""
+        """All events so far. Events of one key are in order."""
 
     def new(self) -> list[Event]:
-        """What has come since the last time."""
+        """The events since the last call."""
         found = [_event(message) for message in self._topic.read()]
         self.events += found
         return found
@@ -49,24 +49,24 @@ class TopicReader:
 
 
 def write_consumer(file: Path) -> None:
-    """A program that prints the events, for going on by hand: the one that this module reads them with."""
+    """Write a program that prints the events: the module that the demo reads them with."""
     file.write_text(inspect.getsource(events), encoding="utf-8")
 
 
-def folded(events: Sequence[Event], columns: tuple[str, ...]) -> Side:
-    """The rows that are left after the last event of each key. A column that came later is null in earlier events."""
+def compute_rows(events: Sequence[Event], columns: tuple[str, ...]) -> Side:
+    """The rows that result from the last event of each key. A column added later is null in earlier events."""
     last = {event.key: event.after for event in events}
     rows = {key: {name: row.get(name) for name in columns} for key, row in last.items() if row is not None}
     return Side(columns, len(rows), rows)
 
 
-def shown(events: Sequence[Event], keys: Sequence[int], target: Side) -> Iterator[str]:
-    """The events of these keys as a table, and beside the last of each what PostgreSQL holds by now."""
+def format_events(events: Sequence[Event], keys: Sequence[int], target: Side) -> Iterator[str]:
+    """The events of these keys as a table; beside the last event of each key the row in PostgreSQL."""
     yield f"  {'key':>4}  version  {'event':<34}PostgreSQL's row"
     for key in keys:
         own = [event for event in events if event.key == key]
         for number, event in enumerate(own, 1):
-            row = cell(target.rows.get(key)) if number == len(own) else ""
+            row = format_row(target.rows.get(key)) if number == len(own) else ""
             name = key if number == 1 else ""
             yield f"  {name:>4}  {_blank(event.version):>7}  {_change(event):<33} {row}".rstrip()
 
@@ -78,18 +78,18 @@ def _event(message: Message) -> Event:
     value = message.value()
     if value is None:
         return Event(key, id)
-    told = json.loads(value)
-    version = told["source"]["commit_version"]
-    return Event(key, id, version, told["op"], _row(told["before"]), _row(told["after"]))
+    change = json.loads(value)
+    version = change["source"]["commit_version"]
+    return Event(key, id, version, change["op"], _row(change["before"]), _row(change["after"]))
 
 
-def _row(told: Mapping[str, Any] | None) -> Row | None:
-    if told is None:
+def _row(value: Mapping[str, Any] | None) -> Row | None:
+    if value is None:
         return None
-    signed_up = dt.datetime.fromisoformat(told["signed_up"])
+    signed_up = dt.datetime.fromisoformat(value["signed_up"])
     return {
-        **told,
-        "balance": Decimal(told["balance"]),
+        **value,
+        "balance": Decimal(value["balance"]),
         "signed_up": (signed_up - EPOCH) // dt.timedelta(microseconds=1),
     }
 

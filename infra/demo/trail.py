@@ -1,11 +1,11 @@
-"""The demo's audit trail: written, verified, and asked what happened to one customer."""
+"""The demo's audit trail: its key, its verification, and the history of one customer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from infra.demo.compare import KEY, cell
+from infra.demo.compare import KEY, format_row
 from infra.demo.folder import TRAIL
 
 if TYPE_CHECKING:
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from infra.config.models import Project
     from infra.demo.folder import DemoFolder
 
-__all__ = ["make_key", "story", "trail_of", "verified"]
+__all__ = ["make_key", "format_history", "open_trail", "verify_trail"]
 
 
 def make_key(folder: DemoFolder) -> None:
-    """The key that signs checkpoints, and the place where they stand besides."""
+    """Create the key that signs checkpoints, and the folder of the anchor."""
     from audit.signing.signer import Signer
 
     folder.anchors.mkdir()
     Signer.generate("deltarelay-demo").write(folder.signing_key)
 
 
-def trail_of(project: Project) -> Trail:
+def open_trail(project: Project) -> Trail:
     from connectors.delta_audit.sink import DeltaAuditSink
 
     sink = project.build_sink(TRAIL)
@@ -33,15 +33,15 @@ def trail_of(project: Project) -> Trail:
     return sink.trail
 
 
-def verified(trail: Trail) -> TrailVerification:
-    """Every hash anew, from the values up to the checkpoint that stands at the anchor."""
+def verify_trail(trail: Trail) -> TrailVerification:
+    """Recompute every hash, from the values up to the checkpoint at the anchor."""
     return trail.verify()[0]
 
 
-def story(trail: Trail, customer: int) -> Iterator[str]:
-    """What the trail knows of one customer, a line per event."""
+def format_history(trail: Trail, customer: int) -> Iterator[str]:
+    """The history of one customer, one line per event."""
     from audit.queries.questions import history
 
     for row in history(trail, {KEY: customer}).collect():
-        values = cell(row["row"].asDict())
+        values = format_row(row["row"].asDict())
         yield f"  version {row['version']:>3}  {row['operation'] or '':<8} {row['change_type']:<17} {values}".rstrip()

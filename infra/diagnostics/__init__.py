@@ -1,1 +1,1 @@
-"""What is looked at without starting Spark: both ends of a pipeline, and the machine."""
+"""Checks that do not start Spark: source and target of a pipeline, and the machine."""

@@ -1,6 +1,6 @@
-"""What stands between a source and its target, found without a JVM and without writing anything.
+"""Checks source and target of a pipeline without a JVM and without writing, for ``doctor`` and ``validate --connect``.
 
-``doctor`` and ``validate --connect`` both ask here: the table by delta-rs, the target by the sink's own ``inspect``.
+The source is read by delta-rs, the target is checked by the sink's ``inspect``.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from cdf.errors import CdfError
 from cdf.result import Result
 from cdf.sink import Inspection, Source
-from infra.diagnostics.delta_table import SourceTable, open_source, spark_only
+from infra.diagnostics.delta_table import SourceTable, explain_spark_only, open_source
 
 if TYPE_CHECKING:
     from infra.config.models import Project
 
-__all__ = ["Connected", "Problem", "connect", "has_key", "look_at_target", "source_problems"]
+__all__ = ["ConnectionCheck", "Problem", "check_connections", "has_key", "inspect_target", "find_source_problems"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,41 +27,41 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Connected(Result):
-    """One pipeline, looked at from both ends."""
+class ConnectionCheck(Result):
+    """The check of one pipeline: source and target."""
 
     pipeline: str
     ok: bool
-    """No problem was found. ``latest_version`` is None where the source was not looked at."""
+    """No problem was found. ``latest_version`` is None where the source was not checked."""
     position: int | None = None
-    """The version at which the target stands; None: empty, or it could not be looked at."""
+    """The version of the target; None: it is empty, or could not be checked."""
     latest_version: int | None = None
     problems: tuple[str, ...] = ()
-    """What would stop a run; each says what helps."""
+    """What would stop a run; each with its remedy."""
     warnings: tuple[str, ...] = ()
     ddl: tuple[str, ...] = ()
-    """Statements that a run would begin with at the target."""
+    """Statements that a run would first execute at the target."""
     transient: bool = False
-    """The only problem is one that can go away by itself."""
+    """The only problem is temporary."""
 
 
-def source_problems(table: SourceTable, key: Sequence[str]) -> list[Problem]:
-    """What can be seen in the table's present state: the feed, and the columns of the key."""
+def find_source_problems(table: SourceTable, key: Sequence[str]) -> list[Problem]:
+    """Problems of the table's current state: the change feed, and the columns of the key."""
     problems = []
     if not table.feed_on:
         problems.append(
             Problem(
                 f"the change feed of {table.address} is off",
-                f"`deltarelay feed enable {table.address}` turns it on; earlier changes are not in it",
+                f"enable it with `deltarelay feed enable {table.address}`; earlier changes are not recorded",
             )
         )
     if not has_key(table, key):
-        there = [column.name for column in table.columns]
-        unknown = [column for column in key if column not in there]
+        columns = [column.name for column in table.columns]
+        unknown = [column for column in key if column not in columns]
         problems.append(
             Problem(
                 f"the key names columns that {table.address} does not have: {', '.join(unknown)}",
-                f"correct source.key; the columns are {', '.join(there)}",
+                f"correct source.key; the columns are {', '.join(columns)}",
             )
         )
     return problems
@@ -71,8 +71,8 @@ def has_key(table: SourceTable, key: Sequence[str]) -> bool:
     return {column.name for column in table.columns}.issuperset(key)
 
 
-def look_at_target(project: Project, name: str, table: SourceTable) -> Inspection:
-    """The sink's own ``inspect``; raises what it raises."""
+def inspect_target(project: Project, name: str, table: SourceTable) -> Inspection:
+    """The result of the sink's ``inspect``; raises the errors of the sink."""
     settings = project.pipeline(name)
     return project.build_sink(name).inspect(
         Source(
@@ -85,31 +85,33 @@ def look_at_target(project: Project, name: str, table: SourceTable) -> Inspectio
     )
 
 
-def connect(project: Project, name: str) -> Connected:
-    """Never raises for what is wrong with the source or the target: that is what it reports."""
+def check_connections(project: Project, name: str) -> ConnectionCheck:
+    """Check both ends of a pipeline. Problems of source and target are reported, not raised."""
     settings = project.pipeline(name)
-    if (why := spark_only(settings.source.table)) is not None:
-        warning = f"nothing was looked at: {settings.source.table} {why} (`deltarelay plan` starts Spark and looks)"
-        return Connected(name, ok=True, warnings=(warning,))
+    if (why := explain_spark_only(settings.source.table)) is not None:
+        warning = (
+            f"nothing was checked: {settings.source.table} {why} (check it with `deltarelay plan`, which starts Spark)"
+        )
+        return ConnectionCheck(name, ok=True, warnings=(warning,))
     try:
         table = open_source(settings.source.table, project.storage)
     except CdfError as error:
-        return Connected(name, ok=False, problems=(_told(error),), transient=error.transient)
-    problems = [f"{one.message}: {one.fix}" for one in source_problems(table, settings.source.key)]
-    if not has_key(table, settings.source.key):  # the target's side of it cannot be judged
-        return Connected(name, ok=False, latest_version=table.version, problems=tuple(problems))
+        return ConnectionCheck(name, ok=False, problems=(format_error(error),), transient=error.transient)
+    problems = [f"{one.message}: {one.fix}" for one in find_source_problems(table, settings.source.key)]
+    if not has_key(table, settings.source.key):  # the target cannot be checked without them
+        return ConnectionCheck(name, ok=False, latest_version=table.version, problems=tuple(problems))
     try:
-        found = look_at_target(project, name, table)
+        found = inspect_target(project, name, table)
     except CdfError as error:
-        return Connected(
+        return ConnectionCheck(
             name,
             ok=False,
             latest_version=table.version,
-            problems=(*problems, _told(error)),
+            problems=(*problems, format_error(error)),
             transient=error.transient and not problems,
         )
     problems += found.problems
-    return Connected(
+    return ConnectionCheck(
         name,
         ok=not problems,
         position=found.position.version,
@@ -120,5 +122,5 @@ def connect(project: Project, name: str) -> Connected:
     )
 
 
-def _told(error: CdfError) -> str:
+def format_error(error: CdfError) -> str:
     return f"{error.message} ({error.hint})" if error.hint else error.message

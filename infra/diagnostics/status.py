@@ -1,4 +1,4 @@
-"""Where each pipeline stands, without a JVM: the Delta log by delta-rs, the position by the sink itself."""
+"""Position and lag of each pipeline, without a JVM: the Delta log is read by delta-rs, the position by the sink."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cdf.errors import CdfError, FeedNotEnabled, SinkError, TableReplaced, Versi
 from cdf.lag import DEFAULT_RETENTION, RETENTION_PROPERTY, lag, parse_interval
 from cdf.result import Result
 from cdf.sink import Monitored, Sink, Tracked
-from infra.diagnostics.delta_table import open_source, unreadable
+from infra.diagnostics.delta_table import open_source, translate_read_error
 from infra.s3.address import is_s3
 from infra.s3.model import SingleWriterCommits
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from infra.config.models import Project
     from infra.s3.model import Storage
 
-__all__ = ["PipelineStatus", "at_stake", "pipeline_status"]
+__all__ = ["PipelineStatus", "describe_risk", "read_pipeline_status"]
 
 State = Literal["up_to_date", "behind", "empty", "unreachable", "failed", "unknown"]
-"""``unreachable``: source or target cannot be asked at the moment; ``failed``: what they say needs somebody."""
+"""``unreachable``: source or target is temporarily unavailable; ``failed``: an error that needs a user's action."""
 
 HISTORY_LIMIT = 20_000
-"""Beyond so many unapplied commits their age is left out: reading them would take seconds."""
+"""With more unapplied commits than this their age is omitted: reading them would take seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +38,19 @@ class PipelineStatus(Result):
     latest_version: int | None = None
     lag_versions: int | None = None
     lag_seconds: float | None = None
-    """Age of the oldest commit that is not applied."""
+    """Age of the oldest unapplied commit."""
     feed_files_days: float | None = None
-    """Days until VACUUM may remove feed files that are still needed; negative: it may have done so already."""
+    """Days until VACUUM may remove feed files that are still needed; negative: it may have removed them already."""
     code: str | None = None
     """The error's code where the state is ``failed`` or ``unreachable``; ``error`` is its message."""
     error: str | None = None
     hint: str | None = None
     transient: bool = False
-    """True where asking again later can succeed without anybody changing anything."""
+    """True where a later attempt can succeed without a change."""
     last: Mapping[str, Any] | None = None
-    """The figures of the last step of whoever follows, as they were at its end (``cdf.Followed``)."""
+    """The figures of the last step of a run with ``--follow``, at the end of that step (``cdf.Followed``)."""
     note: str | None = None
-    """What is at stake with this set-up, although nothing is wrong."""
+    """A risk of this configuration, although nothing is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,50 +62,50 @@ class _Table:
     oldest_unapplied: dt.datetime | None
 
 
-def pipeline_status(project: Project, name: str, *, now: dt.datetime | None = None) -> PipelineStatus:
-    """Never raises for what is wrong with the source or the target: that is what it reports."""
-    return replace(_status(project, name, now), note=at_stake(project, name))
+def read_pipeline_status(project: Project, name: str, *, now: dt.datetime | None = None) -> PipelineStatus:
+    """Read the status of a pipeline. Errors of source and target are reported, not raised."""
+    return replace(_read_status(project, name, now), note=describe_risk(project, name))
 
 
-def at_stake(project: Project, name: str) -> str | None:
-    """What can be lost with this set-up although nothing is wrong; None: nothing."""
+def describe_risk(project: Project, name: str) -> str | None:
+    """A risk of losing data with this configuration; None: there is no such risk."""
     source = project.pipeline(name).source.table
     if is_s3(source) and isinstance(project.storage.commits, SingleWriterCommits):
-        return f"single_writer: should a second process write to {source}, commits vanish without an error"
+        return f"single_writer: if a second process writes to {source}, commits are lost without an error"
     return None
 
 
-def _last_step(sink: Sink) -> Mapping[str, Any] | None:
-    """Information only: whoever may read positions need not have the right to read it."""
+def _read_last_step(sink: Sink) -> Mapping[str, Any] | None:
+    """For information only: a role may read positions without the permission to read this."""
     with suppress(SinkError):
         return sink.reported() if isinstance(sink, Monitored) else None
     return None
 
 
-def _status(project: Project, name: str, now: dt.datetime | None) -> PipelineStatus:
+def _read_status(project: Project, name: str, now: dt.datetime | None) -> PipelineStatus:
     source = project.pipeline(name).source.table
     try:
         sink = project.build_sink(name)
         if not isinstance(sink, Tracked):
-            return PipelineStatus(name, source, "unknown", error="this sink does not tell its position without a run")
+            return PipelineStatus(name, source, "unknown", error="this sink does not report its position without a run")
         position = sink.position()
-        last = _last_step(sink)
-        table = _table(source, project.storage, position.version)
+        last = _read_last_step(sink)
+        table = _read_table(source, project.storage, position.version)
         if not table.feed_on:
             raise FeedNotEnabled(
-                f"the change feed of {source} is off: no change of it is recorded",
-                hint=f"`deltarelay feed enable {source}` turns it on; earlier changes are not in it",
+                f"the change feed of {source} is off: its changes are not recorded",
+                hint=f"enable it with `deltarelay feed enable {source}`; earlier changes are not recorded",
             )
         if position.table_id is not None and position.table_id != table.table_id:
             raise TableReplaced(
-                f"{source} is another table than the one the target was filled from",
-                hint=f"name a new target table, or make this one anew: `deltarelay run --reload -p {name}`",
+                f"{source} is not the table that the target was loaded from",
+                hint=f"name a new target table, or reload this one: `deltarelay run --reload -p {name}`",
             )
         if position.version is not None and position.version > table.version:
             raise VersionNotFound(
-                f"the target stands at version {position.version}, but {source} ends at {table.version}: "
+                f"the target is at version {position.version}, but {source} ends at {table.version}: "
                 "the source was restored from an older copy",
-                hint="bring the source's newer commits back, or make the target anew: "
+                hint="restore the newer commits of the source, or reload the target: "
                 f"`deltarelay run --reload -p {name}`",
             )
     except CdfError as error:
@@ -121,7 +121,7 @@ def _status(project: Project, name: str, now: dt.datetime | None) -> PipelineSta
     if position.version is None:
         return PipelineStatus(name, source, "empty", latest_version=table.version)
     if last is not None and last.get("position") != position.version:
-        last = None  # the target was moved otherwise since: the figures tell of another state
+        last = None  # the position was changed since by other means: the figures belong to another state
     behind = lag(
         position=position.version,
         latest=table.version,
@@ -142,7 +142,7 @@ def _status(project: Project, name: str, now: dt.datetime | None) -> PipelineSta
     )
 
 
-def _table(source: str, storage: Storage, position: int | None) -> _Table:
+def _read_table(source: str, storage: Storage, position: int | None) -> _Table:
     from deltalake.exceptions import DeltaError
 
     table = open_source(source, storage)
@@ -150,7 +150,7 @@ def _table(source: str, storage: Storage, position: int | None) -> _Table:
     try:
         times = table.handle.history(unapplied) if 0 < unapplied <= HISTORY_LIMIT else []
     except (DeltaError, OSError, ValueError) as error:
-        raise unreadable(source, error) from error
+        raise translate_read_error(source, error) from error
     oldest = times[-1].get("inCommitTimestamp", times[-1].get("timestamp")) if times else None
     return _Table(
         version=table.version,

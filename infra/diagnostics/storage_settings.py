@@ -1,4 +1,4 @@
-"""The storage options as a person pastes them elsewhere; no secret among them."""
+"""``storage show``: the storage options in the format of other programs, without secrets."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from infra.s3.settings import delta_rs_options, fill_in_region, mask_secrets
 from infra.s3.spark_settings import java_options, spark_conf
 from infra.spark.session_builder import EXCLUDED, delta_package
 
-__all__ = ["Shown", "Target", "show"]
+__all__ = ["StorageSettings", "Target", "show_settings"]
 
 Target = Literal["spark", "spark-submit", "databricks", "delta-rs"]
 
 _JAVA = "spark.driver.extraJavaOptions"
-_ALONE = "single_writer is a promise: a second process that writes makes commits vanish without an error"
-_NOBODY = "there is no `commits:` block: reading needs no lock, and nothing of ours writes to S3 that way"
+_SINGLE_WRITER = "single_writer is a promise: with a second writer commits are lost without an error"
+_READ_ONLY = "there is no `commits:` block: reading needs no lock, and deltarelay does not write to S3"
 _LOG_STORE = (
-    f"{LOG_STORE_ARTIFACT} is not in every registry; where Spark cannot fetch it, put the jar into the folder that `jars:` "
-    "or DELTARELAY_JARS names"
+    f"{LOG_STORE_ARTIFACT} is not in every registry; where Spark cannot fetch it, put the jar into the folder of `jars:` "
+    "or DELTARELAY_JARS"
 )
-_REGIONS = "FOLDER stands for the place of a regions file, which names the endpoint of the lock table"
+_REGIONS = "replace FOLDER by the folder of a regions file, which names the endpoint of the lock table"
 _DATABRICKS = (
-    "Databricks keeps its writers apart by a commit service of its own: the settings of the lock table do not apply there",
-    "no cluster elsewhere may write to a table that Databricks writes to: S3DynamoDBLogStore is for open-source Spark",
-    "rights on the bucket come from an instance profile or an external location of Unity Catalog, not from keys",
+    "Databricks coordinates its writers by its own commit service: the settings of the lock table do not apply there",
+    "no other cluster may write to a table that Databricks writes to: S3DynamoDBLogStore is for open-source Spark",
+    "access to the bucket is granted by an instance profile or an external location of Unity Catalog, not by keys",
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Shown(Result):
-    """What ``deltarelay storage show`` prints. Secrets stand there as ``****``."""
+class StorageSettings(Result):
+    """What ``deltarelay storage show`` prints. Secrets are replaced by ``****``."""
 
     target: str
     settings: dict[str, str]
@@ -47,7 +47,7 @@ class Shown(Result):
 
     @property
     def text(self) -> str:
-        """In the form of its target, with the notes as comments in front."""
+        """In the format of the target program, after the notes as comments."""
         notes = [f"# {note}" for note in self.notes]
         if self.target == "spark-submit":
             words = [f"--packages {','.join(self.packages)}", f"--exclude-packages {','.join(self.excludes)}"]
@@ -60,15 +60,15 @@ class Shown(Result):
         return "\n".join([*notes, *(f"{name}{separator}{value}" for name, value in self.settings.items())])
 
 
-def show(storage: Storage, target: str, *, addresses: Sequence[str] = ()) -> Shown:
-    """``addresses``: the tables it is about; delta-rs is told about the first one's bucket."""
+def show_settings(storage: Storage, target: str, *, addresses: Sequence[str] = ()) -> StorageSettings:
+    """``addresses``: the tables to access; delta-rs gets the options for the bucket of the first."""
     if target not in get_args(Target):
-        raise ConfigError(f"{target} is not known here", hint=f"choose {', '.join(get_args(Target))}")
-    stakes = (_NOBODY,) if storage.commits is None else ()
+        raise ConfigError(f"the format {target} is unknown", hint=f"choose {', '.join(get_args(Target))}")
+    risks = (_READ_ONLY,) if storage.commits is None else ()
     if isinstance(storage.commits, SingleWriterCommits):
-        stakes = (_ALONE,)
+        risks = (_SINGLE_WRITER,)
     if target == "delta-rs":
-        return _delta_rs(storage, addresses[0] if addresses else None, stakes)
+        return _delta_rs(storage, addresses[0] if addresses else None, risks)
     if target == "databricks":
         plain = storage.model_copy(update={"commits": None})
         ours = ("spark.hadoop.fs.s3.", "spark.hadoop.fs.s3n.", "spark.sql.")
@@ -78,24 +78,24 @@ def show(storage: Storage, target: str, *, addresses: Sequence[str] = ()) -> Sho
             if name.endswith((".endpoint", ".endpoint.region", ".path.style.access", ".connection.ssl.enabled"))
             and not name.startswith(ours)
         }
-        return Shown(target, mask_secrets(kept), notes=_DATABRICKS)
+        return StorageSettings(target, mask_secrets(kept), notes=_DATABRICKS)
     found = fill_in_region(storage)
     settings = spark_conf(found, addresses)
-    notes = stakes + ((_LOG_STORE,) if uses_lock_table(found) else ())
+    notes = risks + ((_LOG_STORE,) if uses_lock_table(found) else ())
     if options := java_options(found, None):
         settings[_JAVA] = " ".join(options)
         notes += (_REGIONS,) if "fileOverride" in settings[_JAVA] else ()
-    jars = (delta_package(), *list_packages(found))  # the whole list: what is pasted takes the place of another one
-    return Shown(target, mask_secrets(settings), jars, (*EXCLUDED.split(","), *list_excludes(found)), notes)
+    jars = (delta_package(), *list_packages(found))  # the complete list: it replaces an existing one
+    return StorageSettings(target, mask_secrets(settings), jars, (*EXCLUDED.split(","), *list_excludes(found)), notes)
 
 
-def _delta_rs(storage: Storage, address: str | None, stakes: tuple[str, ...]) -> Shown:
+def _delta_rs(storage: Storage, address: str | None, risks: tuple[str, ...]) -> StorageSettings:
     address = address or "s3a://bucket"
     try:
-        options, notes = delta_rs_options(storage, address, writing=storage.commits is not None), stakes
+        options, notes = delta_rs_options(storage, address, writing=storage.commits is not None), risks
     except ConfigError as error:
-        # reading is possible where writing is not; where neither is, the same error comes again
+        # reading may be possible where writing is not; otherwise the same error is raised again
         options = delta_rs_options(storage, address)
-        notes = (f"for reading alone: {error.message}",)
+        notes = (f"for reading only: {error.message}",)
     notes += (f"for the bucket {S3Address.parse(address).bucket}",) if storage.s3.buckets else ()
-    return Shown("delta-rs", mask_secrets(options), notes=notes)
+    return StorageSettings("delta-rs", mask_secrets(options), notes=notes)

@@ -1,7 +1,7 @@
 """A real Kafka broker in a folder, for the demo, the tests and a laptop. Never for production.
 
-One node that is broker and controller at once (KRaft), run from its published jars by the Java that Spark needs anyway:
-no Docker, no installation. It listens on 127.0.0.1 alone, without passwords.
+One node that is both broker and controller (KRaft), run from its published jars by the Java that Spark needs anyway: no
+Docker, no installation. It listens on 127.0.0.1 only, without passwords.
 """
 
 from __future__ import annotations
@@ -11,11 +11,8 @@ import base64
 import contextlib
 import json
 import os
-import random
 import re
 import signal
-import socket
-import struct
 import subprocess
 import time
 import uuid
@@ -26,6 +23,7 @@ from typing import Literal
 
 from cdf.errors import ConfigError
 from infra.embedded.kafka_jars import KAFKA_VERSION, jar_folder, kafka_jars
+from infra.embedded.kafka_ports import find_free_port, is_free, read_cluster_id
 from infra.spark.java import require_java
 
 __all__ = ["EmbeddedKafka", "StopMode", "kafka_jars"]
@@ -44,8 +42,8 @@ _LOGGING = """<Configuration status="warn">
 </Configuration>
 """
 
-# Its input ends with us, also where we are killed. The process id may be somebody else's by then: so it has to be ours by
-# its command line. ``detach`` ends it before its input.
+# Its input ends with this process, even when it is killed. The process id may be reused by then, so the command line is
+# compared as well. ``detach`` ends the watcher first.
 _WATCHER = """
 read -r _
 ours() { { tr '\\0' ' ' < "/proc/$1/cmdline" || ps -o command= -p "$1"; } 2> /dev/null | grep -qF -- "$2"; }
@@ -58,9 +56,9 @@ ours "$@" && kill -9 "$1"
 class EmbeddedKafka:
     """One broker with its data in ``directory``; only this machine can reach it.
 
-    ``config`` holds settings of server.properties and is written anew at every start. Topics have to be made before they
-    are written to. The first start on a machine fetches the jars. ``java_options`` go to the broker's Java, after ours.
-    Not for two processes at a time.
+    ``config``: settings of server.properties, written at every start. Topics must be created before they are written to.
+    The first start on a machine fetches the jars. ``java_options`` are appended to the options of the broker's Java.
+    Only one process at a time may use it.
     """
 
     def __init__(
@@ -88,7 +86,7 @@ class EmbeddedKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Known from the first start on, and then the same for as long as this object lives, also across a restart."""
+        """Known after the first start, and constant for the lifetime of this object, also across restarts."""
         ports = self._ports or self._known_ports()
         if ports is None:
             raise ConfigError("the embedded Kafka has no address before its first start", hint="call start() first")
@@ -104,11 +102,11 @@ class EmbeddedKafka:
 
     @staticmethod
     def version() -> str:
-        """The version of the broker, without fetching or starting any."""
+        """The version of the broker; nothing is fetched or started."""
         return KAFKA_VERSION
 
     def start(self) -> None:
-        """Makes the data directory when there is none, starts the broker and waits until it answers."""
+        """Create the data directory if needed, start the broker and wait until it answers."""
         if self._process is not None and self.running():
             return
         jars = kafka_jars()
@@ -116,41 +114,41 @@ class EmbeddedKafka:
         self.data.mkdir(parents=True, exist_ok=True)
         self.data.chmod(0o700)
         if self.running():
-            # Left over from a process that was killed: its settings may be others than ours.
+            # Left by a process that was killed; its settings may differ.
             self.stop()
         atexit.register(self.close)
         for last in [False] * (_TRIES - 1) + [True]:
-            ports = self._ports or self._usable_ports()
+            ports = self._ports or self._choose_ports()
             self._write_settings(ports)
             self._format(java)
             problem = self._run(java, ports)
             if problem is None:
                 self._ports = ports
                 return
-            # Between our look at a port and the broker's somebody else can take it. Once we have named an address it stays.
+            # Another program can take a port before the broker does. The address never changes once it was returned.
             if last or self._ports is not None or _TAKEN not in problem:
-                raise self._not_started(problem)
+                raise self._start_error(problem)
 
     def detach(self) -> None:
-        """From here on the broker outlives this process. Another object for the same directory can stop it."""
+        """Let the broker outlive this process. Another object for the same directory can stop it."""
         atexit.unregister(self.close)
         self._end_watcher()
 
     def stop(self, mode: StopMode = "fast") -> None:
-        """Stops the broker; ``immediate`` is a crash that the next start recovers from. Safe when it does not run."""
+        """Stop the broker; ``immediate`` is a crash that the next start recovers from. Does nothing when it is down."""
         if self.running():
             pid = self._pid()
             _signal(pid, signal.SIGTERM if mode == "fast" else signal.SIGKILL)
-            if not self._ended(STOP_SECONDS):
+            if not self._wait_until_ended(STOP_SECONDS):
                 _signal(pid, signal.SIGKILL)
-                self._ended(STOP_SECONDS)
+                self._wait_until_ended(STOP_SECONDS)
         if self._process is not None:
             self._process.wait()
             self._process = None
         self._end_watcher()
 
     def kill(self) -> None:
-        """SIGKILL: the broker has no time to put anything in order. The next start takes some seconds longer."""
+        """SIGKILL: the broker cannot shut down cleanly. The next start takes some seconds longer."""
         self.stop("immediate")
 
     def restart(self, mode: StopMode = "fast") -> None:
@@ -164,7 +162,7 @@ class EmbeddedKafka:
         return pid > 0 and self._call in _command_line(pid)
 
     def close(self) -> None:
-        """Stops the broker and keeps the data. Safe to call twice."""
+        """Stop the broker and keep the data. May be called twice."""
         atexit.unregister(self.close)
         self.stop()
 
@@ -174,7 +172,7 @@ class EmbeddedKafka:
 
     @property
     def _call(self) -> str:
-        """How the command line of our broker ends, and no other's."""
+        """The end of this broker's command line, which identifies it."""
         return f"kafka.Kafka {self._settings_file}"
 
     @property
@@ -195,12 +193,12 @@ class EmbeddedKafka:
         state = self._state()
         return (state["port"], state["controller_port"]) if state else None
 
-    def _usable_ports(self) -> tuple[int, int]:
+    def _choose_ports(self) -> tuple[int, int]:
         known = self._known_ports()
-        if known is not None and all(map(_is_free, known)):
+        if known is not None and all(map(is_free, known)):
             return known
-        first = _free_port()
-        return first, _free_port(other_than=first)
+        first = find_free_port()
+        return first, find_free_port(other_than=first)
 
     def _write_settings(self, ports: tuple[int, int]) -> None:
         port, controller_port = ports
@@ -212,11 +210,11 @@ class EmbeddedKafka:
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "log.dirs": "data",  # below the directory it is started in: a comma in an absolute path would make two of it
+            "log.dirs": "data",  # relative to its working directory: a comma in an absolute path would split it
             "offsets.topic.replication.factor": 1,
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
-            # By default 50 each, of which the first transaction would have to wait for every one
+            # By default 50 each, and the first transaction waits for all of them
             "offsets.topic.num.partitions": 4,
             "transaction.state.log.num.partitions": 4,
             "share.coordinator.state.topic.replication.factor": 1,
@@ -230,10 +228,10 @@ class EmbeddedKafka:
         (self.directory / "log4j2.xml").write_text(_LOGGING)
 
     def _format(self, java: list[str]) -> None:
-        """Gives the data directory the identity that a broker wants to find there, once."""
+        """Give the data directory its cluster id, once, which the broker requires."""
         if self._cluster() is not None:
             return
-        # Kafka's own tool does not hand out ids that begin with a hyphen: they would be taken for an option.
+        # An id must not begin with a hyphen: it would be read as an option.
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
         tool = [*java, *self._options("-XX:TieredStopAtLevel=1"), "kafka.tools.StorageTool", "format"]
         with self.log_file.open("ab") as log:
@@ -247,7 +245,7 @@ class EmbeddedKafka:
                 check=False,
             )
         if done.returncode != 0:
-            raise self._not_started(self._said_since(start))
+            raise self._start_error(self._read_log_since(start))
 
     def _cluster(self) -> str | None:
         try:
@@ -257,7 +255,7 @@ class EmbeddedKafka:
         return found.group(1) if found else None
 
     def _run(self, java: list[str], ports: tuple[int, int]) -> str | None:
-        """Start the broker and wait for its answer. → what it said, where it does not come up"""
+        """Start the broker and wait for its answer. → its output where it does not start, else None"""
         with self.log_file.open("ab") as log:
             start = log.tell()
             self._process = process = subprocess.Popen(
@@ -266,7 +264,7 @@ class EmbeddedKafka:
                 stdout=log,
                 stderr=log,
                 cwd=self.directory,
-                start_new_session=True,  # a Ctrl-C in the terminal is for us, not for the broker
+                start_new_session=True,  # a Ctrl-C in the terminal must not reach the broker
             )
         state = {"pid": process.pid, "port": ports[0], "controller_port": ports[1]}
         self._state_file.write_text(json.dumps(state))
@@ -279,31 +277,31 @@ class EmbeddedKafka:
         )
         deadline = time.monotonic() + START_SECONDS
         while process.poll() is None and time.monotonic() < deadline:
-            # The port may be somebody else's, another broker's even.
-            if _cluster_at(ports[0]) == self._cluster():
+            # Another program, even another broker, may answer at the port.
+            if read_cluster_id(ports[0]) == self._cluster():
                 return None
             time.sleep(0.1)
         late = process.poll() is None
         self.kill()
-        return f"no answer within {START_SECONDS} seconds" if late else self._said_since(start)
+        return f"no answer within {START_SECONDS} seconds" if late else self._read_log_since(start)
 
     def _options(self, own: str) -> list[str]:
         return [own, f"-Dlog4j2.configurationFile={(self.directory / 'log4j2.xml').as_uri()}", *self.java_options]
 
-    def _said_since(self, start: int) -> str:
+    def _read_log_since(self, start: int) -> str:
         with self.log_file.open("rb") as log:
             log.seek(start)
             return log.read().decode(errors="replace")
 
-    def _not_started(self, said: str) -> ConfigError:
-        reasons = _REASON.findall(said)
-        reason = reasons[0] if reasons else (said.strip().splitlines() or ["it ended without a word"])[-1]
+    def _start_error(self, output: str) -> ConfigError:
+        reasons = _REASON.findall(output)
+        reason = reasons[0] if reasons else (output.strip().splitlines() or ["it ended without output"])[-1]
         hint = f"its log is {self.log_file}"
-        if "NoClassDefFoundError" in said or "ClassNotFoundException" in said:
-            hint = f"delete {jar_folder()}, and the next start fetches its jars anew; {hint}"
+        if "NoClassDefFoundError" in output or "ClassNotFoundException" in output:
+            hint = f"delete {jar_folder()}, then the next start fetches the jars again; {hint}"
         return ConfigError(f"the embedded Kafka did not start: {reason[:500]}", hint=hint)
 
-    def _ended(self, seconds: float) -> bool:
+    def _wait_until_ended(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         while self.running():
             if time.monotonic() > deadline:
@@ -334,58 +332,7 @@ def _command_line(pid: int) -> str:
 
 
 def _escaped(value: str | int | bool) -> str:
-    """As a Java properties file has it, whose escapes are those of JSON."""
+    """Escaped for a Java properties file, which has the escapes of JSON."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return json.dumps(str(value))[1:-1]
-
-
-def _free_port(*, other_than: int = 0) -> int:
-    """Below the ports that systems give to outgoing connections (from 32768 or 49152): while the broker is down none of
-    them may sit on its port. A client that tries and tries even connects to itself there."""
-    for _ in range(100):
-        port = random.randrange(20000, 32768)
-        if port != other_than and _is_free(port):
-            return port
-    raise ConfigError("no free port between 20000 and 32767", hint="look what listens there: ss -ltn")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        # As Java does: a port with nothing but ended connections on it is free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
-def _cluster_at(port: int) -> str | None:
-    """The id of the cluster that answers at the port with a broker ready to work; None: nobody does (yet)."""
-    # Kafka's Metadata request, version 2, about no topic: length, key, version, correlation, no client id, no topics
-    request = struct.pack(">ihhihi", 14, 3, 2, 0, -1, 0)
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
-            connection.sendall(request)
-            with connection.makefile("rb") as answer:
-                (length,) = struct.unpack(">i", answer.read(4))
-                # Who answers with another length speaks something else
-                return _read_cluster(answer.read(length)) if 0 < length < 10_000 else None
-    except (OSError, struct.error, UnicodeDecodeError):
-        return None
-
-
-def _read_cluster(answer: bytes) -> str | None:
-    def text(at: int) -> tuple[str | None, int]:
-        (length,) = struct.unpack_from(">h", answer, at)
-        end = at + 2 + max(length, 0)
-        return (answer[at + 2 : end].decode() if length >= 0 else None), end
-
-    _, brokers = struct.unpack_from(">ii", answer)
-    at = 8
-    for _ in range(brokers):
-        _, at = text(at + 4)  # after its id the host
-        _, at = text(at + 4)  # after the port the rack
-    cluster, _ = text(at)
-    return cluster if brokers else None

@@ -1,7 +1,7 @@
-"""The jars of the embedded Kafka: fetched once by the Ivy that PySpark carries, and kept in a folder of our own.
+"""The jars of the embedded Kafka: fetched once with the Ivy inside PySpark, and stored in a separate folder.
 
-They never meet Spark's: a broker wants other versions of the same libraries. Neither is anything put into ``~/.m2`` or
-Spark's own Ivy cache, where half a module would break Spark's next start.
+They are never mixed with Spark's: a broker needs other versions of the same libraries. Nothing is written to ``~/.m2`` or
+Spark's Ivy cache, where an incomplete module would break the next start of Spark.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ KAFKA_VERSION = "4.2.0"
 _BROKER = f"kafka_2.13-{KAFKA_VERSION}.jar"
 _PACKAGES = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
-    # Kafka speaks slf4j 1.7: the binding for slf4j 2 would keep it silent, and both together keep it from starting.
+    # Kafka uses slf4j 1.7: with the binding for slf4j 2 it would not log, and with both it would not start.
     "org.apache.logging.log4j:log4j-slf4j-impl:2.25.3",
     "org.apache.logging.log4j:log4j-core:2.25.3",
 )
 _LIST = "jars.txt"
-"""Which jars Ivy has put there, with their sizes: what the folder is held against at every start."""
+"""The fetched jars with their sizes; the folder is compared with it at every start."""
 _PATIENCE_SECONDS = 900
 
 
@@ -42,29 +42,29 @@ def jar_folder() -> Path:
 
 
 def kafka_jars(conf: Mapping[str, str] | None = None) -> list[Path]:
-    """The broker's jars; fetched into ``jar_folder()`` unless they are there already, which takes up to a minute.
+    """The broker's jars; fetched into ``jar_folder()`` if needed, which takes up to a minute.
 
-    Another registry is named as for Spark, by ``spark.jars.ivySettings`` or ``spark.jars.repositories``, in ``conf`` or in
-    ``spark-defaults.conf``; Java's own settings are taken from ``JAVA_TOOL_OPTIONS`` and ``SPARK_SUBMIT_OPTS``. Jars put
-    there by hand, without our list of them, are taken as they are. Safe to call from several processes at once.
+    Another registry is configured as for Spark, by ``spark.jars.ivySettings`` or ``spark.jars.repositories``, in ``conf`` or
+    in ``spark-defaults.conf``; options of Java are read from ``JAVA_TOOL_OPTIONS`` and ``SPARK_SUBMIT_OPTS``. Jars that were
+    copied there by hand, without the list of jars, are used unchecked. Several processes may call it at once.
     """
     folder = jar_folder()
-    if _whole(folder):
+    if _is_complete(folder):
         return sorted(folder.glob("*.jar"))
-    with _alone():
-        if not _whole(folder):  # while we waited another process may have fetched them
-            _fetch(folder, {**_spark_defaults(), **(conf or {})})
+    with _lock_cache():
+        if not _is_complete(folder):  # another process may have fetched them meanwhile
+            _fetch(folder, {**_read_spark_defaults(), **(conf or {})})
     return sorted(folder.glob("*.jar"))
 
 
-def _whole(folder: Path) -> bool:
+def _is_complete(folder: Path) -> bool:
     try:
-        told = (folder / _LIST).read_text().splitlines()
+        lines = (folder / _LIST).read_text().splitlines()
     except FileNotFoundError:
         return (folder / _BROKER).is_file()
     except OSError:
         return False
-    listed = [line.split(" ", 1) for line in told]
+    listed = [line.split(" ", 1) for line in lines]
     return bool(listed) and all(_size(folder / name) == int(size) for size, name in listed)
 
 
@@ -76,8 +76,10 @@ def _size(file: Path) -> int:
 
 
 def _fetch(folder: Path, conf: Mapping[str, str]) -> None:
-    """Into a folder beside, which takes the place of the other when all is there."""
-    for left in folder.parent.glob(f"fetching-{folder.name}-*"):  # by a process that was killed: we are alone here
+    """Fetch into a temporary folder, which replaces the other one once it is complete."""
+    for left in folder.parent.glob(
+        f"fetching-{folder.name}-*"
+    ):  # left by a process that was killed; the lock is held here
         shutil.rmtree(left, ignore_errors=True)
     work = Path(tempfile.mkdtemp(prefix=f"fetching-{folder.name}-", dir=folder.parent))
     try:
@@ -93,14 +95,14 @@ def _fetch(folder: Path, conf: Mapping[str, str]) -> None:
 
 
 def _run_ivy(work: Path, target: Path, conf: Mapping[str, str]) -> None:
-    (work / "ivy.xml").write_text(_module())
+    (work / "ivy.xml").write_text(_write_module())
     log_file = jar_folder().with_name(f"{jar_folder().name}.log")
     command = [
         str(require_java().program),
         *shlex.split(os.environ.get("SPARK_SUBMIT_OPTS", "")),
-        *("-cp", str(_ivy())),
+        *("-cp", str(_find_ivy())),
         "org.apache.ivy.Main",
-        *("-settings", str(_settings(work, conf))),
+        *("-settings", str(_find_ivy_settings(work, conf))),
         *("-cache", str(work / "cache")),
         *("-ivy", str(work / "ivy.xml")),
         *("-confs", "default"),
@@ -128,12 +130,12 @@ def _run_ivy(work: Path, target: Path, conf: Mapping[str, str]) -> None:
     reason = ", ".join(name.replace("#", ":").replace(";", ":") for name in missing[:5]) or "Ivy failed"
     raise ConfigError(
         f"the jars of the embedded Kafka could not be fetched: {reason}",
-        hint=f"the registry is needed once: name yours by spark.jars.repositories in spark-defaults.conf, or copy "
+        hint=f"the registry is needed once: name yours with spark.jars.repositories in spark-defaults.conf, or copy "
         f"{jar_folder()} from a machine that has it; Ivy's own output is in {log_file}",
     )
 
 
-def _module() -> str:
+def _write_module() -> str:
     wanted = "".join(
         '    <dependency org="{}" name="{}" rev="{}" conf="default->default"/>\n'.format(*package.split(":"))
         for package in _PACKAGES
@@ -147,13 +149,13 @@ def _module() -> str:
     )
 
 
-def _settings(work: Path, conf: Mapping[str, str]) -> Path:
-    """The user's own settings file for Ivy, else one with Maven's central registry and then the user's, as Spark has it.
+def _find_ivy_settings(work: Path, conf: Mapping[str, str]) -> Path:
+    """The user's settings file for Ivy, else one with Maven's central registry and the user's registries, like Spark's.
 
-    Without ``~/.m2``: Maven leaves descriptions without jars there, and Ivy would believe them.
+    Without ``~/.m2``: it may contain a .pom without its jar, which Ivy would use.
     """
-    if told := conf.get("spark.jars.ivySettings"):
-        file = Path(unquote(urlsplit(told).path)) if told.startswith("file:") else Path(told).expanduser()
+    if given := conf.get("spark.jars.ivySettings"):
+        file = Path(unquote(urlsplit(given).path)) if given.startswith("file:") else Path(given).expanduser()
         if not file.is_file():
             raise ConfigError(f"spark.jars.ivySettings: {file} does not exist", hint="name Ivy's settings file")
         return file
@@ -176,18 +178,18 @@ def _spark_home() -> Path:
     return Path(_find_spark_home())
 
 
-def _ivy() -> Path:
+def _find_ivy() -> Path:
     found = sorted((_spark_home() / "jars").glob("ivy-*.jar"))
     if not found:
-        raise ConfigError(f"there is no ivy-*.jar in {_spark_home() / 'jars'}", hint="install PySpark anew")
+        raise ConfigError(f"there is no ivy-*.jar in {_spark_home() / 'jars'}", hint="reinstall PySpark")
     return found[-1]
 
 
-def _spark_defaults() -> dict[str, str]:
-    """What ``spark-defaults.conf`` says about jars, from where spark-submit would read it."""
-    told = os.environ.get("SPARK_CONF_DIR")
+def _read_spark_defaults() -> dict[str, str]:
+    """The jar settings of ``spark-defaults.conf``, read from the same place as spark-submit."""
+    folder = os.environ.get("SPARK_CONF_DIR")
     try:
-        text = ((Path(told) if told else _spark_home() / "conf") / "spark-defaults.conf").read_text()
+        text = ((Path(folder) if folder else _spark_home() / "conf") / "spark-defaults.conf").read_text()
     except OSError:
         return {}
     return dict(re.findall(r"^[ \t]*(spark\.jars\.\w+)[ \t]*[=:\s][ \t]*(\S.*?)\s*$", text, re.MULTILINE))
@@ -198,15 +200,15 @@ def _cache() -> Path:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """One process of this user fetches, and the others wait for it."""
+def _lock_cache() -> Iterator[None]:
+    """Let one process of this user fetch while the others wait."""
     try:
         _cache().mkdir(parents=True, exist_ok=True)
         lock = os.open(_cache() / f"kafka-{KAFKA_VERSION}.lock", os.O_CREAT | os.O_RDWR, 0o600)
     except OSError as error:
         raise ConfigError(
-            f"the jars of the embedded Kafka cannot be kept in {_cache()} ({type(error).__name__})",
-            hint="name a folder that can be written by XDG_CACHE_HOME",
+            f"the jars of the embedded Kafka cannot be stored in {_cache()} ({type(error).__name__})",
+            hint="set XDG_CACHE_HOME to a writable folder",
         ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

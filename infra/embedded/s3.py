@@ -1,7 +1,7 @@
 """S3 and DynamoDB on this machine, by moto's server: for the demo, the documentation and benchmarks. Never for production.
 
-A process of its own, also because delta-rs keeps Python's lock while it reads, so that a server in the same process would
-never answer it. What it holds is in its memory, and gone when it ends.
+A separate process, because delta-rs holds Python's GIL while it reads, so that a server in the same process could not
+answer. Its data are in memory and lost when it ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FILE = "server.json"
 
 
 class EmbeddedS3:
-    """One server, known by a file in ``directory``; only this machine can reach it."""
+    """One server, recorded in a file in ``directory``; only this machine can connect to it."""
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory).expanduser().resolve()
@@ -61,7 +61,7 @@ class EmbeddedS3:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # it outlives whoever started it, until close()
+                start_new_session=True,  # it outlives the process that started it, until close()
                 cwd=self.directory,
             )
         (self.directory / _FILE).write_text(json.dumps({"pid": process.pid, "port": port}))
@@ -70,7 +70,7 @@ class EmbeddedS3:
             if process.poll() is not None or time.monotonic() > deadline:
                 self.close()
                 raise ConfigError(
-                    "moto's server did not start", hint=f"its own words are in {self.directory / 'server.log'}"
+                    "moto's server did not start", hint=f"its output is in {self.directory / 'server.log'}"
                 )
             time.sleep(0.1)
 
@@ -79,7 +79,7 @@ class EmbeddedS3:
         return bool(known) and self._answers(known["port"])
 
     def close(self) -> None:
-        """End the server, if it is the one that was started here; safe to call twice."""
+        """Stop the server, if it is the one that was started here. May be called twice."""
         known = self._known()
         if known and _is_moto(known["pid"], known["port"]):
             with contextlib.suppress(ProcessLookupError):
@@ -115,13 +115,15 @@ def _free_port() -> int:
 
 
 def _is_moto(pid: int, port: int) -> bool:
-    """A process id may belong to somebody else by now: the command line has to be the one that was started."""
+    """A process id may be reused: the command line must be that of the server."""
     try:
-        said = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:  # not Linux, or gone
         try:
-            told = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
+            listing = subprocess.run(
+                ["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
+            )
         except OSError:
             return False
-        said = [word.encode() for word in told.stdout.split()]
-    return b"moto.server" in said and str(port).encode() in said
+        words = [word.encode() for word in listing.stdout.split()]
+    return b"moto.server" in words and str(port).encode() in words

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from importlib import metadata
 
 from cdf.errors import ConfigError
-from infra.s3.address import S3Address, is_s3, normalize_address
+from infra.s3.address import S3Address
 from infra.s3.clients import open_session
 from infra.s3.errors import translate_aws_errors
 from infra.s3.model import SingleWriterCommits, Storage
@@ -23,7 +23,6 @@ __all__ = [
     "fill_in_region",
     "is_secret",
     "mask_secrets",
-    "prepare_delta_rs",
 ]
 
 MASK = "****"
@@ -61,17 +60,6 @@ def fill_in_region(storage: Storage) -> Storage:
     if region is None:
         return storage
     return storage.model_copy(update={"s3": storage.s3.model_copy(update={"region": region})})
-
-
-def prepare_delta_rs(address: str, storage: Storage | None) -> tuple[str, dict[str, str] | None]:
-    """Address and options for delta-rs. A bucket on S3 is probed first: delta-rs itself would retry for minutes."""
-    if not is_s3(address):
-        return address, None
-    from infra.s3.probe import probe_buckets
-
-    storage, address = storage or Storage(), normalize_address(address)
-    probe_buckets(storage, [address])
-    return address, delta_rs_options(storage, address)
 
 
 def delta_rs_options(storage: Storage, address: str, *, writing: bool = False) -> Options:

@@ -188,7 +188,7 @@ def examine_jars(files: Iterable[str | Path], storage: Storage | None = None) ->
 
 
 def _find_other_lines(names: list[str], line: str) -> list[str]:
-    """Delta has a build for each Spark release, and only the name of the jar tells which."""
+    """Delta has a build for each Spark release, and only the name of the jar shows which."""
     lines = [(name, match[1]) for name in names if (match := re.search(r"delta-spark_([\d.]+_[\d.]+)-", name))]
     return [f"{name} is built for another Spark: use the jar for {line}" for name, other in lines if other != line]
 

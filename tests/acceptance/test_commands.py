@@ -323,7 +323,7 @@ def test_what_only_spark_can_look_up_is_not_called_well(project: Project, source
     assert "lake.orders is a catalog name (`deltarelay plan` starts Spark and looks)" in done.out
     assert "encoded: NOT CHECKED" in done.out
     assert re.search(
-        r"a%20b has a percent sign .* which delta-rs decodes in any spelling \(`deltarelay plan`", done.out
+        r"a%20b has a percent sign .* which delta-rs always decodes \(check it with `deltarelay plan`", done.out
     )
     done = project.run("doctor")
     assert "no problems found\n" not in done.out
@@ -394,7 +394,7 @@ def test_refused_before_spark_is_started(project: Project, source: str, tmp_path
     no_jar = project.run("run", "--debug", environment={"DELTARELAY_JARS": str(tmp_path / "delta.jar")})
     assert (no_jar.code, no_jar.out) == (2, "")
     assert f"error: DELTARELAY_JARS: {tmp_path}/delta.jar does not exist" in no_jar.err.splitlines()
-    assert "  help: name jar files, or one folder that holds all of them" in no_jar.err
+    assert "  help: name jar files, or one folder with all of them" in no_jar.err
 
     wrong = project.run("run", "--untill", "3")
     assert (wrong.code, wrong.out) == (2, "")

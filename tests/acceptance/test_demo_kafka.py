@@ -117,7 +117,7 @@ def test_the_topic_beside_postgres(tmp_path: Path, resident: Resident) -> None:
             assert again.returncode == 0, again.stderr
             assert len(json.loads(again.stdout)["result"]["pipelines"]) == 3
 
-        for answers in (["its data stay", "the Kafka broker is stopped"], ["was not running"]):
+        for answers in (["its data are kept", "the Kafka broker is stopped"], ["was not running"]):
             stopped = printed(found["stop"], tmp_path)
             assert stopped.returncode == 0, stopped.stderr
             assert [answer for answer in answers if answer in stopped.stdout] == answers

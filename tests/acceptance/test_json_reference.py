@@ -41,9 +41,9 @@ from infra.cli.commands.erase.setup.split_keys import KeysSplit
 from infra.cli.commands.position import PositionShown
 from infra.cli.commands.runs import PipelineRuns
 from infra.diagnostics.doctor import Diagnosis, Finding
-from infra.diagnostics.preflight import Connected
+from infra.diagnostics.preflight import ConnectionCheck
 from infra.diagnostics.status import PipelineStatus
-from infra.diagnostics.storage_settings import Shown
+from infra.diagnostics.storage_settings import StorageSettings
 from infra.s3.lock.check import LockTable
 from infra.s3.lock.entries import LockedTable, LockEntries, OpenEntry
 from infra.s3.lock.repair import Forgotten, LockRepair, RepairedEntry
@@ -64,13 +64,13 @@ SECTIONS = {
     "## `deadletter show`": (DeadLetters, DeadLetter),
     "## `deadletter replay`": (Replayed,),
     "## `deadletter drop`": (Dropped,),
-    "### `validate --connect`": (Connected,),
+    "### `validate --connect`": (ConnectionCheck,),
     "## `init`": (Scaffold,),
     "## `doctor`": (Diagnosis, Finding),
     "## `jars check`, `jars fetch`": (JarSet, Jar),
     "## `position show`": (PositionShown, PositionRecord),
     "## `position set`, `position rewind`, `position adopt`": (Move,),
-    "## `storage show`": (Shown,),
+    "## `storage show`": (StorageSettings,),
     "## `storage lock create`, `storage lock check`": (LockTableCreated, LockTable, Deviation),
     "## `storage lock list`": (LockEntries, LockedTable, OpenEntry),
     "## `storage lock repair`": (LockRepair, RepairedEntry),

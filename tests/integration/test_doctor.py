@@ -20,7 +20,7 @@ from cdf.sink import Monitored
 from connectors.postgres.sink import PostgresSink
 from connectors.postgres.state.migrations import CREATE
 from infra.cli.main import app
-from infra.diagnostics.doctor import Finding, examine
+from infra.diagnostics.doctor import Finding, run_all_checks
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.setups import Setup, delta_table, java_that_says
 
@@ -34,7 +34,7 @@ def setup(tmp_path: Path, pg: Pg) -> Setup:
 
 
 def findings(setup: Setup) -> list[Finding]:
-    _, found = examine(setup.look(), setup.write())
+    _, found = run_all_checks(setup.look(), setup.write())
     password = conninfo_to_dict(setup.dsn)["password"]
     assert str(password) not in str(found)
     return found
@@ -162,24 +162,30 @@ BROKEN = [
     Broken(java_8, "java", r"1\.8\.0_381.* is not supported", "install Java 17"),
     Broken(another_pair, "packages", r"pyspark 4\.1\.1", r"pip install 'pyspark==4\.2"),
     Broken(jar_is_missing, "jars", "delta.jar does not exist", "name jar files", besides=("maven",)),
-    Broken(poisoned_maven, "maven", "a .pom without its .jar", "rm -r .*/io/delta/delta-storage", besides=("jars",)),
+    Broken(poisoned_maven, "maven", "a .pom without its jar", "rm -r .*/io/delta/delta-storage", besides=("jars",)),
     Broken(
         temporary_folder_is_gone,
         "temporary_folder",
-        "tmp is not there, or cannot be written",
+        "tmp is missing or not writable",
         "set TMPDIR",
         besides=("disk",),
     ),
-    Broken(disk_is_full, "disk", r"0\.2 GB free", "more room"),
+    Broken(disk_is_full, "disk", r"0\.2 GB free", "more space"),
     Broken(mistake_in_the_file, "config", r"deltarelay.yaml:9:1: piplines: unknown key", "correct the file"),
     Broken(source_is_no_delta_table, "source", "cannot be read as a Delta table", "_delta_log", besides=("retention",)),
     Broken(feed_is_off, "source", "change feed of .* is off", "deltarelay feed enable /", besides=("retention",)),
     Broken(key_is_no_column, "source", "does not have: customer$", "customer_id, name"),
-    Broken(feed_files_are_old, "retention", "since 3 days VACUUM may remove", "deltarelay run", besides=("clock",)),
+    Broken(
+        feed_files_are_old,
+        "retention",
+        "for 3 days VACUUM has been able to remove",
+        "deltarelay run",
+        besides=("clock",),
+    ),
     Broken(
         target_is_unreachable, "target", "connection refused$", "connections.warehouse", besides=("retention", "clock")
     ),
-    Broken(target_without_rights, "target", "may not use schema", "put that right", besides=("retention",)),
+    Broken(target_without_rights, "target", "may not use schema", "correct that", besides=("retention",)),
     Broken(target_holds_rows_of_others, "target", "did not come from this source", "another target"),
     Broken(clock_is_wrong, "clock", r"3,(?:600|59\d) s ahead of", "NTP", state="warning"),
 ]

@@ -14,7 +14,7 @@ import pytest
 from deltalake import write_deltalake
 
 import infra.diagnostics.doctor.storage
-from infra.diagnostics.doctor import Finding, examine
+from infra.diagnostics.doctor import Finding, run_all_checks
 from infra.s3.lock.table import create
 from infra.s3.model import Storage
 from infra.s3.packages import list_packages
@@ -66,7 +66,7 @@ def setup(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OnS3:
 
 
 def findings(setup: OnS3) -> list[Finding]:
-    _, found = examine(setup.look(), setup.write())
+    _, found = run_all_checks(setup.look(), setup.write())
     assert SECRET not in str(found)
     assert not [one for one in found if one.state in ("failed", "warning") and not one.fix]
     return [one for one in found if one.check not in ("disk", "target", "retention", "clock")]
@@ -176,10 +176,10 @@ class Broken:
         Broken(made_by_the_log_store, "lock", "warning", "5/5 provisioned units", "PAY_PER_REQUEST"),
         Broken(made_by_the_log_store, "lock", "warning", "TTL is off", "storage lock create"),
         Broken(no_commits, "commits", "warning", "there is no `commits:` block", "kind: dynamodb"),
-        Broken(single_writer, "commits", "warning", "commits vanish", "exactly one process"),
+        Broken(single_writer, "commits", "warning", "commits are lost", "exactly one process"),
         Broken(no_log_store, "log_store", "failed", "delta-storage-s3-dynamodb", "spark.jars"),
         Broken(jars_without_s3, "jars", "failed", "cannot be read as a jar", "deltarelay jars fetch"),
-        Broken(other_spelling, "spelling", "warning", "says s3:// where s3a:// is meant", "write s3a:// there"),
+        Broken(other_spelling, "spelling", "warning", "has s3:// instead of s3a://", "write s3a:// there"),
         Broken(no_tls, "s3_settings", "failed", "requires TLS", "certificate"),
     ],
     ids=lambda broken: f"{broken.by.__name__}-{broken.check}",
@@ -216,5 +216,5 @@ def test_a_store_that_is_silent(setup: OnS3, silent: str) -> None:
 
 def test_without_s3_nothing_of_it_is_looked_at(setup: OnS3) -> None:
     plain = Setup(setup.folder / "plain", setup.dsn)
-    _, found = examine(plain.look(), plain.write())
+    _, found = run_all_checks(plain.look(), plain.write())
     assert not {"bucket", "commits", "lock", "log_store", "s3_settings", "spelling"} & {one.check for one in found}

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from cdf.errors import ConfigError
-from infra.embedded.postgres import EmbeddedPostgres, first_not_to_open
+from infra.embedded.postgres import EmbeddedPostgres, find_protected_folder
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.fix_spark import missing_service
 
@@ -129,9 +129,9 @@ def test_the_data_is_not_for_others(server: EmbeddedPostgres) -> None:
     ],
 )
 def test_no_home_or_system_folder_is_opened_for_others(shut: list[str], refused: str | None) -> None:
-    found = first_not_to_open([Path(one) for one in shut], Path("/root"))
+    found = find_protected_folder([Path(one) for one in shut], Path("/root"))
     assert found == (None if refused is None else Path(refused))
-    assert first_not_to_open([Path("/home/anna/demo")], Path("/root"), {Path("/home/anna/demo")}) is not None
+    assert find_protected_folder([Path("/home/anna/demo")], Path("/root"), {Path("/home/anna/demo")}) is not None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root opens folders")
@@ -139,7 +139,7 @@ def test_a_folder_of_another_user_is_not_opened(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     theirs.mkdir(mode=0o700)
     os.chown(theirs, 12345, 12345)
-    with pytest.raises(ConfigError, match=f"may not pass through {theirs}"):
+    with pytest.raises(ConfigError, match=f"may not traverse {theirs}"):
         EmbeddedPostgres(theirs / "server").start()
     assert theirs.stat().st_mode & 0o777 == 0o700
 

@@ -34,7 +34,7 @@ from cdf.errors import (
 from cdf.pipeline import micro_batches
 from cdf.pipeline.micro_batches import MicroBatches
 from infra.config.load import load
-from infra.diagnostics.status import pipeline_status
+from infra.diagnostics.status import read_pipeline_status
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table, inserted, setting
 from tests.integration.postgres_case import position, sink_of
@@ -129,11 +129,11 @@ def test_the_figures_of_the_last_step_can_be_asked_for_from_anywhere(
         f"sink: {{connection: w, table: {pg.schema}.target}}}}}}\n"
     )
     project = load(file)
-    assert pipeline_status(project, "p").last == told
+    assert read_pipeline_status(project, "p").last == told
     # An ordinary run goes on: the figures are of another state now
     table.sql("insert into {t} values (999, 'later')")
     watched.pipeline.run()
-    assert pipeline_status(project, "p").last is None
+    assert read_pipeline_status(project, "p").last is None
 
 
 def test_commits_of_every_kind_arrive_while_it_follows(

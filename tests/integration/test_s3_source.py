@@ -14,8 +14,8 @@ from cdf.errors import ConfigError, SourceError
 from cdf.source.log import TableLog
 from cdf.source.single_writer import COMMITS_SETTING, commit_alone, require_writer
 from infra.config.load import load
-from infra.diagnostics.preflight import connect
-from infra.diagnostics.status import pipeline_status
+from infra.diagnostics.preflight import check_connections
+from infra.diagnostics.status import read_pipeline_status
 from infra.s3.spark_settings import spark_conf
 from tests.acceptance.commands import change, wait_for
 from tests.fixtures.fix_aws import KEY_ID, SECRET, Aws
@@ -130,11 +130,11 @@ def test_it_is_seen_without_a_jvm(spark: SparkSession, aws: Aws, pg: Pg, lake: s
         f"sink: {{connection: w, table: {pg.schema}.target}}}}}}\n"
     )
     project = load(file)
-    status = pipeline_status(project, "p")
+    status = read_pipeline_status(project, "p")
     assert (status.state, status.position, status.latest_version) == ("behind", 1, 2)
     assert status.lag_seconds is not None
     assert status.source == lake
-    assert connect(project, "p").ok
+    assert check_connections(project, "p").ok
 
 
 @pytest.mark.usefixtures("single_writer")

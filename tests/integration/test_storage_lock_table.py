@@ -188,7 +188,7 @@ def test_a_table_that_is_not_active(aws: Aws, monkeypatch: pytest.MonkeyPatch, s
     def described(client: Any, name: str) -> Any:
         return {**(real(client, name) or {}), "TableStatus": state}
 
-    monkeypatch.setattr("infra.s3.lock.check.described", described)
+    monkeypatch.setattr("infra.s3.lock.check.describe", described)
     (found,) = check(aws.storage()).deviations
     assert (found.kind, found.severity) == ("status", "unwise" if state == "UPDATING" else "breaks")
     assert state.lower() in found.found

@@ -20,8 +20,8 @@ from cdf.errors import CdfError, ConfigError, SourceUnavailable, TableNotFound
 from infra.cli.main import app
 from infra.config.load import load
 from infra.diagnostics.delta_table import open_source
-from infra.diagnostics.preflight import connect
-from infra.diagnostics.status import pipeline_status
+from infra.diagnostics.preflight import check_connections
+from infra.diagnostics.status import read_pipeline_status
 from infra.output import Output
 from infra.runtime import build_pipeline, spark_session
 from infra.s3.lock.table import create
@@ -233,7 +233,7 @@ def test_what_is_no_table(aws: Aws) -> None:
 
 def test_objects_that_may_not_be_read(aws: Aws, table: str, aws_proxy: AwsProxy) -> None:
     aws_proxy.refuse(r"GET /[^?]*_delta_log/", code="AccessDenied", status=403)
-    with soon(), pytest.raises(ConfigError, match="do not have the right to read it"):
+    with soon(), pytest.raises(ConfigError, match="permission denied for these credentials"):
         open_source(table, alone(aws, endpoint=aws_proxy.endpoint))
 
 
@@ -247,10 +247,10 @@ def test_looks_at_both_ends_go_through_the_storage_block(
     aws: Aws, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = load(written(tmp_path, table, aws))
-    assert connect(project, "customers").latest_version == 0
+    assert check_connections(project, "customers").latest_version == 0
     sink = type("At", (), {"position": lambda _: type("P", (), {"version": None, "table_id": None})()})
     monkeypatch.setattr(type(project), "build_sink", lambda *_: sink())
-    found = pipeline_status(project, "customers")
+    found = read_pipeline_status(project, "customers")
     assert (found.state, found.latest_version) == ("empty", 0)
     assert "a second process" in str(found.note)
 
@@ -260,7 +260,7 @@ def test_status_says_that_s3_is_away_for_now(aws: Aws, tmp_path: Path, monkeypat
     sink = type("At", (), {"position": lambda _: type("P", (), {"version": None, "table_id": None})()})
     monkeypatch.setattr(type(project), "build_sink", lambda *_: sink())
     with soon():
-        found = pipeline_status(project, "customers")
+        found = read_pipeline_status(project, "customers")
     assert (found.state, found.code, found.transient) == ("unreachable", "source_unavailable", True)
 
 

@@ -14,7 +14,7 @@ from cdf.errors import TargetNotReady
 from connectors.delta_audit.sink import DeltaAuditSink
 from infra.config.load import load
 from infra.config.models import Project
-from infra.diagnostics.status import pipeline_status
+from infra.diagnostics.status import read_pipeline_status
 from tests.acceptance.commands import change
 from tests.fixtures.fix_aws import Aws
 from tests.integration.test_s3_source import SCHEMA, keys, lake, single_writer
@@ -44,12 +44,12 @@ def test_each_event_once_and_intact(spark: SparkSession, aws: Aws, lake: str, pr
     change(spark, lake, "insert into {t} select id, concat('n', id) from range(30)", "delete from {t} where id = 3")
     sink = project.build_sink("p")
     assert isinstance(sink, DeltaAuditSink)
-    assert pipeline_status(project, "p").state == "empty"
+    assert read_pipeline_status(project, "p").state == "empty"
     assert Pipeline(feed, sink, key=["id"], start="earliest", name="p").run().position == 2
     change(spark, lake, "update {t} set name = 'x' where id < 2", "optimize {t}")
     pipeline = Pipeline(feed, project.build_sink("p"), key=["id"], start="earliest", name="p")
     assert pipeline.run().position == 4
-    status = pipeline_status(project, "p")
+    status = read_pipeline_status(project, "p")
     assert (status.state, status.position) == ("up_to_date", 4)
     found, _ = sink.trail.verify()
     assert (found.findings, found.sealed_version, found.records, found.events, found.values) == ((), 4, 5, 35, 35)

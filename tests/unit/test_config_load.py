@@ -150,7 +150,7 @@ def test_other_starts_are_refused(tmp_path: Path, written: str) -> None:
 
 @pytest.mark.parametrize("written", ["2026-01-31", "2026-01-31T12:00:00", '"2026-01-31 12:00"'])
 def test_a_timestamp_without_a_zone_is_refused(tmp_path: Path, written: str) -> None:
-    with pytest.raises(ConfigError, match="start: say which zone"):
+    with pytest.raises(ConfigError, match="start: has no time zone"):
         read(tmp_path, FULL.replace("earliest", written))
 
 

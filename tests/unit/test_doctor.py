@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 import infra.diagnostics.doctor.downloads
 from infra.cli.main import app
-from infra.diagnostics.doctor.downloads import jars
-from infra.diagnostics.doctor.finding import guarded
-from infra.diagnostics.doctor.machine import LOW_BYTES, TOO_LOW_BYTES, Machine, disk
+from infra.diagnostics.doctor.downloads import check_jars
+from infra.diagnostics.doctor.finding import run_check
+from infra.diagnostics.doctor.machine import LOW_BYTES, TOO_LOW_BYTES, Machine, check_disk
 from tests.fixtures.setups import Setup
 
 UNREACHABLE = "postgresql://user:canary-hunter2@127.0.0.1:1/x"
@@ -43,7 +43,7 @@ def test_without_a_file_the_machine_is_looked_at(setup: Setup) -> None:
     done = run()
     assert done.exit_code == 0
     assert "skipped config" in done.output
-    assert "fix: `deltarelay init TABLE` writes one" in done.output
+    assert "fix: create one with `deltarelay init TABLE`" in done.output
     assert "ok      java" in done.output
 
 
@@ -60,7 +60,7 @@ def test_every_failure_has_its_fix_below_it(setup: Setup) -> None:
     assert done.exit_code == 1
     lines = done.output.splitlines()
     (at,) = [index for index, line in enumerate(lines) if line.startswith("FAILED  target")]
-    assert lines[at + 1].strip().startswith("fix: see whether it is up")
+    assert lines[at + 1].strip().startswith("fix: check that it is running")
     assert "canary" not in done.output
     assert lines[-1] == "12 checks: 1 failed, 0 warnings"
 
@@ -91,8 +91,8 @@ def test_a_check_that_falls_ill_is_a_finding() -> None:
     def ill() -> Any:
         raise ZeroDivisionError("with a secret in it")
 
-    found = guarded("java", ill)
-    assert (found.state, found.found) == ("failed", "this could not be looked at (ZeroDivisionError)")
+    found = run_check("java", ill)
+    assert (found.state, found.found) == ("failed", "the check failed unexpectedly (ZeroDivisionError)")
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_free_disk(tmp_path: Path, free: int, state: str) -> None:
     local = tmp_path / "local"
     local.mkdir()
     machine = Machine(environment=environment, free_bytes=lambda folder: free if folder == local else roomy)
-    assert disk(machine, {"spark.local.dir": str(local)}).state == state
-    assert disk(machine, {}).state == "ok"
+    assert check_disk(machine, {"spark.local.dir": str(local)}).state == state
+    assert check_disk(machine, {}).state == "ok"
 
 
 # ── the registry ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -140,7 +140,7 @@ def empty(tmp_path: Path) -> Machine:
 
 def test_jars_that_can_be_fetched(tmp_path: Path, registry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(infra.diagnostics.doctor.downloads, "CENTRAL", registry)
-    found = jars(empty(tmp_path), (), {})
+    found = check_jars(empty(tmp_path), (), {})
     assert (found.state, found.fix) == ("ok", None)
     assert _Registry.asked[-1] == "/io/delta/delta-spark_4.2_2.13/4.4.0/delta-spark_4.2_2.13-4.4.0.pom"
 
@@ -152,14 +152,14 @@ def test_jars_that_cannot_be_fetched(
     address = "http://127.0.0.1:1" if broken == "refused" else f"{registry}/404/delta"
     monkeypatch.setattr(infra.diagnostics.doctor.downloads, "CENTRAL", address)
     monkeypatch.setattr(_Registry, "do_HEAD", lambda self: self.send_error(404), raising=True)
-    found = jars(empty(tmp_path), (), {})
+    found = check_jars(empty(tmp_path), (), {})
     assert found.state == "failed"
     assert "cannot be reached" in found.found
     assert "deltarelay jars fetch" in str(found.fix)
 
 
 def test_another_registry_is_not_guessed_at(tmp_path: Path) -> None:
-    found = jars(empty(tmp_path), (), {"spark.jars.repositories": "https://registry.example"})
+    found = check_jars(empty(tmp_path), (), {"spark.jars.repositories": "https://registry.example"})
     assert (found.state, "--spark" in str(found.fix)) == ("warning", True)
 
 

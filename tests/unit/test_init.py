@@ -75,7 +75,7 @@ def test_the_comments_tell_columns_feed_and_key(here: Path) -> None:
     for words in ("id    long", "paid  date", "tags  array", "change feed is OFF", "deltarelay feed enable ./t"):
         assert words in text
     assert "id was chosen because it is called id" in text
-    assert "never null and never twice in the 2 rows" in text
+    assert "unique and never null in the 2 rows" in text
     assert "deltarelay feed enable ./t" in done.output
 
 
@@ -190,7 +190,7 @@ def test_a_large_table_is_not_read(here: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(infra.scaffold, "CHECKED_ROWS", 1)
     table = open_source(str(delta_table(here / "customers")))
     assert propose_key(table, "customers").unique is None
-    assert "was not held against the rows" in scaffold(table, to=here / "x.yaml")[1]
+    assert "was not checked against the rows" in scaffold(table, to=here / "x.yaml")[1]
 
 
 def test_a_key_that_is_none_is_said_to_be_none(here: Path) -> None:
@@ -205,4 +205,4 @@ def test_an_empty_table(here: Path) -> None:
 
     write_deltalake("empty", pa.schema([("id", pa.int64())]).empty_table())
     text = scaffold(open_source("./empty"), to=here / "x.yaml")[1]
-    assert "There was no row to check it against." in text
+    assert "The table had no rows to check it." in text

@@ -18,7 +18,7 @@ from cdf.source.single_writer import LOCK_STORE
 from infra.cli.commands.storage.show import show as show_command
 from infra.cli.main import app as main_app
 from infra.cli.options import normalize_table
-from infra.diagnostics.storage_settings import show
+from infra.diagnostics.storage_settings import show_settings
 from infra.s3 import settings as module
 from infra.s3.model import Storage
 from infra.s3.packages import hadoop_version, list_excludes, list_packages
@@ -346,15 +346,15 @@ def test_which_settings_are_secret(name: str, secret: bool) -> None:
 @pytest.mark.parametrize("target", ["spark", "spark-submit", "databricks", "delta-rs"])
 @pytest.mark.parametrize("commits", [None, ALONE, LOCK])
 def test_show_shows_no_secret(target: str, commits: Any) -> None:
-    found = show(made(commits, endpoint=ENDPOINT), target, addresses=[TABLE])
+    found = show_settings(made(commits, endpoint=ENDPOINT), target, addresses=[TABLE])
     assert leaks(found.text) == []
     assert leaks(json.dumps(found.to_dict())) == []
     assert ENDPOINT in found.text
-    assert ("a second process" in found.text) == (commits is ALONE and target != "databricks")
+    assert ("a second writer" in found.text) == (commits is ALONE and target != "databricks")
 
 
 def test_show_for_spark_submit() -> None:
-    text = show(made({**LOCK, "endpoint": "https://dynamodb.eu-west-1.example"}), "spark-submit").text
+    text = show_settings(made({**LOCK, "endpoint": "https://dynamodb.eu-west-1.example"}), "spark-submit").text
     assert f"--packages {','.join([delta_package(), *list_packages(made(LOCK))])} \\" in text
     assert "--conf spark.deltarelay.commits=dynamodb" in text
     assert "fileOverride=FOLDER/regions-" in text
@@ -362,16 +362,16 @@ def test_show_for_spark_submit() -> None:
 
 
 def test_show_for_databricks_leaves_the_lock_out() -> None:
-    text = show(made(LOCK, credentials="profile:x"), "databricks").text
-    assert "a commit service of its own" in text
+    text = show_settings(made(LOCK, credentials="profile:x"), "databricks").text
+    assert "its own commit service" in text
     assert "logStore" not in text.replace("S3DynamoDBLogStore", "")
     assert "provider" not in text
 
 
 def test_show_for_delta_rs_says_why_it_may_only_read(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, "1.6.6")
-    found = show(made(LOCK), "delta-rs")
-    assert "for reading alone: deltalake 1.6.6 ignores the lock table" in found.text
+    found = show_settings(made(LOCK), "delta-rs")
+    assert "for reading only: deltalake 1.6.6 ignores the lock table" in found.text
     assert f"AWS_SECRET_ACCESS_KEY={MASK}" in found.text
 
 

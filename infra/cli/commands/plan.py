@@ -25,14 +25,14 @@ def plan(
     debug: Debug = False,
 ) -> None:
     """Show what a run would do: windows, counts per change type, DDL, problems and warnings. Writes nothing."""
-    from infra.diagnostics.status import at_stake
+    from infra.diagnostics.status import describe_risk
 
     output = Output("plan", as_json, debug)
     project = load_project(config)
 
     def plan_pipeline(current: Pipeline) -> tuple[Plan, int]:
         found = current.plan(until)
-        if (warning := at_stake(project, current.name)) is not None:
+        if (warning := describe_risk(project, current.name)) is not None:
             found = replace(found, warnings=(*found.warnings, warning))
         _print_plan(output, found)
         return found, FAILED if found.problems else DONE

@@ -31,7 +31,7 @@ def status(
     debug: Debug = False,
 ) -> None:
     """Show position, latest version, lag, and for how many days the feed files that are still needed will exist."""
-    from infra.diagnostics.status import pipeline_status
+    from infra.diagnostics.status import read_pipeline_status
 
     if watch and as_json:
         raise typer.BadParameter(
@@ -42,11 +42,11 @@ def status(
     names = select_pipelines(project, pipeline)
     try:
         while watch:
-            _refresh(output, [pipeline_status(project, name) for name in names])
+            _refresh(output, [read_pipeline_status(project, name) for name in names])
             time.sleep(interval_seconds)
     except KeyboardInterrupt:
         raise typer.Exit(DONE) from None
-    statuses = [pipeline_status(project, name) for name in names]
+    statuses = [read_pipeline_status(project, name) for name in names]
     _print_statuses(output, statuses)
     codes = [(TEMPORARY if found.transient else FAILED) if found.code is not None else DONE for found in statuses]
     output.finish({"pipelines": [found.to_dict() for found in statuses]}, combine_exit_codes(codes))

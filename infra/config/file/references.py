@@ -73,7 +73,7 @@ class _Expander:
         return Expanded(expanded) if is_expanded else expanded
 
     def look_up(self, found: re.Match[str]) -> tuple[str, str | None, str | None]:
-        """→ the value, and where there is none a problem and a hint"""
+        """→ the value, a problem (None: no problem), a hint"""
         name = found["name"]
         if found["closed"] and name.startswith("file:"):
             return self.read_file(name.removeprefix("file:"))

@@ -1,4 +1,4 @@
-"""What one check has found."""
+"""The finding of one check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 from cdf.errors import CdfError
 from cdf.result import Result
 
-__all__ = ["Finding", "State", "failed", "guarded", "guarded_all", "of_error", "ok", "skipped", "warning"]
+__all__ = ["Finding", "State", "failed", "run_check", "run_checks", "from_error", "ok", "skipped", "warning"]
 
 log = logging.getLogger("deltarelay.doctor")
 
@@ -23,7 +23,7 @@ class Finding(Result):
     state: State
     found: str
     fix: str | None = None
-    """What to do about it; null where there is nothing to do."""
+    """The remedy; null where none is needed."""
     pipeline: str | None = None
 
 
@@ -43,32 +43,30 @@ def skipped(check: str, found: str, fix: str | None = None, *, pipeline: str | N
     return Finding(check, "skipped", found, fix, pipeline)
 
 
-def of_error(check: str, error: CdfError, *, pipeline: str | None = None) -> Finding:
-    return failed(
-        check, error.message, error.hint or "run `deltarelay plan --debug` for the whole story", pipeline=pipeline
-    )
+def from_error(check: str, error: CdfError, *, pipeline: str | None = None) -> Finding:
+    return failed(check, error.message, error.hint or "run `deltarelay plan --debug` for details", pipeline=pipeline)
 
 
-def guarded(check: str, look: Callable[[], Finding], *, pipeline: str | None = None) -> Finding:
-    """The finding, also where looking itself goes wrong: a doctor that falls ill helps nobody."""
+def run_check(check: str, check_once: Callable[[], Finding], *, pipeline: str | None = None) -> Finding:
+    """Run one check. Errors of the check itself become a finding as well."""
     try:
-        return look()
+        return check_once()
     except CdfError as error:
-        return of_error(check, error, pipeline=pipeline)
+        return from_error(check, error, pipeline=pipeline)
     except Exception as error:
         log.debug("check failed", extra={"check": check}, exc_info=error)  # seen with --debug
-        # the name alone: an exception of others may quote a secret or a row
-        found = f"this could not be looked at ({type(error).__name__})"
-        return failed(check, found, "run again with --debug, and report it", pipeline=pipeline)
+        # only the name: the text of a foreign exception may quote a secret or a row
+        found = f"the check failed unexpectedly ({type(error).__name__})"
+        return failed(check, found, "run again with --debug, and report the error", pipeline=pipeline)
 
 
-def guarded_all(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """The same for a check that finds several things."""
+def run_checks(check: str, check_all: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """The same for a check with several findings."""
     found: list[Finding] = []
 
-    def all_of_them() -> Finding:
-        found.extend(look())
+    def collect() -> Finding:
+        found.extend(check_all())
         return ok(check, "")
 
-    last = guarded(check, all_of_them)
+    last = run_check(check, collect)
     return found if last.state == "ok" else [*found, last]

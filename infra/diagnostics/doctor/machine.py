@@ -16,7 +16,16 @@ from infra.spark.jars import user_home
 from infra.spark.java import require_java
 from infra.temporary import find_folder_problem, private_path
 
-__all__ = ["LOW_BYTES", "TOO_LOW_BYTES", "Machine", "disk", "java", "packages", "python", "temporary_folder"]
+__all__ = [
+    "LOW_BYTES",
+    "TOO_LOW_BYTES",
+    "Machine",
+    "check_disk",
+    "check_java",
+    "check_packages",
+    "check_python",
+    "check_temporary_folder",
+]
 
 LOW_BYTES = 5_000_000_000
 TOO_LOW_BYTES = 1_000_000_000
@@ -35,7 +44,7 @@ def _utc_now() -> dt.datetime:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the checks look at, so that a test can put another one in its place."""
+    """The input of the checks; tests replace it."""
 
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     free_bytes: Callable[[Path], int] = _free_bytes
@@ -48,29 +57,29 @@ class Machine:
 
     @property
     def temporary(self) -> Path:
-        """What was asked for. Python's own answer is another one where that cannot be used."""
+        """The requested folder. Python returns another one where it cannot be used."""
         named = (self.environment.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
         return Path(next(filter(None, named), "/tmp"))
 
     def spark_folders(self, conf: Mapping[str, str]) -> list[Path]:
-        """Where Spark puts what does not fit into memory, in the order in which it looks for that itself."""
-        told = self.environment.get("SPARK_LOCAL_DIRS") or conf.get("spark.local.dir")
-        return [Path(one.strip()) for one in told.split(",") if one.strip()] if told else [Path("/tmp")]
+        """The folders for Spark's spill files, by the same rules as Spark."""
+        folders = self.environment.get("SPARK_LOCAL_DIRS") or conf.get("spark.local.dir")
+        return [Path(one.strip()) for one in folders.split(",") if one.strip()] if folders else [Path("/tmp")]
 
 
-def java(machine: Machine) -> Finding:
+def check_java(machine: Machine) -> Finding:
     return ok("java", str(require_java(machine.environment)))
 
 
-def python(_machine: Machine) -> Finding:
+def check_python(_machine: Machine) -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] < _OLDEST_PYTHON:
         return failed("python", f"Python {version}", "use Python 3.11 or newer")
     return ok("python", f"Python {version} ({sys.executable})")
 
 
-def packages(machine: Machine) -> Finding:
-    """Delta is built for one line of Spark; pip lets other pairs in all the same."""
+def check_packages(machine: Machine) -> Finding:
+    """Each Delta release is built for one Spark release, but pip accepts other pairs."""
     found: dict[str, str | None] = {}
     for name in _PAIR:
         try:
@@ -84,36 +93,38 @@ def packages(machine: Machine) -> Finding:
     return failed("packages", text, f"pip install {wanted}")
 
 
-def temporary_folder(machine: Machine) -> Finding:
+def check_temporary_folder(machine: Machine) -> Finding:
     folder = machine.temporary
-    if not _usable(folder):
-        return failed("temporary_folder", f"{folder} is not there, or cannot be written", "set TMPDIR to one that can")
-    # Logs of Spark and Ivy go there; somebody else may have made it first
+    if not _is_usable(folder):
+        return failed("temporary_folder", f"{folder} is missing or not writable", "set TMPDIR to a writable folder")
+    # Logs of Spark and Ivy are written there; another user may have created it
     ours = private_path(folder)
-    if os.path.lexists(ours) and (find_folder_problem(ours) or not _usable(ours)):
-        return failed("temporary_folder", f"{ours} is not ours to write in", f"remove {ours}, or set TMPDIR")
-    return ok("temporary_folder", f"{folder} can be written")
+    if os.path.lexists(ours) and (find_folder_problem(ours) or not _is_usable(ours)):
+        return failed(
+            "temporary_folder", f"{ours} belongs to another user or is not private", f"remove {ours}, or set TMPDIR"
+        )
+    return ok("temporary_folder", f"{folder} is writable")
 
 
-def disk(machine: Machine, conf: Mapping[str, str]) -> Finding:
-    """The folder with the least room: the temporary one and Spark's own."""
+def check_disk(machine: Machine, conf: Mapping[str, str]) -> Finding:
+    """The free space of the temporary folder and of Spark's folders; the smallest counts."""
     folders = [machine.temporary, *machine.spark_folders(conf)]
     missing = [folder for folder in folders if not folder.is_dir()]
     if missing:
-        return failed("disk", f"{missing[0]} is not there", f"make it, or correct TMPDIR or {_SPARK_SETTING}")
+        return failed("disk", f"{missing[0]} does not exist", f"create it, or correct TMPDIR or {_SPARK_SETTING}")
     free, folder = min((machine.free_bytes(folder), folder) for folder in folders)
     text = f"{free / 1e9:,.1f} GB free in {folder}"
     if free >= LOW_BYTES:
         return ok("disk", text)
-    fix = f"free some, or set TMPDIR and {_SPARK_SETTING} to a folder with more room"
+    fix = f"free some space, or set TMPDIR and {_SPARK_SETTING} to a folder with more space"
     return (failed if free < TOO_LOW_BYTES else warning)("disk", text, fix)
 
 
 _SPARK_SETTING = "spark.local.dir (under spark.conf)"
 
 
-def _usable(folder: Path) -> bool:
-    """As far as it can be told without writing; also root cannot write to a read-only file system."""
+def _is_usable(folder: Path) -> bool:
+    """Checked without writing. Even root cannot write to a read-only file system."""
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         return False
     return not os.statvfs(folder).f_flag & os.ST_RDONLY

@@ -50,13 +50,13 @@ def sinks(
 
     Exit code 0: all sinks have it. 3: a sink does not have it. 1: a sink cannot be reached.
     """
-    from infra.diagnostics.status import PipelineStatus, pipeline_status
+    from infra.diagnostics.status import PipelineStatus, read_pipeline_status
 
     output = Output("audit sinks", as_json, debug)
     project = load_project(config)
     source = project.pipeline(pipeline).source.table
     statuses: dict[str, PipelineStatus] = {
-        name: pipeline_status(project, name)
+        name: read_pipeline_status(project, name)
         for name, settings in project.pipelines.items()
         if settings.source.table == source
     }

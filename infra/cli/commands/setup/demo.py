@@ -32,11 +32,15 @@ def demo(
 
     Everything is in one folder; an earlier demo in it is replaced. The servers keep running afterwards.
     """
-    from infra.demo import run_demo, stop_demo
+    from functools import partial
+
+    from infra.demo import Runtime, run_demo, stop_demo
+    from infra.runtime import build_pipeline, spark_session
 
     output = Output("demo", as_json, debug)
     if stop:
         output.result(stop_demo(output, directory))
         return
-    result = run_demo(output, directory, on_s3=s3, with_kafka=kafka)
+    runtime = Runtime(partial(spark_session, output), build_pipeline)
+    result = run_demo(output, directory, runtime, on_s3=s3, with_kafka=kafka)
     output.finish(result, DONE if result.equal else DIFFERENCE)

@@ -31,11 +31,11 @@ def doctor(
 
     Exit code 0: no check failed (there may be warnings). 1: a check failed. 2: the configuration file is invalid.
     """
-    from infra.diagnostics.doctor import Diagnosis, Machine, examine
+    from infra.diagnostics.doctor import Diagnosis, Machine, run_all_checks
 
     output = Output("doctor", as_json, debug)
     file = None if config == DEFAULT_CONFIG and not config.exists() else config
-    project, findings = examine(Machine(), file, pipeline)
+    project, findings = run_all_checks(Machine(), file, pipeline)
     if spark:
         findings.append(_check_spark(output, project))
     diagnosis = Diagnosis.of(findings)
@@ -50,13 +50,13 @@ def doctor(
 
 
 def _check_spark(output: Output, project: Project | None) -> Finding:
-    from infra.diagnostics.doctor.finding import guarded, ok
+    from infra.diagnostics.doctor.finding import ok, run_check
 
     def start() -> Finding:
         with spark_session(output, project) as session:
             return ok("spark", f"Spark {session.version} starts with Delta")
 
-    return guarded("spark", start)
+    return run_check("spark", start)
 
 
 def _print_findings(output: Output, findings: list[Finding]) -> None:

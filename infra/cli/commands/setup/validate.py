@@ -59,9 +59,9 @@ def validate(
 
 
 def _check_connections(output: Output, project: Project) -> tuple[list[dict[str, object]], int]:
-    from infra.diagnostics.preflight import connect
+    from infra.diagnostics.preflight import check_connections
 
-    checks = [connect(project, name) for name in project.pipelines]
+    checks = [check_connections(project, name) for name in project.pipelines]
     for check in checks:
         target = "empty" if check.position is None else f"at version {check.position}"
         ready = f"ready: the source is at version {check.latest_version}, the target is {target}"

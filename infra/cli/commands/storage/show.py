@@ -33,7 +33,7 @@ def show(
 ) -> None:
     """Print the settings for tables on S3 in the format of Spark, Databricks or delta-rs. Secrets are masked."""
     from infra.config.load import load
-    from infra.diagnostics.storage_settings import show as format_settings
+    from infra.diagnostics.storage_settings import show_settings as format_settings
     from infra.s3.address import is_s3, normalize_address
 
     output = Output("storage show", as_json, debug)
