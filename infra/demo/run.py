@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cdf.errors import ConfigError
 from infra.demo import history
@@ -20,7 +20,7 @@ from infra.demo.folder import EVENTS, PIPELINE, TOPIC, TRAIL, WINDOW_COMMITS, De
 from infra.demo.follow import FollowedPipeline
 from infra.demo.next_steps import KEYS, own_command, print_next_steps, shorten
 from infra.demo.results import DemoResult, TopicResult, TrailResult
-from infra.demo.screen import Runtime, Screen
+from infra.demo.screen import Runtime, Screen, format_step, plain_text
 from infra.demo.trail import format_history, make_key, open_trail, verify_trail
 from infra.embedded.postgres import EmbeddedPostgres
 from infra.embedded.s3 import EmbeddedS3
@@ -186,9 +186,9 @@ class _Demo:
                 def report(step: Step, name: str = name, status: Status | None = status) -> None:
                     if name == PIPELINE:
                         self.steps.append(step)
-                    self.output.note(_line(step))
+                    self.output.note(format_step(step))
                     if status is not None and step.last < step.until:
-                        status.update(_plain_text(f"version {step.last + 1} of {step.until}"))
+                        status.update(plain_text(f"version {step.last + 1} of {step.until}"))
 
                 self.runtime.build_pipeline(project, name, spark).run(progress=report)
 
@@ -227,7 +227,9 @@ class _Demo:
 
     def _audit(self, spark: SparkSession, project: Project) -> TrailResult:
         with self._doing("writing the trail"):
-            self.runtime.build_pipeline(project, TRAIL, spark).run(progress=lambda step: self.output.note(_line(step)))
+            self.runtime.build_pipeline(project, TRAIL, spark).run(
+                progress=lambda step: self.output.note(format_step(step))
+            )
         trail = open_trail(project)
         self.output.note(f"\n  Its events of customer {history.AUDITED}:")
         with self._doing("querying the trail"):
@@ -322,29 +324,13 @@ class _Demo:
         if console is None:
             yield None
             return
-        with console.status(_plain_text(text.removeprefix("  "))) as status:
+        with console.status(plain_text(text.removeprefix("  "))) as status:
             yield status
 
     def _verdict(self, equal: bool, compared: str) -> None:
         self.output.line(
             f"{'EQUAL' if equal else 'DIFFERENT'}: {compared}", style="bold green" if equal else "bold red"
         )
-
-
-def _line(step: Step) -> str:
-    applied = step.applied
-    versions = f"version {step.first}" if step.first == step.last else f"versions {step.first}..{step.last}"
-    counts = f"{applied.inserts:>5,} inserts {applied.updates:>5,} updates {applied.deletes:>5,} deletes"
-    if step.kind == "load":
-        counts = f"{applied.inserts:>5,} rows copied{'':<24}"
-    added = f"  +{len(applied.ddl)} column" if step.kind == "window" and applied.ddl else ""
-    return f"  {versions:<16}{counts}{sum(applied.seconds.values()):>7.1f} s{added}"
-
-
-def _plain_text(text: str) -> Any:
-    from rich.text import Text
-
-    return Text(text)
 
 
 def _short_lived(project: Project, folder: DemoFolder) -> Project:

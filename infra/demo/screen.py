@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
-    from cdf import Pipeline
+    from cdf import Pipeline, Step
     from infra.config.models import Project
 
-__all__ = ["Runtime", "Screen"]
+__all__ = ["Runtime", "Screen", "format_step", "plain_text"]
 
 
 class Screen(Protocol):
@@ -38,3 +38,19 @@ class Screen(Protocol):
 class Runtime:
     open_session: Callable[[Project], AbstractContextManager[SparkSession]]
     build_pipeline: Callable[[Project, str, SparkSession], Pipeline]
+
+
+def format_step(step: Step) -> str:
+    applied = step.applied
+    versions = f"version {step.first}" if step.first == step.last else f"versions {step.first}..{step.last}"
+    counts = f"{applied.inserts:>5,} inserts {applied.updates:>5,} updates {applied.deletes:>5,} deletes"
+    if step.kind == "load":
+        counts = f"{applied.inserts:>5,} rows copied{'':<24}"
+    added = f"  +{len(applied.ddl)} column" if step.kind == "window" and applied.ddl else ""
+    return f"  {versions:<16}{counts}{sum(applied.seconds.values()):>7.1f} s{added}"
+
+
+def plain_text(text: str) -> Any:
+    from rich.text import Text
+
+    return Text(text)
