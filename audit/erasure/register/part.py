@@ -30,7 +30,7 @@ def replace_step(work: Transaction, run: str, place: str, step: str, facts: Mapp
     work.execute(
         "insert into {step} (run, table_name, step, facts) values (%s, %s, %s, %s)"
         " on conflict (run, table_name, step) do update set facts = excluded.facts, at = excluded.at",
-        [run, place, step, jsonb(facts)],
+        [run, place, str(step), jsonb(facts)],
     )
 
 
