@@ -23,7 +23,7 @@ def commands(group: Any, name: str = "deltarelay") -> Iterator[tuple[str, Any]]:
         yield from commands(command, f"{name} {word}")
 
 
-@pytest.mark.parametrize(("name", "command"), commands(get_command(app)), ids=lambda value: str(value))
+@pytest.mark.parametrize(("name", "command"), list(commands(get_command(app))), ids=lambda value: str(value))
 def test_every_command_and_option_has_a_help_text(name: str, command: Any) -> None:
     assert command.help, name
     assert command.help[0].isupper(), name

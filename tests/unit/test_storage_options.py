@@ -404,7 +404,7 @@ def test_a_typed_address_gets_the_one_spelling(typed: str) -> None:
 
 def test_an_address_without_a_bucket_is_refused() -> None:
     assert normalize_table("./t") == "./t"
-    with pytest.raises(ConfigError, match="names no bucket"):
+    with pytest.raises(ConfigError, match="has no bucket"):
         normalize_table("s3://")
     done = CliRunner().invoke(main_app, ["feed", "status", "s3:///t"])
     assert isinstance(done.exception, ConfigError)
