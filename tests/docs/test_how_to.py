@@ -25,7 +25,7 @@ _BLOCK = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.MULTILINE | re.
 
 def parts(page: str) -> tuple[dict[str, str], str]:
     """→ the files that the page shows, and its shell blocks as one script"""
-    text = (REPOSITORY / "docs" / f"{page if '/' in page else f'how-to/{page}'}.md").read_text()
+    text = (REPOSITORY / "docs" / f"{page}.md").read_text()
     files, script = {}, ["set -euo pipefail"]
     for language, file, body in _BLOCK.findall(text):
         if file:
@@ -77,7 +77,7 @@ def test_quickstart(tmp_path: Path, database: Database, jars: str, resident: Res
 def test_keep_a_replica_fresh(
     tmp_path: Path, database: Database, jars: str, spark: SparkSession, resident: Resident
 ) -> None:
-    said = run("keep-a-replica-fresh", tmp_path, resident, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
+    said = run("how-to/keep-a-replica-fresh", tmp_path, resident, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
     assert "customers: equal at version 5, 3 rows" in said
     columns = ("id", "name", "city", "since")
     source = spark.read.format("delta").load(str(tmp_path / "lake" / "customers")).select(*columns)
@@ -86,7 +86,7 @@ def test_keep_a_replica_fresh(
 
 @pytest.mark.timeout(600)
 def test_replicate_many_tables(tmp_path: Path, database: Database, jars: str, resident: Resident) -> None:
-    said = run("replicate-many-tables", tmp_path, resident, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
+    said = run("how-to/replicate-many-tables", tmp_path, resident, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
     for name in ("orders", "items", "returns"):
         assert f"sales.{name}: equal at version 1, 2 rows" in said
         assert sorted(database.query(f"select * from {name}")) == [(1, f"{name} one"), (2, f"{name} two")]
@@ -97,7 +97,7 @@ def test_replicate_many_tables(tmp_path: Path, database: Database, jars: str, re
 
 @pytest.mark.timeout(600)
 def test_replicate_into_existing_tables(tmp_path: Path, database: Database, jars: str, resident: Resident) -> None:
-    said = run("replicate-into-existing-tables", tmp_path, resident, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
+    said = run("how-to/replicate-into-existing-tables", tmp_path, resident, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
     assert "clients: equal at version 4, 2 rows" in said
     columns = (
         '"Client Id", full_name, mood::text, balance::text, shown, remark, _commit_version, _deleted_at is not null'
@@ -116,7 +116,7 @@ def test_replicate_into_existing_tables(tmp_path: Path, database: Database, jars
 @pytest.mark.timeout(600)
 def test_replicate_from_s3(tmp_path: Path, database: Database, jars: str, aws: Aws, resident: Resident) -> None:
     said = run(
-        "replicate-from-s3",
+        "how-to/replicate-from-s3",
         tmp_path,
         resident,
         DELTARELAY_JARS=jars,
@@ -133,7 +133,7 @@ def test_replicate_from_s3(tmp_path: Path, database: Database, jars: str, aws: A
 
 @pytest.mark.timeout(600)
 def test_follow_schema_changes(tmp_path: Path, database: Database, jars: str, resident: Resident) -> None:
-    said = run("follow-schema-changes", tmp_path, resident, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
+    said = run("how-to/follow-schema-changes", tmp_path, resident, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
     assert 'rename column "who" to "customer"' in said
     assert "orders: equal at version 7, 2 rows" in said
     assert "orders: equal at version 8, 2 rows" in said
@@ -145,7 +145,7 @@ def test_follow_schema_changes(tmp_path: Path, database: Database, jars: str, re
 
 @pytest.mark.timeout(600)
 def test_handle_rejected_rows(tmp_path: Path, database: Database, jars: str, resident: Resident) -> None:
-    said = run("handle-rejected-rows", tmp_path, resident, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
+    said = run("how-to/handle-rejected-rows", tmp_path, resident, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
     assert "2 rows dead-lettered" in said
     assert "a check constraint is not met" in said
     assert "members: 1 stored, 0 deleted, 0 rejected again" in said
@@ -163,7 +163,7 @@ def test_handle_rejected_rows(tmp_path: Path, database: Database, jars: str, res
 @pytest.mark.timeout(600)
 def test_send_changes_to_kafka(tmp_path: Path, jars: str) -> None:
     own_jvm("a command is killed, and its JVM has to end by itself")
-    said = run("send-changes-to-kafka", tmp_path, None, DELTARELAY_JARS=jars)
+    said = run("how-to/send-changes-to-kafka", tmp_path, None, DELTARELAY_JARS=jars)
     half_way, whole = (int(count) for count in re.findall(r"^(\d+) events, \1 different$", said, re.MULTILINE)[-2:])
     assert 0 < half_way < whole == 200_000
     assert "customers: equal at version 1, 200000 rows" in said

@@ -30,7 +30,7 @@ _DIFFERS = re.compile(
 
 @pytest.mark.timeout(600)
 def test_audit_trail(tmp_path: Path, jars: str, resident: Resident) -> None:
-    page = "../tutorial/audit-trail"
+    page = "tutorial/audit-trail"
     said = run(page, tmp_path, resident, DELTARELAY_JARS=jars, XDG_STATE_HOME=str(tmp_path / "state"))
     _as_shown(page, said)
     report = (tmp_path / "report.html").read_text()
@@ -40,7 +40,7 @@ def test_audit_trail(tmp_path: Path, jars: str, resident: Resident) -> None:
 
 @pytest.mark.timeout(1200)
 def test_erase_a_person(tmp_path: Path, jars: str, services: None, resident: Resident) -> None:
-    page = "../tutorial/erase-a-person"
+    page = "tutorial/erase-a-person"
     try:
         said = run(page, tmp_path, resident, seconds=1100, DELTARELAY_JARS=jars, XDG_STATE_HOME=str(tmp_path / "state"))
     finally:
@@ -57,7 +57,7 @@ def test_erase_a_person(tmp_path: Path, jars: str, services: None, resident: Res
 
 @pytest.mark.timeout(1200)
 def test_forget_in_every_copy(tmp_path: Path, jars: str, resident: Resident) -> None:
-    page = "../tutorial/forget-in-every-copy"
+    page = "tutorial/forget-in-every-copy"
     try:
         said = run(page, tmp_path, resident, seconds=1100, DELTARELAY_JARS=jars, XDG_STATE_HOME=str(tmp_path / "state"))
     finally:
@@ -69,7 +69,7 @@ def test_forget_in_every_copy(tmp_path: Path, jars: str, resident: Resident) -> 
 
 
 def _as_shown(page: str, said: str) -> None:
-    shown = "".join(_SHOWN.findall((REPOSITORY / "docs" / "how-to" / f"{page}.md").read_text()))
+    shown = "".join(_SHOWN.findall((REPOSITORY / "docs" / f"{page}.md").read_text()))
     printed = iter(_lines(said))
     for line in _lines(shown):
         pattern = ".*".join(re.escape(part) for part in _DIFFERS.split(line))
