@@ -97,7 +97,9 @@ def test_replicate_many_tables(tmp_path: Path, database: Database, jars: str, re
 
 @pytest.mark.timeout(600)
 def test_replicate_into_existing_tables(tmp_path: Path, database: Database, jars: str, resident: Resident) -> None:
-    said = run("how-to/replicate-into-existing-tables", tmp_path, resident, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
+    said = run(
+        "how-to/replicate-into-existing-tables", tmp_path, resident, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn
+    )
     assert "clients: equal at version 4, 2 rows" in said
     columns = (
         '"Client Id", full_name, mood::text, balance::text, shown, remark, _commit_version, _deleted_at is not null'

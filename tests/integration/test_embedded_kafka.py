@@ -283,5 +283,5 @@ def test_a_broker_does_not_outlive_its_process(kafka_folder: Path, end: str) -> 
 
 
 def test_the_page_about_it(tmp_path: Path) -> None:
-    said = run_page("kafka-locally", tmp_path, None)
+    said = run_page("how-to/kafka-locally", tmp_path, None)
     assert "first [b'Ada', b'Hugo', None]" in said
