@@ -185,7 +185,7 @@ class KafkaSink(Sink):
 
     # ── position, verify ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def read_position(self, *, most_records: int = 10) -> Standing:
+    def standing(self, *, most_records: int = 10) -> Standing:
         with translate_faults("reading the position"):
             state = read_existing_state(self._target, self._target.describe_topics())
             return state.to_standing(most_records=most_records)

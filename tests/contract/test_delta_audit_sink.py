@@ -60,7 +60,7 @@ class TrailHarness:
     def expire_lease(self) -> None:
         for sink in self.made:  # as in a process that stands still: nobody renews, and nobody is about to
             if sink._open_trail is not None and (lease := sink._open_trail.lease) is not None:
-                with lease._gate:
+                with lease._lock:
                     lease._stopped.set()
         file = Path(self.path) / "_lease"
         file.write_text(json.dumps({**json.loads(file.read_text()), "seconds": 0}))

@@ -242,8 +242,8 @@ def test_a_port_that_another_broker_takes_at_the_last_moment(
     """That one answers where ours was to, and must not be taken for it."""
     taken = kafka_server.bootstrap_servers
     offered = iter([int(taken.split(":")[1])])
-    free_port = embedded_kafka._free_port
-    monkeypatch.setattr(embedded_kafka, "_free_port", lambda **_: next(offered, 0) or free_port())
+    free_port = embedded_kafka.find_free_port
+    monkeypatch.setattr(embedded_kafka, "find_free_port", lambda **_: next(offered, 0) or free_port())
     with EmbeddedKafka(kafka_folder / "taken", java_options=JAVA_OPTIONS) as server:
         assert server.bootstrap_servers != taken
         assert Kafka(server.bootstrap_servers, "taken").topic() == "taken-events"

@@ -148,12 +148,12 @@ def test_history_of_a_shared_row_leaves_out_whoever_is_readable_in_it(
     }
     assert not any("One" in str(row) for row in rows["recipient"])
     # An erased value is told by the name that its column has now
-    tokens = frozenset(one for one in bank.registry().tokens("customer", [[("id", "7")]]) if one is not None)
-    bank.registry().shred(tokens, run="er-9")
+    tokens = frozenset(one for one in bank.registry().find_tokens("customer", [[("id", "7")]]) if one is not None)
+    bank.registry().destroy_keys(tokens, run="er-9")
     whose = EncryptedColumns(tokens, frozenset({"recipient", "to_name"}), frozenset({"sender", "sender_name"}))
     [event] = (
         bank.sinks["transfers"]
-        .erasure.read_history(lambda rows: rows.where("false"), whose, lambda _: bank.registry().states)
+        .erasure.read_history(lambda rows: rows.where("false"), whose, lambda _: bank.registry().read_states)
         .collect()
     )
     assert (event["no"], event["to_name"]) == (11, None)

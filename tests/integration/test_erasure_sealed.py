@@ -163,7 +163,7 @@ def test_what_a_row_says_of_somebody_else_stays_also_where_it_is_readable(
     bank.transfers.sql("alter table {t} set tblproperties ('delta.appendOnly' = 'true')")
     with register.lease("er-1") as held, pytest.raises(ConfigError, match="is append-only"):
         run_of(bank, register, held).execute()
-    assert bank.registry().status().shredded == 0
+    assert bank.registry().read_status().shredded == 0
     bank.transfers.sql("alter table {t} unset tblproperties ('delta.appendOnly')")
     register.begin("er-2", ["r1"], "another plan")  # nothing has been done
     report = walked(bank, register, "er-2")
@@ -199,9 +199,9 @@ def test_keys_that_a_hand_in_the_registry_keeps(bank: Bank) -> None:
         with pytest.raises(VerificationError, match="does not have it as a key of theirs"):
             bank.sinks["customers"].erasure.erase(make_task(run.context, run.keys, one, copy.key))
         bank.pg.query(f"update {keys}.key set token = %s, class = 'contact' where class = 'x'", token)
-        assert registry.classes([token]) == {"contact"}
+        assert registry.list_active_classes([token]) == {"contact"}
         run.keys.destroy_restored_keys(registry)
-        assert registry.classes([token]) == frozenset()
+        assert registry.list_active_classes([token]) == frozenset()
         bank.sinks["customers"].erasure.erase(make_task(run.context, run.keys, one, copy.key))
         run.context.steps.record("request r1", StepName.SCAN, {"finds": 0, "checked": [], "unseen": []})
         known = f"{bank.pg.schema}.known"

@@ -108,7 +108,7 @@ def guarded_server(kafka_folder: Path) -> Iterator[tuple[str, str]]:
     server = EmbeddedKafka(kafka_folder / "guarded", java_options=JAVA_OPTIONS)
     ports: set[int] = set()
     while len(ports) < 3:
-        ports.add(embedded_kafka._free_port())
+        ports.add(embedded_kafka.find_free_port())
     inside, controller, outside = ports
     plain, login = f"PLAINTEXT://127.0.0.1:{inside}", f"LOGIN://127.0.0.1:{outside}"
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"

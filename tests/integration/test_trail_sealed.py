@@ -305,7 +305,7 @@ def test_what_is_erased_hides_no_forgery_in_a_window_that_was_cut_off(
 
     edited(trailed, "payload", edit)
     columns = extend_columns(
-        (), ColumnEncryption((SENDER,), trailed.registry).schema(trailed.pipeline.feed.log.metadata().schema)
+        (), ColumnEncryption((SENDER,), trailed.registry).extend_schema(trailed.pipeline.feed.log.metadata().schema)
     )
     rehashed(trailed, columns, meant)
     forged_events(trailed)

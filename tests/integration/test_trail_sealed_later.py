@@ -309,7 +309,7 @@ def test_a_signed_trail_is_continued_after_it(trailed: Trailed, tmp_path: Path) 
     token = trailed.token(7)
     trailed.shred(7)
     with trailed.sink.open_for(trailed.table.path, ("no",), "er-1"):
-        trailed.sink.remove_encrypted(trailed.registry().gone([token]), {"run": "er-1"})
+        trailed.sink.remove_encrypted(trailed.registry().list_destroyed_keys([token]), {"run": "er-1"})
     trailed.table.sql("insert into {t} (no) values (9)")
     trailed.pipeline.run()
     found = trailed.sink.trail.verify()[0]

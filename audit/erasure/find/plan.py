@@ -229,7 +229,7 @@ def unencrypted_problems(copies: Iterable[Copy]) -> list[str]:
     ]
     return [
         f"the trail of pipeline {pipeline} has {rows:,} rows from before a class was configured, which are not encrypted: "
-        f"`deltarelay audit seal --pipeline {pipeline}`"
+        f"`deltarelay audit encrypt --pipeline {pipeline}`"
         for pipeline, rows in found
         if rows
     ]

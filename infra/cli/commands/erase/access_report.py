@@ -79,7 +79,7 @@ def access_report(
     text = (
         json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n" if chosen == "json" else access_page(report)
     )
-    # Monitored before the file is written: no report may exist that the register does not list
+    # Recorded before the file is written: no report may exist that the register does not list
     register.record_access(found.id, found.subject, os_user(), report.digest, report.counts())
     write_output(out, text, mode=0o600, what="the report")
     counts = report.counts()

@@ -46,7 +46,7 @@ def upgrade(config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug
 
 
 def status(config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug = False) -> None:
-    """Show epochs, the number of active keys, and from which day on older backups are unreadable_trail."""
+    """Show epochs, the number of active keys, and from which day on older backups are unreadable."""
     from audit.encryption.key_registry.errors import empty_registry_error
 
     output = Output("keys status", as_json, debug)
@@ -95,4 +95,4 @@ def _format_backups(epoch: Epoch) -> str:
             f"backups from before {ended} are readable with the root key {epoch.root}: destroy it, then "
             f"`deltarelay keys root-gone {epoch.root} DATE`"
         )
-    return f"backups of epoch {epoch.epoch}, from before {ended}, are unreadable_trail from {epoch.root_gone_on} on"
+    return f"backups of epoch {epoch.epoch}, from before {ended}, are unreadable from {epoch.root_gone_on} on"

@@ -55,7 +55,7 @@ def rotate(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Begin an epoch: rewrap all active keys under another root key, so that older backups can become unreadable_trail.
+    """Begin an epoch: rewrap all active keys under another root key, so that older backups can become unreadable.
 
     If it is interrupted, run it again to continue. No data can be encrypted until the new root key is configured.
     """
@@ -77,7 +77,7 @@ def rotate(
         day = former.retire(retire_after)
     if day is not None:
         registry.record_root_destruction(former.name, day)
-        output.line(f"earlier backups are unreadable_trail from {day} on, when the root key {former.name} is destroyed")
+        output.line(f"earlier backups are unreadable from {day} on, when the root key {former.name} is destroyed")
     output.line("next: configure the new root key (erasure.keys.root_key), and take a backup")
     if day is None:
         output.line(f"then destroy the root key {former.name}, and `deltarelay keys root-gone {former.name} DATE`")
@@ -93,11 +93,11 @@ def root_gone(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Record the day on which a former root key is destroyed: from then on, backups made under it are unreadable_trail."""
+    """Record the day on which a former root key is destroyed: from then on, backups made under it are unreadable."""
     output = Output("keys root-gone", as_json, debug)
     day = _parse_day(date)
     KeysContext(config).open_registry().record_root_destruction(root, day)
-    output.line(f"backups made under the root key {root} are unreadable_trail from {day} on")
+    output.line(f"backups made under the root key {root} are unreadable from {day} on")
     output.result({"root": root, "root_gone_on": day})
 
 
