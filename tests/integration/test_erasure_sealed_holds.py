@@ -165,7 +165,7 @@ def test_a_class_under_a_hold_keeps_its_key_until_the_hold_ends(shop: Shop, monk
     shop.classes = {"person": ("email",)}
     # A hold of the day on which the run is taken up holds, also when what is held was written down already
     with monkeypatch.context() as patch:
-        patch.setattr(Registry, "shred", dies)
+        patch.setattr(Registry, "destroy_keys", dies)
         with pytest.raises(KeyboardInterrupt):
             shop.go()
     with monkeypatch.context() as patch:
