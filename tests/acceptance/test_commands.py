@@ -320,7 +320,7 @@ def test_what_only_spark_can_look_up_is_not_called_well(project: Project, source
     done = project.run("validate", "--connect", environment=NO_JAVA)
     assert done.code == 0, done.err
     assert "named: NOT CHECKED" in done.out
-    assert "lake.orders is a catalog name (`deltarelay plan` starts Spark and looks)" in done.out
+    assert "lake.orders is a catalog name (check it with `deltarelay plan`, which starts Spark)" in done.out
     assert "encoded: NOT CHECKED" in done.out
     assert re.search(
         r"a%20b has a percent sign .* which delta-rs always decodes \(check it with `deltarelay plan`", done.out
@@ -328,7 +328,7 @@ def test_what_only_spark_can_look_up_is_not_called_well(project: Project, source
     done = project.run("doctor")
     assert "no problems found\n" not in done.out
     assert re.search(r"\d+ checks: (no problems found, \d+ skipped|.* warning)", done.out)
-    with pytest.raises(TableNotFound, match="delta-rs decodes"):
+    with pytest.raises(TableNotFound, match="delta-rs always decodes"):
         open_source(str(encoded))
     # Should delta-rs learn to leave such a path alone, this fails, and the exception for it can go
     with pytest.raises(DeltaError, match="File not found"):

@@ -213,7 +213,7 @@ def test_what_is_asked_wrongly(safe: Safe, tmp_path: Path) -> None:
     for words, said in (
         (("rotate", "--to", "root.key"), "a root key of its own"),
         (("rotate", "--to", "nowhere.key"), "cannot be read"),
-        (("rotate", "--to", "erasure.key"), "is no root key"),
+        (("rotate", "--to", "erasure.key"), "is not a valid root key"),
         (("rotate", "--to", "root.key", "--retire-after", "7"), "you must destroy a root key in a file yourself"),
         (("root-gone", "file:00000000", "2026-12-01"), "no epoch that is over"),
         (("root-gone", "file:00000000", "soon"), "is not a date"),

@@ -33,7 +33,7 @@ def test_a_pipeline_into_a_trail(project: Project, here: Command, spark: SparkSe
     (project.folder / "anchors").rmdir()
     [looked] = here("validate", "--connect", "--json").document["result"]["connected"]
     [warning] = looked["warnings"]
-    assert "will not be sealed" in warning
+    assert "will not be published there" in warning
     (project.folder / "anchors").mkdir()
     assert here("validate", "--connect").code == 0
     assert project.run("doctor").code == 0

@@ -444,7 +444,7 @@ def test_a_table_that_is_being_made_is_not_forgotten(aws: Aws, storage: Storage)
     table = Commits(aws, "new")
     table.temp(0)
     table.claim(0)
-    with pytest.raises(TargetNotReady, match="is being made"):
+    with pytest.raises(TargetNotReady, match="is being created"):
         forget(storage, table.path)
     assert table.entry(0) is not None
 
