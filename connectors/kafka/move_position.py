@@ -45,8 +45,8 @@ def move_position(
     if target.position_topic not in existing:
         topics.create_topic(target.cluster, target.position_topic, topics.get_position_topic_settings())
         existing = target.describe_topics()
-    lease = Lease(target.cluster, target.position_topic, target.topic, pipeline=pipeline, source=source.table)
     producers = LaneProducers(target, topic.max_message_bytes)
+    lease = Lease(target.cluster, target.position_topic, target.topic, pipeline=pipeline, source=source.table)
     try:
         producers.fence_lanes(max(target.lanes, lease.refresh().lanes or 0))
         state = lease.refresh()

@@ -282,7 +282,7 @@ def test_what_is_no_fault_of_the_table_is_an_error(
 def test_a_silent_service_is_given_up_within_seconds(
     aws: Aws, aws_proxy: AwsProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("infra.s3.errors.READ_SECONDS", 0.3)
+    monkeypatch.setattr("infra.s3.clients.READ_SECONDS", 0.3)
     aws_proxy.silence("DescribeTable")
     with pytest.raises(SourceUnavailable, match="no answer"):
         check(aws.storage(endpoint=aws_proxy.endpoint))

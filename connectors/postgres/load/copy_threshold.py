@@ -44,7 +44,8 @@ def choose_method(connection: Connection, name: TargetName, window: Window) -> A
     definition = read_definition(connection, name)
     if definition is None or definition.former_columns(window.schema):
         return "changes"  # columns of a user, or former ones of the source: the copy cannot distinguish them
-    reasons = reasons_to_merge(definition, window.schema, (), read_column_types(connection, name), "hard")
-    if definition.made_by_us and not reasons:
+    if definition.made_by_us and not reasons_to_merge(
+        definition, window.schema, (), read_column_types(connection, name), "hard"
+    ):
         return "swap"
     return "merge" if share >= MERGE_SHARE else "changes"
