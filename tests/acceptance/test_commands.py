@@ -407,7 +407,7 @@ def test_an_unreachable_database_is_worth_another_try(project: Project, source: 
     project.write({"customers": pipeline(source)})
     done = project.run("run", "--json", "--debug", "--retry-seconds", "1", environment={"WAREHOUSE_DSN": closed})
     assert done.code == 75
-    assert "try 5 of 5 in 0.5 s" in done.err
+    assert "attempt 5 of 5 in 0.5 s" in done.err
     assert done.document["exit_code"] == 75
     check_failed(done.pipeline("customers"), "sink_unavailable")
     assert done.pipeline("customers")["error"]["transient"]

@@ -91,7 +91,7 @@ def safe(project: Project) -> Safe:
 def test_from_the_first_key_to_the_next_epoch(safe: Safe) -> None:
     assert (safe.folder / "root.key").stat().st_mode & 0o077 == 0
     again = safe.run("new-root", "root.key")
-    assert (again.code, "there is a file" in again.err) == (2, True)
+    assert (again.code, "already exists" in again.err) == (2, True)
     early = safe.run("status")
     assert (early.code, "deltarelay keys init" in early.err) == (2, True)
     assert [safe.run("init", "--json").document["result"]["epoch"] for _ in range(2)] == [1, 1]
@@ -196,7 +196,7 @@ def test_the_keys_of_an_erasure_are_split(safe: Safe) -> None:
         assert file.stat().st_mode & 0o077 == 0
         assert kind.parse(file.read_text()) == kind.of(signer)  # what was made before stays valid
     again = safe.project.run("erase", "split-keys", "apart")
-    assert (again.code, "there is a file" in again.err) == (2, True)
+    assert (again.code, "already exists" in again.err) == (2, True)
     (folder / "new").mkdir()
     made = safe.project.run("erase", "split-keys", "new", "--new", "--json").document["result"]
     assert made["watch_key"] == WatchKey.parse((folder / "new" / "watch.key").read_text()).id != WatchKey.of(signer).id

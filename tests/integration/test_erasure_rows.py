@@ -251,7 +251,7 @@ def test_an_identifier_that_many_share(spark: SparkSession, delta_path: str, mon
     assert found.counts() == {(delta_path, "r1"): Matched(3000, found.counts()[delta_path, "r1"].files)}
     assert len(found.learned()) == 3000  # the e-mail, and all others that have it
     monkeypatch.setattr(learn, "_MOST_SHOWN", 1000)
-    with pytest.raises(ConfigError, match=r"more than 1000 identifiers .* most of them r1"):
+    with pytest.raises(ConfigError, match=r"more than 1000 identifiers .* most of them of r1"):
         Resolution.of(spark, one, SUBJECTS, [request("r1", customer_id="c5")])
     shared.sql(
         "insert overwrite {t} select concat('c', id), concat('m', id) from range(20) "

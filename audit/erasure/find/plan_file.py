@@ -23,7 +23,7 @@ def write_plan(plan: Plan, path: Path) -> None:
     try:
         write_new(path, json.dumps({**plan.to_dict(), "digest": plan.digest}, indent=2) + "\n", mode=0o600)
     except FileExistsError as error:
-        raise ConfigError(f"there is a file at {path} already", hint="name another one with --out") from error
+        raise ConfigError(f"the file {path} already exists", hint="name another one with --out") from error
     except OSError as error:
         raise ConfigError(f"the plan cannot be written to {path}: {describe_failure(error)}") from error
 
