@@ -183,5 +183,5 @@ def test_there_is_no_dataframe_in_memory() -> None:
             ask()
 
 
-def test_the_rows_of_a_window_in_memory_are_count_rows() -> None:
+def test_the_rows_of_a_window_in_memory_are_counted() -> None:
     assert count_rows(SampleTable(None, SCHEMA, KEY).window(2, SECOND, [], THIRD)).rows_in() == 7

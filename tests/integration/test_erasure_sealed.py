@@ -88,7 +88,7 @@ def test_the_keys_go_first_and_everything_else_follows(
 
     with monkeypatch.context() as patch:
         # Where the tokens are known, and where the keys are gone
-        for name in ("shred", "gone"):
+        for name in ("destroy_keys", "list_destroyed_keys"):
             patch.setattr(Registry, name, dies)
             with pytest.raises(KeyboardInterrupt):
                 go()
