@@ -262,7 +262,7 @@ def test_a_second_row_of_a_key_that_has_a_letter_is_refused(
         bad = update(start[0], person(30, NUL)) if first == "update" else insert(person(30, NUL))
         assert sink.apply(table.window(2, [bad])).rejected == 1
     with opened(pg, table.source(), modes=modes) as sink:
-        with pytest.raises(ConflictFound, match="1 inserts met a row"):
+        with pytest.raises(ConflictFound, match="1 inserts of existing rows"):
             sink.apply(table.window(3, [insert(person(30, second))]))
         assert keys(sink) == [30]
         assert sink.apply(table.window(3, [delete(person(30, NUL))])).conflicts == Conflicts()

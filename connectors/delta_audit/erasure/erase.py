@@ -40,7 +40,7 @@ def erase(sink: WritableTrail, task: ErasureTask) -> Mapping[str, int]:
             raise WindowOutOfOrder(
                 f"the trail at {sink.path} {at_version(position.version)}, and {task.table} was erased at "
                 f"{max(task.versions)}",
-                hint="let its pipeline run first: `deltarelay run`",
+                hint="run its pipeline first: `deltarelay run`",
                 position=position.version,
             )
         tables = sink.trail.tables

@@ -47,7 +47,7 @@ class KafkaErasure(SinkErasure):
         if task.versions and (position is None or position < max(task.versions)):
             raise WindowOutOfOrder(
                 f"{self._topic} {at_version(position)}, and {task.table} was erased at {max(task.versions)}",
-                hint="let its pipeline run first: `deltarelay run`",
+                hint="run its pipeline first: `deltarelay run`",
                 position=position,
             )
         return {}
