@@ -37,7 +37,7 @@ def write_key(path: Path, secret: str, *, what: str) -> None:
         write_new(path, secret + "\n", mode=0o600)
     except FileExistsError as error:
         raise ConfigError(
-            f"the file {path} exists already", hint="choose another name: an overwritten key cannot be recovered"
+            f"the file {path} already exists", hint="choose another name: an overwritten key cannot be recovered"
         ) from error
     except OSError as error:
         raise ConfigError(f"the {what} cannot be written to {path}: {describe_failure(error)}") from error

@@ -37,7 +37,7 @@ def test_keys(project: Project, here: Command) -> None:
     assert (project.folder / "audit.key").stat().st_mode & 0o077 == 0
     again = here("audit", "keygen", "example.org/trail", "--out", "audit.key")
     assert (again.code, (project.folder / "audit.key").read_text()) == (2, secret)
-    assert "there is a file" in again.err
+    assert "already exists" in again.err
     assert here("audit", "keygen", "two words", "--out", "other.key").code == 2
     assert not [file for file in project.folder.glob("*.[oe][ur][tr]") if secret.strip() in file.read_text()]
 

@@ -371,7 +371,7 @@ def test_steps_that_no_run_has_recorded(office: Office, pg: Pg) -> None:
     pg.query("update {schema}.request set state = 'received', reached = 'received'")
     with office.register.lease("er-1") as held:
         held.begin_deleting(["R-1"])
-    with pytest.raises(VerificationError, match="has lost which rows it had found"):
+    with pytest.raises(VerificationError, match="no longer has the rows that this run had found"):
         office.go()
 
 

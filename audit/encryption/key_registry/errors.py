@@ -27,7 +27,7 @@ class RegistryIncomplete(ConfigError):
 
 def other_root_error(current: str, configured: str) -> ConfigError:
     return ConfigError(
-        f"the key registry is under the root key {current}, and {configured} is configured",
+        f"the key registry uses the root key {current}, but {configured} is configured",
         hint="configure the root key that the last `deltarelay keys rotate` changed to; if that rotation was interrupted, "
         "run it again",
     )

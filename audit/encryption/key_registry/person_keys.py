@@ -125,8 +125,8 @@ def destroy_keys(
         )
         if remaining := [bytes(row[1]).hex() for row in active if row[2] not in keeping]:
             raise VerificationError(
-                f"the key {remaining[0]} in the registry is still there after it was destroyed: the database did "
-                "something else. No key was destroyed",
+                f"the key {remaining[0]} is still in the registry after the statement that destroys it: the database did "
+                "not execute this statement as written. No key was destroyed",
                 hint="look for triggers and rules on the table key, and remove them",
                 keys=remaining[:20],
             )

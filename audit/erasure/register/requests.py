@@ -47,7 +47,7 @@ class RequestTable(RegisterIdentity):
             if clashing:
                 raise ConfigError(
                     f"another request has this id already, with other content: {list_ids(sorted(clashing))}",
-                    hint="nothing was added: give each request an id of its own",
+                    hint="nothing was added: give each request a separate id",
                     requests=sorted(clashing),
                 )
             record_event(work, sorted(new), "received", {})
@@ -123,8 +123,8 @@ class RequestTable(RegisterIdentity):
             raise VerificationError(
                 f"these requests are not in the register as they were received: {list_ids(altered)}",
                 hint="the register was altered: restore it from its backup; or `erasure.former_watch_keys` lacks the key "
-                "of their time; where an earlier release has recorded another approver than the one of the request file, "
-                "`deltarelay erase approve` with that one first",
+                "of their time; if an earlier release recorded another approver than the request file names, first run "
+                "`deltarelay erase approve` with that approver",
                 requests=altered,
             )
 

@@ -65,7 +65,10 @@ def run(
     document = register.plan(name)
     check_plan(register.run(name), document, given)
     if document["problems"]:
-        raise ConfigError("the plan has problems: " + "; ".join(document["problems"]), hint="fix them, then plan again")
+        raise ConfigError(
+            "the plan has problems: " + "; ".join(document["problems"]),
+            hint="correct them, then run `deltarelay erase plan` again",
+        )
     with register.lease(name) as held:
         run = register.run(name)
         if run.finished_at is not None:
