@@ -335,7 +335,7 @@ class TestEpochs:
             except ConnectionError:
                 writes.clear()
                 # A third root key is not taken up with
-                with pytest.raises(ConfigError, match=r"is configured|is not over"):
+                with pytest.raises(ConfigError, match=r"is configured|is not finished"):
                     safe.opened(FileRoot.generate()).rotate(new)
                 continue
             break

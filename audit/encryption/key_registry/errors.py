@@ -39,7 +39,7 @@ def empty_registry_error() -> ConfigError:
 
 def reused_root_error() -> ConfigError:
     return ConfigError(
-        "each epoch needs a root key of its own: with a reused key, older backups could be decrypted",
+        "each epoch needs a root key of its own: if a key is reused, older backups can be decrypted",
         hint="generate a new root key and name it",
     )
 
