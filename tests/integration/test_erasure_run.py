@@ -293,8 +293,8 @@ def test_what_is_refused_on_the_way_to_a_certificate(
     planned = make_plan(
         office.spark, office.graph(), copies, office.requests, (), run="er-1", approve_above=100, now=NOW
     )
-    assert [f"crm carries {path} under another address" in one for one in planned.problems] == [True]
-    assert any("pipeline gone carries" in one for one in planned.warnings)
+    assert [f"crm replicates {path} under another address" in one for one in planned.problems] == [True]
+    assert any("pipeline gone replicates" in one for one in planned.warnings)
     assert [one.pipeline for one in planned.sinks] == ["shop"]
 
     # More rows than were approved

@@ -99,7 +99,7 @@ def test_an_upload_that_nobody_finished(bucket: Bucket) -> None:
     assert "no lifecycle rule" in unseen.why
     bucket.lifecycle(AbortIncompleteMultipartUpload={"DaysAfterInitiation": 3})
     [unseen] = bucket.scan().unseen
-    assert "gone by" in unseen.why
+    assert "removed by" in unseen.why
 
 
 def test_a_key_that_is_a_value(bucket: Bucket) -> None:

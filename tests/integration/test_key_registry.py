@@ -353,7 +353,7 @@ class TestEpochs:
         new = FileRoot.generate()
         with monkeypatch.context() as patched:
             patched.setattr(Rotation, "_rewrap_keys", lambda *_: None)
-            with pytest.raises(Fenced, match="an older epoch meanwhile: nothing is destroyed"):
+            with pytest.raises(Fenced, match="an older epoch in the meantime: no key was destroyed"):
                 safe.registry.rotate(new)
         assert safe.rows("select distinct epoch from shard order by 1") == [(1,), (2,)]
         safe.opened(safe.root).rotate(new)

@@ -130,7 +130,7 @@ class Rotation:
         )
         if remaining != (False,):
             raise Fenced(
-                "another process has created keys of an older epoch meanwhile: nothing is destroyed",
+                "another process has created keys of an older epoch in the meantime: no key was destroyed",
                 hint="run `deltarelay keys rotate` again: it continues",
             )
         work.execute(

@@ -93,7 +93,7 @@ class RequestTable(RegisterIdentity):
             if found is None or row[1] != "purged":
                 raise ConfigError(
                     f"there is nothing to decide: no scan has left request {id} with a finding",
-                    hint="`deltarelay erase run` scans, and says what to do about each finding",
+                    hint="`deltarelay erase run` scans, and shows what to do about each finding",
                 )
             finds = found[0]["finds"]
             decision = {"by": who, "reason": reason, "finds": finds}

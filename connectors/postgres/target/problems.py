@@ -74,6 +74,6 @@ def target_problems(source: Source, name: TargetName, target: TargetTable | None
     if target.hides_rows:
         problems.append(
             f"row level security of {name} applies to the role and could hide rows from it: "
-            "give the role BYPASSRLS, or let it own the table"
+            "give the role BYPASSRLS, or make it the owner of the table"
         )
     return problems
