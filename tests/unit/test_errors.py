@@ -174,7 +174,7 @@ def test_no_condition_at_all() -> None:
     [
         (
             'requires reader table feature(s) that are unsupported by Delta Lake "4.4.0": timeMachine, oracle.\n\tat org',
-            "the table feature timeMachine, oracle, which Delta Lake here",
+            "the table feature timeMachine, oracle, which the installed Delta Lake",
         ),
         (
             "Kernel error: Unsupported: Feature 'timeMachine' is not supported",
