@@ -132,8 +132,8 @@ class Watch:
                 raise ErasedPersonReturned(
                     f"{table} contains an erased person again ({', '.join(requests[:5])}), "
                     f"in versions {first} to {last}: {pipeline} applied none of them",
-                    hint="erase again: run `deltarelay erase plan` with a new request, then `erase run`; or, if the person's "
-                    "data may be stored again, run `deltarelay erase release REQUEST --by NAME --reason TEXT`",
+                    hint="erase again: run `deltarelay erase plan` with a new request, then `erase run`; or, if the "
+                    "person's data may be stored again, run `deltarelay erase release REQUEST --by NAME --reason TEXT`",
                     table=table,
                     requests=requests,
                     first=first,
