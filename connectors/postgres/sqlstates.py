@@ -41,10 +41,10 @@ FOREIGN_KEY = (psycopg.errors.ForeignKeyViolation, psycopg.errors.RestrictViolat
 DEAD_LETTER_REASONS = {
     "22003": "a number is out of range",
     "22001": "a text is too long",
-    "23502": "a value is missing where there must be one",
+    "23502": "a required value is missing",
     "23505": "another row has the value of a unique index",
-    "23514": "a check constraint is not met",
-    "23P01": "an exclusion constraint is not met",
+    "23514": "a check constraint is violated",
+    "23P01": "an exclusion constraint is violated",
     "54000": "a value is larger than an index entry may be",
     "P0001": "a trigger refuses the row",
 }

@@ -80,10 +80,10 @@ BAD = {
     16: ("0.125bd amount", "a value does not fit", "amount", None, None),
     17: ("40000L small", "a value does not fit", "small", None, None),
     18: ("'xanadu-xanadu' name", "a value does not fit", "name", None, None),
-    19: ("'SHOUT' name", "a check constraint is not met", None, "no_shouting", "23514"),
-    20: ("null must", "a value is missing where there must be one", "must", None, "23502"),
+    19: ("'SHOUT' name", "a check constraint is violated", None, "no_shouting", "23514"),
+    20: ("null must", "a required value is missing", "must", None, "23502"),
     21: ("'stays' mail", "another row has the value of a unique index", None, "one_mail", "23505"),
-    22: ("105L slot", "an exclusion constraint is not met", None, "apart", "23P01"),
+    22: ("105L slot", "an exclusion constraint is violated", None, "apart", "23P01"),
     23: (
         "(select concat_ws('', collect_list(md5(cast(id as string)))) from range(200)) long",
         "a value is larger than an index entry may be",
