@@ -99,8 +99,8 @@ class PostgresOptions(_Model):
     ] = Field(
         default=(),
         title="Metadata columns",
-        description="Additional columns: the version and the time of the commit of a row's last change (for rows of the "
-        "initial copy those of the copy), and when it was applied.",
+        description="Additional columns: the version and the commit time of the last change of a row (for rows of the "
+        "initial copy: of the copied version), and the time at which the change was applied.",
     )
     arrays: Literal["jsonb", "native"] = Field(
         default="jsonb",

@@ -138,8 +138,8 @@ def destroy_keys(
         subjects += len(set(verify_links(work, ring, links).values()))
     if unlinked := work.rows(f"select k.key_id {UNLINKED} order by k.key_id limit 20"):
         raise VerificationError(
-            f"no identifier leads to the owner of the active key {bytes(unlinked[0][0]).hex()}, and maybe of others: "
-            "links were removed or keys moved by hand. No key was destroyed",
+            f"no identifier leads to the owner of the active key {bytes(unlinked[0][0]).hex()}, and possibly to the owners "
+            "of other keys: links were removed, or keys were moved by hand. No key was destroyed",
             hint="restore a backup of the key registry that `deltarelay keys restore-check` approves",
             keys=[bytes(row[0]).hex() for row in unlinked],
         )

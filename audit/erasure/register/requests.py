@@ -123,7 +123,8 @@ class RequestTable(RegisterIdentity):
             raise VerificationError(
                 f"these requests are not in the register as they were received: {list_ids(altered)}",
                 hint="the register was altered: restore it from its backup; or `erasure.former_watch_keys` lacks the key "
-                "of their time; if an earlier release recorded another approver than the request file names, first run "
+                "under which they were received; if an earlier release recorded another approver than the request file "
+                "names, first run "
                 "`deltarelay erase approve` with that approver",
                 requests=altered,
             )

@@ -66,7 +66,7 @@ def target_problems(source: Source, name: TargetName, target: TargetTable | None
     if frozenset(source.key) not in target.unique_keys:
         problems.append(
             f"{name} has no primary key or unique index on exactly the key ({', '.join(source.key)}) that is checked "
-            "at once: one that is deferrable, partial or on expressions cannot find the row of a change"
+            "immediately: an index that is deferrable, partial or on expressions cannot find the row of a change"
         )
     if not target.can_write:
         problems.append(f"the role may not select, insert, update and delete in {name}")
