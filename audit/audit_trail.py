@@ -61,7 +61,7 @@ class Trail:
     def require_tables(self) -> TrailTables:
         """Return the tables. Raises ConfigError where there is no trail."""
         if not self.tables.exist():
-            raise ConfigError(f"there is no trail at {self.path}", hint="`deltarelay run` begins it")
+            raise ConfigError(f"there is no trail at {self.path}", hint="`deltarelay run` creates it")
         return self.tables
 
     def columns(self, version: int | None = None) -> tuple[Column, ...]:
@@ -117,7 +117,7 @@ class Trail:
         if local and (special := find_special_file(Path(self.path.removeprefix("file:")))) is not None:
             raise VerificationError(
                 f"{special} is not a regular file: reading it could block forever",
-                hint="find out who put it there, restore the file from a backup, and verify again",
+                hint="find out who created it, restore the file from a backup, and verify again",
             )
         checkpoints = self._checkpoints()
         found, failures = checkpoints.read_all(least=0 if since is None or extra else since.size)

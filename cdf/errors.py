@@ -215,8 +215,8 @@ def unsupported_features(error: BaseException, table: str) -> FeatureNotSupporte
     features, version = found["spark"] or found["rust"], found["version"]
     needs = f"the table feature {features}" if features else f"reader version {version}"
     return FeatureNotSupported(
-        f"{table} needs {needs}, which {'Delta Lake here' if found['spark'] else 'delta-rs'} does not know",
-        hint="upgrade deltarelay, or remove the feature from the table, if a writer that knows it allows that "
+        f"{table} needs {needs}, which {'the installed Delta Lake' if found['spark'] else 'delta-rs'} does not support",
+        hint="upgrade deltarelay, or remove the feature from the table, if a writer that supports it can do that "
         "(`ALTER TABLE … DROP FEATURE …`)",
         condition=condition_of(error),
         table=table,

@@ -56,7 +56,7 @@ def translate(error: Exception, *, table: str, first: int, last: int) -> CdfErro
         )
     if "Python worker exited unexpectedly" in text:
         return SourceUnavailable(
-            f"reading {versions} failed: Spark lost a Python worker, more often than it retries",
+            f"reading {versions} failed: Spark lost a Python worker more times than it retries",
             hint="nothing is lost: run again. If it happens again, the machine has too little memory for the workers",
             condition=condition,
         )

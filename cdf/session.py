@@ -42,6 +42,6 @@ def check_session(spark: SparkSession) -> None:
     on = [name for name in _IGNORE if (spark.conf.get(name, "false") or "").lower() == "true"]
     if on:
         raise ConfigError(
-            f"the session has {' and '.join(on)} = true: files or columns that are gone would be left out silently",
+            f"the session has {' and '.join(on)} = true: missing files or columns would be skipped silently",
             hint="set it to false for the session that reads the change feed",
         )

@@ -171,7 +171,7 @@ def write_new(file: Path, text: str, *, overwrite: bool = False) -> None:
             handle.write(text)
     except FileExistsError:
         raise ConfigError(
-            f"{file} is there already: nothing was written",
+            f"{file} already exists: nothing was written",
             hint="write to another file with --to, or replace it with --force",
         ) from None
     except OSError as error:

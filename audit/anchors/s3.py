@@ -83,7 +83,8 @@ class S3Anchor:
         if self._days is not None and lock != "COMPLIANCE":
             raise ConfigError(
                 f"the anchor {self._name} has the checkpoint, but does not show that it is locked in compliance mode",
-                hint="grant s3:GetObjectRetention to the publishing role; if it has that right, the server locks no objects",
+                hint="grant s3:GetObjectRetention to the publishing role; if it has that right, the server does not lock "
+                "objects",
                 anchor=self._name,
             )
 

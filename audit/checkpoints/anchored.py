@@ -84,7 +84,7 @@ class AnchoredCheckpoints:
         if not notes:
             raise VerificationError(
                 f"no checkpoint of this trail at {named.name} is signed by a trusted key",
-                hint="if the signing key was replaced, put the verifier key of the former one among `keys`",
+                hint="if the signing key was replaced, add the verifier key of the former key to `keys`",
             )
         return max(notes, key=lambda note: self.trusted_size(note) or 0)
 

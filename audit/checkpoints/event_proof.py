@@ -81,7 +81,7 @@ def _newest_note(checkpoints: AnchoredCheckpoints) -> tuple[str, int]:
         raise next(iter(failures.values()))
     if not notes:
         raise ConfigError(
-            "there is no checkpoint that a proof could lead to",
+            "the trail has no checkpoint, and a proof needs one",
             hint="`deltarelay audit checkpoint` signs one and publishes it to the anchors",
         )
     return max(((note, checkpoints.trusted_size(note) or 0) for note in notes), key=itemgetter(1))

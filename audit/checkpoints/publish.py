@@ -110,12 +110,13 @@ def _confirm(
         f"the end of the ledger of the trail at {tables.path} is not signed by a trusted key: its last records may be "
         "forged, and no event or record is written or signed after them",
         hint="inspect them with `deltarelay audit verify`. `deltarelay audit checkpoint --accept` signs a trail that was "
-        "begun without signing_key as it is; after a change of the signing key, put the former verifier key among keys",
+        "begun without signing_key, in its present state; after a change of the signing key, add the former verifier key to "
+        "`keys`",
         size=state.sequence,
     )
 
 
 def _require_signer(signer: Signer | None) -> Signer:
     if signer is None:
-        raise ConfigError("the trail has no signing key", hint="set signing_key; `deltarelay audit keygen` makes one")
+        raise ConfigError("the trail has no signing key", hint="set signing_key; `deltarelay audit keygen` creates one")
     return signer

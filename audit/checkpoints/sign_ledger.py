@@ -43,7 +43,7 @@ def sign_ledger(
         raise VerificationError(
             f"an anchor has an entry for the trail at {tables.path} that is not a checkpoint signed by a trusted "
             f"key: {error}",
-            hint="nothing was signed: another writer has added the entry, or a key is missing among keys",
+            hint="nothing was signed: another writer has added the entry, or `keys` lacks a verifier key",
         ) from error
     known: dict[int, set[bytes]] = {}
     for checkpoint in checkpoints:

@@ -113,7 +113,7 @@ def _read_mac_key(work: Transaction, root: Root) -> tuple[int, bytes]:
         raise empty_registry_error()
     if len(rows) > 1:
         raise ConfigError(
-            "a rotation of the key registry was begun and is not over: its backup would need two root keys",
+            "a rotation of the key registry has begun and is not finished: its backup would need two root keys",
             hint="complete it with `deltarelay keys rotate`, then back up",
         )
     name, epoch, wrapped = rows[0]

@@ -71,7 +71,7 @@ def schema_has_groups(payload: StructType) -> bool:
         return False
     if (groups, ciphertexts) != (GROUPS, _CIPHERTEXTS):
         raise VerificationError(
-            "the columns of encrypted values in the trail do not have the type any more with which they were written",
+            "the columns of encrypted values in the trail no longer have the type with which they were written",
             hint="`deltarelay audit verify` reports what is altered",
         )
     return True

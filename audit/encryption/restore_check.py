@@ -118,10 +118,11 @@ def _read_head(file: IO[bytes], path: Path, root: Root) -> tuple[dt.datetime, in
         if _FORMER.fullmatch(first):
             raise ConfigError(
                 f"{path} is a backup of another release: nothing in it proves that it was not altered",
-                hint="make a new one with `deltarelay keys backup`; if the registry is lost: restore this one, review it, "
+                hint="create a new backup with `deltarelay keys backup`; if the registry is lost: restore this one, review "
+                "it, "
                 "and run `deltarelay keys upgrade`",
             )
-        raise ConfigError(f"{path} is not a backup of a key registry", hint="`deltarelay keys backup` makes one")
+        raise ConfigError(f"{path} is not a backup of a key registry", hint="`deltarelay keys backup` creates one")
     made = _MADE.fullmatch(file.readline())
     if made is None:
         raise _incomplete_error(path)
@@ -139,7 +140,9 @@ def _verify_mac(file: IO[bytes], path: Path, root: Root, epoch: int) -> bytes:
     file.seek(max(size - _LAST_LINE, 0))
     last = file.read()
     if len(last) != _LAST_LINE or not last.startswith(END) or not last.endswith(b"\n"):
-        raise VerificationError(f"the backup {path} is truncated", hint="use another one: this one restores nothing")
+        raise VerificationError(
+            f"the backup {path} is truncated", hint="use another backup: this one cannot be restored"
+        )
     try:
         file.seek(0)
         mac_key = _read_mac_key(file, root, epoch)
@@ -153,7 +156,8 @@ def _verify_mac(file: IO[bytes], path: Path, root: Root, epoch: int) -> bytes:
         authentic = False
     if not authentic:
         raise VerificationError(
-            f"the backup {path} is not as it was written", hint="never restore it: it may do anything; use another one"
+            f"the backup {path} was altered after it was written",
+            hint="never restore it, because it may execute any statement; use another backup",
         )
     file.seek(0)
     return mac_key
@@ -210,13 +214,14 @@ class _Backup:
                     batch = []
         if broken:
             raise VerificationError(
-                f"{broken} of {seen - self.destroyed} active keys in the backup {self._path} are not those that were made",
+                f"{broken} of {seen - self.destroyed} active keys in the backup {self._path} are not those that were "
+                "created",
                 hint="the backup, or the registry that it was made from, was altered: use another backup",
                 broken=broken,
             )
         if swapped:
             raise VerificationError(
-                f"{swapped} links from an identifier to a person in the backup {self._path} are not those that were made",
+                f"{swapped} links from an identifier to a person in the backup {self._path} are not those that were created",
                 hint="the registry that the backup was made from was altered: use another backup",
                 swapped=swapped,
             )
@@ -244,7 +249,7 @@ class _Backup:
 
 
 def _incomplete_error(path: Path) -> VerificationError:
-    return VerificationError(f"the backup {path} lacks rows that every backup has", hint="use another one")
+    return VerificationError(f"the backup {path} lacks rows that every backup has", hint="use another backup")
 
 
 def _read_rows(file: IO[bytes], path: Path, begins: str, schema: str) -> Iterator[tuple[str, dict[str, bytes]]]:
@@ -272,7 +277,7 @@ def _read_rows(file: IO[bytes], path: Path, begins: str, schema: str) -> Iterato
 
 def _foreign_line_error(path: Path, schema: str) -> VerificationError:
     return VerificationError(
-        f"the backup {path} does other things than restoring a key registry into the schema {schema}",
+        f"the backup {path} contains more than the statements that restore a key registry into the schema {schema}",
         hint="never restore it; if it belongs to another schema, set that schema under erasure.keys.schema",
     )
 

@@ -193,7 +193,11 @@ class KmsRoot:
         except BotoCoreError as error:
             kind = type(error).__name__
             failure = (
-                SinkUnavailable(f"AWS KMS cannot be reached now ({kind})", hint="run again when it can", condition=kind)
+                SinkUnavailable(
+                    f"AWS KMS cannot be reached now ({kind})",
+                    hint="run again when AWS KMS can be reached",
+                    condition=kind,
+                )
                 if kind in _TRANSIENT
                 else ConfigError(f"the request to AWS KMS failed ({kind})", hint="check credentials and region")
             )
@@ -208,7 +212,8 @@ class KmsRoot:
         if code in UNUSABLE:
             return ConfigError(
                 f"the root key {self.name} cannot be used: it does not exist, is disabled or about to be deleted ({code})",
-                hint="`aws kms describe-key` shows its state; until its deletion date `cancel-key-deletion` keeps it",
+                hint="`aws kms describe-key` shows its state; before its deletion date `aws kms cancel-key-deletion` "
+                "cancels the deletion",
                 condition=code,
             )
         return ConfigError(

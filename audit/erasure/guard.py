@@ -132,8 +132,8 @@ class Watch:
                 raise ErasedPersonReturned(
                     f"{table} contains an erased person again ({', '.join(requests[:5])}), "
                     f"in versions {first} to {last}: {pipeline} applied none of them",
-                    hint="erase again: `deltarelay erase plan` with a new request, then `erase run`; or, if the person may "
-                    "be kept again, `deltarelay erase release REQUEST --by NAME --reason TEXT`",
+                    hint="erase again: run `deltarelay erase plan` with a new request, then `erase run`; or, if the "
+                    "person's data may be stored again, run `deltarelay erase release REQUEST --by NAME --reason TEXT`",
                     table=table,
                     requests=requests,
                     first=first,
@@ -172,9 +172,11 @@ class Watch:
                 and proven(self.marker, commit.user_metadata, table) is not None
             ):
                 raise ErasureNotRecorded(
-                    f"version {commit.version} of {table} was erased by run {run}, which the register does not know",
-                    hint="the register was replaced, or restored from a backup from before that run: restore a later one. "
-                    "Without one, `run --reload` rebuilds a target that mirrors the table; a history continues in a new "
+                    f"run {run} erased rows in version {commit.version} of {table}, and the register has no record of this "
+                    "run",
+                    hint="the register was replaced, or restored from a backup from before that run: restore a later "
+                    "backup. If there is none, `run --reload` rebuilds a target that mirrors the table; a history continues "
+                    "in a new "
                     "trail or topic",
                     table=table,
                     version=commit.version,

@@ -225,23 +225,23 @@ def _of_person(
 ) -> Iterator[Fault]:
     subject = subjects.get(table.subject)
     if subject is None:
-        message = "is no entry under `subjects`" + _near(table.subject, subjects)
+        message = "is not an entry under `subjects`" + _near(table.subject, subjects)
         yield Fault((*place, "subject"), message)
     if isinstance(table.path, Link):
         leads = [one for one in tables if one.table == table.path.table]
         if not leads:
-            message = f"leads to {table.path.table}, which is no entry under `tables`"
+            message = f"leads to {table.path.table}, which is not an entry under `tables`"
             yield Fault((*place, "path"), message + _near(table.path.table, [one.table for one in tables]))
         elif leads[0].subject != table.subject and {leads[0].subject, table.subject} <= set(subjects):
             message = f"leads to {table.path.table}, which holds rows of another subject"
             yield Fault((*place, "path"), message)
     elif subject is not None and table.path not in subject.identifiers:
-        message = f"the column `{table.path}` is no identifier of the subject `{subject.name}`"
+        message = f"the column `{table.path}` is not an identifier of the subject `{subject.name}`"
         yield Fault((*place, "path"), message + _near(table.path, subject.identifiers))
     if table.on_erase == "nullify" and not table.personal:
         yield Fault((*place, "on_erase"), "`nullify` empties the columns of `personal`, and none is named")
     elif table.on_erase == "nullify" and table.column.lower() not in [name.lower() for name in table.personal]:
-        yield Fault((*place, "personal"), f"lacks `{table.column}`, which would still say whose row it is")
+        yield Fault((*place, "personal"), f"lacks `{table.column}`, which would still identify the person of the row")
 
 
 def _of_addresses(tables: Sequence[PersonalTable]) -> Iterator[Fault]:
@@ -278,7 +278,7 @@ def _of_holds(
         elif hold.class_name is not None:
             yield from _of_held_class(("holds", index, "class"), hold.class_name, tables)
         elif hold.table not in known:
-            yield Fault(("holds", index, "table"), "is no entry under `tables`" + _near(str(hold.table), known))
+            yield Fault(("holds", index, "table"), "is not an entry under `tables`" + _near(str(hold.table), known))
         if not hold.basis.strip():
             yield Fault(("holds", index, "basis"), "is empty; state the legal basis of the hold")
         held = by_name.get(hold.table or "")
@@ -291,7 +291,8 @@ def _of_holds(
                 continue  # the identifier is known without the rows that it leads to
             if not any(other.table == above.table and other.until >= hold.until for other in holds):
                 message = (
-                    f"is found only through {above.table}: hold that table as long, or its rows can no longer be found"
+                    f"is found only through {above.table}: hold that table for as long, otherwise these rows can no longer "
+                    "be found"
                 )
                 yield Fault(("holds", index, "table"), message)
 
@@ -301,7 +302,7 @@ def _of_held_class(place: tuple[str | int, ...], held: str, tables: Sequence[Per
     named = {table.table: {name for one in table.people for name, _ in one.classes} for table in tables}
     known = {name for names in named.values() for name in names}
     if held not in known:
-        yield Fault(place, "is no class of any table" + _near(held, sorted(known)))
+        yield Fault(place, "is not a class of any table" + _near(held, sorted(known)))
     for table in tables:
         sealed = {column.lower() for one in table.people for _, columns in one.classes for column in columns}
         columns = dict.fromkeys(name for one in table.people for name in (one.column, *one.personal))

@@ -100,7 +100,7 @@ def add_missing_columns(trail: Trail, payload: DataFrame) -> DataFrame:
         raise VerificationError(
             f"the trail at {trail.path} cannot be read: its payload has rows that were written with {names}, "
             "and these columns are missing now",
-            hint="`deltarelay audit verify` reports what is altered or gone",
+            hint="`deltarelay audit verify` reports what is altered or missing",
         )
     row = F.col("row")
     for column in missing:

@@ -84,9 +84,11 @@ class Reencryption:
         result, verified = trail.verify()
         if verified is not None and (verified.size, verified.previous) == (state.sequence, state.previous):
             return
-        texts = [finding.text for finding in result.findings] or ["its ledger does not end where this run took it over"]
+        texts = [finding.text for finding in result.findings] or [
+            "its ledger does not end at the record at which this run took the lease"
+        ]
         raise VerificationError(
-            f"the trail at {self.trail.path} is not what was written: nothing is encrypted in it ({texts[0]})",
+            f"the trail at {self.trail.path} differs from what was written: nothing is encrypted in it ({texts[0]})",
             hint="`deltarelay audit verify` reports what is altered",
         )
 

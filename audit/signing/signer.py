@@ -53,7 +53,7 @@ class Signer:
             with path.open() as file:
                 if is_accessible_to_others(os.fstat(file.fileno())):
                     raise ConfigError(
-                        f"other users than its owner can access the signing key {path}",
+                        f"users other than its owner can access the signing key {path}",
                         hint=f"chmod 600 {path}",
                         path=str(path),
                     )

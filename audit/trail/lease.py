@@ -129,7 +129,7 @@ class Lease:
 
 def lease_held(target: str) -> LeaseHeld:
     return LeaseHeld(
-        f"another runner is at work on {target}",
+        f"another runner holds the lease on {target}",
         hint="nothing was changed: run again when the other runner has finished, or stop it first",
         target=target,
     )

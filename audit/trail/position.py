@@ -68,13 +68,13 @@ def read_columns(path: str, options: Mapping[str, str] | None = None) -> tuple[S
     from pyspark.sql.types import StructType
 
     if "://" not in path and not Path(path, "ledger", "_delta_log").is_dir():
-        raise ConfigError(f"there is no trail at {path}", hint="`deltarelay run` begins it")
+        raise ConfigError(f"there is no trail at {path}", hint="`deltarelay run` creates it")
     try:
         ledger, payload = (
             DeltaTable(f"{path}/{name}", storage_options=dict(options or {})) for name in (LEDGER, PAYLOAD)
         )
     except TableNotFoundError as error:
-        raise ConfigError(f"there is no trail at {path}", hint="`deltarelay run` begins it") from error
+        raise ConfigError(f"there is no trail at {path}", hint="`deltarelay run` creates it") from error
     rows = ledger.to_pyarrow_table(columns=["sequence", "record"]).sort_by([("sequence", "descending")])
     records = (parse_object(text) for text in rows.column("record").to_pylist())
     columns: list[dict[str, Any]] = next((record["columns"] for record in records if "columns" in record), [])

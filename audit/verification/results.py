@@ -44,8 +44,8 @@ NOT_ANCHORED = (
 )
 """Added if there are no anchors."""
 NOT_READ_AGAIN = (
-    "what was verified before was not read again: of these events only the number was compared, according to the table's "
-    "own statistics, and of their values only those that a removal names; --level full reads everything"
+    "what was verified before was not read again: for these events, only their number (from the table's own statistics) and "
+    "the values that a removal names were compared; --level full reads everything"
 )
 """Added to a quick verification."""
 

@@ -257,7 +257,8 @@ def _require_signature(scan: LedgerScan, covered: int, request: _Request, signed
     """Report records without a signature: all of them, those after the last checkpoint, or those that remove values."""
     if request.anchored and scan.tree.size and not covered and not request.unreachable:
         message = (
-            "the ledger has records, but no anchor has a signed checkpoint of it: it was recreated, or never signed"
+            "the ledger has records, but no anchor has a signed checkpoint of it: the trail was recreated, or was never "
+            "signed"
         )
         findings.add("not_signed", LEDGER, message)
     if not covered or scan.tree.size == covered or signed_end or request.unreachable:

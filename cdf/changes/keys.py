@@ -64,7 +64,7 @@ def violation_of(error: BaseException, *, table: str, key: Sequence[str]) -> Key
 def key_violation(reason: str, version: int, *, table: str, key: Sequence[str]) -> KeyViolation:
     columns = ", ".join(key)
     if reason == "key_changed":
-        message = f"version {version} of {table} changes the key ({columns}) of a row, which the sink is set to refuse"
+        message = f"version {version} of {table} changes the key ({columns}) of a row, and key_changes is set to refuse"
         hint = "set key_changes: follow to delete the old key and insert the new one"
     elif reason == "null_key":
         message = f"version {version} of {table} changes rows with a null in the key ({columns})"

@@ -288,7 +288,7 @@ class Snapshot:
         if not parts:
             return None
         return KeyViolation(
-            f"version {self.version} of {self.table} cannot be keyed by ({', '.join(self.key)}): "
+            f"version {self.version} of {self.table} cannot use the key ({', '.join(self.key)}): "
             + " and ".join(parts),
             hint="name the columns that identify a row, or repair the source and start at a later version",
             table=self.table,

@@ -249,8 +249,8 @@ class Following:
         failure: CdfError
         if not _is_alive(self._context.feed.spark):
             failure = SourceError(
-                f"following {table} ended: Spark's Java process is gone",
-                hint="the position is intact: start it again",
+                f"following {table} ended: Spark's Java process has ended",
+                hint="the position is intact: start the pipeline again",
                 condition=JVM_GONE,
             )
         else:

@@ -114,8 +114,8 @@ def check_ahead(context: PipelineContext, first: int, last: int, *, begins: bool
 
 def _erasure_not_configured(context: PipelineContext, versions: Sequence[int]) -> ErasureNotConfigured:
     return ErasureNotConfigured(
-        f"version {versions[0]} of {context.feed.table} says that it erased persons, and the pipeline {context.name} has "
-        "no register of erasures to check it against: nothing was applied",
+        f"version {versions[0]} of {context.feed.table} is marked as an erasure of persons, and the pipeline {context.name} "
+        "has no erasure register to check this: nothing was applied",
         hint="add the `erasure` block of the project that erases, with its register and keys, to this configuration; "
         "in Python, give the pipeline a `guard`",
         table=context.feed.table,

@@ -24,7 +24,7 @@ def reload_target(runner: Runner, *, retries: int = 0) -> Step:
     if not isinstance(sink, Reloadable) or sink.capabilities.holds != "state":
         raise TargetNotReady(
             f"the sink of {context.name} cannot be reloaded from a snapshot",
-            hint="name a new target, or empty it with its own tools",
+            hint="name a new target, or empty this one with the target's own tools",
         )
     feed.check_session()
     feed.require_enabled()  # or else no run could update the target after the reload

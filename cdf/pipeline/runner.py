@@ -160,7 +160,7 @@ class Runner:
 
 
 def _interrupted() -> Interrupted:
-    return Interrupted("interrupted", hint="what was applied stays and the position is intact: run again to continue")
+    return Interrupted("interrupted", hint="applied changes are kept and the position is intact: run again to continue")
 
 
 def _with_next(windows: Iterator[Window]) -> Iterator[tuple[Window, Callable[[Callable[[Window], None]], None]]]:

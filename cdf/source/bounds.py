@@ -92,14 +92,14 @@ def resolve_start(log: TableLog, start: Bound, *, table: str) -> int:
         # The commit before is gone: whether it belongs to the range is unknown.
         if version > 0 and version - 1 not in times and time > start.timestamp:
             raise VersionsExpired(
-                f"the commits of {table} before version {version} ({_iso(time)}) are gone, "
-                "so the changes since the start time are incomplete",
+                f"the commits of {table} before version {version} ({_iso(time)}) no longer exist, so the changes since the "
+                "start time are incomplete",
                 hint=f"start at version {version} if the older changes are not needed",
                 earliest=version,
             )
         return version
     raise VersionNotFound(
-        f"the start time lies after the last commit of {table} (version {latest}, {_iso(times[latest])})",
+        f"the start time is after the last commit of {table} (version {latest}, {_iso(times[latest])})",
         hint="choose an earlier time",
         condition="DELTA_TIMESTAMP_GREATER_THAN_COMMIT",
         latest=latest,
@@ -116,7 +116,7 @@ def resolve_end(log: TableLog, end: Bound | None, *, table: str) -> int:
     times = log.times()
     if end.timestamp > times[latest]:
         raise VersionNotFound(
-            f"the end time lies after the last commit of {table} (version {latest}, {_iso(times[latest])})",
+            f"the end time is after the last commit of {table} (version {latest}, {_iso(times[latest])})",
             hint="leave out the end to read up to the latest version",
             condition="DELTA_TIMESTAMP_GREATER_THAN_COMMIT",
             latest=latest,
@@ -124,15 +124,15 @@ def resolve_end(log: TableLog, end: Bound | None, *, table: str) -> int:
     before = [version for version, time in times.items() if time <= end.timestamp]
     if not before:
         raise VersionsExpired(
-            f"the end time lies before the first commit of {table} that still exists",
+            f"the end time is before the first commit of {table} that still exists",
             hint="choose a later time",
             condition="DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION",
         )
     last = before[-1]
     if last < latest and last + 1 not in times and times[last] < end.timestamp:
         raise VersionsExpired(
-            f"the commits of {table} after version {last} ({_iso(times[last])}) are gone, "
-            "so the changes up to the end time are incomplete",
+            f"the commits of {table} after version {last} ({_iso(times[last])}) no longer exist, so the changes up to the "
+            "end time are incomplete",
             hint=f"end at version {last} if the later changes are not needed",
             version=last,
         )

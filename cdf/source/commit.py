@@ -73,7 +73,7 @@ def version_gone(table: str, version: int, condition: str | None = None) -> Vers
     return VersionsExpired(
         f"version {version} of {table} can no longer be reconstructed from the log",
         hint="rebuild the target from a snapshot, `deltarelay run --reload`; "
-        "raise delta.logRetentionDuration so that commits last longer",
+        "raise delta.logRetentionDuration so that commits are retained longer",
         condition=condition,
         version=version,
     )
@@ -82,8 +82,8 @@ def version_gone(table: str, version: int, condition: str | None = None) -> Vers
 def missing_commits(table: str, versions: list[int]) -> VersionsExpired:
     shown = ", ".join(map(str, versions[:5])) + (f" … {versions[-1]}" if len(versions) > 5 else "")
     return VersionsExpired(
-        f"the commit files of version {shown} of {table} are gone: the changes in them cannot be read",
+        f"the commit files of version {shown} of {table} no longer exist: the changes in them cannot be read",
         hint="rebuild the target from a snapshot, `deltarelay run --reload`; "
-        "raise delta.logRetentionDuration so that commits last longer",
+        "raise delta.logRetentionDuration so that commits are retained longer",
         versions=versions[:100],
     )

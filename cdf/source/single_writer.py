@@ -95,6 +95,6 @@ def commit_alone(spark: SparkSession, log: TableLog, what: str, write: Callable[
     if not foreign:
         return ()
     return (
-        f"another writer wrote version {', '.join(map(str, foreign))} of {log.location} meanwhile: with single_writer "
-        "such commits can vanish without an error",
+        f"another writer wrote version {', '.join(map(str, foreign))} of {log.location} meanwhile: with single_writer such "
+        "commits can be lost without an error",
     )

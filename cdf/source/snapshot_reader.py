@@ -43,8 +43,8 @@ def read_snapshot(table: TableHandle, version: int) -> DataFrame:
         if condition in _GONE:
             raise VersionsExpired(
                 f"version {version} of {table.table} can no longer be read as a whole",
-                hint="choose a later version; delta.deletedFileRetentionDuration and delta.logRetentionDuration "
-                "say how long versions last",
+                hint="choose a later version; delta.deletedFileRetentionDuration and delta.logRetentionDuration determine "
+                "how long versions can be read",
                 condition=condition,
                 version=version,
             ) from error

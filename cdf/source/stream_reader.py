@@ -34,16 +34,16 @@ _IGNORED = {
     "ignoreChanges": "the feed has changes as rows, so Delta ignores it; filter on _change_type",
     "skipChangeCommits": "the feed has changes as rows, so Delta ignores it; filter on _change_type",
     "withEventTimeOrder": "open-source Delta does not implement it",
-    "versionAsOf": "a stream cannot travel in time; use start_version",
-    "timestampAsOf": "a stream cannot travel in time; use start_timestamp",
+    "versionAsOf": "a stream does not support time travel; use start_version",
+    "timestampAsOf": "a stream does not support time travel; use start_timestamp",
 }
 _OURS = {
     "startingVersion": "start_version",
     "startingTimestamp": "start_timestamp",
     "maxFilesPerTrigger": "max_files_per_trigger",
     "maxBytesPerTrigger": "max_bytes_per_trigger",
-    "readChangeFeed": "nothing: it is always on",
-    "readChangeData": "nothing: it is always on",
+    "readChangeFeed": "no option, because it is always on",
+    "readChangeData": "no option, because it is always on",
 }
 
 

@@ -122,7 +122,7 @@ def verify(
     with replica.sink.image(replica.describe_source(snapshot.schema)) as image:
         if at is None and image.position.version != version:
             raise VerificationError(
-                "the target's position changed while the comparison began",
+                "the target's position changed while the comparison was starting",
                 hint="run verify again, or stop the pipeline first",
             )
         try:

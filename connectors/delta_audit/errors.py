@@ -26,7 +26,7 @@ def translate_errors(path: str, doing: str) -> Iterator[None]:
         reason = "; ".join(filter(None, (condition or type(error).__name__, file)))
         failure = SinkError(
             f"{doing} at {path} failed ({reason})",
-            hint="the position of the trail has not changed: fix what the condition names, and run again",
+            hint="the position of the trail has not changed: correct the cause that the condition names, and run again",
             condition=condition,
         )
         cause = error
@@ -45,7 +45,7 @@ def build_unfinished_error(path: str, pending: Bounds, state: State) -> WindowOu
     return WindowOutOfOrder(
         f"the trail at {path} has the events of version {pending.first} to {pending.last} without their ledger records; "
         "that window must be finished first",
-        hint="`deltarelay run` finishes it, with the `start` with which it was begun: "
+        hint="run `deltarelay run` with the same `start` as before: "
         + ("snapshot" if state.pending_baseline else "one that reads changes, such as earliest"),
         position=state.version,
     )

@@ -150,7 +150,7 @@ def find_topic_problems(target: KafkaTarget, topic: Topic) -> tuple[list[str], l
             f"{topic.name} is compacted: only the last event of each key is kept (changes: net writes no more than that)"
         )
     if topic.replicas > 1 and topic.min_insync_replicas < 2:
-        warnings.append(f"{topic.name} has min.insync.replicas=1: events may be lost with one broker")
+        warnings.append(f"{topic.name} has min.insync.replicas=1: events may be lost if one broker fails")
     elif topic.replicas == 1:
         warnings.append(f"{topic.name} has one replica: its events are lost if the broker is lost")
     return problems, warnings

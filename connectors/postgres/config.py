@@ -79,9 +79,10 @@ class PostgresOptions(_Model):
     conflicts: OnConflict = Field(
         default="refuse_duplicates",
         title="On conflicts",
-        description="What happens when a change contradicts the target. `refuse_duplicates` stops before anything is "
-        "written where a key is inserted that the target holds, or inserted twice (the source may hold it in two rows), "
-        "and corrects and counts the rest, for example an update of a row that is not there; `report` corrects and "
+        description="What happens when a change contradicts the target. `refuse_duplicates` stops, before anything is "
+        "written, if a key is inserted that the target already has, or is inserted twice (the source may have it in two "
+        "rows); it corrects and counts all other contradictions, for example an update of a missing row; `report` corrects "
+        "and "
         "counts everything; `refuse` stops at every contradiction.",
     )
     include: Annotated[tuple[str, ...], AfterValidator(_check_each_once)] = Field(
@@ -98,8 +99,8 @@ class PostgresOptions(_Model):
     ] = Field(
         default=(),
         title="Metadata columns",
-        description="Additional columns: the version and the time of the commit of a row's last change (for rows of the "
-        "initial copy those of the copy), and when it was applied.",
+        description="Additional columns: the version and the commit time of the last change of a row (for rows of the "
+        "initial copy: of the copied version), and the time at which the change was applied.",
     )
     arrays: Literal["jsonb", "native"] = Field(
         default="jsonb",

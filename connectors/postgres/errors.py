@@ -144,7 +144,7 @@ def translate(error: BaseException, doing: str, *, where: str = "the database") 
         reason = found["reason"].strip()
         return SinkUnavailable(
             f"cannot connect to PostgreSQL at {at} for {doing}: {reason[:1].lower()}{reason[1:]}",
-            hint="nothing is half written: run again when the database can be reached",
+            hint="no partial data was written: run again when the database can be reached",
             condition=state,
         )
     return error_of_state(state, doing, where=where, diagnostics=getattr(error, "diag", None))
@@ -155,7 +155,7 @@ def error_of_state(
 ) -> SinkError | Fenced:
     named = _names_of(diagnostics)
     if state is None:
-        return SinkError(f"{doing} failed{named}", hint="run with --debug for the trace")
+        return SinkError(f"{doing} failed{named}", hint="run with --debug to see the stack trace")
     fault = find_fault(state)
     message = fault.message.format(doing=doing, where=where, named=named, name=_condition_name(state), state=state)
     return fault.kind(message, hint=fault.hint, condition=state)
@@ -185,7 +185,7 @@ def refuse_swallowed(target: object, kind: str, *, wanted: int, touched: int) ->
     replace the statement: PostgreSQL reports neither as an error."""
     if touched != wanted:
         raise TargetNotReady(
-            f"{target} took {touched} of {wanted} {kind}s: a trigger or a rule of the table suppresses the others",
+            f"{target} accepted {touched} of {wanted} {kind}s: a trigger or a rule of the table suppresses the others",
             hint="nothing was changed: drop or alter that trigger (pg_trigger) or rule (pg_rules), and run again",
             wanted=wanted,
             touched=touched,
@@ -195,8 +195,8 @@ def refuse_swallowed(target: object, kind: str, *, wanted: int, touched: int) ->
 def clash_error(target: object, error: psycopg.Error, reached: str) -> RowRejected:
     """Two rows clash, and the old rows cannot be removed first because ``reached`` would lose rows with them."""
     return RowRejected(
-        f"two rows of {target} clash (constraint {error.diag.constraint_name!r}), "
-        f"and removing the old ones first would change {reached}",
-        hint="where rows only swap values: make the constraint DEFERRABLE, or drop that ON DELETE action",
+        f"two rows of {target} conflict (constraint {error.diag.constraint_name!r}), "
+        f"and removing the old rows first would change {reached}",
+        hint="if rows only swap values: make the constraint DEFERRABLE, or drop that ON DELETE action",
         condition=error.sqlstate,
     )

@@ -104,7 +104,9 @@ def _inspect_mapped(
         else:
             added = add_missing_columns(name, types, schema, own)
         if added and not adds_columns:
-            problems.append(f"{name} lacks columns, and schema_changes: refuse keeps them from being added")
+            problems.append(
+                f"{name} lacks columns, and deltarelay may not add them because of `schema_changes: refuse`"
+            )
         try:
             added += drift_ddl(name, drift, types)
         except TargetNotReady as error:
@@ -220,7 +222,8 @@ def describe_foreign_rows(name: TargetName) -> str:
 
 def describe_lost_rows(name: TargetName) -> str:
     return (
-        f"{name} is empty, and the last step left rows in it, or did not record whether it did: the table was truncated, "
+        f"{name} is empty, although the last step left rows in it or did not record whether it did: the table was "
+        "truncated, "
         "dropped and created again, or emptied by a crash of the server"
     )
 

@@ -128,7 +128,7 @@ class PostgresSink(Sink):
     # ── inspect, open, close ─────────────────────────────────────────────────────────────────────────────────────
 
     def inspect(self, source: Source) -> Inspection:
-        with self._connect("looking at the target") as connection:
+        with self._connect("inspecting the target") as connection:
             return self._inspect(connection, source)
 
     def _inspect(self, connection: Connection, source: Source, position: Position | None = None) -> Inspection:
@@ -190,7 +190,7 @@ class PostgresSink(Sink):
             return self._applier.apply(window)
 
     def way(self, window: Window) -> str:
-        with self._connect("looking at the target") as connection:
+        with self._connect("inspecting the target") as connection:
             return self._applier.choose_method(self._columns.map_window(window), connection)
 
     # ── monitoring: progress, history, clock ─────────────────────────────────────────────────────────────────────

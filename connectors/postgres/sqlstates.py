@@ -41,10 +41,10 @@ FOREIGN_KEY = (psycopg.errors.ForeignKeyViolation, psycopg.errors.RestrictViolat
 DEAD_LETTER_REASONS = {
     "22003": "a number is out of range",
     "22001": "a text is too long",
-    "23502": "a value is missing where there must be one",
+    "23502": "a required value is missing",
     "23505": "another row has the value of a unique index",
-    "23514": "a check constraint is not met",
-    "23P01": "an exclusion constraint is not met",
+    "23514": "a check constraint is violated",
+    "23P01": "an exclusion constraint is violated",
     "54000": "a value is larger than an index entry may be",
     "P0001": "a trigger refuses the row",
 }
@@ -72,9 +72,9 @@ class Fault(NamedTuple):
 FAULTS = (
     # ── temporary: nothing has to be changed, and a later try may succeed (exit 75)
     Fault("08 53 57 40 55", SinkUnavailable, "{where} is not available for {doing} ({name})",
-          "nothing is half written: run again when the database can be reached"),
+          "no partial data was written: run again when the database can be reached"),
     Fault("53100", SinkUnavailable, "{where} has no disk space left for {doing}",
-          "nothing is half written: make room on the server, then run again"),
+          "no partial data was written: free disk space on the server, then run again"),
     Fault("53300", SinkUnavailable, "{where} has no free connection for {doing}",
           "raise max_connections or the role's CONNECTION LIMIT, or put a pooler before it; then run again"),
     Fault("53400", SinkUnavailable, "{doing} exceeded a limit that is set for this role or server ({name})",
@@ -83,10 +83,11 @@ FAULTS = (
           "nothing was changed: pg_stat_activity and pg_blocking_pids() show the session; run again when the lock is free"),
     Fault("57014", SinkUnavailable, "{doing} was cancelled by the server{named}",
           "raise statement_timeout for this role, or make windows smaller (window.max_bytes)"),
-    Fault("25006", SinkUnavailable, "{where} is read-only at present: a standby, or default_transaction_read_only",
+    Fault("25006", SinkUnavailable, "{where} accepts no writes at present: it is a standby, or "
+    "default_transaction_read_only is on",
           "name the primary in the dsn (several hosts with target_session_attrs=read-write find it), then run again"),
     Fault("25P03 25P04", SinkUnavailable, "{where} ended the transaction of {doing}: this runner was idle for too long",
-          "nothing is half written: run again"),
+          "no partial data was written: run again"),
     # ── the login: the dsn, the role or the server must be corrected
     Fault("28", TargetNotReady, "{where} refused the login",
           "check user, password and role in the connection's dsn, and pg_hba.conf on the server"),
@@ -119,8 +120,8 @@ FAULTS = (
     Fault("22 23 44 P0", RowRejected, "{doing}: the target refuses a row{named}",
           "compare the target's constraints with the source's rows; rejects: dead_letter stores such rows as dead letters"),
     Fault("23503 23001", RowRejected, "{doing}: a foreign key of or to the target refuses a row{named}",
-          "bring the table at its other end up to date first; make the constraint DEFERRABLE where it refers to its own "
-          "table; or drop it: the source enforces it already"),
+          "first update the table at the other end of the constraint; make the constraint DEFERRABLE if it refers to its "
+          "own table; or drop it, because the source enforces it already"),
     Fault(" ".join(sorted(UNFAITHFUL)), RowRejected, "{doing}: a value has no faithful image in PostgreSQL{named}",
           "text must be valid UTF-8 without NUL: correct the value at the source"),
     Fault("54000", RowRejected,
@@ -128,8 +129,8 @@ FAULTS = (
           "choose a shorter key"),
     # ── a fault of this program or of the server
     Fault("58 XX001 XX002", SinkError, "{doing} failed in the server itself ({name})",
-          "nothing is half written: the server's log shows what is wrong with its files"),
-    Fault("", SinkError, "{doing} failed with SQLSTATE {state} ({name}){named}", "run with --debug for the trace"),
+          "no partial data was written: the server's log shows what is wrong with its files"),
+    Fault("", SinkError, "{doing} failed with SQLSTATE {state} ({name}){named}", "run with --debug to see the stack trace"),
 )  # fmt: skip
 
 _BY_BEGINNING = {beginning: fault for fault in FAULTS for beginning in fault.states.split() or [""]}

@@ -15,7 +15,7 @@ def require_terminal(command: str) -> None:
     """Raise if there is no terminal for a prompt; called before the command collects what it would ask about."""
     if not sys.stdin.isatty():
         raise ConfigError(
-            f"{command} asks for confirmation, and there is no terminal to ask on", hint="confirm with --yes"
+            f"{command} needs a confirmation, and there is no terminal for the question", hint="confirm with --yes"
         )
 
 

@@ -192,8 +192,8 @@ class Erasure(Model):
     watch_key: WatchKeyText | None = Field(
         default=None,
         title="Watch key",
-        description="The key by which pipelines recognise erased people, created by `deltarelay erase split-keys`. The only "
-        "key of this block that a machine needs which only runs pipelines.",
+        description="The key by which pipelines recognise erased people, created by `deltarelay erase split-keys`. A "
+        "machine that only runs pipelines needs no other key of this block.",
     )
     former_watch_keys: tuple[WatchKeyText, ...] = Field(
         default=(),
@@ -235,9 +235,9 @@ class Erasure(Model):
     approve_above: RowCount = Field(
         default=10_000,
         title="Approve above",
-        description="A request that reaches more rows of one table than this needs an approver. So does, whatever the "
-        "number, a request that leads to several values of an `identified_by` column or to more than ten further "
-        "identifiers.",
+        description="A request that reaches more rows of one table than this needs an approver. A request that leads to "
+        "several values of an `identified_by` column, or to more than ten further identifiers, needs one for any number of "
+        "rows.",
     )
     watch_days: RowCount = Field(
         default=365,

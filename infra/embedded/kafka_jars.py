@@ -130,7 +130,7 @@ def _run_ivy(work: Path, target: Path, conf: Mapping[str, str]) -> None:
     reason = ", ".join(name.replace("#", ":").replace(";", ":") for name in missing[:5]) or "Ivy failed"
     raise ConfigError(
         f"the jars of the embedded Kafka could not be fetched: {reason}",
-        hint=f"the registry is needed once: name yours with spark.jars.repositories in spark-defaults.conf, or copy "
+        hint=f"the registry is needed once: name your registry with spark.jars.repositories in spark-defaults.conf, or copy "
         f"{jar_folder()} from a machine that has it; Ivy's own output is in {log_file}",
     )
 

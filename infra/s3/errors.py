@@ -82,7 +82,7 @@ def _translate_response(action: str, code: str, hint: str | None) -> ConfigError
         advice = "check storage.s3.credentials, and that these keys belong to this endpoint"
         return ConfigError(f"{action}: the AWS credentials are not accepted", hint=advice, condition=code)
     if code in _SKEWED:
-        advice = "synchronise the clock by NTP: AWS rejects requests signed more than 15 minutes off"
+        advice = "synchronise the clock by NTP: AWS rejects a request if its time differs by more than 15 minutes"
         return ConfigError(f"{action}: the clock of this machine is wrong", hint=advice, condition=code)
     if code in _FORBIDDEN:
         advice = "`deltarelay storage template` prints a policy with the required permissions"

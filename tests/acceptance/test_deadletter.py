@@ -45,7 +45,7 @@ def test_from_the_first_rejected_row_to_the_last(
     # ── list tells no value, show does
     listed = project.run("deadletter", "list")
     assert listed.code == 0, listed.err
-    assert "a check constraint is not met" in listed.out
+    assert "a check constraint is violated" in listed.out
     assert "short" in listed.out
     assert CANARY not in listed.out + listed.err
     listed = project.run("deadletter", "list", "--json")

@@ -37,7 +37,7 @@ def test_the_second_runner_leaves(project: Project, database: Database, spark: S
         assert not refused["ok"]
         assert refused["error"]["code"] == "lease_held"
         assert refused["error"]["transient"]
-        assert "customers: error: another runner is at work on public.customers" in second.err.splitlines()
+        assert "customers: error: another runner holds the lease on public.customers" in second.err.splitlines()
         assert (database.position(), database.epoch()) == (at, epoch), "the second runner has changed something"
     done = first.done()
 

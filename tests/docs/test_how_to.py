@@ -149,7 +149,7 @@ def test_follow_schema_changes(tmp_path: Path, database: Database, jars: str, re
 def test_handle_rejected_rows(tmp_path: Path, database: Database, jars: str, resident: Resident) -> None:
     said = run("how-to/handle-rejected-rows", tmp_path, resident, DELTARELAY_JARS=jars, WAREHOUSE_DSN=database.dsn)
     assert "2 rows dead-lettered" in said
-    assert "a check constraint is not met" in said
+    assert "a check constraint is violated" in said
     assert "members: 1 stored, 0 deleted, 0 rejected again" in said
     assert "members: equal at version 3, 5 rows" in said
     assert sorted(database.query("select id, name, mail from members")) == [

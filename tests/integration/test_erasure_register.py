@@ -524,7 +524,7 @@ def test_only_a_verified_request_is_certified_and_then_forgotten(pg: Pg, registe
         with pytest.raises(PositionError, match="cannot become certified where a is purged"):
             held.certify({"a": document("a"), "b": document("b", "partial")})
         assert register.certificate("b") is None  # neither has one
-        with pytest.raises(ConfigError, match="no certificate of request a"):
+        with pytest.raises(ConfigError, match="not a certificate of request a"):
             held.certify({"a": document("b")})
         held.certify({"b": document("b", "partial", left=2), "c": document("c", "partial")})
         held.certify({"b": document("b", "partial", left=2)})  # again, after a crash

@@ -355,7 +355,7 @@ def test_other_writers(spark: SparkSession, delta_path: str, monkeypatch: pytest
     monkeypatch.setattr(delete, "_merge", overtaken(99))
     with monkeypatch.context() as patched:
         patched.setattr(delete, "_TRIES", 2)
-        with pytest.raises(SourceUnavailable, match="faster in all 2 attempts"):
+        with pytest.raises(SourceUnavailable, match="committed first in all 2 attempts"):
             erase(spark, one, resolution)
     assert len(tries) == 2
     tries.clear()

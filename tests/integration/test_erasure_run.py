@@ -293,8 +293,8 @@ def test_what_is_refused_on_the_way_to_a_certificate(
     planned = make_plan(
         office.spark, office.graph(), copies, office.requests, (), run="er-1", approve_above=100, now=NOW
     )
-    assert [f"crm carries {path} under another address" in one for one in planned.problems] == [True]
-    assert any("pipeline gone carries" in one for one in planned.warnings)
+    assert [f"crm replicates {path} under another address" in one for one in planned.problems] == [True]
+    assert any("pipeline gone replicates" in one for one in planned.warnings)
     assert [one.pipeline for one in planned.sinks] == ["shop"]
 
     # More rows than were approved
@@ -371,7 +371,7 @@ def test_steps_that_no_run_has_recorded(office: Office, pg: Pg) -> None:
     pg.query("update {schema}.request set state = 'received', reached = 'received'")
     with office.register.lease("er-1") as held:
         held.begin_deleting(["R-1"])
-    with pytest.raises(VerificationError, match="has lost which rows it had found"):
+    with pytest.raises(VerificationError, match="no longer has the rows that this run had found"):
         office.go()
 
 

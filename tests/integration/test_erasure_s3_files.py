@@ -99,7 +99,7 @@ def test_an_upload_that_nobody_finished(bucket: Bucket) -> None:
     assert "no lifecycle rule" in unseen.why
     bucket.lifecycle(AbortIncompleteMultipartUpload={"DaysAfterInitiation": 3})
     [unseen] = bucket.scan().unseen
-    assert "gone by" in unseen.why
+    assert "removed by" in unseen.why
 
 
 def test_a_key_that_is_a_value(bucket: Bucket) -> None:
@@ -120,7 +120,7 @@ def test_an_outage_is_told_and_not_certified(bucket: Bucket) -> None:
     """What cannot be read for now is another thing than what nobody may read: the scan ends, and is done again."""
     bucket.write("a@example.org")
     nowhere = bucket.aws.client("s3", endpoint_url="http://127.0.0.1:1")
-    with pytest.raises(SourceUnavailable, match=r"cannot be read now: the bucket cannot be asked"):
+    with pytest.raises(SourceUnavailable, match=r"cannot be read now: the bucket cannot be queried"):
         scan_table(S3Files(bucket.aws.bucket, "lake/customers", nowhere), TERMS, now=NOW)
 
 

@@ -196,7 +196,7 @@ def test_keys_that_a_hand_in_the_registry_keeps(bank: Bank) -> None:
         bank.pg.query(f"update {keys}.key set token = %s, class = 'x' where token = %s", other, token)
         run.keys.run()
         [(one, copy)] = [pair for pair in run.context.copies_to_erase() if pair[1].pipeline == "customers"]
-        with pytest.raises(VerificationError, match="does not have it as a key of theirs"):
+        with pytest.raises(VerificationError, match="does not assign this key to them"):
             bank.sinks["customers"].erasure.erase(make_task(run.context, run.keys, one, copy.key))
         bank.pg.query(f"update {keys}.key set token = %s, class = 'contact' where class = 'x'", token)
         assert registry.list_active_classes([token]) == {"contact"}
@@ -208,7 +208,8 @@ def test_keys_that_a_hand_in_the_registry_keeps(bank: Bank) -> None:
         bank.pg.query(f"create table {keys}.known as select * from {known} where name = '-> token'")
         bank.pg.query(f"delete from {known} where name = '-> token'")
         with pytest.raises(
-            VerificationError, match="the register has lost the token in the key registry of the person of r1"
+            VerificationError,
+            match="the register no longer has the token that identifies, in the key registry, the person of r1",
         ):
             run.certificates.make_certificate(ASKED)
         bank.pg.query(f"insert into {known} select * from {keys}.known")

@@ -373,7 +373,7 @@ def test_a_register_that_has_lost_what_a_run_did(watching: Watching, run: str) -
         metadata = erasing_metadata(run, ["DSR-1"], 0, make_proof(KEYS, of, table, person))
         return [Commit(3, dt.datetime.now(dt.UTC), user_metadata=metadata)]
 
-    with pytest.raises(ErasureNotRecorded, match=f"version 3 of {table} was erased by run {run}"):
+    with pytest.raises(ErasureNotRecorded, match=f"run {run} erased rows in version 3 of {table}"):
         watch.erased(said(run, table), table=table)
     for copied in (said("another", table), said(run, "/another/table"), said(run, table, 1)):
         assert watch.erased(copied, table=table) == frozenset()

@@ -62,7 +62,8 @@ def test_refusing_them_rolls_the_whole_window_back(session: SparkSession | None,
         assert names(pg) == {row["id"]: row["name"] for row in START}
         assert position(pg) == 1
         assert found.value.fields["conflicts"] == EXPECTED.to_dict()
-        assert "1 inserts met a row, 2 updates met none, 3 deletes met none, 3 changes contradict" in str(found.value)
+        met = "1 inserts of existing rows, 2 updates of missing rows, 3 deletes of missing rows, 3 changes contradict"
+        assert met in str(found.value)
         assert "xanadu" not in tells(found.value)
         clean = sink.apply(table.window(2, [delete(START[0])]))  # and the next try finds staging as it should be
     assert (clean.deletes, clean.conflicts) == (1, Conflicts())
@@ -76,14 +77,14 @@ def test_an_erasing_commit_may_delete_what_was_left_out_before(pg: Pg, mode: OnC
     with loaded(pg, table, START[:3], conflicts=mode) as sink:
         window = table.window(2, [delete(START[3]), delete(START[0])])
         if mode == "refuse":
-            with pytest.raises(ConflictFound, match="1 deletes met none"):
+            with pytest.raises(ConflictFound, match="1 deletes of missing rows"):
                 sink.apply(window)
         erasing = replace(window, commits=tuple(replace(commit, erasing=True) for commit in window.commits))
         applied = sink.apply(erasing)
         assert (applied.deletes, applied.conflicts) == (2, Conflicts(delete_met_none=1))
         assert sorted(names(pg)) == [2, 3]
         twice = table.window(3, [insert(START[1])])
-        with pytest.raises(ConflictFound, match="1 inserts met a row"):
+        with pytest.raises(ConflictFound, match="1 inserts of existing rows"):
             sink.apply(replace(twice, commits=tuple(replace(commit, erasing=True) for commit in twice.commits)))
 
 

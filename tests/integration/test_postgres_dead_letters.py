@@ -80,10 +80,10 @@ BAD = {
     16: ("0.125bd amount", "a value does not fit", "amount", None, None),
     17: ("40000L small", "a value does not fit", "small", None, None),
     18: ("'xanadu-xanadu' name", "a value does not fit", "name", None, None),
-    19: ("'SHOUT' name", "a check constraint is not met", None, "no_shouting", "23514"),
-    20: ("null must", "a value is missing where there must be one", "must", None, "23502"),
+    19: ("'SHOUT' name", "a check constraint is violated", None, "no_shouting", "23514"),
+    20: ("null must", "a required value is missing", "must", None, "23502"),
     21: ("'stays' mail", "another row has the value of a unique index", None, "one_mail", "23505"),
-    22: ("105L slot", "an exclusion constraint is not met", None, "apart", "23P01"),
+    22: ("105L slot", "an exclusion constraint is violated", None, "apart", "23P01"),
     23: (
         "(select concat_ws('', collect_list(md5(cast(id as string)))) from range(200)) long",
         "a value is larger than an index entry may be",
@@ -262,7 +262,7 @@ def test_a_second_row_of_a_key_that_has_a_letter_is_refused(
         bad = update(start[0], person(30, NUL)) if first == "update" else insert(person(30, NUL))
         assert sink.apply(table.window(2, [bad])).rejected == 1
     with opened(pg, table.source(), modes=modes) as sink:
-        with pytest.raises(ConflictFound, match="1 inserts met a row"):
+        with pytest.raises(ConflictFound, match="1 inserts of existing rows"):
             sink.apply(table.window(3, [insert(person(30, second))]))
         assert keys(sink) == [30]
         assert sink.apply(table.window(3, [delete(person(30, NUL))])).conflicts == Conflicts()

@@ -114,7 +114,7 @@ def test_what_soft_deletes_keep_goes_and_only_that(
     assert told.value.transient
     with monkeypatch.context() as patch:  # as if a crash of the server had emptied staging, which is UNLOGGED
         patch.setattr("connectors.postgres.staging.adbc_copy.copy_batches", lambda *_: None)
-        with pytest.raises(SinkUnavailable, match="does not hold the number of keys"):
+        with pytest.raises(SinkUnavailable, match="does not have the number of keys"):
             sink.erasure.erase(replica.erasing([1, 3], erased))
     assert rows(pg).keys() == {1, 2, 3, 4, 5}
 

@@ -115,7 +115,7 @@ def test_everything_in_the_way_is_one_list_and_nothing_is_written(session: Spark
         ".sum is real, the source needs numeric(10,2) or a type that holds it",
         ".note is integer, the source needs text or a type that holds it",
         ".made is text, the source needs date or a type that holds it",
-        ".fixed is an identity that is generated always, and an update could not set it",
+        ".fixed is an identity column that is GENERATED ALWAYS, and an update cannot set it",
         ".must is NOT NULL without a default, and the source has no such column",
     ]
     assert "no primary key or unique index on exactly the key (id)" in said[-1]

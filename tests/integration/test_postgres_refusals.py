@@ -23,7 +23,7 @@ def test_a_row_before_the_one_it_refers_to_names_the_way_out(session: SparkSessi
         pg.query("alter table target add constraint has_parent foreign key (id) references parent")
         with pytest.raises(RowRejected, match="has_parent") as found:
             sink.apply(table.window(2, [insert(B)]))
-        assert "bring the table at its other end up to date first" in str(found.value.hint)
+        assert "first update the table at the other end" in str(found.value.hint)
         assert "xanadu" not in tells(found.value)
         assert (names(pg), position(pg)) == ({1: "xanadu-a"}, 1)
         pg.query("insert into parent values (2)")

@@ -149,7 +149,7 @@ def test_a_strangers_row_of_the_same_key_can_be_refused(
     table = people(session)
     with loaded(pg, table, [A], conflicts="refuse") as sink:
         between(lambda: pg.query("insert into target values (2, 'a stranger')"))
-        with pytest.raises(ConflictFound, match="1 inserts met a row"):
+        with pytest.raises(ConflictFound, match="1 inserts of existing rows"):
             sink.apply(second(table))
         assert (names(pg), position(pg)) == ({1: "xanadu-a", 2: "a stranger"}, 1)
         pg.query("delete from target where id = 2")

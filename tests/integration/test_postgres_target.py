@@ -133,8 +133,8 @@ def test_everything_in_the_way_is_named_in_one_list(pg: Pg) -> None:
         ".sum is text, the source needs numeric(10,2) or a type that holds it",
         ".at is date, the source needs timestamp with time zone or a type that holds it",
         ".must is NOT NULL without a default, and the source has no such column",
-        " has no primary key or unique index on exactly the key (id) that is checked at once: "
-        "one that is deferrable, partial or on expressions cannot find the row of a change",
+        " has no primary key or unique index on exactly the key (id) that is checked immediately: an index that is "
+        "deferrable, partial or on expressions cannot find the row of a change",
     ]
     with pytest.raises(TargetNotReady) as found:
         sink_of(pg).open(wide())

@@ -284,7 +284,7 @@ def test_a_child_ahead_of_its_parent_in_another_table(session: SparkSession | No
             sink.apply(window)
         assert "4711" not in tells(found.value)
         assert found.value.hint is not None
-        assert "other end up to date first" in found.value.hint
+        assert "first update the table at the other end" in found.value.hint
         assert (position(pg), pg.query("select count(*) from target")) == (1, [(0,)])
         pg.query("insert into people values (4711)")
         sink.apply(window)

@@ -180,7 +180,7 @@ def test_a_target_that_lost_its_rows_stops_until_it_is_rebuilt(
         sink.apply(table.window(3, [insert(C)]))  # a table that is empty rightly goes on
         for statement in statements:
             pg.query(statement)
-        with pytest.raises(TargetNotReady, match="is empty, and the last step left rows in it"):
+        with pytest.raises(TargetNotReady, match="is empty, although the last step left rows in it"):
             sink.apply(table.window(4, [insert(A)]))
         assert (names(pg), position(pg)) == ({}, 3)
     with pytest.raises(TargetNotReady, match="--reload"):

@@ -198,7 +198,7 @@ def test_groups_of_another_form_are_not_taken_for_none(trailed: Trailed) -> None
         lambda: history(trailed.reader(), {"no": 1}),
         lambda: as_of(trailed.reader(), ["no"], 1),
     ):
-        with pytest.raises(VerificationError, match="do not have the type") as refused:
+        with pytest.raises(VerificationError, match="no longer have the type") as refused:
             asked()
         assert "audit verify" in str(refused.value.hint)
     assert not trailed.intact()

@@ -219,7 +219,7 @@ def test_nothing_is_sealed_in_a_trail_that_is_not_what_was_written(
     for forged in (value, row_and_event, twice):
         trailed = sealed_states.plain().copied(tmp_path / forged.__name__, pg)
         forged(trailed)
-        with pytest.raises(VerificationError, match="not what was written: nothing is encrypted"):
+        with pytest.raises(VerificationError, match="differs from what was written: nothing is encrypted"):
             trailed.seal_earlier()
         assert records(trailed) == [], forged
         assert not Path(trailed.sink.path, "_sealing").exists()

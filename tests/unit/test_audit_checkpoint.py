@@ -185,7 +185,7 @@ def test_a_key_that_everybody_can_use_is_refused(tmp_path: Path, mode: int) -> N
     file = tmp_path / "audit.key"
     MINE.write(file)
     file.chmod(mode)
-    with pytest.raises(ConfigError, match="other users than its owner") as refused:
+    with pytest.raises(ConfigError, match="users other than its owner") as refused:
         Signer.read(file)
     assert refused.value.hint == f"chmod 600 {file}"
     assert MINE.secret() not in str(refused.value.to_dict())

@@ -148,7 +148,7 @@ def test_a_start_time_means_the_first_commit_at_or_after_it(second: float, versi
 
 
 def test_a_start_time_after_the_last_commit_is_refused() -> None:
-    with pytest.raises(VersionNotFound, match="lies after the last commit of t") as caught:
+    with pytest.raises(VersionNotFound, match="is after the last commit of t") as caught:
         start(WHOLE, timestamp=noon(30.001))
     assert caught.value.condition == "DELTA_TIMESTAMP_GREATER_THAN_COMMIT"
 
@@ -157,7 +157,7 @@ def test_a_start_time_older_than_the_log_is_refused_where_commits_are_gone() -> 
     with pytest.raises(VersionsExpired) as caught:
         start(SHORTENED, timestamp=noon(49.999))
     assert caught.value.message == (
-        "the commits of t before version 5 (2026-01-31T12:00:50.000Z) are gone, "
+        "the commits of t before version 5 (2026-01-31T12:00:50.000Z) no longer exist, "
         "so the changes since the start time are incomplete"
     )
     assert caught.value.fields == {"earliest": 5}

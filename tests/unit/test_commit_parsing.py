@@ -161,7 +161,7 @@ def test_a_version_can_be_read_from_the_first_checkpoint_after_a_gap() -> None:
 
 def test_missing_commits_are_named_and_long_lists_shortened() -> None:
     error = missing_commits("t", [7])
-    assert error.message == "the commit files of version 7 of t are gone: the changes in them cannot be read"
+    assert error.message == "the commit files of version 7 of t no longer exist: the changes in them cannot be read"
     error = missing_commits("t", list(range(200)))
     assert "version 0, 1, 2, 3, 4 … 199 of t" in error.message
     assert error.fields["versions"] == list(range(100))

@@ -143,7 +143,7 @@ def test_classes_of_columns(tmp_path: Path) -> None:
         (
             "holds: [",
             "holds: [{class: contact, until: 2031-12-31, basis: b}, ",
-            "holds[0].class is no class of any table",
+            "holds[0].class is not a class of any table",
         ),
     ],
 )
@@ -217,12 +217,12 @@ def test_what_is_shown_has_no_key(tmp_path: Path) -> None:
         (
             "orders/: {subject: customer",
             "orders/: {subject: custmer",
-            "./lake/orders/.subject is no entry under `subjects`",
+            "./lake/orders/.subject is not an entry under `subjects`",
         ),
         (
             "identified_by: customer_id",
             "identified_by: id",
-            "./lake/customers.identified_by the column `id` is no identifier of the subject `customer`",
+            "./lake/customers.identified_by the column `id` is not an identifier of the subject `customer`",
         ),
         ("-> lake/customers.", "-> lake/custmers.", "./lake/orders/.identified_by leads to "),
         (
@@ -245,14 +245,14 @@ def test_what_is_shown_has_no_key(tmp_path: Path) -> None:
         (
             "on_erase: delete}",
             "other_subjects: [{identified_by: no, on_erase: delete}]}",
-            ".other_subjects[0].identified_by the column `no` is no identifier of the subject",
+            ".other_subjects[0].identified_by the column `no` is not an identifier of the subject",
         ),
         ("personal: [email, name]", "personal: [name, Name]", "./lake/customers.personal lists a column twice"),
         ("s3://bucket/t:", "lake/orders:", "erasure.tables lists one table twice, in two spellings: "),
         (
             "table: lake/orders,",
             "table: lake/ordrs,",
-            "erasure.holds[0].table is no entry under `tables`; did you mean",
+            "erasure.holds[0].table is not an entry under `tables`; did you mean",
         ),
         ("2031-12-31", "31.12.2031", "erasure.holds[0].until must be a date such as 2031-12-31"),
         ("2031-12-31", "2031-02-30", "erasure.holds[0].until must be a date such as 2031-12-31"),

@@ -256,7 +256,7 @@ def test_a_key_that_others_can_use_is_refused_and_a_password_is_not(tmp_path: Pa
     if mode & 0o077 == 0:
         assert "PRIVATE+KEY" in dsn_of(read(tmp_path, dsn="a${file:own.key}"))
         return
-    with pytest.raises(ConfigError, match=r"the key file own\.key is open to other users") as refused:
+    with pytest.raises(ConfigError, match=r"other users can access the key file own\.key") as refused:
         read(tmp_path, dsn="a${file:own.key}")
     assert f"chmod 600 {tmp_path / 'own.key'}" in f"{refused.value} {refused.value.hint}"
     assert "PRIVATE+KEY" not in f"{refused.value.to_dict()}"

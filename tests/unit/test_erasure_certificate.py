@@ -72,7 +72,7 @@ def test_is_checked_offline_with_the_file_and_the_text_of_the_key() -> None:
     [
         ({"unfinished": ["purge of /data/orders"]}, "unfinished steps: purge of /data/orders"),
         ({"unfinished": ["scan"], "outcome": "partial"}, "unfinished steps: scan"),
-        ({"evidence": []}, "without evidence"),
+        ({"evidence": []}, "no step has left evidence"),
         ({"scan": {"finds": 2}}, "while data remains: 2 found by the scan"),
         ({"pending": [PENDING]}, "while data remains: 1 pending"),
         ({"holds": [HOLD]}, "while data remains: 1 under a hold"),
@@ -129,9 +129,9 @@ def test_another_key_is_named_even_under_the_same_name() -> None:
 @pytest.mark.parametrize("name", [*certificate()])
 def test_no_field_may_be_missing_or_of_another_type(name: str) -> None:
     without = {one: value for one, value in certificate().items() if one != name}
-    with pytest.raises(ProofError, match=name if name != "format" else "this is no deltarelay erasure certificate"):
+    with pytest.raises(ProofError, match=name if name != "format" else "this is not a deltarelay erasure certificate"):
         check(sign(without, MINE), MINE.verifier)
-    with pytest.raises(ProofError, match=r"another type|this is no deltarelay"):
+    with pytest.raises(ProofError, match=r"the wrong type|this is not a deltarelay"):
         check(sign({**without, name: 1}, MINE), MINE.verifier)
 
 
@@ -145,7 +145,7 @@ def test_a_file_that_says_something_twice_or_more_than_a_certificate_is_refused(
         assert found.value.step == "file"
     with pytest.raises(ProofError, match="not signed"):
         check(certificate(), MINE.verifier)
-    with pytest.raises(ProofError, match="a value that a certificate cannot have"):
+    with pytest.raises(ProofError, match="a value that is not allowed in a certificate"):
         check({**sign(certificate(), MINE), "scan": {"finds": 0.5}}, MINE.verifier)
 
 

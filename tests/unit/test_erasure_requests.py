@@ -163,7 +163,7 @@ R-0007,,7,,,,desk 7,
         ("id,email,requester\n\n", ["holds no request"]),
         (b"id,email,requester\nR-1,anna.can\xe4ry,desk\n", ["line 2 is not UTF-8 text"]),
         ("id,email\n".encode("utf-16"), ["line 1 is not UTF-8 text"]),
-        (f"R-1,{CANARY},desk\n", ["line 1: is no header with a column `id`"]),
+        (f"R-1,{CANARY},desk\n", ["line 1: is not a header with a column `id`"]),
         ("id;email;requester\n", ["line 1: is separated by semicolons or tabs; save the file with commas"]),
         (
             f"id,emial,email,email,,{CANARY}\nR-1,{CANARY},,,,\n",
@@ -235,8 +235,8 @@ def test_several_subjects(tmp_path: Path) -> None:
     )
     assert refused(tmp_path, text, subjects=TWO) == [
         "line 2: subject: is missing; configured subjects: customer, employee",
-        "line 3: email: is no identifier of the subject `employee`, which has id",
-        "line 4: identifiers.id: is no identifier of the subject `customer`, which has email, customer_id",
+        "line 3: email: is not an identifier of the subject `employee`, which has id",
+        "line 4: identifiers.id: is not an identifier of the subject `customer`, which has email, customer_id",
     ]
 
 

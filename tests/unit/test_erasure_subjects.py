@@ -95,8 +95,8 @@ def test_whom_a_row_names_is_told_by_columns_of_their_own() -> None:
     lacks = table("transfers", Link("recipient", "customers", "customer_id"), on_erase="nullify", personal=("iban",))
     odd = table("transfers", SENT, others=(lacks, table("transfers", "staff", subject="employe")))
     assert problems(odd, table("customers")) == [
-        ("tables.transfers.others.0.personal", "lacks `recipient`, which would still say whose row it is"),
-        ("tables.transfers.others.1.subject", "is no entry under `subjects`; did you mean `employee`?"),
+        ("tables.transfers.others.0.personal", "lacks `recipient`, which would still identify the person of the row"),
+        ("tables.transfers.others.1.subject", "is not an entry under `subjects`; did you mean `employee`?"),
     ]
 
 
@@ -126,7 +126,7 @@ def test_a_held_table_keeps_what_leads_to_its_rows() -> None:
     lines, orders = Hold("lines", day, "tax"), Hold("orders", later, "tax")
     for holds in [(orders,), (lines, orders)]:
         assert Graph.of(SUBJECTS, tables, holds).holds == holds
-    why = "is found only through orders: hold that table as long, or its rows can no longer be found"
+    why = "is found only through orders: hold that table for as long, otherwise these rows can no longer be found"
     assert problems(*tables, holds=(lines,)) == [("holds.0.table", why)]
     assert problems(*tables, holds=(Hold("lines", dt.date(2030, 1, 3), "tax"), orders)) == [("holds.0.table", why)]
 
@@ -141,12 +141,12 @@ def test_all_faults_are_told_at_once() -> None:
         table("f", on_erase="nullify"),
         holds=(Hold("g", dt.date(2030, 1, 1), " "),),
     ) == [
-        ("tables.a.subject", "is no entry under `subjects`; did you mean `customer`?"),
-        ("tables.b.path", "the column `emial` is no identifier of the subject `customer`; did you mean `email`?"),
-        ("tables.c.path", "leads to d.old, which is no entry under `tables`"),
+        ("tables.a.subject", "is not an entry under `subjects`; did you mean `customer`?"),
+        ("tables.b.path", "the column `emial` is not an identifier of the subject `customer`; did you mean `email`?"),
+        ("tables.c.path", "leads to d.old, which is not an entry under `tables`"),
         ("tables.e.path", "leads to a2, which holds rows of another subject"),
         ("tables.f.on_erase", "`nullify` empties the columns of `personal`, and none is named"),
-        ("holds.0.table", "is no entry under `tables`"),
+        ("holds.0.table", "is not an entry under `tables`"),
         ("holds.0.basis", "is empty; state the legal basis of the hold"),
     ]
 

@@ -174,7 +174,7 @@ def test_no_condition_at_all() -> None:
     [
         (
             'requires reader table feature(s) that are unsupported by Delta Lake "4.4.0": timeMachine, oracle.\n\tat org',
-            "the table feature timeMachine, oracle, which Delta Lake here",
+            "the table feature timeMachine, oracle, which the installed Delta Lake",
         ),
         (
             "Kernel error: Unsupported: Feature 'timeMachine' is not supported",
@@ -186,4 +186,4 @@ def test_no_condition_at_all() -> None:
 )
 def test_a_feature_that_the_reader_does_not_know_is_named(said: str, names: str | None) -> None:
     found = errors.unsupported_features(ValueError(said), "lake/t")
-    assert (found and found.message) == (names and f"lake/t needs {names} does not know")
+    assert (found and found.message) == (names and f"lake/t needs {names} does not support")

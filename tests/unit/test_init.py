@@ -85,7 +85,7 @@ def test_a_file_that_is_there_stays(here: Path, words: tuple[str, ...]) -> None:
     Path("deltarelay.yaml").write_text("mine")
     done = run(*words)
     assert isinstance(done.exception, ConfigError)
-    assert "is there already" in done.exception.message
+    assert "already exists" in done.exception.message
     assert "--force" in str(done.exception.hint)
     assert Path("deltarelay.yaml").read_text() == "mine"
     assert run(*words, "--force").exit_code == 0

@@ -41,8 +41,8 @@ def test_options_are_known_in_any_case() -> None:
         ("ignoreChanges", "the feed has changes as rows"),
         ("skipChangeCommits", "the feed has changes as rows"),
         ("withEventTimeOrder", "open-source Delta does not implement it"),
-        ("versionAsOf", "a stream cannot travel in time; use start_version"),
-        ("timestampAsOf", "a stream cannot travel in time; use start_timestamp"),
+        ("versionAsOf", "a stream does not support time travel; use start_version"),
+        ("timestampAsOf", "a stream does not support time travel; use start_timestamp"),
     ],
 )
 def test_what_delta_ignores_with_the_feed_is_refused_with_the_reason(option: str, reason: str) -> None:
@@ -60,8 +60,8 @@ def test_what_delta_ignores_with_the_feed_is_refused_with_the_reason(option: str
         ("startingTimestamp", "start_timestamp"),
         ("maxFilesPerTrigger", "max_files_per_trigger"),
         ("maxBytesPerTrigger", "max_bytes_per_trigger"),
-        ("readChangeFeed", "nothing: it is always on"),
-        ("readChangeData", "nothing: it is always on"),
+        ("readChangeFeed", "no option, because it is always on"),
+        ("readChangeData", "no option, because it is always on"),
     ],
 )
 def test_what_has_a_parameter_of_its_own_is_named(option: str, instead: str) -> None:

@@ -27,7 +27,7 @@ class RegistryIncomplete(ConfigError):
 
 def other_root_error(current: str, configured: str) -> ConfigError:
     return ConfigError(
-        f"the key registry is under the root key {current}, and {configured} is configured",
+        f"the key registry uses the root key {current}, but {configured} is configured",
         hint="configure the root key that the last `deltarelay keys rotate` changed to; if that rotation was interrupted, "
         "run it again",
     )
@@ -39,7 +39,7 @@ def empty_registry_error() -> ConfigError:
 
 def reused_root_error() -> ConfigError:
     return ConfigError(
-        "each epoch needs a root key of its own: with a reused key, older backups could be decrypted",
+        "each epoch needs a root key of its own: if a key is reused, older backups can be decrypted",
         hint="generate a new root key and name it",
     )
 

@@ -71,7 +71,7 @@ class KeyRing:
             row = work.row("select mac, root from {epoch} where epoch = %s", [epoch])
             if row is None or row[0] is None:
                 raise VerificationError(
-                    f"the registry has links of epoch {epoch}, and the key of their MACs is gone",
+                    f"the registry has links of epoch {epoch}, but the key of their MACs is missing",
                     hint="restore the registry",
                 )
             root = self.select_root(row[1], new)
@@ -86,7 +86,8 @@ class KeyRing:
             )
             if row is None:
                 raise VerificationError(
-                    f"the registry has keys of epoch {epoch}, and its shard keys are gone", hint="restore the registry"
+                    f"the registry has keys of epoch {epoch}, but the shard keys of that epoch are missing",
+                    hint="restore the registry",
                 )
             root = self.select_root(row[1], new)
             self._shard_keys[epoch, shard] = root.unwrap(row[0], context=shard_binding(epoch, shard))
@@ -104,7 +105,7 @@ class KeyRing:
             key = None
         if key is None or commitment(key) != committed:
             raise VerificationError(
-                f"the key {key_id.hex()} in the registry is not the one that was made",
+                f"the key {key_id.hex()} in the registry is not the one that was created",
                 hint="the registry was altered: restore it, and check it with `deltarelay keys restore-check`",
                 key_id=key_id.hex(),
             )

@@ -125,8 +125,8 @@ def destroy_keys(
         )
         if remaining := [bytes(row[1]).hex() for row in active if row[2] not in keeping]:
             raise VerificationError(
-                f"the key {remaining[0]} in the registry is still there after it was destroyed: the database did "
-                "something else. No key was destroyed",
+                f"the key {remaining[0]} is still in the registry after the statement that destroys it: the database did "
+                "not execute this statement as written. No key was destroyed",
                 hint="look for triggers and rules on the table key, and remove them",
                 keys=remaining[:20],
             )
@@ -138,8 +138,8 @@ def destroy_keys(
         subjects += len(set(verify_links(work, ring, links).values()))
     if unlinked := work.rows(f"select k.key_id {UNLINKED} order by k.key_id limit 20"):
         raise VerificationError(
-            f"no identifier leads to the owner of the active key {bytes(unlinked[0][0]).hex()}, and maybe of others: "
-            "links were removed or keys moved by hand. No key was destroyed",
+            f"no identifier leads to the owner of the active key {bytes(unlinked[0][0]).hex()}, and possibly to the owners "
+            "of other keys: links were removed, or keys were moved by hand. No key was destroyed",
             hint="restore a backup of the key registry that `deltarelay keys restore-check` approves",
             keys=[bytes(row[0]).hex() for row in unlinked],
         )

@@ -193,7 +193,7 @@ class Registry:
                 "update {epoch} set root_gone_on = %s where root = %s and ended_at is not null", [day, root]
             ):
                 raise ConfigError(
-                    f"no epoch that is over was under the root key {root}", hint="`deltarelay keys status` lists them"
+                    f"no finished epoch used the root key {root}", hint="`deltarelay keys status` lists them"
                 )
 
     def list_roots(self) -> dict[str, dt.date | None]:

@@ -66,7 +66,7 @@ class Rotation:
         unfinished = [name for _, name, ended_at in epochs[1:] if ended_at is None]
         if unfinished and (current, unfinished[0]) != (new.name, configured.name):
             raise ConfigError(
-                f"a rotation from the root key {unfinished[0]} to {current} was begun and is not over",
+                f"a rotation from the root key {unfinished[0]} to {current} has begun and is not finished",
                 hint=f"configure {unfinished[0]} until `deltarelay keys rotate` to {current} has ended",
             )
         if current == new.name != configured.name:
@@ -130,7 +130,7 @@ class Rotation:
         )
         if remaining != (False,):
             raise Fenced(
-                "another process has created keys of an older epoch meanwhile: nothing is destroyed",
+                "another process has created keys of an older epoch in the meantime: no key was destroyed",
                 hint="run `deltarelay keys rotate` again: it continues",
             )
         work.execute(

@@ -30,7 +30,7 @@ def add_macs(work: Transaction, ring: KeyRing) -> int:
         raise empty_registry_error()
     if len(epochs) > 1:
         raise ConfigError(
-            "a rotation of the key registry was begun and is not over",
+            "a rotation of the key registry has begun and is not finished",
             hint="complete it with `deltarelay keys rotate` of the release that began it, then upgrade",
         )
     epoch, root_name = int(epochs[0][0]), str(epochs[0][1])
@@ -68,7 +68,7 @@ def _upgrade_lookup_key(work: Transaction, root: Root, *, has_macs: bool) -> Non
         if has_macs:
             return
         raise VerificationError(
-            "the key registry had MACs, and they are gone: it was altered",
+            "the MACs of the key registry are missing: it was altered",
             hint="restore a backup that `deltarelay keys restore-check` approves",
         ) from None
     work.execute("update {lookup_key} set wrapped = %s", [root.wrap(lookup_key, context=lookup_key_binding(epoch))])

@@ -192,8 +192,8 @@ def access_report(
     if request.approver is None and (why := resolution.fan_out(approve_above).get(request.id)):
         raise ConfigError(
             f"request {request.id} may be about more than one person ({why}), and no approver has been named",
-            hint="check whose data these are, then `deltarelay erase approve REQUEST --by NAME`, or the column "
-            "`approver` of the file that has the request",
+            hint="check whose data these are, then run `deltarelay erase approve REQUEST --by NAME`, or name the approver "
+            "in the column `approver` of the file with the request",
             requests=[request.id],
         )
     identifiers = _identifiers(graph, request, resolution.learned())

@@ -201,7 +201,7 @@ def _retry(feed: ChangeFeed, work: Callable[[], None]) -> None:
             failure = error
         time.sleep(_PAUSE * 2**attempt)
     raise SourceUnavailable(
-        f"other writers of {feed.table} were faster in all {_TRIES} attempts: nothing was erased from it",
+        f"other writers of {feed.table} committed first in all {_TRIES} attempts: nothing was erased from it",
         hint="run again when fewer writers are active",
         condition=condition_of(failure),
     ) from failure

@@ -60,7 +60,7 @@ def purge_table(
     if behind:
         raise SinkBehind(
             f"the changes of {table} have not been read yet, and purging would remove them: {', '.join(behind)}",
-            hint="let the pipelines run (`deltarelay run`), then continue",
+            hint="run the pipelines (`deltarelay run`), then repeat the command",
             behind=behind,
         )
     last = _rewrite_files(spark, feed, versions, once_more)
@@ -180,7 +180,7 @@ def _clean_log(feed: ChangeFeed, last: int, positions: Mapping[str, int], immedi
     if immediately and behind:
         raise SinkBehind(
             f"the log of {feed.table} has not been read up to its newest checkpoint, {newest}: {', '.join(behind)}",
-            hint="let the pipelines run (`deltarelay run`), then continue",
+            hint="run the pipelines (`deltarelay run`), then repeat the command",
             behind=behind,
         )
     feed.log.clean_up(at_once=immediately)

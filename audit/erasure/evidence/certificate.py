@@ -153,12 +153,12 @@ def refuse_unfinished(
     for remaining data, whether it was found, is removed later or is under a hold."""
     if unfinished:
         raise VerificationError(
-            f"no certificate is issued over unfinished steps: {', '.join(unfinished)}",
+            f"no certificate is issued while steps are unfinished: {', '.join(unfinished)}",
             hint="`deltarelay erase run` continues them",
             unfinished=list(unfinished),
         )
     if not evidence:
-        raise VerificationError("no certificate is issued without evidence of any step")
+        raise VerificationError("no certificate is issued, because no step has left evidence")
     remaining = {"found by the scan": finds, "pending": pending, "under a hold": holds}
     if outcome == "erased" and any(remaining.values()):
         shown = ", ".join(f"{count:,} {what}" for what, count in remaining.items() if count)
@@ -215,7 +215,7 @@ def read_certificate(data: bytes) -> dict[str, Any]:
     try:
         document = json.loads(data.decode(), object_pairs_hook=unique_names)
     except (ValueError, RecursionError):
-        raise ProofError("file", "the certificate is not JSON with each name once") from None
+        raise ProofError("file", "the certificate is not valid JSON, or a name occurs twice in one object") from None
     if not isinstance(document, dict):
         raise ProofError("file", "the certificate is not a JSON object")
     return document
@@ -224,12 +224,12 @@ def read_certificate(data: bytes) -> dict[str, Any]:
 def check(document: Mapping[str, Any], key: VerifierKey) -> None:
     """Raises ProofError unless it is a certificate exactly as this key signed it."""
     if document.get("format") != FORMAT:
-        raise ProofError("file", f"this is no {FORMAT}")
+        raise ProofError("file", f"this is not a {FORMAT}")
     for name, kind in _FIELDS.items():
         if name not in document:
             raise ProofError("file", f"the certificate has no {name}")
         if type(document[name]) is not kind:
-            raise ProofError("file", f"{name} of the certificate is of another type than a certificate's")
+            raise ProofError("file", f"{name} of the certificate has the wrong type")
     if more := sorted(document.keys() - _FIELDS.keys() - {"signature"}):
         raise ProofError("file", f"the certificate has unknown fields: {', '.join(map(ascii, more))}")
     key.verify(_canonical(document), _signature(document, key))
@@ -239,7 +239,7 @@ def _canonical(document: Mapping[str, Any]) -> bytes:
     try:
         return signed_bytes(document)
     except (TypeError, ValueError, RecursionError):
-        raise ProofError("file", "the certificate contains a value that a certificate cannot have") from None
+        raise ProofError("file", "the certificate contains a value that is not allowed in a certificate") from None
 
 
 def _signature(document: Mapping[str, Any], key: VerifierKey) -> bytes:
@@ -251,7 +251,7 @@ def _signature(document: Mapping[str, Any], key: VerifierKey) -> bytes:
         or set(signature) != set(_SIGNATURE)
         or not all(isinstance(signature[name], str) for name in _SIGNATURE)
     ):
-        raise ProofError("signature", "the signature is not one of a certificate")
+        raise ProofError("signature", "the signature does not have the fields of a certificate's signature")
     if (signature["key"], signature["id"]) != (key.name, key.id.hex()):
         raise ProofError(
             "signature",

@@ -47,7 +47,7 @@ class KnownValues:
         for request in requests:
             if unknown := sorted(request.identifiers.keys() - self._subjects[request.subject].identifiers.keys()):
                 raise ConfigError(
-                    f"request {request.id} has {', '.join(unknown)}, which is no identifier of {request.subject}",
+                    f"request {request.id} has {', '.join(unknown)}, which is not an identifier of {request.subject}",
                     hint=f"add it to `erasure.subjects.{request.subject}.identifiers`, or remove it from the request",
                 )
         found: Values = {}

@@ -28,7 +28,7 @@ _ROUNDS = 5
 _MOST_SHOWN = 500_000
 """Identifiers in one table. The driver holds them all, and so many are not those of a few thousand people."""
 _SHARED_HINT = (
-    "look for an identifier that many share, and remove it from the request or from the subject's identifiers"
+    "look for an identifier that many people share, and remove it from the request or from the subject's identifiers"
 )
 
 
@@ -58,8 +58,8 @@ class IdentifierLearner:
                 return
         leading = sorted({request for request, _, _ in new})
         raise ConfigError(
-            f"after {_ROUNDS} rounds the identifiers of {list_some(leading)} still lead to further ones: they hardly belong "
-            "to one person",
+            f"after {_ROUNDS} rounds the identifiers of {list_some(leading)} still lead to further ones: they probably do "
+            "not belong to one person",
             hint=_SHARED_HINT,
             requests=leading,
         )

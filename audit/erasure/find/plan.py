@@ -116,7 +116,11 @@ def make_plan(
     )
     warnings += _class_warnings(graph, tables, now)
     problems += unencrypted_problems(copy for copy in copies if copy.table in reached)
-    warnings += [f"{one.pipeline}: its sink cannot erase what it had before" for one in sinks if not one.forgets]
+    warnings += [
+        f"{one.pipeline}: its sink applies the deletes, but cannot erase the data that it stored before"
+        for one in sinks
+        if not one.forgets
+    ]
     approved = {request.id for request in requests if request.approver is not None}
     return Plan(
         run=run,
@@ -199,12 +203,12 @@ def _inspect_copies(
             continue
         if (same := table_ids.get(_table_id(spark, copy.table))) is not None:
             problems.append(
-                f"pipeline {copy.pipeline} carries {same} under another address, {copy.table}: use the same address, or "
-                "what the pipeline has written is not found"
+                f"pipeline {copy.pipeline} replicates {same} under another address, {copy.table}: use the same address, "
+                "otherwise deltarelay does not find what the pipeline has written"
             )
         else:
             warnings.append(
-                f"pipeline {copy.pipeline} carries {copy.table}, which is not in `erasure.tables`: it is not searched"
+                f"pipeline {copy.pipeline} replicates {copy.table}, which is not in `erasure.tables`: it is not searched"
             )
     return warnings, problems
 
@@ -229,7 +233,7 @@ def unencrypted_problems(copies: Iterable[Copy]) -> list[str]:
     ]
     return [
         f"the trail of pipeline {pipeline} has {rows:,} rows from before a class was configured, which are not encrypted: "
-        f"`deltarelay audit encrypt --pipeline {pipeline}`"
+        f"run `deltarelay audit encrypt --pipeline {pipeline}`"
         for pipeline, rows in found
         if rows
     ]

@@ -23,7 +23,7 @@ def write_plan(plan: Plan, path: Path) -> None:
     try:
         write_new(path, json.dumps({**plan.to_dict(), "digest": plan.digest}, indent=2) + "\n", mode=0o600)
     except FileExistsError as error:
-        raise ConfigError(f"the file {path} already exists", hint="name another one with --out") from error
+        raise ConfigError(f"the file {path} already exists", hint="name another file with --out") from error
     except OSError as error:
         raise ConfigError(f"the plan cannot be written to {path}: {describe_failure(error)}") from error
 
@@ -42,9 +42,9 @@ def read_plan(path: Path) -> dict[str, Any]:
     except (ValueError, TypeError, RecursionError):  # no JSON, or with values that a plan cannot have
         found = None
     if found is None:
-        raise ConfigError(f"{path} is no plan", hint="`deltarelay erase plan` writes one")
+        raise ConfigError(f"{path} is not a plan", hint="`deltarelay erase plan` writes one")
     if found != digest:
-        raise ConfigError(f"the plan {path} was changed after it was made", hint="plan again")
+        raise ConfigError(f"the plan {path} was changed after it was made", hint="run `deltarelay erase plan` again")
     return document
 
 
@@ -55,16 +55,18 @@ def check_plan(run: Run, plan: Mapping[str, Any], given: Mapping[str, Any] | Non
     where requests of the plan are no longer in the run.
     """
     if digest_of(plan) != run.plan_digest:
-        raise ConfigError(f"the plan of run {run.id} in the register is not the one that was made", hint="plan again")
+        raise ConfigError(
+            f"the plan of run {run.id} in the register was altered", hint="run `deltarelay erase plan` again"
+        )
     if given is not None and digest_of(given) != run.plan_digest:
         raise ConfigError(
             f"the file is not the plan of run {run.id}: it differs from the one in the register",
-            hint=f"`deltarelay erase run {run.id}` executes the plan as it was made; or plan again",
+            hint=f"`deltarelay erase run {run.id}` executes the plan in the register; or run `deltarelay erase plan` again",
         )
     if moved := sorted(set(plan["requests"]) ^ set(run.requests)):
         raise ConfigError(
             f"run {run.id} no longer has the requests of its plan: {list_some(moved)}",
-            hint="plan again: another plan has taken them over",
+            hint="run `deltarelay erase plan` again: another run has these requests now",
             requests=moved,
         )
 
@@ -75,5 +77,5 @@ def check_tables(plan: Mapping[str, Any], tables: Collection[str]) -> None:
     if other := sorted({one["table"] for one in plan["tables"]} ^ set(tables)):
         raise ConfigError(
             f"`erasure.tables` has changed since the plan was made: {list_some(other)}",
-            hint="restore it until the run is finished, or plan again",
+            hint="restore it until the run is finished, or run `deltarelay erase plan` again",
         )

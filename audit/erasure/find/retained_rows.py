@@ -44,8 +44,8 @@ def rows_from_copies(copies: Sequence[Copy]) -> RetainedRows:
             for part in erasure.retained_rows(feed, columns):
                 if not columns <= set(part.columns) and position < version:
                     raise SinkBehind(
-                        f"{copy.pipeline} is at {position}, before columns of {feed.table} by which rows are found",
-                        hint="let the pipelines run (`deltarelay run`), then continue",
+                        f"{copy.pipeline} is at {position}, before {feed.table} had all columns by which rows are found",
+                        hint="run the pipelines (`deltarelay run`), then repeat the command",
                         behind=[copy.pipeline],
                     )
                 yield part

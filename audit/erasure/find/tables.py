@@ -76,14 +76,14 @@ class TablesAtVersions:
             self._check_column(one, one.table, one.path)
             if column_in(self.subjects[one.subject].identifiers, one.path) is None:
                 raise ConfigError(
-                    f"{one.path}, the path of {one.table}, is no identifier of {one.subject}",
+                    f"`identified_by` of {one.table} names {one.path}, which is not an identifier of {one.subject}",
                     hint=f"add it to `erasure.subjects.{one.subject}.identifiers`",
                 )
         schema = self.schema(one.table)
         for column in self.match_columns(one, schema.names):
             if isinstance(schema[column].dataType, ArrayType | MapType | StructType | VariantType):
                 raise ConfigError(
-                    f"{one.table}.{column} is no single value: no identifier can be compared with it",
+                    f"{one.table}.{column} has a nested type, so its values cannot be compared with an identifier",
                     hint="rename the column, or give the identifier another name",
                 )
 
@@ -91,5 +91,5 @@ class TablesAtVersions:
         if column_in(self.schema(table).names, name) is None:
             raise ConfigError(
                 f"{table} has no column {name}, by which rows of {one.table} are to be found",
-                hint=f"write the `path` of {one.table} in `erasure.tables` as the tables name their columns",
+                hint=f"in `erasure.tables`, write `identified_by` of {one.table} with the names of existing columns",
             )

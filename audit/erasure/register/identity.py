@@ -71,7 +71,7 @@ class RegisterIdentity(RegisterPart):
             is_used = work.row("select from {request} limit 1") is not None
         if identity not in (None, found):
             raise RegisterMismatch(
-                f"{self._database.name} is another register than `erasure.state.identity` names",
+                f"{self._database.name} is not the register that `erasure.state.identity` names",
                 hint="check `erasure.state` (connection, schema, identity), and whether the database was replaced",
             )
         if made_with is None and is_used:
@@ -99,6 +99,6 @@ class RegisterIdentity(RegisterPart):
         return RegisterMismatch(
             f"the marks of {self._database.name} were made with other keys than the configured ones: no person would be "
             "recognised",
-            hint="put the `watch_key` or `signing_key` back that the register was made with; a key that was replaced "
+            hint="set `watch_key` or `signing_key` to the key with which the register was created; a key that was replaced "
             "belongs in `former_watch_keys`",
         )

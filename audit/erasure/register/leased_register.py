@@ -38,7 +38,7 @@ class LeasedRegister:
             if not prolong_lease(work, self._epoch):
                 raise Fenced(
                     f"another run has taken over {self._database.name}; run {self.run} writes nothing more",
-                    hint="let the other run finish; if it is gone, run again",
+                    hint="let the other run finish; if it has ended, run again",
                     run=self.run,
                 )
             yield work
@@ -110,7 +110,7 @@ class LeasedRegister:
         verified."""
         for id, document in documents.items():
             if document["request"]["id"] != id or document["outcome"] not in ("erased", "partial"):
-                raise ConfigError(f"this is no certificate of request {id}")
+                raise ConfigError(f"this is not a certificate of request {id}")
         with self._writing() as work:
             ids = sorted(documents)
             self._lock(work, ids, "state")

@@ -54,7 +54,7 @@ class MarkTable(RegisterPart):
                 [who, reason, value],
             )
             if not released:
-                raise ConfigError("there is nothing to release: no mark of these is in force")
+                raise ConfigError("there is nothing to release: none of these has a mark in force")
             ids = sorted({id for (id,) in released})
             states = dict(work.rows("select id, state from {request} where id = any(%s)", [ids]))
             for id in ids:

@@ -47,7 +47,7 @@ class RequestTable(RegisterIdentity):
             if clashing:
                 raise ConfigError(
                     f"another request has this id already, with other content: {list_ids(sorted(clashing))}",
-                    hint="nothing was added: give each request an id of its own",
+                    hint="nothing was added: give each request a separate id",
                     requests=sorted(clashing),
                 )
             record_event(work, sorted(new), "received", {})
@@ -93,7 +93,7 @@ class RequestTable(RegisterIdentity):
             if found is None or row[1] != "purged":
                 raise ConfigError(
                     f"there is nothing to decide: no scan has left request {id} with a finding",
-                    hint="`deltarelay erase run` scans, and says what to do about each finding",
+                    hint="`deltarelay erase run` scans, and shows what to do about each finding",
                 )
             finds = found[0]["finds"]
             decision = {"by": who, "reason": reason, "finds": finds}
@@ -123,8 +123,9 @@ class RequestTable(RegisterIdentity):
             raise VerificationError(
                 f"these requests are not in the register as they were received: {list_ids(altered)}",
                 hint="the register was altered: restore it from its backup; or `erasure.former_watch_keys` lacks the key "
-                "of their time; where an earlier release has recorded another approver than the one of the request file, "
-                "`deltarelay erase approve` with that one first",
+                "under which they were received; if an earlier release recorded another approver than the request file "
+                "names, first run "
+                "`deltarelay erase approve` with that approver",
                 requests=altered,
             )
 

@@ -61,7 +61,7 @@ class _Key:
             made = None
         if made is None or len(made.key) != cls.size or made.secret() != text.strip():
             raise ConfigError(
-                f"this is no {cls.kind.lower()} key, or it has a typing error",
+                f"this is not a {cls.kind.lower()} key, or it contains a typing error",
                 hint="`deltarelay erase split-keys FOLDER` writes them",
             )
         return made

@@ -79,7 +79,7 @@ def _without_mac(keys: Keys, run: str, place: str, step: str, facts: Mapping[str
     if not keys.is_mac(facts.get(_MAC), run, place, step, canonical_json(fields).decode()):
         raise VerificationError(
             f"the step {step} of {place or 'the run'} in the register was not recorded by run {run}",
-            hint="the register was altered: restore it from its backup; or `erasure.former_seal_keys` lacks a key; where an "
-            "earlier release has recorded the step, `deltarelay erase run --adopt-steps` accepts it as it is",
+            hint="the register was altered: restore it from its backup; or `erasure.former_seal_keys` lacks a key; if an "
+            "earlier release recorded the step, `deltarelay erase run --adopt-steps` accepts it as it is",
         )
     return fields

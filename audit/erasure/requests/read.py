@@ -124,7 +124,7 @@ class _File:
         if len(header) == 1 and any(sign in header[0] for sign in ";\t"):
             self.faults.add(record, None, "is separated by semicolons or tabs; save the file with commas")
         elif "id" not in header:
-            self.faults.add(record, None, "is no header with a column `id`")
+            self.faults.add(record, None, "is not a header with a column `id`")
         else:
             for position, name in enumerate(header, start=1):
                 if not name:

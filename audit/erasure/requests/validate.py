@@ -146,7 +146,7 @@ class Entry:
                 continue
             if name not in subject.identifiers:
                 known = ", ".join(subject.identifiers)
-                self.add(written, f"is no identifier of the subject `{subject.name}`, which has {known}")
+                self.add(written, f"is not an identifier of the subject `{subject.name}`, which has {known}")
             elif name in found:
                 self.add(written, "occurs twice")
             else:

@@ -127,7 +127,8 @@ class DestroyKeys:
             recorded = (context.steps.read(WHOLE_RUN, step) or {}).get("tokens", {})
             if lost := [id for id in ids or context.ids if counts[id] < recorded.get(id, 0)]:
                 raise VerificationError(
-                    f"the register has lost the token in the key registry of the person of {', '.join(lost)}",
+                    f"the register no longer has the token that identifies, in the key registry, the person of "
+                    f"{', '.join(lost)}",
                     hint="the register was altered: restore it from its backup",
                     requests=lost,
                 )

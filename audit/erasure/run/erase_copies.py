@@ -61,11 +61,11 @@ class EraseCopies:
             wanted = versions[-1] if versions else context.resolved_versions()[one.table]
             # An empty target starts with the present state of the table
             if position is not None and position < wanted:
-                done = "was erased" if versions else "was searched"
+                done = "had rows erased" if versions else "was searched"
                 behind.append(f"{copy.pipeline} is at {position} and {one.table} {done} at {wanted}")
         if behind:
             raise SinkBehind(
                 "the deletes have not reached every sink: " + "; ".join(behind),
-                hint="let the pipelines run (`deltarelay run`), then `deltarelay erase run` again",
+                hint="run the pipelines (`deltarelay run`), then run `deltarelay erase run` again",
                 behind=behind,
             )

@@ -33,7 +33,7 @@ class ResolveRows:
         context = self._context
         if any(one.step in (StepName.DELETING, StepName.DELETE) for one in context.steps.all()):
             raise VerificationError(
-                f"run {context.run} has begun to erase, and the register has lost which rows it had found",
+                f"run {context.run} has begun to erase, and the register no longer has the rows that this run had found",
                 hint="the register was altered: restore it from its backup",
             )
         context.progress("looking for the rows")
@@ -52,7 +52,7 @@ class ResolveRows:
         if changed := sorted({table for table, _ in facts["people"].items() ^ self._people().items()}):
             raise ConfigError(
                 f"`erasure.tables` has changed since the run began: {', '.join(changed)}",
-                hint="restore it until the run is finished, then plan again for what has changed",
+                hint="restore it until the run is finished, then run `deltarelay erase plan` again for the changed tables",
             )
 
     def _people(self) -> dict[str, str]:
@@ -67,6 +67,6 @@ class ResolveRows:
             shown = [f"{id} ({reason})" for id, reason in unapproved.items()]
             raise ConfigError(
                 f"no approver has been named for {', '.join(shown[:5])}",
-                hint="review the plan, then `deltarelay erase approve REQUEST --by NAME`",
+                hint="review the plan, then run `deltarelay erase approve REQUEST --by NAME`",
                 requests=list(unapproved),
             )

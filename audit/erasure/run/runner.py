@@ -139,7 +139,7 @@ class ErasureRun:
             return replace(report, finds=staying)
         day = max(one.clears_on for one in findings if one.clears_on is not None)
         until = dt.datetime.combine(day, dt.time(), dt.UTC)
-        reason = f"{len(findings)} findings, the last of which is gone by {day}"
+        reason = f"{len(findings)} findings, the last of which is removed by {day}"
         self.context.held.wait({one.request for one in findings}, until, reason)
         return replace(report, waits_until=until, waits_for=(reason,))
 

@@ -50,7 +50,7 @@ class StartDeletion:
             raise ConfigError(
                 f"encrypted values in the trail of {', '.join(encrypted)} are readable with keys that `erasure.keys` does "
                 "not name",
-                hint="put `erasure.keys` back, then `deltarelay erase run` again",
+                hint="restore `erasure.keys` in the configuration, then run `deltarelay erase run` again",
                 pipelines=encrypted,
             )
 
@@ -59,4 +59,4 @@ def check_encrypted(context: RunContext) -> None:
     """Raises ConfigError where trails have rows from before their classes were configured. Destroying keys does not reach
     these rows; and erasing them would also remove values of a class under a hold."""
     if problems := unencrypted_problems(copy for _, copy in context.copies_to_erase()):
-        raise ConfigError("; ".join(problems), hint="then `deltarelay erase run` again", problems=problems)
+        raise ConfigError("; ".join(problems), hint="after that, run `deltarelay erase run` again", problems=problems)

@@ -22,11 +22,13 @@ REASONS: Mapping[str, str] = {
     "former file": "a file of a former version, retained for time travel: VACUUM removes it when its retention is over",
     "change file": "the change feed's copy of a changed row: VACUUM removes it when its retention is over",
     "aborted write": "a file of no commit: a full VACUUM removes it, a lite one does not",
-    "log entry": "the table's log contains it, in a predicate, a property or a comment: it goes with the log's retention",
-    "statistics": "smallest or largest value of a column, in the table's log: it goes with the log's retention",
+    "log entry": "the table's log contains it, in a predicate, a property or a comment: it is removed when the log's "
+    "retention is over",
+    "statistics": "smallest or largest value of a column, in the table's log: it is removed when the log's retention is "
+    "over",
     "partition name": "the name of a folder contains it",
-    "checkpoint": "a checkpoint of the table's log: it goes with the log's retention",
-    "checksum": "a checksum file of the table's log: it goes with the log's retention",
+    "checkpoint": "a checkpoint of the table's log: it is removed when the log's retention is over",
+    "checksum": "a checksum file of the table's log: it is removed when the log's retention is over",
     "compacted log": "several entries of the table's log in one file, which Delta's clean-up does not remove",
     "temporary copy": "a copy that a writer has left behind",
     "former version": "an object that was replaced or deleted, and that its bucket retains: a lifecycle rule removes it",
@@ -65,7 +67,7 @@ FOLLOWS = frozenset(
 _AGAIN = "run `deltarelay erase run` again: its purge removes it"
 _ROW = "change or delete the row in the source table, let the pipelines run, then run `deltarelay erase run` again"
 _LOG = (
-    "run `deltarelay erase run` again when the log's retention is over; correct a setting that keeps the log for ever"
+    "run `deltarelay erase run` again when the log's retention is over; correct a setting that retains the log forever"
 )
 NEXT: Mapping[str, str] = {
     "current file": (
@@ -89,7 +91,7 @@ NEXT: Mapping[str, str] = {
     "unknown file": "repair the table's log, or delete the file",
     "current row": _ROW,
     "soft-deleted row": "delete the row in the target, or accept it",
-    "dead letter": "`deltarelay deadletter drop`, or accept it",
+    "dead letter": "run `deltarelay deadletter drop`, or accept it",
     "staging": "let the pipeline run: it empties its staging tables",
     "planner statistics": "run ANALYZE on the table, or drop its extended statistics",
     "dead tuple": "run `deltarelay erase run` again when no session uses the table: it is rewritten",

@@ -181,5 +181,5 @@ def _as_file_errors() -> Iterator[None]:
         else:
             failure = OSError(errno.EIO, f"the bucket answers {code}")
     except BotoCoreError as error:
-        failure = OSError(errno.EIO, f"the bucket cannot be asked ({type(error).__name__})")
+        failure = OSError(errno.EIO, f"the bucket cannot be queried ({type(error).__name__})")
     raise failure

@@ -38,9 +38,9 @@ def erase(sink: WritableTrail, task: ErasureTask) -> Mapping[str, int]:
     with sink.open_for(task.table, task.key, task.run) as position:
         if task.versions and (position.version is None or position.version < max(task.versions)):
             raise WindowOutOfOrder(
-                f"the trail at {sink.path} {at_version(position.version)}, and {task.table} was erased at "
+                f"the trail at {sink.path} {at_version(position.version)}, and rows of {task.table} were erased at "
                 f"{max(task.versions)}",
-                hint="let its pipeline run first: `deltarelay run`",
+                hint="run its pipeline first: `deltarelay run`",
                 position=position.version,
             )
         tables = sink.trail.tables
@@ -77,8 +77,8 @@ def _check_keys(path: str, tables: TrailTables, task: ErasureTask) -> None:
     found = {bytes(row["key_id"] or b"") for row in theirs.select("key_id").distinct().collect()}
     if unknown := sorted(key.hex() for key in found - task.registered_keys):
         raise VerificationError(
-            f"the trail at {path} has values of the data subjects encrypted under the key {unknown[0]}, and the key "
-            "registry does not have it as a key of theirs: it is unknown whether it is destroyed",
+            f"the trail at {path} has values of the data subjects that are encrypted under the key {unknown[0]}, and the "
+            "key registry does not assign this key to them: it is unknown whether the key is destroyed",
             hint="rows of the key registry were removed or moved by hand: restore a backup that `deltarelay keys "
             "restore-check` approves",
             keys=unknown[:20],

@@ -46,8 +46,8 @@ class KafkaErasure(SinkErasure):
         position = self._read_position().version
         if task.versions and (position is None or position < max(task.versions)):
             raise WindowOutOfOrder(
-                f"{self._topic} {at_version(position)}, and {task.table} was erased at {max(task.versions)}",
-                hint="let its pipeline run first: `deltarelay run`",
+                f"{self._topic} {at_version(position)}, and rows of {task.table} were erased at {max(task.versions)}",
+                hint="run its pipeline first: `deltarelay run`",
                 position=position,
             )
         return {}

@@ -68,7 +68,7 @@ _REFUSED_HINT = (
 def erase(target: ErasureTarget, task: ErasureTask) -> Mapping[str, int]:
     """Return counts by kind. Raises WindowOutOfOrder before any write where the target is behind the erasing commits."""
     session = target.session
-    with session.errors("looking at the target"):
+    with session.errors("inspecting the target"):
         connection = session.main()
         _check_passed(session, positions.read_position(connection, str(target.name)), task)
         feeder = _read_feeder(connection, target.name)
@@ -77,7 +77,7 @@ def erase(target: ErasureTarget, task: ErasureTask) -> Mapping[str, int]:
         return counts  # nothing was ever written to the target
     with _lease_held(session, *feeder) as (position, dropped):
         _check_passed(session, position, task)
-        with session.errors("looking at the target"):
+        with session.errors("inspecting the target"):
             found = read_column_types(session.main(), target.name)
             forget_rewrites(session.main(), task.requests)
         if found and position.version is not None:
@@ -170,7 +170,8 @@ def _erase_in_transaction(
         positions.lock_position(connection, lease, expected=position.version, first=None)
         if count_rows(connection, sql.SQL("select count(*) from {}").format(staged), {}) != staged_keys:
             raise SinkUnavailable(
-                "staging does not hold the number of keys that were copied into it: the server was restarted meanwhile",
+                "the staging table does not have the number of keys that were copied into it: the server was restarted "
+                "meanwhile",
                 hint="nothing was changed: erase again",
             )
         connection.execute(sql.SQL("analyze {}").format(staged))

@@ -86,8 +86,8 @@ def copy_snapshot(session: Session, snapshot: Snapshot, *, create: str | None = 
             return staged
     session.drop("load")
     raise SinkUnavailable(
-        f"the copy of {snapshot.table} holds another number of rows than were sent, {LOAD_TRIES} times",
-        hint="tasks are run twice: turn spark.speculation off, and look for executors that are lost",
+        f"the copy of {snapshot.table} does not have the number of rows that were sent, {LOAD_TRIES} times",
+        hint="Spark runs tasks twice: turn spark.speculation off, and look for executors that are lost",
     )
 
 
@@ -222,6 +222,6 @@ def explain_key_violation(snapshot: Snapshot) -> CdfError:
     except Exception as error:
         return snapshot.failure(error)
     return violation or SinkUnavailable(
-        f"the copy of {snapshot.table} holds rows twice that the source holds once: a task was run twice",
+        f"the copy of {snapshot.table} contains some rows twice that the source has once: Spark ran a task twice",
         hint="nothing was loaded: run again, with spark.speculation off",
     )

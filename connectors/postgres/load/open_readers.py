@@ -31,7 +31,9 @@ class InUse(SinkUnavailable):
 def check_readers(session: Session) -> None:
     """Before the copy: a transaction that has a snapshot now may still have it when the copy is complete."""
     _wait_for_end(
-        session, PATIENCE_SECONDS, "nothing was copied: end it (pg_stat_activity shows it), or run again later"
+        session,
+        PATIENCE_SECONDS,
+        "nothing was copied: end that transaction (pg_stat_activity shows it), or run again later",
     )
 
 

@@ -69,7 +69,7 @@ def find_reload_problems(
         return problems + _swap_problems(connection, name, source, own, definition)
     problems += [
         f"the source no longer has a column {column.name!r}, and {name} cannot be replaced by a new table "
-        f"({', '.join(reasons)}): drop the column there, or give it a default if you want to keep it"
+        f"({', '.join(reasons)}): drop the column in the target, or give it a default if you want to keep it"
         for column in definition.former_columns(with_metadata(source.schema, own))
     ]
     added = add_missing_columns(name, types, source.schema, own)
@@ -116,7 +116,7 @@ def reload_target(
     session: Session, snapshot: Snapshot, plan: ReloadPlan, *, seconds: dict[str, float]
 ) -> tuple[int, tuple[str, ...]]:
     """→ rows of the snapshot, the DDL that was executed. ``seconds`` gets the duration of each phase."""
-    with session.errors("looking at the target"):
+    with session.errors("inspecting the target"):
         definition = read_definition(session.main(), session.target)
         types = read_column_types(session.main(), session.target)
     reasons = () if definition is None else reasons_to_merge(definition, snapshot.schema, plan.own, types, plan.deletes)

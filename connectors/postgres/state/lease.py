@@ -84,7 +84,7 @@ def acquire_lease(connection: Connection, target: str, *, pipeline: str, source:
             log.info("waiting for the lease of another runner", extra={"target": target})
         if (seen is not None and holder != seen) or time.monotonic() > deadline:
             raise LeaseHeld(
-                f"another runner is at work on {target}",
+                f"another runner holds the lease on {target}",
                 hint="nothing was changed: run again when it has finished, or stop it first",
                 target=target,
             )

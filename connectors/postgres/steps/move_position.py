@@ -37,7 +37,7 @@ def move_by_hand(
     if present != before:
         raise WindowOutOfOrder(
             f"{session.target} moved on to another position in the meantime",
-            hint="nothing was changed: look at `deltarelay position show`, and decide again",
+            hint="nothing was changed: check `deltarelay position show`, and decide again",
             position=present.version,
         )
     with session.errors("moving the position"):

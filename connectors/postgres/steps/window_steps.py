@@ -119,7 +119,7 @@ class WindowApplier:
         is_plain = modes.deletes == "hard" and modes.key_changes == "follow" and not modes.writes_dead_letters
         if not (ignores_changes and is_plain) or window.change_bytes < copy_threshold.MIN_BYTES:
             return "changes"  # a copy does not show single changes
-        with self._session.errors("looking at the target"):
+        with self._session.errors("inspecting the target"):
             return choose_method(connection or self._session.main(), self._session.target, window)
 
     def _apply_copy(self, window: Window, method: ApplyMethod, seconds: dict[str, float]) -> Applied | None:

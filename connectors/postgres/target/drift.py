@@ -46,7 +46,7 @@ def why_not_followed(change: SchemaChange) -> str | None:
     # A cast with a note changes the meaning: an instant is no local time
     if widened is not None and widened.faithful is None and widened.note is None:
         return None
-    return "not every value of the old type is one of the new"
+    return "the new type cannot hold every value of the old type"
 
 
 def drift_ddl(name: TargetName, drift: Sequence[SchemaChange], types: Mapping[str, ColumnType]) -> list[str]:

@@ -140,7 +140,8 @@ def _durability_problems(connection: Connection, oid: int) -> list[str]:
         if is_foreign
         else f"{table} is a temporary table: its rows are lost when its session ends"
         if is_temporary
-        else f"{table} is UNLOGGED, and a crash of the server would empty it, or has: alter table {table} set logged, "
+        else f"{table} is UNLOGGED, and a crash of the server would empty it, or has already emptied it: alter table "
+        f"{table} set logged, "
         "then check with `deltarelay verify` whether rows are missing"
         for table, is_foreign, is_temporary in rows
     ]

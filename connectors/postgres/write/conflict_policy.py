@@ -42,7 +42,8 @@ def check_conflicts(
     if on_conflict == "refuse" and conflicts.total:
         raise ConflictFound(
             f"version {window.first} to {window.last} of {window.table} contradicts {target}: " + _describe(conflicts),
-            hint="run `deltarelay verify` to see which rows differ; conflicts: report applies them and counts",
+            hint="run `deltarelay verify` to see which rows differ; `conflicts: report` applies these changes and counts "
+            "them",
             conflicts=conflicts.to_dict(),
         )
     if on_conflict != "refuse_duplicates":
@@ -54,18 +55,18 @@ def check_conflicts(
         raise ConflictFound(
             f"version {window.first} to {window.last} of {window.table} inserts keys whose rows have not been deleted "
             f"({_describe(duplicates)}): the source holds a key in two rows, or another writer fills {target}",
-            hint="look for keys that the source holds twice, repair it there, and rebuild the target with "
-            "`deltarelay run --reload`; conflicts: report applies the last change of each key, also a delete, and "
-            "counts",
+            hint="look for keys that the source holds twice, repair the source, and rebuild the target with "
+            "`deltarelay run --reload`; `conflicts: report` applies the last change of each key, also a delete, and counts "
+            "the conflicts",
             conflicts=conflicts.to_dict(),
         )
 
 
 def _describe(conflicts: Conflicts) -> str:
     words = {
-        "insert_met_row": "inserts met a row",
-        "update_met_none": "updates met none",
-        "delete_met_none": "deletes met none",
+        "insert_met_row": "inserts of existing rows",
+        "update_met_none": "updates of missing rows",
+        "delete_met_none": "deletes of missing rows",
         "within_window": "changes contradict each other",
     }
     return ", ".join(f"{count} {words[name]}" for name, count in conflicts.to_dict().items() if count)

@@ -200,7 +200,7 @@ class RecordWriter(ABC):
         if deleted > staged.deletes:
             raise TargetNotReady(
                 f"{staged.deletes} deletes met {deleted} rows of {self._session.target}: its key does not identify a row",
-                hint="nothing was changed: make the key unique again, or `deltarelay run --reload`",
+                hint="nothing was changed: make the key unique again, or rebuild the target with `deltarelay run --reload`",
             )
         addresses = {row.address for row in rejected}
         applied_keys = [key for key in prepared.known_keys if key.address not in addresses]
@@ -241,7 +241,8 @@ def recount(connection: Connection, statements: ApplyStatements, staged: Staged)
         staged.transients,
     ):
         raise SinkUnavailable(
-            "staging holds another number of rows than were copied into it: the server was restarted meanwhile, "
+            "the staging table does not have the number of rows that were copied into it: the server was restarted "
+            "meanwhile, "
             "or another session wrote into it",
             hint="nothing was applied: run again",
         )

@@ -145,6 +145,7 @@ class TargetColumns:
             raise SchemaDrift(
                 f"the key column {retyped[0]!r} changes its type at version {window.first}, and {self._session.target} has "
                 f"{len(digests)} dead letters, which are identified by keys of the old type",
-                hint="nothing was changed: `deltarelay deadletter replay` or `drop` them, and run again",
+                hint="nothing was changed: run `deltarelay deadletter replay` or `deltarelay deadletter drop`, and run "
+                "again",
                 column=retyped[0],
             )

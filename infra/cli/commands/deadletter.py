@@ -58,7 +58,7 @@ def list_(
     config: Config = DEFAULT_CONFIG,
     pipeline: Pipelines = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, help="Maximum number of dead letters per pipeline, the oldest ones.")
+        int, typer.Option("--limit", min=1, help="Maximum number of dead letters per pipeline; the oldest are shown.")
     ] = 100,
     as_json: Json = False,
     debug: Debug = False,

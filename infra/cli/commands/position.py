@@ -84,7 +84,9 @@ def _read_position(project: Project, name: str) -> PositionShown:
     elif isinstance(sink, Tracked):
         state = Standing(position=sink.position())
     else:
-        raise TargetNotReady(f"the sink of {name} reports its position only to a run", hint="`deltarelay plan`")
+        raise TargetNotReady(
+            f"the sink of {name} reports its position only during a run", hint="`deltarelay plan` shows it"
+        )
     return PositionShown(
         pipeline=name,
         source=project.pipeline(name).source.table,
@@ -146,9 +148,10 @@ class MoveOptions:
 @app.command("set")
 @expand_options
 def set_(version: Version, options: MoveOptions) -> None:
-    """Declare that a target equals another version of its source than its position says. Changes no rows.
+    """Set the position of a target to the version of the source that the target equals. Changes no rows.
 
-    Moved forward, the changes in between are never applied. Also records again which table the target was filled from.
+    If the position moves forward, the changes in between are never applied. The command also records again which table the
+    target was filled from.
     """
     _move("set", version, options)
 
@@ -156,7 +159,7 @@ def set_(version: Version, options: MoveOptions) -> None:
 @app.command()
 @expand_options
 def rewind(version: Version, options: MoveOptions) -> None:
-    """Go back to a version: the next run applies the later changes again, and ends with the same rows.
+    """Move a position back to a version: the next run applies the later changes again, and ends with the same rows.
 
     Meanwhile, readers see rows of different versions. With `conflicts: refuse` the run stops: use `run --reload` instead.
     """

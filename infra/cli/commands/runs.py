@@ -47,7 +47,7 @@ def runs(
     config: Config = DEFAULT_CONFIG,
     pipeline: Pipelines = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, help="Maximum number of steps per pipeline, the latest ones.")
+        int, typer.Option("--limit", min=1, help="Maximum number of steps per pipeline; the latest are shown.")
     ] = 20,
     failed: Annotated[bool, typer.Option("--failed", help="Show only failed attempts.")] = False,
     as_json: Json = False,

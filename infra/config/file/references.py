@@ -99,7 +99,7 @@ class _Expander:
                 return "", problem, "name a file that contains only the secret"
             text = content.decode("utf-8-sig")
             if is_open and _KEY.match(text):
-                return "", f"the key file {name} is open to other users", f"chmod 600 {self.folder / name}"
+                return "", f"other users can access the key file {name}", f"chmod 600 {self.folder / name}"
         except OSError as error:
             return "", f"the secret file {name} cannot be read ({(error.strerror or 'failed').lower()})", hint
         except ValueError:

@@ -51,7 +51,8 @@ def check_retention(machine: Machine, project: Project, name: str) -> Finding:
     if days < 0:
         text = f"{behind}; for {-days:g} days VACUUM has been able to remove feed files that are still needed"
         fix = (
-            f"run `deltarelay run` before the next VACUUM, or `run --reload -p {name}` if they are gone; then {_LONGER}"
+            f"run `deltarelay run` before the next VACUUM, or `run --reload -p {name}` if they no longer exist; then "
+            f"{_LONGER}"
         )
         return failed("retention", text, fix, pipeline=name)
     text = f"{behind}; VACUUM may remove feed files that are still needed in {days:g} days"

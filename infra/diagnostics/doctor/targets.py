@@ -30,7 +30,7 @@ def check_target(project: Project, name: str, table: SourceTable | None) -> Find
         fix = f"check that it is running and reachable from this machine, and that {settings} names the right one"
         return failed("target", error.message, fix, pipeline=name)
     if found.problems:
-        fix = "correct that, or name another target; `deltarelay validate --connect` lists the problems and the DDL"
+        fix = "correct this, or name another target; `deltarelay validate --connect` lists the problems and the DDL"
         return failed("target", "; ".join(found.problems), fix, pipeline=name)
     state = "empty" if found.position.version is None else f"at version {found.position.version}"
     if found.warnings:
@@ -51,7 +51,7 @@ def check_clock(machine: Machine, project: Project, name: str) -> Finding:
     """Lag in seconds is computed from both clocks. Leases use the clock of the target only."""
     sink = project.build_sink(name)
     if not isinstance(sink, Monitored):
-        return skipped("clock", "this sink does not tell the target's time", pipeline=name)
+        return skipped("clock", "this sink does not report the target's time", pipeline=name)
     before = machine.now()
     try:
         theirs = sink.now()

@@ -35,7 +35,7 @@ __all__ = [
 _SPELLINGS = ("s3a://", "s3://", "s3n://")
 
 ADVICE: Mapping[State, str] = {
-    "young": "its writer is probably still at work: check again in a minute",
+    "young": "its writer is probably still running: check again in a minute",
     "to_copy": "the next writer or reader completes it, and so does `deltarelay storage lock repair`",
     "to_mark": "the commit exists, only its entry is not completed: `deltarelay storage lock repair` completes it",
     "blocked": "the previous version is missing, and completing this one would leave a gap that makes the table unreadable. "

@@ -212,16 +212,17 @@ def check_shape(client: Any, table: Mapping[str, Any], name: str) -> Iterator[De
         yield Deviation(
             "billing",
             "unwise",
-            f"{name} has {read}/{write} provisioned units{origin}: paid around the clock, and commits that exceed them fail",
+            f"{name} has {read}/{write} provisioned units{origin}: you pay for them also when they are unused, and commits "
+            "that exceed them fail",
             f"`aws dynamodb update-table --table-name {name} --billing-mode PAY_PER_REQUEST`",
         )
     with _report_unseen("ttl", "DescribeTimeToLive", "whether entries expire") as unseen:
         state, attribute = _read_ttl(client, name)
         if state in {"DISABLED", "DISABLING"}:
             fix = "enable it with `deltarelay storage lock create`"
-            yield Deviation("ttl", "unwise", f"TTL is off on {name}: every entry is kept for ever", fix)
+            yield Deviation("ttl", "unwise", f"TTL is off on {name}: entries are never removed", fix)
         elif attribute != TTL_ATTRIBUTE:
-            found = f"TTL is on {attribute} on {name}, not on {TTL_ATTRIBUTE}: every entry is kept for ever"
+            found = f"TTL is on {attribute} on {name}, not on {TTL_ATTRIBUTE}: entries are never removed"
             fix = (
                 f"disable it there, wait an hour as AWS requires, then enable it on {TTL_ATTRIBUTE} with "
                 "`storage lock create`"

@@ -57,7 +57,7 @@ def encrypt(options: EncryptOptions) -> None:
     The trail is verified first: each row must match the hash of its event. The change is recorded in the trail, and `audit
     verify` checks the rows against that record. The old files stay readable until VACUUM removes them, after
     delta.deletedFileRetentionDuration of the payload table, or until the next `erase run`. While such rows exist, `erase
-    run` does not start: its certificate would not be true for them.
+    run` does not start, because its certificate would be false for these rows.
     """
     _encrypt_trails(Output("audit encrypt", options.as_json, options.debug), options)
 

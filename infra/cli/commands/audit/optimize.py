@@ -19,10 +19,11 @@ __all__ = ["optimize"]
 def optimize(
     config: Config = DEFAULT_CONFIG, pipeline: Pipelines = None, as_json: Json = False, debug: Debug = False
 ) -> None:
-    """Rewrite the files of the trails in the order of the key, so that the history of a record needs few of them.
+    """Rewrite the files of the trails in the order of the key, so that a query for one record reads few files.
 
     Rows and hashes do not change. The command reads and writes the whole trail; VACUUM removes the old files. The pipeline
-    may run at the same time, unless storage.commits promises a single writer: then one waits for the other.
+    may run at the same time, unless storage.commits promises a single writer: then the one that starts later waits until the
+    other one has ended.
     """
     output = Output("audit optimize", as_json, debug)
     project = load_project(config)

@@ -46,7 +46,7 @@ def sinks(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Check that every sink of the trail's source has applied a version: its position is there or later. Starts no JVM.
+    """Check that every sink of the trail's source has applied a version: its position is not earlier. Starts no JVM.
 
     Exit code 0: all sinks have it. 3: a sink does not have it. 1: a sink cannot be reached.
     """

@@ -90,7 +90,7 @@ def build_trail_sink(project: Project, name: str) -> DeltaAuditSink:
     sink = project.build_sink(name)
     if not isinstance(sink, DeltaAuditSink):
         raise TargetNotReady(
-            f"{name} writes no audit trail", hint="name a pipeline whose connection is kind: delta_audit"
+            f"{name} writes no audit trail", hint="name a pipeline whose connection has `kind: delta_audit`"
         )
     return sink
 

@@ -54,7 +54,9 @@ def plan(
         output.note(f"left out, because they are completed: {format_ids(closed)}")
     wanted = [request for request in received if request.id in open_ids]
     if not wanted:
-        raise ConfigError("every request in the file is already completed", hint="`deltarelay erase status`")
+        raise ConfigError(
+            "every request in the file is already completed", hint="`deltarelay erase status` shows the requests"
+        )
     run = f"er-{current_time():%Y%m%d}-{uuid.uuid4().hex[:8]}"
     with spark_session(output, context.project) as spark, raise_interrupt_on_signal():
         copies = context.build_copies()

@@ -40,8 +40,8 @@ def run(
         bool,
         typer.Option(
             "--adopt-steps",
-            help="Once, for a run that an earlier release started: trust the steps that it has recorded. First check who "
-            "was able to write to the register.",
+            help="Trust the steps that an earlier release recorded for this run; needed once. First check who was able to "
+            "write to the register.",
         ),
     ] = False,
     config: Config = DEFAULT_CONFIG,
@@ -65,7 +65,10 @@ def run(
     document = register.plan(name)
     check_plan(register.run(name), document, given)
     if document["problems"]:
-        raise ConfigError("the plan has problems: " + "; ".join(document["problems"]), hint="fix them, then plan again")
+        raise ConfigError(
+            "the plan has problems: " + "; ".join(document["problems"]),
+            hint="correct them, then run `deltarelay erase plan` again",
+        )
     with register.lease(name) as held:
         run = register.run(name)
         if run.finished_at is not None:
@@ -121,7 +124,7 @@ def _print_report(output: Output, report: ErasureReport, plan: Path) -> None:
         for reason, text in suggest_actions(report.finds):
             output.line(f"next: {reason}: {text}")
         output.line(
-            "next: if it may remain, such as an address that other people have quoted: "
+            "next: if the data may remain, such as an address that other people have quoted: "
             f"deltarelay erase accept {blocked[0]} --by NAME --reason TEXT, then deltarelay erase run {plan}"
         )
     for text in report.waits_for:

@@ -11,7 +11,7 @@ from infra.cli.commands.keys.root_keys import new_root, root_gone, rotate
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Manage the encryption keys of people. Losing the keys erases the data of everyone. Starts no JVM.",
+    help="Manage the encryption keys of people. If the keys are lost, the data of these people is lost. Starts no JVM.",
     no_args_is_help=True,
 )
 app.command()(init)

@@ -92,7 +92,7 @@ def _format_backups(epoch: Epoch) -> str:
     ended = format_minute(epoch.ended_at)
     if epoch.root_gone_on is None:
         return (
-            f"backups from before {ended} are readable with the root key {epoch.root}: destroy it, then "
-            f"`deltarelay keys root-gone {epoch.root} DATE`"
+            f"backups from before {ended} are readable with the root key {epoch.root}: destroy it, then run `deltarelay "
+            f"keys root-gone {epoch.root} DATE`"
         )
     return f"backups of epoch {epoch.epoch}, from before {ended}, are unreadable from {epoch.root_gone_on} on"

@@ -66,7 +66,8 @@ def rotate(
     if retire_after is not None and former.name.startswith("file:"):
         raise ConfigError(
             "--retire-after needs a root key in AWS KMS; you must destroy a root key in a file yourself",
-            hint="do so once the new one is configured, and record the day with --destroyed-on or `keys root-gone`",
+            hint="destroy the former key after the new one is configured, and record the day with --destroyed-on or `keys "
+            "root-gone`",
         )
     if retire_after is not None and day is not None:
         raise ConfigError("--retire-after determines the day itself", hint="leave out --destroyed-on")
@@ -80,7 +81,7 @@ def rotate(
         output.line(f"earlier backups are unreadable from {day} on, when the root key {former.name} is destroyed")
     output.line("next: configure the new root key (erasure.keys.root_key), and take a backup")
     if day is None:
-        output.line(f"then destroy the root key {former.name}, and `deltarelay keys root-gone {former.name} DATE`")
+        output.line(f"then destroy the root key {former.name}, and run `deltarelay keys root-gone {former.name} DATE`")
     output.result({**epoch.to_dict(), "former_root": former.name, "former_root_gone_on": day})
 
 

@@ -11,7 +11,7 @@ __all__ = ["template"]
 
 
 def template(as_json: Json = False, debug: Debug = False) -> None:
-    """Print a CloudFormation template: the lock table, and policies to read, write and audit tables, and to manage it."""
+    """Print a CloudFormation template of the lock table, with policies to manage it, and to read, write and audit tables."""
     output = Output("storage template", as_json, debug)
     text = (files("infra.s3") / "template.yaml").read_text()
     if not as_json:

@@ -74,7 +74,7 @@ def history(
     ],
     options: QuestionOptions,
 ) -> None:
-    """Show all changes of one record. Shows values. For a renamed column, ask once with each of its names."""
+    """Show all changes of one record. Shows values. If a column was renamed, repeat the command with each of its names."""
     ask("audit history", "history", pipeline, {"record": key}, options)
 
 

@@ -46,11 +46,11 @@ def report(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write a report for an auditor: scope, counts, actors, what can hide data, verification, checkpoints, how to check it.
+    """Write a report for an auditor: scope, counts, actors, operations that can hide data, verification, checkpoints.
 
-    The trail is verified in full, also as the continuation of the state that `audit verify` has stored. The report shows no
-    value of any row. Exit code 0: written, intact. 3: written, and the trail is not intact. 1: the report could not be made,
-    or an anchor could not be read.
+    The command verifies the whole trail, and checks that it continues the state that `audit verify` has stored. The report
+    also explains how to check the trail independently, and shows no value of any row. Exit code 0: written, intact. 3:
+    written, and the trail is not intact. 1: the report could not be made, or an anchor could not be read.
     """
     from audit.report import as_html, as_markdown, make_report
 

@@ -98,6 +98,6 @@ def _assign_checkpoints(
         if not any(checkpoint in of_trail for of_trail in assigned.values()):
             raise ConfigError(
                 f"the checkpoint {checkpoint[0]} belongs to none of these trails",
-                hint="name with -p the pipeline whose trail it is compared with",
+                hint="use -p to name the pipeline with whose trail deltarelay compares the checkpoint",
             )
     return assigned

@@ -21,7 +21,7 @@ class ErasureRegisterMade(Result):
 def init(config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug = False) -> None:
     """Create the erasure register and show its identity; does not change an existing register. Starts no JVM.
 
-    Pipelines with a table of `erasure.tables` do not run without a register: a missing one cannot say who was erased.
+    Pipelines with a table of `erasure.tables` do not run without a register: only the register records who was erased.
     """
     output = Output("erase init", as_json, debug)
     context = ErasureContext(config)

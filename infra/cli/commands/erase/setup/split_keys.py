@@ -39,7 +39,7 @@ def split_keys(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write the watch key and the seal key to separate files, to store and replace each independently. Starts no JVM.
+    """Write the watch key and the seal key to separate files, to store and replace them separately. Starts no JVM.
 
     The watch key recognizes erased people; the seal key encrypts identifiers in the register. Without --new the files
     contain the current keys: what was recorded and encrypted before stays valid.

@@ -32,7 +32,7 @@ def list_(
 ) -> None:
     """Show each table's latest entry, and unfinished commits with their age.
 
-    Exit code 3: there are unfinished commits, or one table is written under two addresses, which do not exclude each other.
+    Exit code 3: there are unfinished commits, or one table has two addresses, whose writers do not exclude each other.
     """
     from infra.s3.lock.entries import read_entries
 
@@ -88,13 +88,15 @@ def forget(
     address: Annotated[str, typer.Argument(help="The Delta table, such as s3a://BUCKET/PATH.")],
     force: Annotated[
         bool,
-        typer.Option("--force", help="Even if the table still exists: two writers could then write the same version."),
+        typer.Option(
+            "--force", help="Remove them even if the table still exists: two writers could then write the same version."
+        ),
     ] = False,
     yes: Yes = False,
 ) -> None:
     """Remove the entries of a deleted table; required before a new table is created at the same address.
 
-    Refuses while the table has commits. Exit code 3: some entries changed in the meantime and were kept.
+    The command refuses while the table has commits. Exit code 3: some entries changed in the meantime and were kept.
     """
     from infra.s3.lock.entries import list_entries
     from infra.s3.lock.repair import check_forgettable
