@@ -70,8 +70,8 @@ def test_is_checked_offline_with_the_file_and_the_text_of_the_key() -> None:
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        ({"unfinished": ["purge of /data/orders"]}, "unfinished steps: purge of /data/orders"),
-        ({"unfinished": ["scan"], "outcome": "partial"}, "unfinished steps: scan"),
+        ({"unfinished": ["purge of /data/orders"]}, "steps are unfinished: purge of /data/orders"),
+        ({"unfinished": ["scan"], "outcome": "partial"}, "steps are unfinished: scan"),
         ({"evidence": []}, "no step has left evidence"),
         ({"scan": {"finds": 2}}, "while data remains: 2 found by the scan"),
         ({"pending": [PENDING]}, "while data remains: 1 pending"),
