@@ -148,7 +148,7 @@ def test_without_a_register_to_ask_nothing_of_a_range_with_an_erasing_commit_is_
     before = sink.store.read_rows()
     refused(pipeline)
     assert (sink.store.contents.position.version, sink.store.read_rows()) == (2, before)
-    assert [problem for problem in pipeline.plan().problems if "erased persons" in problem]
+    assert [problem for problem in pipeline.plan().problems if "erasure of persons" in problem]
     empty = MemorySink()  # neither the history nor a copy from before
     refused(Pipeline(ChangeFeed(spark, delta_path), empty, key="id", start=0))
     assert empty.store.contents.position.version is None
