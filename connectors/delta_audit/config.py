@@ -75,6 +75,7 @@ class FileAnchorOptions(_Model):
     )
 
     def build(self, context: ConfigurationContext) -> NamedAnchor:  # noqa: ARG002
+        from audit.anchors.base import NamedAnchor
         from audit.anchors.file import FileAnchor
 
         return NamedAnchor(self.path, FileAnchor(Path(self.path)))
@@ -93,6 +94,7 @@ class PostgresAnchorOptions(_Model):
     )
 
     def build(self, context: ConfigurationContext) -> NamedAnchor:
+        from audit.anchors.base import NamedAnchor
         from audit.anchors.postgres import PostgresAnchor
 
         dsn = context.get_connection(self.connection, "postgres").dsn.get_secret_value()
@@ -113,6 +115,7 @@ class S3AnchorOptions(_Model):
     )
 
     def build(self, context: ConfigurationContext) -> NamedAnchor:
+        from audit.anchors.base import NamedAnchor
         from audit.anchors.s3 import S3Anchor
 
         bucket = self.url.partition("://")[2].partition("/")[0]
