@@ -55,15 +55,14 @@ def inspect_target(
         name,
         columns.map_source(source),
         own,
-        adds_columns=modes.schema_changes != "refuse",
+        modes,
         position=position or read_visible_position(connection, name),
     )
     # A column that the target was loaded without must not be included later by mistake: earlier rows would lack its values.
     # Before the first load any column may be excluded, also one that the source will only get later in the run
     former = source.schema.fieldNames() if found.position.version is None else None
     problems = columns.find_problems(source.standing or source.schema, source.key, own, former=former)
-    ddl = migrations.missing_dead_letter_ddl(connection) if modes.writes_dead_letters else ()
-    return replace(found, problems=(*problems, *found.problems), ddl=(*found.ddl, *ddl))
+    return replace(found, problems=(*problems, *found.problems))
 
 
 def _inspect_mapped(
@@ -71,15 +70,15 @@ def _inspect_mapped(
     name: TargetName,
     source: Source,
     own: Sequence[str],
+    modes: Modes,
     *,
-    adds_columns: bool,
     position: Position,
 ) -> Inspection:
     """``source`` has the target's column names."""
-    problems = database_problems(connection, name)
+    ddl = list(migrations.missing_ddl(connection, dead_letters=modes.writes_dead_letters))
+    problems = database_problems(connection, name, ddl)
     target = reflect(connection, name)
     problems += target_problems(source, name, target, own)
-    ddl = list(migrations.missing_ddl(connection))
     schema = source.standing or source.schema
     # A change that cannot be followed at all is refused, with its version, by the pipeline that reads the log
     drift = [change for change in compare(schema, source.schema) if why_not_followed(change) is None]
@@ -103,7 +102,7 @@ def _inspect_mapped(
             added = []
         else:
             added = add_missing_columns(name, types, schema, own)
-        if added and not adds_columns:
+        if added and modes.schema_changes == "refuse":
             problems.append(
                 f"{name} lacks columns, and deltarelay may not add them because of `schema_changes: refuse`"
             )
@@ -252,9 +251,11 @@ class _DatabaseRow:
     has_position_table: bool
     owns_position_table: bool
     may_write_position: bool
+    may_record_migrations: bool
 
 
-def database_problems(connection: Connection, name: TargetName) -> list[str]:
+def database_problems(connection: Connection, name: TargetName, state_ddl: Sequence[str]) -> list[str]:
+    """``state_ddl``: what the tables of the schema deltarelay lack."""
     cursor = connection.cursor(row_factory=class_row(_DatabaseRow))
     found = cursor.execute(
         """
@@ -268,12 +269,14 @@ def database_problems(connection: Connection, name: TargetName) -> list[str]:
                p.oid is not null as has_position_table,
                coalesce(pg_has_role(p.relowner, 'usage'), false) as owns_position_table,
                has_table_privilege(p.oid, 'select') and has_table_privilege(p.oid, 'insert')
-                   and has_table_privilege(p.oid, 'update') as may_write_position
+                   and has_table_privilege(p.oid, 'update') as may_write_position,
+               v.oid is null or has_table_privilege(v.oid, 'insert') as may_record_migrations
           from (select 1) one
           left join pg_namespace s on s.nspname = %(schema)s
           left join pg_class t on t.relnamespace = s.oid and t.relname = %(table)s
           left join pg_namespace o on o.nspname = 'deltarelay'
           left join pg_class p on p.relnamespace = o.oid and p.relname = 'position'
+          left join pg_class v on v.relnamespace = o.oid and v.relname = 'schema_version'
         """,
         {"schema": name.schema, "table": name.table},
     ).fetchone()
@@ -305,9 +308,11 @@ def database_problems(connection: Connection, name: TargetName) -> list[str]:
         problems.append("the role may not use and create in schema deltarelay: grant usage, create on it")
     if found.has_position_table and not found.may_write_position:
         problems.append("the role may not write deltarelay.position: grant select, insert, update on it")
-    if found.has_position_table and not found.owns_position_table and not migrations.has_holds_rows(connection):
+    alters = any(statement.startswith("alter ") for statement in state_ddl) and not found.owns_position_table
+    records = any(statement.startswith("insert ") for statement in state_ddl) and not found.may_record_migrations
+    if found.has_position_table and (alters or records):
         problems.append(
-            "deltarelay.position is of an earlier version, and the role does not own it: let its owner run: "
-            + migrations.ADD_HOLDS_ROWS
+            "the tables of the schema deltarelay are of an earlier version, and the role does not own them: let their owner "
+            "run: " + "; ".join(" ".join(statement.split()) for statement in state_ddl)
         )
     return problems

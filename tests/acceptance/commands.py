@@ -95,7 +95,7 @@ class Database:
         rows = self.query(
             "select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
             " where n.nspname = 'deltarelay' and c.relkind = 'r'"
-            " and c.relname !~ '^(position(_log)?|progress|runs)$' order by 1"
+            " and c.relname !~ '^(position(_log)?|progress|runs|schema_version)$' order by 1"
         )
         return [name for (name,) in rows]
 

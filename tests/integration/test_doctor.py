@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from cdf.sink import Monitored
 from connectors.postgres.sink import PostgresSink
-from connectors.postgres.state.migrations import CREATE
+from connectors.postgres.state.migrations import create_missing
 from infra.cli.main import app
 from infra.diagnostics.doctor import Finding, run_all_checks
 from tests.fixtures.fix_postgres import Pg
@@ -114,8 +114,8 @@ def key_is_no_column(setup: Setup, pg: Pg) -> None:
 
 
 def feed_files_are_old(setup: Setup, pg: Pg) -> None:
-    for statement in CREATE:
-        pg.query(statement.replace("{", "{{").replace("}", "}}"))
+    with pg.connection.transaction():
+        create_missing(pg.connection, dead_letters=False)
     pg.query("create table customers (customer_id bigint primary key, name text)")
     pg.query(
         "insert into deltarelay.position (target, pipeline, source, version, holds_rows) "

@@ -17,14 +17,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from connectors.postgres.state import lease as leases
-from connectors.postgres.state import migrations
-from connectors.postgres.state import position as positions
 from infra.cli import batch
 from infra.cli.commands import position as command
 from infra.cli.main import main
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table
-from tests.integration.postgres_case import names, opened, people, position, sink_of
+from tests.integration.postgres_case import names, opened, people, position
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -294,34 +292,3 @@ def test_a_reload_is_for_named_pipelines_and_the_way_out_of_a_replaced_table(
     assert run("run", "--reload", "-p", "people").code == 0
     assert (names(pg), position(pg)) == ({5: "new"}, 1)
     assert run("verify").code == 0
-
-
-def test_an_installation_from_before_the_records_gets_them(
-    spark: SparkSession, pg: Pg, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a schema of its own, as the server's is shared by all tests."""
-    schema = f"{pg.schema}_own"
-
-    class InOwnSchema:
-        def __init__(self, connection: Any) -> None:
-            self._connection = connection
-
-        def execute(self, query: Any, *rest: Any) -> Any:
-            return self._connection.execute(query.replace("deltarelay", schema), *rest)
-
-    connection: Any = InOwnSchema(pg.connection)
-    try:
-        for statement in migrations.CREATE[:2]:
-            connection.execute(statement)
-        connection.execute("insert into deltarelay.position (target, pipeline, source, version, source_table_id)"
-                           " values ('t', 'p', 's', 7, 'id')")  # fmt: skip
-        assert migrations.missing_ddl(connection) == migrations.CREATE[2:]
-        assert positions.read_position(connection, "t").version == 7
-        assert positions.read_standing(connection, "t", most_records=3).records == ()
-        for statement in migrations.missing_ddl(connection):
-            connection.execute(statement)
-        assert migrations.missing_ddl(connection) == ()
-        assert positions.read_standing(connection, "t", most_records=3).position.version == 7
-    finally:
-        pg.query(f"drop schema if exists {schema} cascade")
-    assert sink_of(pg).standing().position.version is None

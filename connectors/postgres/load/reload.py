@@ -29,6 +29,7 @@ from connectors.postgres.load.clone_definition import DefinitionCloner
 from connectors.postgres.load.initial_load import add_metadata_columns, copy_snapshot
 from connectors.postgres.load.swap import build_successor, swap_tables
 from connectors.postgres.sql_parts import TargetName
+from connectors.postgres.state.migrations import missing_ddl
 from connectors.postgres.state.position import position_log_problems
 from connectors.postgres.target.ddl import add_missing_columns, create_table
 from connectors.postgres.target.definition import TableDefinition, create_like, read_definition
@@ -55,7 +56,7 @@ def find_reload_problems(
     connection: Connection, name: TargetName, source: Source, own: Sequence[str], deletes: Deletes
 ) -> list[str]:
     """Everything that would prevent a reload. The target's present contents matter less than for a run."""
-    problems = database_problems(connection, name) + position_log_problems(connection)
+    problems = database_problems(connection, name, missing_ddl(connection)) + position_log_problems(connection)
     target, definition = reflect(connection, name), read_definition(connection, name)
     types = read_column_types(connection, name)
     reasons = () if definition is None else reasons_to_merge(definition, source.schema, own, types, deletes)

@@ -14,7 +14,7 @@ import psycopg
 from psycopg.rows import scalar_row
 
 from cdf.sink import DeadLetter
-from connectors.postgres.state.migrations import missing_dead_letter_ddl
+from connectors.postgres.state.migrations import find_state_tables
 
 __all__ = [
     "count_dead_letters",
@@ -62,7 +62,7 @@ def read_dead_letters(
     connection: Connection, target: str, *, limit: int, ids: Collection[int] | None
 ) -> list[DeadLetter]:
     """The oldest first."""
-    if missing_dead_letter_ddl(connection):
+    if "dead_letter" not in find_state_tables(connection):
         return []
     rows = connection.execute(
         """
@@ -79,7 +79,7 @@ def read_dead_letters(
 
 def drop_dead_letters(connection: Connection, target: str, ids: Collection[int] | None) -> int:
     """→ number of dead letters deleted"""
-    if missing_dead_letter_ddl(connection):
+    if "dead_letter" not in find_state_tables(connection):
         return 0
     return connection.execute(
         "delete from deltarelay.dead_letter where target = %s and (%s::bigint[] is null or id = any(%s))",

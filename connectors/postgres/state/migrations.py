@@ -1,27 +1,28 @@
-"""The tables of the schema ``deltarelay``, and the statements that create what an installation lacks."""
+"""The tables of the schema ``deltarelay``, and the migrations that bring an installation to this release's version.
+
+Everything that looks for these tables learns here whether a newer release has migrated them, and stops.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 
+from audit.migrations import Migration, Migrations
+
 __all__ = [
-    "ADD_HOLDS_ROWS",
-    "CREATE",
     "CREATE_DEAD_LETTER",
-    "StateTables",
+    "STATE",
+    "create_missing",
     "find_state_tables",
     "has_holds_rows",
-    "missing_dead_letter_ddl",
     "missing_ddl",
 ]
 
 Connection = psycopg.Connection[Any]
 
-CREATE = (
-    "create schema if not exists deltarelay",
-    """\
+_CREATE_POSITION = """\
 create table if not exists deltarelay.position (
     target          text primary key,
     pipeline        text not null,
@@ -33,8 +34,9 @@ create table if not exists deltarelay.position (
     lease_until     timestamptz,
     updated_at      timestamptz,
     holds_rows      boolean
-)""",
-    """\
+)"""
+
+_CREATE_POSITION_LOG = """\
 create table if not exists deltarelay.position_log (
     id            bigint generated always as identity primary key,
     target        text not null,
@@ -46,14 +48,16 @@ create table if not exists deltarelay.position_log (
     os_user       text not null,
     database_user text not null default session_user,
     reason        text
-)""",
-    """\
+)"""
+
+_CREATE_PROGRESS = """\
 create table if not exists deltarelay.progress (
     target   text primary key,
     at       timestamptz not null,
     figures  jsonb not null
-)""",
-    """\
+)"""
+
+_CREATE_RUNS = """\
 create table if not exists deltarelay.runs (
     id            bigint generated always as identity,
     target        text not null,
@@ -75,12 +79,7 @@ create table if not exists deltarelay.runs (
     code          text,
     condition     text,
     primary key (target, id)
-)""",
-)
-"""In the order of the fields of ``StateTables``."""
-
-ADD_HOLDS_ROWS = "alter table deltarelay.position add column if not exists holds_rows boolean"
-"""For an installation that is older than this column."""
+)"""
 
 CREATE_DEAD_LETTER = """\
 create table if not exists deltarelay.dead_letter (
@@ -103,54 +102,44 @@ create table if not exists deltarelay.dead_letter (
 )"""
 """Created only for pipelines that store dead letters."""
 
-
-class StateTables(NamedTuple):
-    """Which of the objects of ``CREATE`` exist."""
-
-    schema: bool
-    position: bool
-    position_log: bool
-    progress: bool
-    runs: bool
-
-
-def find_state_tables(connection: Connection) -> StateTables:
-    found = connection.execute(
-        """
-        select count(distinct n.oid) > 0, count(*) filter (where c.relname = 'position') > 0,
-               count(*) filter (where c.relname = 'position_log') > 0,
-               count(*) filter (where c.relname = 'progress') > 0,
-               count(*) filter (where c.relname = 'runs') > 0
-          from pg_namespace n left join pg_class c on c.relnamespace = n.oid
-         where n.nspname = 'deltarelay'
-        """
-    ).fetchone()
-    assert found is not None
-    return StateTables(*found)
+STATE = Migrations(
+    "the state of the pipelines",
+    "deltarelay",
+    migrations=[
+        Migration(
+            "positions, run history and progress",
+            {
+                "position": _CREATE_POSITION,
+                "position.holds_rows": "alter table deltarelay.position add column if not exists holds_rows boolean",
+                "position_log": _CREATE_POSITION_LOG,
+                "progress": _CREATE_PROGRESS,
+                "runs": _CREATE_RUNS,
+            },
+        ),
+    ],
+    optional={"dead_letter": CREATE_DEAD_LETTER},
+)
 
 
-def missing_ddl(connection: Connection) -> tuple[str, ...]:
-    """The statements of ``CREATE`` whose object does not exist: even ``if not exists`` needs the right to create it.
+def find_state_tables(connection: Connection) -> frozenset[str]:
+    """The names of our tables that exist. Raises StateTooNew."""
+    return STATE.read_state(connection).objects
 
-    An older installation lacks some of the tables.
-    """
-    present = find_state_tables(connection)
-    added = (ADD_HOLDS_ROWS,) if present.position and not has_holds_rows(connection) else ()
-    return (*(statement for statement, exists in zip(CREATE, present, strict=True) if not exists), *added)
+
+def missing_ddl(connection: Connection, *, dead_letters: bool = False) -> tuple[str, ...]:
+    """What ``create_missing`` would run. Raises StateTooNew."""
+    return STATE.pending(connection, optional=_optional(dead_letters))
+
+
+def create_missing(connection: Connection, *, dead_letters: bool) -> None:
+    """Run every pending migration, in the caller's transaction. Raises StateTooNew."""
+    STATE.apply(connection, optional=_optional(dead_letters))
+
+
+def _optional(dead_letters: bool) -> tuple[str, ...]:
+    return ("dead_letter",) if dead_letters else ()
 
 
 def has_holds_rows(connection: Connection) -> bool:
-    """Whether deltarelay.position has the column ``holds_rows``; the first run of this version adds it."""
-    found = connection.execute(
-        "select from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace "
-        "where n.nspname = 'deltarelay' and c.relname = 'position' and a.attname = 'holds_rows' and not a.attisdropped"
-    ).fetchone()
-    return found is not None
-
-
-def missing_dead_letter_ddl(connection: Connection) -> tuple[str, ...]:
-    found = connection.execute(
-        "select from pg_class c join pg_namespace n on n.oid = c.relnamespace "
-        "where n.nspname = 'deltarelay' and c.relname = 'dead_letter'"
-    ).fetchone()
-    return (CREATE_DEAD_LETTER,) if found is None else ()
+    """Whether deltarelay.position has the column ``holds_rows``: the first run of this release adds it."""
+    return "position.holds_rows" in STATE.find_objects(connection)

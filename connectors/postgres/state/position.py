@@ -36,7 +36,7 @@ Connection = psycopg.Connection[Any]
 
 def read_position(connection: Connection, target: str) -> Position:
     """The committed position; empty where none was ever recorded."""
-    if not find_state_tables(connection).position:
+    if "position" not in find_state_tables(connection):
         return Position()
     row = connection.execute(
         "select version, source_table_id from deltarelay.position where target = %s", [target]
@@ -181,7 +181,7 @@ def _advisory_name(target: str) -> str:
 
 def read_standing(connection: Connection, target: str, *, most_records: int) -> Standing:
     tables = find_state_tables(connection)
-    if not tables.position:
+    if "position" not in tables:
         return Standing()
     row = connection.execute(
         """
@@ -204,7 +204,7 @@ def read_standing(connection: Connection, target: str, *, most_records: int) -> 
         return Standing()
     version, table_id, source, epoch, updated_at, lease_holder, lease_until = row
     records: list[PositionRecord] = []
-    if tables.position_log and most_records > 0:
+    if "position_log" in tables and most_records > 0:
         found = connection.execute(
             """
             select at, action, from_version, to_version, os_user || ' as ' || database_user, reason

@@ -29,7 +29,7 @@ def write_progress(connection: Connection, target: str, figures: Mapping[str, An
 
 
 def read_progress(connection: Connection, target: str) -> Mapping[str, Any] | None:
-    if not find_state_tables(connection).progress:
+    if "progress" not in find_state_tables(connection):
         return None
     row = connection.execute("select figures from deltarelay.progress where target = %s", [target]).fetchone()
     return None if row is None else row[0]

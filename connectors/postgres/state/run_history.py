@@ -16,9 +16,11 @@ from typing import Any, Literal
 import psycopg
 from psycopg.types.json import Jsonb
 
+from audit.migrations import StateTooNew
 from audit.postgres_session import connect
 from cdf.errors import CdfError
 from cdf.sink import RunRecord
+from connectors.postgres.state.migrations import find_state_tables
 
 __all__ = ["MOST_ROWS", "RunHistory", "StepKind", "may_write", "read_runs", "write_failure"]
 
@@ -147,7 +149,7 @@ def write_failure(dsn: str, row: Mapping[str, Any]) -> None:
     try:
         brief = psycopg.conninfo.make_conninfo(dsn, connect_timeout=3)
         with connect(brief, autocommit=True) as connection:
-            if may_write(connection):
+            if "runs" in find_state_tables(connection) and may_write(connection):
                 with connection.transaction():
                     connection.execute("set local lock_timeout = '1s'")
                     connection.execute("set local statement_timeout = '3s'")
@@ -155,12 +157,13 @@ def write_failure(dsn: str, row: Mapping[str, Any]) -> None:
                     connection.execute(_CLEAN_UP, {"target": row["target"], "most": MOST_ROWS})
     except psycopg.Error as error:
         log.info("failure not kept", extra={"target": row["target"], "sqlstate": error.sqlstate})
+    except StateTooNew:
+        log.info("failure not kept", extra={"target": row["target"]})
 
 
 def read_runs(connection: Connection, target: str, *, limit: int, failed: bool) -> Sequence[RunRecord]:
     """The latest first."""
-    exists = connection.execute("select to_regclass('deltarelay.runs') is not null").fetchone()
-    if exists != (True,):
+    if "runs" not in find_state_tables(connection):
         return ()
     only = "and code is not null" if failed else ""
     found = connection.execute(

@@ -64,7 +64,8 @@ class OpenTarget:
                     hint=hint,
                     problems=list(problems),
                 )
-            self._create_state_tables(connection)
+            with connection.transaction():
+                migrations.create_missing(connection, dead_letters=settings.modes.writes_dead_letters)
             session.lease, self.position = leases.acquire_lease(
                 connection, str(target), pipeline=pipeline, source=source.table
             )
@@ -86,22 +87,6 @@ class OpenTarget:
             has_dead_letters=has_dead_letters,
         )
         return self.position
-
-    def _create_state_tables(self, connection: Connection) -> None:
-        with connection.transaction():
-            # Two runners that start at once would both try to create the schema
-            connection.execute("select pg_advisory_xact_lock(hashtext('deltarelay.position'))")
-            statements = migrations.missing_ddl(connection)
-            if statements:
-                connection.execute(
-                    "set local lock_timeout = '10s'"
-                )  # other runners use the tables: fail, and run again
-            for statement in statements:
-                connection.execute(statement)
-            # After the schema was created
-            writes_dead_letters = self.settings.modes.writes_dead_letters
-            for statement in migrations.missing_dead_letter_ddl(connection) if writes_dead_letters else ():
-                connection.execute(statement)
 
     def close(self) -> None:
         renewal, self.renewal = self.renewal, None
