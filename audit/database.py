@@ -1,4 +1,4 @@
-"""Our own state in a schema of PostgreSQL: transactions, creation of the tables, and errors of psycopg as our own errors.
+"""Our own state in a schema of PostgreSQL: transactions, migrations, and errors of psycopg as our own errors.
 
 A server's messages quote rows, and those of a failed login users and addresses: only SQLSTATE and the name of the condition
 are passed on. There is one transaction per connection, because PgBouncer's transaction mode allows no more.
@@ -9,16 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from audit.errors import raise_without_context
+from audit.migrations import Migration, Migrations
 from cdf.errors import CdfError, ConfigError, SinkUnavailable
 
 if TYPE_CHECKING:
     import psycopg
     from psycopg import sql
 
-__all__ = ["Database", "DatabaseMissing", "LoginRefused", "Transaction", "jsonb"]
+__all__ = ["Database", "DatabaseMissing", "LoginRefused", "MissingTables", "Transaction", "jsonb"]
 
 CONNECT_SECONDS = 5
 STATEMENT_SECONDS = 60
@@ -78,6 +79,12 @@ class Transaction:
         return self.execute(statement, values).rowcount
 
 
+class MissingTables(NamedTuple):
+    tables: list[str]
+    version: int
+    """The version of the schema. Every table of its migrations was there once."""
+
+
 def jsonb(value: Mapping[str, Any]) -> Any:
     """A parameter for a column of type jsonb."""
     from psycopg.types.json import Jsonb
@@ -86,28 +93,40 @@ def jsonb(value: Mapping[str, Any]) -> Any:
 
 
 class Database:
-    """A schema with tables of ours. ``what``: its content, for messages. ``definitions``: statements by table, in the order
-    of creation, with ``{schema}`` and ``{<table>}`` for the names. ``made_by``: the command that creates the tables."""
+    """A schema with tables of ours. ``what``: its content, for messages. ``made_by``: the command that creates the tables.
 
-    def __init__(self, dsn: str, schema: str, *, what: str, definitions: Mapping[str, str], made_by: str) -> None:
-        self._dsn, self._schema = dsn, schema
-        self._definitions, self._made_by = definitions, made_by
+    The first transaction raises StateTooNew where a newer release has migrated the schema. A table that was lost is never
+    created again: it would be empty, and hide the loss.
+    """
+
+    def __init__(self, dsn: str, schema: str, *, what: str, migrations: Sequence[Migration], made_by: str) -> None:
+        self._dsn, self._made_by = dsn, made_by
+        self._migrations = Migrations(what, schema, migrations, recreates=False)
+        self._has_known_version = False
         self.name = f"{what} {schema}"
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Commit when the block ends without an error. Errors of psycopg are raised as our own errors."""
-        with self._transaction("READ_COMMITTED", STATEMENT_SECONDS, IDLE_SECONDS) as work:
-            yield work
+        with self._connected("READ_COMMITTED", STATEMENT_SECONDS, IDLE_SECONDS) as connection:
+            yield self._begin(connection)
 
     @contextmanager
     def snapshot(self) -> Iterator[Transaction]:
         """Read all tables in their present state, without a time limit; other sessions can write meanwhile."""
-        with self._transaction("REPEATABLE_READ", 0, 0) as work:
-            yield work
+        with self._connected("REPEATABLE_READ", 0, 0) as connection:
+            yield self._begin(connection)
+
+    def _begin(self, connection: psycopg.Connection[Any]) -> Transaction:
+        if not self._has_known_version:
+            self._migrations.read_state(connection)
+            self._has_known_version = True
+        return Transaction(connection, self._migrations.schema, self._migrations.tables)
 
     @contextmanager
-    def _transaction(self, isolation: str, statement_seconds: int, idle_seconds: int) -> Iterator[Transaction]:
+    def _connected(
+        self, isolation: str, statement_seconds: int, idle_seconds: int
+    ) -> Iterator[psycopg.Connection[Any]]:
         import psycopg
 
         from audit.postgres_session import connect
@@ -121,31 +140,21 @@ class Database:
                     f"set local idle_in_transaction_session_timeout = '{idle_seconds}s';"
                     "set local synchronous_commit = on"
                 )
-                yield Transaction(connection, self._schema, self._definitions)
+                yield connection
                 return
         except psycopg.Error as error:
             failure = self._translate(error)
         raise_without_context(failure)
 
     def prepare(self) -> None:
-        """Create missing tables. Needs the right to create only if a table is missing."""
-        with self.transaction() as work:
-            if not self._missing(work):
-                return
-            work.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [self.name])
-            if work.row("select from pg_namespace where nspname = %s", [self._schema]) is None:
-                work.execute("create schema {schema}")
-            for table in self._missing(work):  # again, now under the lock
-                work.execute(self._definitions[table])
+        """Run pending migrations, which create the tables. Needs the right to create only if one is pending."""
+        with self._connected("READ_COMMITTED", STATEMENT_SECONDS, IDLE_SECONDS) as connection:
+            self._migrations.apply(connection)
 
-    def missing(self) -> list[str]:
-        """The names of the missing tables."""
-        with self.transaction() as work:
-            return self._missing(work)
-
-    def _missing(self, work: Transaction) -> list[str]:
-        existing = work.rows("select tablename from pg_tables where schemaname = %s", [self._schema])
-        return [table for table in self._definitions if (table,) not in existing]
+    def find_missing(self) -> MissingTables:
+        with self._connected("READ_COMMITTED", STATEMENT_SECONDS, IDLE_SECONDS) as connection:
+            state = self._migrations.read_state(connection)
+        return MissingTables([table for table in self._migrations.tables if table not in state.objects], state.version)
 
     def _conninfo(self) -> str:
         from audit.postgres_session import session_dsn

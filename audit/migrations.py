@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cdf.errors import CdfError
 
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["Migration", "Migrations", "StateTooNew"]
+__all__ = ["Migration", "Migrations", "State", "StateTooNew"]
 
 LOCK_SECONDS = 10
 """Other sessions use the tables: after this time fail, and let the user run again."""
@@ -67,6 +67,13 @@ class Migration:
     """SQL that always runs, once. It must not drop a table of an earlier migration: that would be created again."""
 
 
+class State(NamedTuple):
+    has_schema: bool
+    objects: frozenset[str]
+    """The tables and columns of the migrations, and the optional tables, that exist."""
+    version: int
+
+
 @dataclass(frozen=True, slots=True)
 class Migrations:
     """All migrations of one schema. The version of a state is the number of migrations that it has."""
@@ -77,28 +84,46 @@ class Migrations:
     migrations: Sequence[Migration]
     optional: Mapping[str, str] = field(default_factory=dict)
     """SQL by table, for tables that are created only on request."""
+    recreates: bool = True
+    """Whether tables and columns of applied migrations are created again where they were dropped. False where an empty table
+    would hide a loss."""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Every table that a migration creates, in order."""
+        names = [name for migration in self.migrations for name in migration.objects if "." not in name]
+        return tuple(dict.fromkeys(names))
 
     def find_objects(self, connection: psycopg.Connection[Any]) -> frozenset[str]:
         """The tables and columns of the migrations, and the optional tables, that exist."""
         return self._read_objects(connection)[1]
 
-    def read_version(self, connection: psycopg.Connection[Any]) -> int:
+    def read_state(self, connection: psycopg.Connection[Any]) -> State:
         """Raises StateTooNew if this release does not know the version."""
-        return self._read(connection)[2]
-
-    def find_known_objects(self, connection: psycopg.Connection[Any]) -> frozenset[str]:
-        """As ``find_objects``. Raises StateTooNew if this release does not know the version."""
-        return self._read(connection)[1]
+        may_use, present = self._read_objects(connection)
+        # Without the right to use the schema nothing in it can be read or written anyway
+        version = self._read_recorded(connection) if may_use and _VERSIONS in present else self._infer_version(present)
+        if version > len(self.migrations):
+            raise StateTooNew(
+                f"{self.what} in schema {self.schema} has version {version}, and this release knows versions up to "
+                f"{len(self.migrations)}: a newer release has migrated it",
+                hint="nothing was changed: upgrade deltarelay here to the release that is used elsewhere",
+                version=version,
+                known=len(self.migrations),
+            )
+        return State(may_use is not None, present, version)
 
     def pending(self, connection: psycopg.Connection[Any], *, optional: Collection[str] = ()) -> tuple[str, ...]:
         """The SQL that brings the state to this release's version, and creates these optional tables; empty if all is there.
 
-        Tables that were dropped are created again. Raises StateTooNew if this release does not know the version.
+        Raises StateTooNew if this release does not know the version.
         """
-        has_schema, present, version = self._read(connection)
+        has_schema, present, version = self.read_state(connection)
         statements: list[str] = []
         created: set[str] = set()
         for number, migration in enumerate(self.migrations, 1):
+            if number <= version and not self.recreates:
+                continue
             missing = [name for name in migration.objects if _is_missing(name, present, created)]
             statements += [migration.objects[name] for name in missing]
             created |= {name for name in missing if "." not in name}
@@ -127,29 +152,14 @@ class Migrations:
             connection.execute(statement)
         return statements
 
-    # ── the state ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _read(self, connection: psycopg.Connection[Any]) -> tuple[bool, frozenset[str], int]:
-        """Whether the schema exists, its objects, and its version."""
-        may_use, present = self._read_objects(connection)
-        # Without the right to use the schema nothing in it can be read or written anyway
-        version = self._read_recorded(connection) if may_use and _VERSIONS in present else self._infer_version(present)
-        if version > len(self.migrations):
-            raise StateTooNew(
-                f"{self.what} in schema {self.schema} has version {version}, and this release knows versions up to "
-                f"{len(self.migrations)}: a newer release has migrated it",
-                hint="nothing was changed: upgrade deltarelay here to the release that is used elsewhere",
-                version=version,
-                known=len(self.migrations),
-            )
-        return may_use is not None, present, version
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _read_objects(self, connection: psycopg.Connection[Any]) -> tuple[bool | None, frozenset[str]]:
         """Whether the role may use the schema (None: it does not exist), and its objects."""
         names = [name for migration in self.migrations for name in migration.objects]
         found = connection.execute(
             _OBJECTS,
-            {"schema": self.schema, "tables": self._tables(), "columns": [name for name in names if "." in name]},
+            {"schema": self.schema, "tables": self._names(), "columns": [name for name in names if "." in name]},
         ).fetchone()
         if found is None:
             return None, frozenset()
@@ -168,14 +178,13 @@ class Migrations:
                 return number
         return len(self.migrations)
 
-    def _tables(self) -> list[str]:
-        names = [name for migration in self.migrations for name in migration.objects if "." not in name]
-        return list(dict.fromkeys((*names, *self.optional, _VERSIONS)))
+    def _names(self) -> list[str]:
+        return [*self.tables, *self.optional, _VERSIONS]
 
     def _quote(self, statement: str, connection: psycopg.Connection[Any]) -> str:
         from psycopg import sql
 
-        names = {table: sql.Identifier(self.schema, table) for table in self._tables()}
+        names = {table: sql.Identifier(self.schema, table) for table in self._names()}
         return sql.SQL(statement).format(schema=sql.Identifier(self.schema), **names).as_string(connection)
 
 

@@ -20,10 +20,12 @@ from psycopg.conninfo import make_conninfo
 
 from audit.erasure.model import STATES, Request, State
 from audit.erasure.register import run_lease as register_held
-from audit.erasure.register.errors import RegisterMismatch
+from audit.erasure.register.errors import RegisterIncomplete, RegisterMismatch
 from audit.erasure.register.leased_register import LeasedRegister
 from audit.erasure.register.records import Added, Mark
+from audit.erasure.register.schema import TABLES
 from audit.erasure.register.store import Register
+from audit.migrations import StateTooNew
 from cdf.errors import ConfigError, Fenced, LeaseHeld, PositionError, SinkUnavailable, VerificationError
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.postgres_proxy import PostgresProxy
@@ -124,6 +126,48 @@ def test_many_prepare_at_once_and_again(pg: Pg) -> None:
     begun(Register(pg.dsn, schema=pg.schema), "r1")
     Register(pg.dsn, schema=pg.schema).prepare()
     assert states(Register(pg.dsn, schema=pg.schema)) == {"r1": "received"}
+
+
+def test_a_register_of_release_0_1_gets_what_it_lacks(pg: Pg, register: Register) -> None:
+    begun(register, "r1")
+    pg.query("drop table {schema}.register, {schema}.carrier, {schema}.schema_version")
+    later = Register(pg.dsn, schema=pg.schema)
+    later.prepare()
+    assert states(later) == {"r1": "received"}
+    assert pg.query("select version from {schema}.schema_version order by 1") == [(1,), (2,)]
+    pg.query("drop table {schema}.schema_version")
+    Register(pg.dsn, schema=pg.schema).prepare()  # a complete one needs nothing
+    assert pg.query("select to_regclass('{schema}.schema_version')") == [(None,)]
+
+
+@pytest.mark.parametrize("lost", ["carrier", "mark", "everything"])
+def test_a_lost_table_is_never_created_again(pg: Pg, register: Register, lost: str) -> None:
+    lost = ", ".join(TABLES) if lost == "everything" else lost
+    pg.query(f"drop table {lost} cascade")
+    for one in (register, Register(pg.dsn, schema=pg.schema)):
+        with pytest.raises(RegisterIncomplete) as refused:
+            one.prepare()
+        assert refused.value.hint == "restore it from its backup"
+    assert pg.query(f"select to_regclass('{{schema}}.{lost.split(', ')[0]}')") == [(None,)]
+
+
+def test_a_newer_register_is_refused_by_every_command_and_unchanged(pg: Pg, register: Register) -> None:
+    begun(register, "r1")
+    pg.query("insert into {schema}.schema_version (version, summary) values (3, 'of a newer release')")
+    contents = lambda: [pg.query(f"select t::text from {{schema}}.{name} t") for name in TABLES]  # noqa: E731
+    before = contents()
+    calls: list[Callable[[Register], object]] = [
+        lambda one: one.prepare(),
+        lambda one: one.check(KEYS),
+        lambda one: one.bind(KEYS),
+        lambda one: one.requests(),
+        lambda one: one.add([asked("r2")], KEYS),
+        lambda one: one.lease("run-1").__enter__(),
+    ]
+    for call in calls:
+        with pytest.raises(StateTooNew, match="has version 3, and this release knows versions up to 2"):
+            call(Register(pg.dsn, schema=pg.schema))
+    assert contents() == before
 
 
 def test_a_role_without_the_right_to_create_may_use_one_that_is_there(pg: Pg, register: Register) -> None:

@@ -310,7 +310,7 @@ def test_a_register_that_cannot_answer(watched: Watched, pg: Pg) -> None:
 
 
 def test_a_register_of_an_earlier_version(watched: Watched, pg: Pg) -> None:
-    pg.query("drop table {schema}.register, {schema}.carrier")
+    pg.query("drop table {schema}.register, {schema}.carrier, {schema}.schema_version")
     with pytest.raises(RegisterIncomplete) as found:
         watched.pipeline.run()
     assert "erase init" in str(found.value.hint)

@@ -20,7 +20,9 @@ from audit.encryption.encrypt import ColumnEncryption
 from audit.encryption.key_registry import Registry, RegistryIncomplete, batches, person_keys
 from audit.encryption.key_registry.bindings import lookup_key_binding
 from audit.encryption.key_registry.rotation import Rotation
+from audit.encryption.key_registry.tables import DEFINITIONS
 from audit.encryption.root_keys import FileRoot, Root
+from audit.migrations import StateTooNew
 from cdf.errors import ConfigError, Fenced, VerificationError
 from tests.fixtures.fix_postgres import Pg
 
@@ -532,6 +534,36 @@ class TestLinks:
         safe.rows(f"alter table hidden rename to {lost}")
         safe.opened(safe.root).prepare()
         assert safe.opened(safe.root).find_keys([(anna, "contact")]) == made
+
+    def test_a_registry_that_has_lost_all_tables_is_not_a_new_one(self, safe: Safe) -> None:
+        safe.rows(f"drop table {', '.join(DEFINITIONS)} cascade")
+        with pytest.raises(RegistryIncomplete, match="has no table epoch, shard, "):
+            safe.opened(safe.root).prepare()
+
+    def test_a_newer_registry_is_refused_by_every_command_and_unchanged(self, safe: Safe) -> None:
+        anna, _ = TestShred().two(safe)
+        safe.rows("insert into schema_version (version, summary) values (2, 'of a newer release')")
+        before = safe.everything()
+        calls: list[Callable[[Registry], object]] = [
+            lambda one: one.prepare(),
+            lambda one: one.upgrade(),
+            lambda one: one.find_or_create_tokens("customer", [[("customer_id", "9")]]),
+            lambda one: one.find_keys([(anna, "contact")]),
+            lambda one: one.destroy_keys([anna], run="er-1"),
+            lambda one: one.rotate(FileRoot.generate()),
+        ]
+        for call in calls:
+            with pytest.raises(StateTooNew, match="has version 2, and this release knows versions up to 1"):
+                call(safe.opened(safe.root))
+        assert safe.everything() == before
+
+    def test_a_registry_without_a_recorded_version_goes_on(self, safe: Safe) -> None:
+        """That of release 0.1, and one that was restored from a backup."""
+        anna, _ = TestShred().two(safe)
+        safe.rows("drop table schema_version")
+        safe.opened(safe.root).prepare()
+        assert safe.opened(safe.root).find_tokens("customer", [ANNA]) == [anna]
+        assert safe.rows("select to_regclass('schema_version')") == [(None,)]
 
     def test_a_registry_of_an_earlier_release_is_upgraded_by_hand(self, safe: Safe) -> None:
         anna, bob = TestShred().two(safe)

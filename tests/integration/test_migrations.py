@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 
 import psycopg
@@ -38,11 +39,11 @@ def no_schema(pg: Pg) -> None:
 
 def test_an_empty_database_gets_all_of_them(pg: Pg) -> None:
     state = of(pg, FIRST, SECOND, THIRD)
-    assert state.read_version(pg.connection) == 0
+    assert state.read_state(pg.connection).version == 0
     shown = state.pending(pg.connection)
     assert migrate(pg, state) == shown
     assert shown[0] == f'create schema if not exists "{pg.schema}_state"'
-    assert state.read_version(pg.connection) == 3
+    assert state.read_state(pg.connection).version == 3
     assert state.pending(pg.connection) == ()
     assert migrate(pg, state) == ()
     assert pg.query(f"insert into {pg.schema}_state.item (id) values (1) returning name, price::text") == [("{}", "1")]
@@ -75,7 +76,7 @@ def test_a_state_without_versions_keeps_its_rows(pg: Pg, missing: tuple[str, ...
 def test_a_complete_state_without_versions_needs_nothing(pg: Pg) -> None:
     release_0_1(pg)
     state = of(pg, FIRST)
-    assert (state.read_version(pg.connection), migrate(pg, state), tables(pg)) == (1, (), ["item", "note"])
+    assert (state.read_state(pg.connection).version, migrate(pg, state), tables(pg)) == (1, (), ["item", "note"])
 
 
 PRICE = Migration("the price of an item", {"item.price": ADD_PRICE})
@@ -84,13 +85,13 @@ PRICE = Migration("the price of an item", {"item.price": ADD_PRICE})
 def test_a_column_is_added_only_where_it_is_missing(pg: Pg) -> None:
     release_0_1(pg)
     state = of(pg, FIRST, PRICE)
-    assert state.read_version(pg.connection) == 1
+    assert state.read_state(pg.connection).version == 1
     assert f'alter table "{pg.schema}_state"."item"' in migrate(pg, state)[2]
     assert pg.query(f"select id, price::text from {pg.schema}_state.item") == [(7, "1")]
-    assert (state.read_version(pg.connection), migrate(pg, state)) == (2, ())
+    assert (state.read_state(pg.connection).version, migrate(pg, state)) == (2, ())
     # An administrator may have run the statement before
     pg.query(f"drop table {pg.schema}_state.schema_version")
-    assert (state.read_version(pg.connection), migrate(pg, state)) == (2, ())
+    assert (state.read_state(pg.connection).version, migrate(pg, state)) == (2, ())
 
 
 def test_a_column_is_added_to_a_table_that_an_earlier_migration_creates(pg: Pg) -> None:
@@ -111,6 +112,16 @@ def test_a_table_that_was_dropped_is_created_again(pg: Pg) -> None:
     assert tables(pg) == ["item", "note", "schema_version"]
 
 
+def test_a_table_whose_loss_must_be_seen_is_not_created_again(pg: Pg) -> None:
+    state = dataclasses.replace(of(pg, FIRST, PRICE), recreates=False)
+    migrate(pg, state)
+    pg.query(f"drop table {pg.schema}_state.note")
+    assert (migrate(pg, state), state.read_state(pg.connection).version) == ((), 2)
+    assert state.read_state(pg.connection).objects == {"schema_version", "item", "item.price"}
+    later = dataclasses.replace(state, migrations=[FIRST, PRICE, THIRD])
+    assert [text.split()[0] for text in migrate(pg, later)] == ["create", "insert"]
+
+
 def test_optional_tables_are_created_on_request_and_changed_where_they_exist(pg: Pg) -> None:
     extra = Migration("the reason", {"extra.reason": "alter table {extra} add column reason text"})
     before = Migrations("it", f"{pg.schema}_state", [FIRST], {"extra": "create table {extra} (id int)"})
@@ -118,7 +129,7 @@ def test_optional_tables_are_created_on_request_and_changed_where_they_exist(pg:
         "it", f"{pg.schema}_state", [FIRST, extra], {"extra": "create table {extra} (id int, reason text)"}
     )
     release_0_1(pg)
-    assert (now.read_version(pg.connection), migrate(pg, now)) == (2, ())
+    assert (now.read_state(pg.connection).version, migrate(pg, now)) == (2, ())
     with psycopg.connect(pg.dsn) as connection:
         before.apply(connection, optional=["extra"])
         assert before.pending(connection, optional=["extra"]) == ()
@@ -146,11 +157,11 @@ def test_a_later_release_adds_what_is_new(pg: Pg) -> None:
 def test_a_newer_state_is_refused_by_name_and_unchanged(pg: Pg) -> None:
     migrate(pg, of(pg, FIRST, SECOND, THIRD))
     older = of(pg, FIRST)
-    for call in (older.read_version, older.find_known_objects, older.pending, older.apply):
+    for call in (older.read_state, older.pending, older.apply):
         with pytest.raises(StateTooNew, match="has version 3, and this release knows versions up to 1") as refused:
             call(pg.connection)
         assert refused.value.fields == {"version": 3, "known": 1}
-    assert of(pg, FIRST, SECOND, THIRD).read_version(pg.connection) == 3
+    assert of(pg, FIRST, SECOND, THIRD).read_state(pg.connection).version == 3
 
 
 def test_a_failed_migration_leaves_the_state_as_it_was(pg: Pg) -> None:
@@ -158,7 +169,7 @@ def test_a_failed_migration_leaves_the_state_as_it_was(pg: Pg) -> None:
     broken = of(pg, FIRST, Migration("broken", statements=["alter table {item} add column price int", "select 1/0"]))
     with pytest.raises(psycopg.errors.DivisionByZero):
         migrate(pg, broken)
-    assert broken.read_version(pg.connection) == 1
+    assert broken.read_state(pg.connection).version == 1
     assert len(pg.query(f"select * from information_schema.columns where table_schema = '{pg.schema}_state'")) == 7
 
 
@@ -175,7 +186,7 @@ def test_two_sessions_migrate_once(pg: Pg) -> None:
     for thread in threads:
         thread.join()
     assert sorted(map(bool, ran)) == [False, True]
-    assert state.read_version(pg.connection) == 2
+    assert state.read_state(pg.connection).version == 2
 
 
 def test_a_role_without_rights_reads_what_is_pending(pg: Pg) -> None:

@@ -26,7 +26,7 @@ from audit.encryption.key_registry.results import (
     States,
 )
 from audit.encryption.key_registry.rotation import Rotation
-from audit.encryption.key_registry.tables import DEFINITIONS
+from audit.encryption.key_registry.tables import DEFINITIONS, MIGRATIONS
 from audit.encryption.key_registry.upgrade import add_macs
 from cdf.errors import ConfigError
 
@@ -38,7 +38,7 @@ __all__ = ["Registry", "registry_database"]
 
 
 def registry_database(dsn: str, schema: str) -> Database:
-    return Database(dsn, schema, what="the key registry", definitions=DEFINITIONS, made_by="deltarelay keys init")
+    return Database(dsn, schema, what="the key registry", migrations=MIGRATIONS, made_by="deltarelay keys init")
 
 
 class Registry:
@@ -55,8 +55,8 @@ class Registry:
         Raises RegistryIncomplete where a table of an existing registry is missing: an empty table in its place would hide
         that its keys are lost.
         """
-        missing = self._database.missing()
-        if missing and len(missing) < len(DEFINITIONS):
+        missing, version = self._database.find_missing()
+        if missing and (version > 0 or len(missing) < len(DEFINITIONS)):
             raise RegistryIncomplete(
                 f"{self._database.name} has no table {', '.join(missing)}",
                 hint="restore the registry from its backup; `deltarelay keys restore-check` checks the backup",

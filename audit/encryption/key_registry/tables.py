@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["DEFINITIONS", "UPGRADE", "UPGRADE_CONSTRAINTS"]
+from audit.migrations import Migration
+
+__all__ = ["DEFINITIONS", "MIGRATIONS", "UPGRADE", "UPGRADE_CONSTRAINTS"]
 
 # The text is part of the backup format, comments included: ``restore_check`` compares each line. Changing it needs a new
-# version of the format. ``audit.database`` replaces {schema} and {<table>} by quoted identifiers.
+# version of the format. ``audit.migrations`` replaces {schema} and {<table>} by quoted identifiers.
 DEFINITIONS = {
     "epoch": """\
 create table {epoch} (
@@ -73,6 +75,7 @@ create table {reading} (
 )""",
 }
 """By table, in the order in which they are created."""
+MIGRATIONS = (Migration("keys of people", DEFINITIONS),)
 
 UPGRADE = """\
 alter table {epoch} add column if not exists mac bytea;

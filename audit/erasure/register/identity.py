@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-from audit.database import Transaction
+from audit.database import MissingTables, Transaction
 from audit.erasure.register.errors import RegisterIncomplete, RegisterMismatch, RegisterMissing
 from audit.erasure.register.part import RegisterPart, associated_data
 from audit.erasure.register.protocols import MarkKeys, RegisterKeys
 from audit.erasure.register.request_names import list_ids
-from audit.erasure.register.schema import DEFINITIONS, LATER
+from audit.erasure.register.schema import LATER, MIGRATIONS, TABLES
 from cdf.errors import CdfError
 
 __all__ = ["RegisterIdentity"]
@@ -22,7 +20,7 @@ class RegisterIdentity(RegisterPart):
         Raises RegisterIncomplete where a register exists and has lost a table: a new table would be empty, and every erased
         person would be unknown.
         """
-        self._check_complete(self._database.missing(), LATER)
+        self._check_complete(self._database.find_missing(), adds_later=True)
         self._database.prepare()
 
     def bind(self, keys: RegisterKeys, signed_by: str | None = None) -> str:
@@ -58,8 +56,8 @@ class RegisterIdentity(RegisterPart):
     def check(self, keys: MarkKeys, identity: str | None = None) -> None:
         """Raises unless the register exists, is complete, has this ``identity`` and was made with these keys. Otherwise its
         answers would mean that no one was erased."""
-        missing = self._database.missing()
-        if len(missing) == len(DEFINITIONS):
+        missing = self._database.find_missing()
+        if len(missing.tables) == len(TABLES):
             raise RegisterMissing(
                 f"{self._database.name} is not in the database",
                 hint="check `erasure.state` (connection, schema); restore the register from its backup if it was lost; if "
@@ -87,9 +85,13 @@ class RegisterIdentity(RegisterPart):
             raise RegisterIncomplete(f"{self._database.name} has lost its identity", hint="restore it from its backup")
         return found[0], found[1]
 
-    def _check_complete(self, missing: Collection[str], later: Collection[str] = ()) -> None:
-        if len(missing) < len(DEFINITIONS) and (lost := sorted(set(missing) - set(later))):
-            is_old = set(lost) <= LATER
+    def _check_complete(self, missing: MissingTables, *, adds_later: bool = False) -> None:
+        """``adds_later``: the caller adds what a register of an earlier release does not have."""
+        is_old = missing.version < len(MIGRATIONS)
+        lost = sorted(set(missing.tables) - (LATER if is_old and adds_later else set()))
+        exists = missing.version > 0 or len(missing.tables) < len(TABLES)
+        if exists and lost:
+            is_old = is_old and set(lost) <= LATER
             raise RegisterIncomplete(
                 f"{self._database.name} has no table {list_ids(lost)}",
                 hint="`deltarelay erase init` adds what this version needs" if is_old else "restore it from its backup",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["DEFINITIONS", "LATER"]
+from audit.migrations import Migration
 
-# {schema} and {<table>} are identifiers that ``audit.database`` puts in
-DEFINITIONS = {
+__all__ = ["LATER", "MIGRATIONS", "TABLES"]
+
+# {schema} and {<table>} are identifiers that ``audit.migrations`` puts in
+_FIRST = {
     "request": """\
 create table {request} (
     id          text primary key,
@@ -113,6 +115,8 @@ create table {access} (
 );
 create trigger never_changes before update or delete or truncate on {access}
     for each statement execute function {schema}.never_changes()""",
+}
+_SECOND = {
     "register": """\
 create table {register} (
     one      boolean primary key default true check (one),
@@ -131,6 +135,10 @@ create table {carrier} (
 create trigger never_changes before update or delete or truncate on {carrier}
     for each statement execute function {schema}.never_changes()""",
 }
-"""By table, in the order in which they are created."""
-LATER = frozenset({"register", "carrier"})
+MIGRATIONS = (
+    Migration("requests, runs, marks and certificates", _FIRST),
+    Migration("the identity of the register, and where erased rows were carried", _SECOND),
+)
+TABLES = (*_FIRST, *_SECOND)
+LATER = frozenset(_SECOND)
 """Tables that a register of an earlier release does not have."""

@@ -13,7 +13,7 @@ from audit.erasure.register.identifiers import IdentifierTable
 from audit.erasure.register.marks import MarkTable
 from audit.erasure.register.requests import RequestTable
 from audit.erasure.register.runs import RunTable
-from audit.erasure.register.schema import DEFINITIONS
+from audit.erasure.register.schema import MIGRATIONS
 
 __all__ = ["Register"]
 
@@ -23,7 +23,7 @@ class Register(RequestTable, IdentifierTable, RunTable, MarkTable, CarrierTable,
 
     def __init__(self, dsn: str, *, schema: str = "erasure") -> None:
         self._database = Database(
-            dsn, schema, what="the erasure register", definitions=DEFINITIONS, made_by="deltarelay erase init"
+            dsn, schema, what="the erasure register", migrations=MIGRATIONS, made_by="deltarelay erase init"
         )
 
     def __repr__(self) -> str:

@@ -123,7 +123,7 @@ STATE = Migrations(
 
 def find_state_tables(connection: Connection) -> frozenset[str]:
     """The names of our tables that exist. Raises StateTooNew."""
-    return STATE.find_known_objects(connection)
+    return STATE.read_state(connection).objects
 
 
 def missing_ddl(connection: Connection, *, dead_letters: bool = False) -> tuple[str, ...]:
