@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from audit.errors import raise_without_context
-from audit.migrations import Migration, Migrations
+from audit.migrations import Migrations
 from cdf.errors import CdfError, ConfigError, SinkUnavailable
 
 if TYPE_CHECKING:
@@ -93,17 +93,15 @@ def jsonb(value: Mapping[str, Any]) -> Any:
 
 
 class Database:
-    """A schema with tables of ours. ``what``: its content, for messages. ``made_by``: the command that creates the tables.
+    """A schema with tables of ours. ``made_by``: the command that creates the tables.
 
-    The first transaction raises StateTooNew where a newer release has migrated the schema. A table that was lost is never
-    created again: it would be empty, and hide the loss.
+    The first transaction raises StateTooNew where a newer release has migrated the schema.
     """
 
-    def __init__(self, dsn: str, schema: str, *, what: str, migrations: Sequence[Migration], made_by: str) -> None:
-        self._dsn, self._made_by = dsn, made_by
-        self._migrations = Migrations(what, schema, migrations, recreates=False)
+    def __init__(self, dsn: str, migrations: Migrations, *, made_by: str) -> None:
+        self._dsn, self._migrations, self._made_by = dsn, migrations, made_by
         self._has_known_version = False
-        self.name = f"{what} {schema}"
+        self.name = f"{migrations.what} {migrations.schema}"
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -148,8 +146,14 @@ class Database:
 
     def prepare(self) -> None:
         """Run pending migrations, which create the tables. Needs the right to create only if one is pending."""
-        with self._connected("READ_COMMITTED", STATEMENT_SECONDS, IDLE_SECONDS) as connection:
+        with self._connected("READ_COMMITTED", 0, IDLE_SECONDS) as connection:
             self._migrations.apply(connection)
+
+    def find_pending(self) -> tuple[str, ...] | None:
+        """The statements that ``prepare`` would run; None where the schema has no tables yet."""
+        with self._connected("READ_COMMITTED", STATEMENT_SECONDS, IDLE_SECONDS) as connection:
+            state = self._migrations.read_state(connection)
+            return self._migrations.pending(connection) if state.objects else None
 
     def find_missing(self) -> MissingTables:
         with self._connected("READ_COMMITTED", STATEMENT_SECONDS, IDLE_SECONDS) as connection:

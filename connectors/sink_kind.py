@@ -9,11 +9,12 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+    from audit.database import Database
     from audit.encryption.encrypt import ColumnEncryption
     from audit.encryption.key_registry import Registry
     from cdf.sink import Sink
 
-__all__ = ["ConfigurationContext", "ContextualSinkKind", "SinkKind", "TargetNaming"]
+__all__ = ["ConfigurationContext", "ContextualSinkKind", "MigratedKind", "SinkKind", "TargetNaming"]
 
 
 @runtime_checkable
@@ -52,6 +53,18 @@ class TargetNaming(Protocol):
     """
 
     def target(self, options: Any) -> str: ...
+
+
+@runtime_checkable
+class MigratedKind(Protocol):
+    """Optional feature of a kind: its sinks keep their state in a schema of PostgreSQL.
+
+    ``deltarelay upgrade`` migrates it.
+    """
+
+    def open_state(self, connection: Any) -> Database:
+        """Return the schema of all pipelines that use the connection; opens no connection."""
+        ...
 
 
 class ConfigurationContext(Protocol):

@@ -18,6 +18,7 @@ from connectors.postgres.options import (
 from connectors.postgres.table_name import MAX_NAME_BYTES, split_table
 
 if TYPE_CHECKING:
+    from audit.database import Database
     from cdf.sink import Sink
 
 __all__ = ["POSTGRES", "PostgresConnection", "PostgresKind", "PostgresOptions"]
@@ -164,6 +165,12 @@ class PostgresKind:
     def target(self, options: PostgresOptions) -> str:
         """The table with its schema, in the same spelling however the user wrote it."""
         return ".".join('"' + part.replace('"', '""') + '"' for part in split_table(options.table))
+
+    def open_state(self, connection: PostgresConnection) -> Database:
+        from audit.database import Database
+        from connectors.postgres.state.migrations import STATE
+
+        return Database(connection.dsn.get_secret_value(), STATE, made_by="deltarelay run")
 
     def build(self, connection: PostgresConnection, options: PostgresOptions, *, pipeline: str) -> Sink:
         from connectors.postgres.column_mapping import Columns

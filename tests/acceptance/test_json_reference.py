@@ -40,6 +40,7 @@ from infra.cli.commands.erase.setup.keygen import ErasureKeyMade
 from infra.cli.commands.erase.setup.split_keys import KeysSplit
 from infra.cli.commands.position import PositionShown
 from infra.cli.commands.runs import PipelineRuns
+from infra.cli.commands.upgrade import SchemaUpgrade, Upgrade
 from infra.diagnostics.doctor import Diagnosis, Finding
 from infra.diagnostics.preflight import ConnectionCheck
 from infra.diagnostics.status import PipelineStatus
@@ -68,6 +69,7 @@ SECTIONS = {
     "## `init`": (Scaffold,),
     "## `doctor`": (Diagnosis, Finding),
     "## `jars check`, `jars fetch`": (JarSet, Jar),
+    "## `upgrade`": (Upgrade, SchemaUpgrade),
     "## `position show`": (PositionShown, PositionRecord),
     "## `position set`, `position rewind`, `position adopt`": (Move,),
     "## `storage show`": (StorageSettings,),

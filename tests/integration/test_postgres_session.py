@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from audit.anchors.postgres import PostgresAnchor
 from audit.database import Database
-from audit.migrations import Migration
+from audit.migrations import Migration, Migrations
 from audit.postgres_session import SETTINGS
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import RowRejected, TargetNotReady
@@ -76,7 +76,7 @@ def of_a_transaction(dsn: str) -> Iterator[Callable[[str], Any]]:
 
 @contextmanager
 def of_the_registers(dsn: str) -> Iterator[Callable[[str], Any]]:
-    with Database(dsn, "s", what="test", migrations=[], made_by="-").transaction() as work:
+    with Database(dsn, Migrations("test", "s", []), made_by="-").transaction() as work:
         yield lambda statement: work._connection.execute(statement).fetchone()  # type: ignore[arg-type]
 
 
@@ -151,9 +151,8 @@ def test_a_copy_that_is_not_read_to_its_end_does_not_end_the_transaction(pg: Pg)
     with Session(pg.dsn, TargetName(pg.schema, "target")).connect() as connection, connection.transaction():
         assert any(line for line in _copy_rows(connection, TargetName(pg.schema, "target"), ["n", "x"]))
         assert connection.execute("select 1").fetchone() == (1,)
-    with Database(
-        pg.dsn, pg.schema, what="test", migrations=[Migration("", {"target": ""})], made_by="-"
-    ).transaction() as work:
+    copied = Migrations("test", pg.schema, [Migration("", {"target": ""})])
+    with Database(pg.dsn, copied, made_by="-").transaction() as work:
         assert any(work.copy_out("copy {target} to stdout"))
         assert work.row("select 1") == (1,)
 

@@ -16,7 +16,7 @@ import connectors.registry
 from cdf.errors import ConfigError
 from connectors.postgres.config import POSTGRES, PostgresConnection, PostgresOptions
 from connectors.registry import ENTRY_POINT_GROUP, get_sink_kind, list_sink_kinds
-from connectors.sink_kind import SinkKind, TargetNaming
+from connectors.sink_kind import MigratedKind, SinkKind, TargetNaming
 
 
 class Strict(BaseModel):
@@ -69,6 +69,7 @@ def test_postgres_is_built_in() -> None:
     assert get_sink_kind("postgres") is POSTGRES
     assert isinstance(POSTGRES, SinkKind)
     assert isinstance(POSTGRES, TargetNaming)
+    assert isinstance(POSTGRES, MigratedKind)
     assert (POSTGRES.connection, POSTGRES.options) == (PostgresConnection, PostgresOptions)
     assert list_sink_kinds()["postgres"].connection is PostgresConnection
 

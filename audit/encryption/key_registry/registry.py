@@ -28,6 +28,7 @@ from audit.encryption.key_registry.results import (
 from audit.encryption.key_registry.rotation import Rotation
 from audit.encryption.key_registry.tables import DEFINITIONS, MIGRATIONS
 from audit.encryption.key_registry.upgrade import add_macs
+from audit.migrations import Migrations
 from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ __all__ = ["Registry", "registry_database"]
 
 
 def registry_database(dsn: str, schema: str) -> Database:
-    return Database(dsn, schema, what="the key registry", migrations=MIGRATIONS, made_by="deltarelay keys init")
+    migrations = Migrations("the key registry", schema, MIGRATIONS, recreates=False)
+    return Database(dsn, migrations, made_by="deltarelay keys init")
 
 
 class Registry:
@@ -55,12 +57,7 @@ class Registry:
         Raises RegistryIncomplete where a table of an existing registry is missing: an empty table in its place would hide
         that its keys are lost.
         """
-        missing, version = self._database.find_missing()
-        if missing and (version > 0 or len(missing) < len(DEFINITIONS)):
-            raise RegistryIncomplete(
-                f"{self._database.name} has no table {', '.join(missing)}",
-                hint="restore the registry from its backup; `deltarelay keys restore-check` checks the backup",
-            )
+        self._check_complete()
         self._database.prepare()
         with self._database.transaction() as work:
             work.execute("lock table {epoch} in exclusive mode")
@@ -71,6 +68,19 @@ class Registry:
                     [self._ring.root.wrap(os.urandom(KEY_BYTES), context=lookup_key_binding(1))],
                 )
         self._ring.lookup_key(self._database)  # raises for a registry whose links have no MACs
+
+    def find_pending(self) -> tuple[str, ...] | None:
+        """The statements that ``prepare`` would run; None where there is no registry. Raises RegistryIncomplete."""
+        self._check_complete()
+        return self._database.find_pending()
+
+    def _check_complete(self) -> None:
+        missing, version = self._database.find_missing()
+        if missing and (version > 0 or len(missing) < len(DEFINITIONS)):
+            raise RegistryIncomplete(
+                f"{self._database.name} has no table {', '.join(missing)}",
+                hint="restore the registry from its backup; `deltarelay keys restore-check` checks the backup",
+            )
 
     def upgrade(self) -> int:
         """Give every link of a registry of an earlier release a MAC, once; returns the number of links. The links are taken

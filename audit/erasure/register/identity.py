@@ -23,6 +23,11 @@ class RegisterIdentity(RegisterPart):
         self._check_complete(self._database.find_missing(), adds_later=True)
         self._database.prepare()
 
+    def find_pending(self) -> tuple[str, ...] | None:
+        """The statements that ``prepare`` would run; None where there is no register. Raises RegisterIncomplete."""
+        self._check_complete(self._database.find_missing(), adds_later=True)
+        return self._database.find_pending()
+
     def bind(self, keys: RegisterKeys, signed_by: str | None = None) -> str:
         """Record which watch key makes the marks, and return the register's identity. ``signed_by``: id of the signing key.
 

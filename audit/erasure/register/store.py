@@ -14,6 +14,7 @@ from audit.erasure.register.marks import MarkTable
 from audit.erasure.register.requests import RequestTable
 from audit.erasure.register.runs import RunTable
 from audit.erasure.register.schema import MIGRATIONS
+from audit.migrations import Migrations
 
 __all__ = ["Register"]
 
@@ -22,9 +23,8 @@ class Register(RequestTable, IdentifierTable, RunTable, MarkTable, CarrierTable,
     """Each base class is responsible for one part of the register's tables."""
 
     def __init__(self, dsn: str, *, schema: str = "erasure") -> None:
-        self._database = Database(
-            dsn, schema, what="the erasure register", migrations=MIGRATIONS, made_by="deltarelay erase init"
-        )
+        migrations = Migrations("the erasure register", schema, MIGRATIONS, recreates=False)
+        self._database = Database(dsn, migrations, made_by="deltarelay erase init")
 
     def __repr__(self) -> str:
         return f"Register({self._database.name!r})"
