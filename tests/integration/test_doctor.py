@@ -185,7 +185,7 @@ BROKEN = [
     Broken(
         target_is_unreachable, "target", "connection refused$", "connections.warehouse", besides=("retention", "clock")
     ),
-    Broken(target_without_rights, "target", "may not use schema", "correct that", besides=("retention",)),
+    Broken(target_without_rights, "target", "may not use schema", "correct this", besides=("retention",)),
     Broken(target_holds_rows_of_others, "target", "did not come from this source", "another target"),
     Broken(clock_is_wrong, "clock", r"3,(?:600|59\d) s ahead of", "NTP", state="warning"),
 ]

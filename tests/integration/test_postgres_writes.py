@@ -48,7 +48,7 @@ def test_a_trigger_that_suppresses_a_write_stops_the_window(
     with loaded(pg, table, start, modes=modes) as sink:
         suppress(pg, "update" if (event, modes.deletes) == ("delete", "soft") else event)
         before = pg.query("select * from target order by id")
-        with pytest.raises(TargetNotReady, match=f"took . of . {event}s: a trigger or a rule"):
+        with pytest.raises(TargetNotReady, match=f"accepted . of . {event}s: a trigger or a rule"):
             sink.apply(table.window(2, changes()))
         assert (pg.query("select * from target order by id"), position(pg)) == (before, 1)
         pg.query("drop trigger suppress on target")
@@ -85,7 +85,7 @@ def test_a_soft_delete_that_a_trigger_takes_back_is_noticed(session: SparkSessio
             "create function {schema}.take_back() returns trigger language plpgsql as 'begin return old; end'",
         )
         pg.query("create trigger take_back before update on target for each row execute function {schema}.take_back()")
-        with pytest.raises(TargetNotReady, match="took 0 of 1 deletes"):
+        with pytest.raises(TargetNotReady, match="accepted 0 of 1 deletes"):
             sink.apply(table.window(2, [delete(B)]))
     assert position(pg) == 1
 
@@ -96,21 +96,21 @@ def test_partitions_and_an_initial_load_and_a_merge(session: SparkSession | None
     pg.query("create table low partition of target for values from (0) to (100)")
     suppress(pg, "insert")
     with opened(pg, table.source()) as sink:
-        with pytest.raises(TargetNotReady, match="took 1 of 2 inserts"):
+        with pytest.raises(TargetNotReady, match="accepted 1 of 2 inserts"):
             sink.load(table.snapshot(1, [A, B]))
         pg.query("drop trigger suppress on target")
         sink.load(table.snapshot(1, [A, B]))
         suppress(pg, "update")
-        with pytest.raises(TargetNotReady, match="took 0 of 1 updates"):
+        with pytest.raises(TargetNotReady, match="accepted 0 of 1 updates"):
             sink.apply(table.window(2, [update(B, person(2, "bb"))]))
     sink = sink_of(pg)
     try:
         sink.open_to_reload(table.source())
-        with pytest.raises(TargetNotReady, match="took 1 of 2 updates"):
+        with pytest.raises(TargetNotReady, match="accepted 1 of 2 updates"):
             sink.reload(table.snapshot(3, [person(1, "aa"), person(2, "bb"), C]))
         pg.query("drop trigger suppress on target")
         suppress(pg, "insert or delete")  # one too many and one too few: the number of rows is right all the same
-        with pytest.raises(TargetNotReady, match="took 1 of 2 deletes"):
+        with pytest.raises(TargetNotReady, match="accepted 1 of 2 deletes"):
             sink.reload(table.snapshot(3, [C, person(4, "d")]))
     finally:
         sink.close()
@@ -122,7 +122,7 @@ def test_rules_are_refused_before_and_during_a_run(session: SparkSession | None,
     pg.query("create table target (id bigint primary key, name text)")
     with loaded(pg, table, [A, B]) as sink:
         pg.query("create rule stay as on delete to target do instead nothing")
-        with pytest.raises(TargetNotReady, match="took 0 of 1 deletes"):
+        with pytest.raises(TargetNotReady, match="accepted 0 of 1 deletes"):
             sink.apply(table.window(2, [delete(B)]))
     (problem,) = sink_of(pg).inspect(table.source()).problems
     assert "has a rule stay that changes what is written" in problem

@@ -107,7 +107,7 @@ def test_an_encoded_address_is_not_guessed_at(aws: Aws, storage: Storage) -> Non
     encoded.complete(0)
     Commits(aws, "my table").copy(0)
     assert states(storage) == [(0, "unseen")]
-    with pytest.raises(ConfigError, match="% in it"):
+    with pytest.raises(ConfigError, match="contains a %"):
         forget(storage, encoded.path)
     assert encoded.is_complete(0)
 

@@ -149,7 +149,7 @@ def test_a_table_as_the_log_store_makes_it_works_and_is_unwise(aws: Aws) -> None
 
 def test_other_provisioned_units_are_nobodys_default(aws: Aws) -> None:
     make(aws, ProvisionedThroughput={"ReadCapacityUnits": 20, "WriteCapacityUnits": 10})
-    assert "20/10 provisioned units: paid" in check(aws.storage()).deviations[0].found
+    assert "20/10 provisioned units: you pay" in check(aws.storage()).deviations[0].found
 
 
 @pytest.mark.parametrize(
