@@ -83,7 +83,7 @@ FAULTS = (
           "nothing was changed: pg_stat_activity and pg_blocking_pids() show the session; run again when the lock is free"),
     Fault("57014", SinkUnavailable, "{doing} was cancelled by the server{named}",
           "raise statement_timeout for this role, or make windows smaller (window.max_bytes)"),
-    Fault("25006", SinkUnavailable, "{where} accepts no writes at present: it is a standby, or "
+    Fault("25006", SinkUnavailable, "{where} is read-only at present: it is a standby, or "
     "default_transaction_read_only is on",
           "name the primary in the dsn (several hosts with target_session_attrs=read-write find it), then run again"),
     Fault("25P03 25P04", SinkUnavailable, "{where} ended the transaction of {doing}: this runner was idle for too long",
