@@ -150,9 +150,15 @@ class Database:
             self._migrations.apply(connection)
 
     def find_pending(self) -> tuple[str, ...] | None:
-        """The statements that ``prepare`` would run; None where the schema has no tables yet."""
+        """The statements that ``prepare`` would run; None where the schema has no tables yet. Raises ConfigError where the
+        role may not use the schema: its version is unknown."""
         with self._connected("READ_COMMITTED", STATEMENT_SECONDS, IDLE_SECONDS) as connection:
             state = self._migrations.read_state(connection)
+            if state.has_schema and not state.may_use:
+                raise ConfigError(
+                    f"the version of {self.name} cannot be read: the role may not use the schema",
+                    hint=f"grant usage on schema {self._migrations.schema} to the role",
+                )
             return self._migrations.pending(connection) if state.objects else None
 
     def find_missing(self) -> MissingTables:

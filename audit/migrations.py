@@ -69,6 +69,8 @@ class Migration:
 
 class State(NamedTuple):
     has_schema: bool
+    may_use: bool
+    """Whether the role has USAGE on the schema. Without it a recorded version cannot be read."""
     objects: frozenset[str]
     """The tables and columns of the migrations, and the optional tables, that exist."""
     version: int
@@ -101,7 +103,7 @@ class Migrations:
     def read_state(self, connection: psycopg.Connection[Any]) -> State:
         """Raises StateTooNew if this release does not know the version."""
         may_use, present = self._read_objects(connection)
-        # Without the right to use the schema nothing in it can be read or written anyway
+        # Without USAGE the statements that use the tables fail anyway; an inspection then names what is missing
         version = self._read_recorded(connection) if may_use and _VERSIONS in present else self._infer_version(present)
         if version > len(self.migrations):
             raise StateTooNew(
@@ -111,14 +113,14 @@ class Migrations:
                 version=version,
                 known=len(self.migrations),
             )
-        return State(may_use is not None, present, version)
+        return State(may_use is not None, bool(may_use), present, version)
 
     def pending(self, connection: psycopg.Connection[Any], *, optional: Collection[str] = ()) -> tuple[str, ...]:
         """The SQL that brings the state to this release's version, and creates these optional tables; empty if all is there.
 
         Raises StateTooNew if this release does not know the version.
         """
-        has_schema, present, version = self.read_state(connection)
+        has_schema, _, present, version = self.read_state(connection)
         statements: list[str] = []
         created: set[str] = set()
         for number, migration in enumerate(self.migrations, 1):

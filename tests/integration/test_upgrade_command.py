@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from audit.encryption.key_registry import Registry
 from audit.encryption.root_keys import FileRoot
@@ -153,6 +154,21 @@ def test_a_newer_schema_stops_it_before_any_is_migrated(upgrade: Command, databa
     done = upgrade("--yes")
     assert (done.code, "state_too_new" in done.err) == (1, True)
     assert not database.exists("deltarelay.schema_version")
+
+
+@pytest.mark.usefixtures("state_0_1")
+def test_a_version_that_the_role_cannot_read_is_not_taken_for_a_known_one(
+    upgrade: Command, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.query("create table deltarelay.schema_version as select 7 as version")
+    database.query("create role without_usage login")
+    try:
+        monkeypatch.setenv("WAREHOUSE_DSN", make_conninfo(database.dsn, user="without_usage"))
+        done = upgrade()
+        assert (done.code, "grant usage on schema deltarelay" in done.err) == (2, True)
+        assert "up to date" not in done.out
+    finally:
+        database.query("drop role without_usage")
 
 
 @pytest.mark.usefixtures("state_0_1")
