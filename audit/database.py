@@ -48,7 +48,7 @@ class DatabaseMissing(ConfigError):
 
 
 class Transaction:
-    """A transaction. ``{request}`` in a statement stands for the table of that name in the schema; values are always
+    """A transaction. ``{request}`` in a statement is the table of that name in the schema; values are always
     bound."""
 
     def __init__(self, connection: psycopg.Connection[Any], schema: str, tables: Iterable[str]) -> None:

@@ -81,7 +81,7 @@ def handle_signals(*, last: bool = False) -> Iterator[None]:
 def defer_first_signal() -> Iterator[Callable[[], bool]]:
     """While other threads do the work: the first signal is only recorded, the second raises KeyboardInterrupt.
 
-    → a function that tells whether a signal was received, also one whose KeyboardInterrupt other code has swallowed
+    → a function that returns whether a signal was received, also one whose KeyboardInterrupt other code has swallowed
     """
     _defer.append(True)
     try:

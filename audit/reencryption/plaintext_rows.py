@@ -126,7 +126,7 @@ def select_plaintext_rows(
 
 
 def _choose_by_era(eras: Sequence[ColumnEra], values: Sequence[SparkColumn | None], type: str) -> SparkColumn:
-    """The value of the era to which the version of a row belongs; None stands for NULL."""
+    """The value of the era to which the version of a row belongs; None is NULL."""
     from pyspark.sql import functions as F
 
     chosen = F.lit(None).cast(type)

@@ -193,7 +193,7 @@ def parse_micros(time: object) -> int | None:
 
 
 def _parse_fields(fields: Mapping[str, Any]) -> Record | None:
-    """Raises ValueError, TypeError or KeyError for some of what None stands for."""
+    """If no runner writes such a record: return None, or raise ValueError, TypeError or KeyError."""
     kind = fields["kind"]
     types = _FIELDS[kind]
     if any(type(fields.get(name)) is not wanted for name, wanted in types.items()):

@@ -16,7 +16,7 @@ def split_table(table: str) -> tuple[str, str]:
     """Schema and table of ``table`` or ``schema.table``, read as SQL reads it.
 
     Unquoted names are folded to lower case. A name in double quotes is taken literally (``"a.b"`` is one name, ``""``
-    inside stands for one quote). Raises ``ValueError`` for anything else.
+    inside is one quote). Raises ``ValueError`` for anything else.
     """
     parts: list[str] = []
     at = 0

@@ -104,7 +104,7 @@ class Project(Model):
         return self
 
     def names_of(self, name: str) -> list[str]:
-        """The pipelines that a name stands for: itself, or all pipelines of its `tables`."""
+        """The pipelines that a name selects: itself, or all pipelines of its `tables`."""
         if not (members := self._list_members(name)):
             self.pipeline(name)  # raises where there is no such pipeline
         return members or [name]
@@ -120,7 +120,7 @@ class Project(Model):
         if name in self.pipelines:
             return self.pipelines[name]
         if members := self._list_members(name):
-            message = f"`{name}` stands for {len(members)} tables"
+            message = f"`{name}` selects {len(members)} tables"
             raise ConfigError(message, hint=f"name one of them: {_abbreviate(members)}")
         near = difflib.get_close_matches(name, self.pipelines, n=1)
         raise ConfigError(

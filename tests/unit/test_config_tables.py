@@ -75,7 +75,7 @@ def test_a_name_means_one_or_all(tmp_path: Path, lake: Path) -> None:
         select_pipelines(project, ["sales.order"])
     with pytest.raises(ConfigError, match="no pipeline `sale`"):
         select_pipelines(project, ["sale"])
-    with pytest.raises(ConfigError, match="`sales` stands for 2 tables") as caught:
+    with pytest.raises(ConfigError, match="`sales` selects 2 tables") as caught:
         project.pipeline("sales")
     assert caught.value.hint == "name one of them: sales.items, sales.orders"
 

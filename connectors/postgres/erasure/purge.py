@@ -24,7 +24,7 @@ from audit.postgres_session import PinnedConnection
 from connectors.postgres.erasure.page_reader import pages_of, relations_of
 from connectors.postgres.erasure.rewritten_tables import record_rewrite, rewritten_for
 from connectors.postgres.erasure.scan import LETTERS, STATISTICS, find_in_pages, find_in_rows
-from connectors.postgres.state.migrations import find_state_tables
+from connectors.postgres.state.migrations import refuse_newer_state
 from connectors.postgres.target.reflection import read_column_types
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def purge(target: ErasureTarget, terms: SearchTerms, *, now: dt.datetime) -> Pur
     rewritten: list[TargetName] = []
     vacuumed = 0
     with session.errors("purging the target"), session.connect() as connection:
-        find_state_tables(connection)  # a newer state is left alone
+        refuse_newer_state(connection)
         tables = [table for table in (name, LETTERS) if read_column_types(connection, table)]
         _await_older_transactions(connection, waits)
         # A row that is deleted while its table is rewritten may still be in the new files

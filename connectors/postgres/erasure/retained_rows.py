@@ -12,7 +12,7 @@ from cdf.errors import RowRejected
 from connectors.postgres.conversions import PLAIN, find_cast
 from connectors.postgres.sql_parts import fill_template
 from connectors.postgres.state import dead_letters
-from connectors.postgres.state.migrations import find_state_tables
+from connectors.postgres.state.migrations import refuse_newer_state
 from connectors.postgres.target.reflection import read_column_types
 from connectors.postgres.types import target_type
 
@@ -41,7 +41,7 @@ def retained_rows(target: ErasureTarget, source: ChangeFeed, columns: Collection
     schema = StructType([field for field in source.snapshot().schema if field.name in columns])
     session = target.session
     with session.errors("reading the retained rows"), session.connect() as connection, connection.transaction():
-        find_state_tables(connection)  # a newer state may tell of lost rows where this release does not look
+        refuse_newer_state(connection)  # it may record lost rows where this release does not look
         connection.execute("set local row_security = off")
         found = read_column_types(connection, target.name)
         where = find_retained_condition(connection, target, found) if found else None

@@ -18,7 +18,7 @@ from connectors.postgres.erasure.page_reader import pages_of, relations_of
 from connectors.postgres.erasure.rewritten_tables import rewritten_for
 from connectors.postgres.sql_parts import SCHEMA, TargetName
 from connectors.postgres.state import dead_letters
-from connectors.postgres.state.migrations import find_state_tables
+from connectors.postgres.state.migrations import refuse_newer_state
 from connectors.postgres.target.reflection import read_column_types
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def scan(target: ErasureTarget, terms: SearchTerms) -> ScanResult:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.read_only = True
         with connection.transaction():
-            find_state_tables(connection)  # a newer state may hold rows where this release does not look
+            refuse_newer_state(connection)  # it may hold rows where this release does not look
             connection.execute("set local row_security = off")  # a policy that hides rows becomes an error
             connection.execute("set local bytea_output = 'escape'")
             live = _scan_rows(connection, running, target, cells)
@@ -255,7 +255,7 @@ def _scan_pages(
     letters: set[str],
     in_statistics: set[str],
 ) -> None:
-    """Report dead rows of the requests that have no live row: live and dead rows cannot be told apart in a page."""
+    """Report dead rows of the requests that have no live row: a page does not show whether a row is live or dead."""
     pages = pages_of(connection)
     searched = [(target, "dead tuple", live), (LETTERS, "dead tuple", letters)]
     searched += [(table, "planner statistics", in_statistics) for table in STATISTICS]

@@ -18,6 +18,7 @@ __all__ = [
     "find_state_tables",
     "has_holds_rows",
     "missing_ddl",
+    "refuse_newer_state",
 ]
 
 Connection = psycopg.Connection[Any]
@@ -124,6 +125,11 @@ STATE = Migrations(
 def find_state_tables(connection: Connection) -> frozenset[str]:
     """The names of our tables that exist. Raises StateTooNew."""
     return STATE.read_state(connection).objects
+
+
+def refuse_newer_state(connection: Connection) -> None:
+    """Raise StateTooNew if a newer release has migrated the state."""
+    STATE.read_state(connection)
 
 
 def missing_ddl(connection: Connection, *, dead_letters: bool = False) -> tuple[str, ...]:
