@@ -20,7 +20,7 @@ from benchmarks.kafka_state import fresh, timed, window
 from benchmarks.lab import Lab, median
 from connectors.kafka import client, lease
 from connectors.kafka.errors import KafkaFault
-from connectors.kafka.position import LaneProgress
+from connectors.kafka.state.position import LaneProgress
 from connectors.kafka.write import lane_writer as lanes
 from connectors.kafka.write import strategies
 

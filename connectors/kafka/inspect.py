@@ -10,7 +10,7 @@ from cdf.errors import TargetNotReady
 from cdf.sink import Inspection, Source
 from connectors.kafka import topics
 from connectors.kafka.event_format import EventFormat, check_schema
-from connectors.kafka.position import State, read_state
+from connectors.kafka.state.position import State, read_state
 from connectors.kafka.target import KafkaTarget
 from connectors.kafka.topics import Topic
 from connectors.kafka.types import has_json_form

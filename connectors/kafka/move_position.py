@@ -16,8 +16,8 @@ from connectors.kafka.inspect import (
     find_topic_problems,
     read_existing_state,
 )
-from connectors.kafka.lease import Lease
-from connectors.kafka.position import State
+from connectors.kafka.state.lease import Lease
+from connectors.kafka.state.position import State
 from connectors.kafka.target import KafkaTarget
 from connectors.kafka.topics import Topic
 from connectors.kafka.verify import read_newest_version

@@ -28,8 +28,8 @@ from connectors.kafka.inspect import (
     inspect_topics,
     read_existing_state,
 )
-from connectors.kafka.lease import Lease
 from connectors.kafka.move_position import move_position
+from connectors.kafka.state.lease import Lease
 from connectors.kafka.target import KafkaTarget
 from connectors.kafka.verify import KafkaImage, open_image
 from connectors.kafka.write.lane_producers import LaneProducers

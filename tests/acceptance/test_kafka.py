@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from connectors.kafka.client import Cluster
-from connectors.kafka.position import PositionReader, State
+from connectors.kafka.state.position import PositionReader, State
 from tests.acceptance.commands import KILLED, Project, change, create_source, wait_for
 from tests.fixtures.fix_kafka import Kafka
 

@@ -15,10 +15,10 @@ from cdf.testing import SinkConformance
 from cdf.testing.conformance.history import HistoryPromises
 from cdf.testing.conformance.position import PositionPromises
 from connectors.kafka import KafkaSink
-from connectors.kafka import lease as kafka_lease
 from connectors.kafka.client import Cluster
 from connectors.kafka.event_format import EventFormat
-from connectors.kafka.position import PositionReader
+from connectors.kafka.state import lease as kafka_lease
+from connectors.kafka.state.position import PositionReader
 from tests.fixtures.fix_kafka import Kafka, Message
 
 

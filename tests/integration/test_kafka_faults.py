@@ -37,7 +37,7 @@ from cdf.errors import CdfError, ConfigError, TargetNotReady
 from cdf.sink import Source
 from connectors.kafka import Cluster, KafkaSink, topics
 from connectors.kafka.errors import KafkaFault, to_cdf_error
-from connectors.kafka.position import LaneProgress
+from connectors.kafka.state.position import LaneProgress
 from connectors.kafka.write.lane_writer import Event, LaneWork, write_lane
 from infra.embedded import kafka as embedded_kafka
 from infra.embedded.kafka import EmbeddedKafka, kafka_jars

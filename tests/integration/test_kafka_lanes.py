@@ -23,9 +23,9 @@ from cdf.errors import Fenced
 from connectors.kafka.client import Cluster, TransactionalProducer, get_silent_logger
 from connectors.kafka.erasure.records import read_partition
 from connectors.kafka.errors import KafkaFault
-from connectors.kafka.lease import Lease
-from connectors.kafka.position import PendingWindow, PositionReader, State, get_lane_id
 from connectors.kafka.reader import PartitionReader
+from connectors.kafka.state.lease import Lease
+from connectors.kafka.state.position import PendingWindow, PositionReader, State, get_lane_id
 from connectors.kafka.topics import create_topic, get_position_topic_settings
 from connectors.kafka.write.lane_writer import RUNNER_FENCED, Event, LaneWork, write_lane
 from tests.fixtures.fix_kafka import Kafka, Message
@@ -341,8 +341,8 @@ CHILD = """
 import dataclasses, sys, time
 from connectors.kafka.client import Cluster
 from connectors.kafka.write.lane_writer import Event, LaneWork, write_lane
-from connectors.kafka.lease import Lease
-from connectors.kafka.position import PendingWindow, PositionReader, State, get_lane_id
+from connectors.kafka.state.lease import Lease
+from connectors.kafka.state.position import PendingWindow, PositionReader, State, get_lane_id
 from connectors.kafka.reader import PartitionReader
 bootstrap, topic, positions, epoch, stop = sys.argv[1:]
 work = LaneWork(Cluster(bootstrap), topic, positions, int(epoch), 5, 5, "s", "t", "p", 1_000_000, "refuse", None, State(), 0)

@@ -14,7 +14,7 @@ from cdf.sink import Movable
 from connectors.kafka import Cluster, EventFormat
 from connectors.kafka.client import TransactionalProducer
 from connectors.kafka.errors import KafkaFault
-from connectors.kafka.position import get_lane_id
+from connectors.kafka.state.position import get_lane_id
 from tests.fixtures.fix_kafka import Kafka
 from tests.integration.test_kafka_pipeline import Topic, people
 

@@ -28,8 +28,8 @@ from cdf.errors import CdfError
 from connectors.kafka import Cluster, EventFormat, KafkaSink
 from connectors.kafka.client import TransactionalProducer
 from connectors.kafka.errors import KafkaFault
-from connectors.kafka.lease import Lease
-from connectors.kafka.position import PositionReader
+from connectors.kafka.state.lease import Lease
+from connectors.kafka.state.position import PositionReader
 from infra.embedded.kafka import EmbeddedKafka
 from tests.acceptance.commands import descendants
 from tests.fixtures.fix_kafka import IMPATIENT, JAVA_OPTIONS, Kafka, Message
@@ -100,9 +100,9 @@ class At:
 def watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """And short times: a runner that stands still leaves a lease behind, and a transaction."""
     monkeypatch.setattr("connectors.kafka.write.lane_writer.TransactionalProducer", Watched)
-    monkeypatch.setattr("connectors.kafka.lease.TransactionalProducer", Watched)
-    monkeypatch.setattr("connectors.kafka.lease.RENEW_SECONDS", 0.5)
-    monkeypatch.setattr("connectors.kafka.lease.RUNNER_SECONDS", 3.0)
+    monkeypatch.setattr("connectors.kafka.state.lease.TransactionalProducer", Watched)
+    monkeypatch.setattr("connectors.kafka.state.lease.RENEW_SECONDS", 0.5)
+    monkeypatch.setattr("connectors.kafka.state.lease.RUNNER_SECONDS", 3.0)
     monkeypatch.setitem(Lease._write.__kwdefaults__, "seconds", 2.0)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from connectors.kafka.client import Cluster, Headers, TransactionalProducer, wrap_client_errors
 from connectors.kafka.errors import KafkaFault, is_fenced
-from connectors.kafka.position import (
+from connectors.kafka.state.position import (
     LaneProgress,
     PositionReader,
     State,

@@ -13,7 +13,7 @@ from cdf.changes.few_rows import collect_few
 from cdf.changes.window import Snapshot, Window
 from cdf.errors import CdfError, RowRejected, SinkUnavailable, TargetNotReady
 from connectors.kafka.errors import KafkaFault, build_fenced_error, find_task_fault, is_fenced, to_cdf_error
-from connectors.kafka.position import LaneProgress, PendingWindow
+from connectors.kafka.state.position import LaneProgress, PendingWindow
 from connectors.kafka.types import find_rejection
 from connectors.kafka.write.lane_producers import LaneProducers
 from connectors.kafka.write.lane_writer import (

@@ -17,8 +17,8 @@ from cdf.sink import Applied, Conflicts
 from cdf.sink.guard import erasing_versions
 from cdf.timing import timed
 from connectors.kafka.errors import translate_faults
-from connectors.kafka.lease import Lease
-from connectors.kafka.position import PendingWindow, State
+from connectors.kafka.state.lease import Lease
+from connectors.kafka.state.position import PendingWindow, State
 from connectors.kafka.target import KafkaTarget
 from connectors.kafka.topics import Topic
 from connectors.kafka.write.envelope import snapshot_to_envelope, to_envelope

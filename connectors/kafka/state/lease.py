@@ -24,7 +24,7 @@ from connectors.kafka.client import (
     wrap_client_errors,
 )
 from connectors.kafka.errors import KafkaFault, build_fenced_error, is_fenced
-from connectors.kafka.position import (
+from connectors.kafka.state.position import (
     PositionReader,
     State,
     encode_lane_key,
