@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING
 from audit.encryption.aead import DecryptionFailed, commitment, decrypt
 from audit.encryption.backup import COLUMNS, END, FIRST_LINE, backup_mac, head, ignore_progress, script
 from audit.encryption.key_registry.bindings import (
-    SHARDS,
+    SHARDS_OF_RELEASE_0_1,
     key_binding,
     link_mac,
     lookup_key_binding,
@@ -183,10 +183,10 @@ class _Backup:
         self.made_at, self.epoch, self.destroyed = made_at, epoch, 0
         self._path, self._root, self._mac_key = path, root, mac_key
         self._rows = _read_rows(file, path, head(made_at, epoch, root.name), schema)
-        self._shard_keys: dict[tuple[int, int], bytes] = {}
+        self._epoch_keys: dict[tuple[int, int], bytes] = {}
 
     def active_keys(self, progress: Callable[[int], None]) -> Iterator[list[bytes]]:
-        """Ids of the active keys, in batches. Each key was unwrapped, after the shard keys."""
+        """Ids of the active keys, in batches. Each key was unwrapped, after the epoch key."""
         batch: list[bytes] = []
         seen = broken = swapped = 0
         tables: set[str] = set()
@@ -194,7 +194,7 @@ class _Backup:
             tables.add(table)
             if table == "shard":
                 place = (int(row["epoch"]), int(row["shard"]))
-                self._shard_keys[place] = self._root.unwrap(_parse_bytes(row["wrapped"]), context=shard_binding(*place))
+                self._epoch_keys[place] = self._root.unwrap(_parse_bytes(row["wrapped"]), context=shard_binding(*place))
             elif table == "lookup_key":
                 self._root.unwrap(_parse_bytes(row["wrapped"]), context=lookup_key_binding(int(row["epoch"])))
             elif table == "identifier":
@@ -225,7 +225,7 @@ class _Backup:
                 hint="the registry that the backup was made from was altered: use another backup",
                 swapped=swapped,
             )
-        if len(self._shard_keys) != SHARDS or not {"epoch", "lookup_key"} <= tables:
+        if len(self._epoch_keys) not in (1, SHARDS_OF_RELEASE_0_1) or not {"epoch", "lookup_key"} <= tables:
             raise _incomplete_error(self._path)
         if batch:
             yield batch
@@ -237,12 +237,13 @@ class _Backup:
 
     def _can_unwrap(self, row: dict[str, bytes]) -> bool:
         key_id, token = _parse_bytes(row["key_id"]), _parse_bytes(row["token"])
-        shard_key = self._shard_keys.get((int(row["epoch"]), shard_of(token)))
-        if shard_key is None:
+        shards = len(self._epoch_keys)
+        epoch_key = self._epoch_keys.get((int(row["epoch"]), shard_of(token, shards))) if shards else None
+        if epoch_key is None:
             return False
         binding = key_binding(key_id, token, row["class"].decode())
         try:
-            key = decrypt(shard_key, _parse_bytes(row["wrapped"]), associated_data=binding)
+            key = decrypt(epoch_key, _parse_bytes(row["wrapped"]), associated_data=binding)
         except DecryptionFailed:
             return False
         return commitment(key) == _parse_bytes(row["commitment"])

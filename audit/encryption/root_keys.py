@@ -1,4 +1,4 @@
-"""Root keys. A root key unwraps the shard keys of a registry, and is stored apart from it.
+"""Root keys. A root key unwraps the epoch keys of a registry, and is stored apart from it.
 
     FileRoot   32 bytes as text, from a file or a secret of the platform
     KmsRoot    a key of AWS KMS, which never leaves KMS
@@ -136,7 +136,7 @@ def _refused_error(name: str) -> RootRefused:
 
 class KmsRoot:
     """``text``: ``aws_kms:`` and the ARN of a symmetric key or of an alias. ``client`` creates a boto3 client for a region.
-    The context is passed as KMS' encryption context, which AWS logs: it names shards, never a person."""
+    The context is passed as KMS' encryption context, which AWS logs: it names epochs, never a person."""
 
     def __init__(self, text: str, client: Callable[[str], Any]) -> None:
         found = _ARN.fullmatch(text.removeprefix(KMS))

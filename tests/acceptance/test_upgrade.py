@@ -5,6 +5,7 @@ from __future__ import annotations
 import tarfile
 from pathlib import Path
 
+import psycopg
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
@@ -42,6 +43,11 @@ def test_a_state_of_an_earlier_release_is_continued(left: Project, here: Command
         assert shown.code == 0, shown.err
         return [row["row.email"] for row in shown.document["result"]["rows"]]
 
+    def count_epoch_keys() -> int:
+        with psycopg.connect(left.database.dsn) as connection:
+            (count,) = connection.execute("select count(*) from keys.shard").fetchall()[0]
+        return int(count)
+
     orders, customers = (str(left.folder / "tables" / name) for name in ("orders", "customers"))
     change(spark, orders, "insert into {t} values (4, 'four', 4.40)")
     change(spark, customers, "insert into {t} values (4, 10, 'dora@example.org', 'd', null)")
@@ -61,6 +67,13 @@ def test_a_state_of_an_earlier_release_is_continued(left: Project, here: Command
     assert decrypted(1)[-1] == "anna@example.org"
     assert all(email.startswith("[erased ") for email in decrypted(2))
     assert decrypted(4) == ["dora@example.org"]
+    assert count_epoch_keys() == 256
+    assert here("keys", "new-root", "root-2.key").code == 0
+    rotated = here("keys", "rotate", "--to", "root-2.key")
+    assert rotated.code == 0, rotated.err
+    assert count_epoch_keys() == 1
+    (left.folder / "root-2.key").replace(left.folder / "root.key")
+    assert (decrypted(1)[-1], decrypted(4)) == ("anna@example.org", ["dora@example.org"])
 
     certified = here("erase", "status", "--json").document["result"]["requests"]
     assert {one["id"]: one["state"] for one in certified} == {"DSR-1": "certified", "DSR-2": "certified"}

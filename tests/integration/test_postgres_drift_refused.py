@@ -89,7 +89,10 @@ def test_a_type_that_an_overwrite_has_changed(spark: SparkSession, pg: Pg, delta
     made = replicated(spark, pg, Table(spark, delta_path, "id long, v timestamp"), "(1, null)")
     rows = spark.sql(f"select 1L as id, cast(null as {kind}) as v")
     rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(delta_path)
-    refused(made, f"column 'v' changed its type from timestamp to {kind} (the new type cannot hold every value of the old type")
+    refused(
+        made,
+        f"column 'v' changed its type from timestamp to {kind} (the new type cannot hold every value of the old type",
+    )
 
 
 def test_an_instant_does_not_become_a_local_time(spark: SparkSession, pg: Pg, delta_path: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from audit.encryption.aead import Encryptor, commitment
 from audit.encryption.backup import END, backup_mac, head, script
 from audit.encryption.key_registry.bindings import (
-    SHARDS,
+    SHARDS_OF_RELEASE_0_1,
     key_binding,
     link_mac,
     lookup_key_binding,
@@ -32,14 +32,14 @@ def _cell(value: object) -> str:
     return "\\N" if value is None else f"\\\\x{value.hex()}" if isinstance(value, bytes) else str(value)
 
 
-def _rows() -> dict[str, list[tuple[object, ...]]]:
-    shards = {shard: os.urandom(32) for shard in range(SHARDS)}
+def _rows(count: int = 1) -> dict[str, list[tuple[object, ...]]]:
+    shards = {shard: os.urandom(32) for shard in range(count)}
     people = [(os.urandom(32), os.urandom(16)) for _ in range(2)]
-    keys = []
+    keys: list[tuple[object, ...]] = []
     for _, token in people:
         key_id, key = os.urandom(16), os.urandom(32)
         wrapped = Encryptor().encrypt(
-            shards[shard_of(token)], key, associated_data=key_binding(key_id, token, "contact")
+            shards[shard_of(token, count)], key, associated_data=key_binding(key_id, token, "contact")
         )
         keys.append((key_id, token, "contact", 1, wrapped, commitment(key), "2026-01-01 00:00:00+00", None, None))
     return {
@@ -67,7 +67,7 @@ def _signed(body: bytes) -> bytes:
     return body + END + mac.hexdigest().encode() + b"\n"
 
 
-ROWS = _rows()
+ROWS, OLD_ROWS = _rows(), _rows(SHARDS_OF_RELEASE_0_1)
 BODY = _body(ROWS)
 
 
@@ -97,7 +97,8 @@ HOSTILE = {
     "a row too many cells": _before(FIRST_KEY, b"\\N\t"),
     "swapped tokens": _swap(ROWS),
     "a key of another": _body({**ROWS, "key": [(ROWS["key"][1][0], *ROWS["key"][0][1:]), ROWS["key"][1]]}),
-    "a shard key gone": _body({**ROWS, "shard": ROWS["shard"][:-1]}),
+    "the epoch key gone": _body({**ROWS, "shard": []}),
+    "one of the epoch keys of release 0.1 gone": _body({**OLD_ROWS, "shard": OLD_ROWS["shard"][:-1]}),
 }
 
 
@@ -106,8 +107,9 @@ def check(file: Path, data: bytes) -> int:
     return check_backup(file, ROOT, None, SCHEMA).living
 
 
-def test_what_was_written_is_approved(tmp_path: Path) -> None:
-    assert check(tmp_path / "b.sql", _signed(BODY)) == 2
+@pytest.mark.parametrize("rows", [ROWS, OLD_ROWS], ids=["one epoch key", "those of release 0.1"])
+def test_what_was_written_is_approved(tmp_path: Path, rows: dict[str, list[tuple[object, ...]]]) -> None:
+    assert check(tmp_path / "b.sql", _signed(_body(rows))) == 2
 
 
 @pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 
 __all__ = [
-    "SHARDS",
+    "SHARDS_OF_RELEASE_0_1",
     "key_binding",
     "link_mac",
     "lookup_hash",
@@ -15,12 +15,14 @@ __all__ = [
     "shard_of",
 ]
 
-SHARDS = 256
+SHARDS_OF_RELEASE_0_1 = 256
+"""An epoch has one key that wraps the keys of people: row 0 of the table ``shard``. An epoch that release 0.1 began has this
+many until the next rotation. There the first byte of a person's token selects the row."""
 _LINK = b"deltarelay registry link v1"
 
 
-def shard_of(token: bytes) -> int:
-    return token[0] % SHARDS
+def shard_of(token: bytes, shards: int) -> int:
+    return token[0] % shards
 
 
 def key_binding(key_id: bytes, token: bytes, class_name: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The keys above the keys of people: unwraps lookup, MAC and shard keys by the root key, and caches them."""
+"""The keys above the keys of people: unwraps lookup, MAC and epoch keys by the root key, and caches them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from audit.encryption.aead import KEY_BYTES, DecryptionFailed, Decryptor, commitment
 from audit.encryption.key_registry.bindings import (
-    SHARDS,
     key_binding,
     lookup_key_binding,
     mac_key_binding,
@@ -36,13 +35,14 @@ class KeyRing:
         self.root = root
         self._lookup_key: bytes | None = None
         self._mac_keys: dict[int, bytes] = {}
-        self._shard_keys: dict[tuple[int, int], bytes] = {}
-        self._decryptor = Decryptor()  # few shard keys, so few cached ciphers
+        self._shard_counts: dict[int, int] = {}
+        self._epoch_keys: dict[tuple[int, int], bytes] = {}
+        self._decryptor = Decryptor()  # few epoch keys, so few cached ciphers
 
     def change_root(self, root: Root, epoch: int) -> None:
         """Continue under the root key of this epoch; forget the keys of earlier epochs."""
         self.root = root
-        self._shard_keys = {place: key for place, key in self._shard_keys.items() if place[0] == epoch}
+        self._epoch_keys = {place: key for place, key in self._epoch_keys.items() if place[0] == epoch}
         self._mac_keys = {number: key for number, key in self._mac_keys.items() if number == epoch}
         self._decryptor = Decryptor()
 
@@ -78,29 +78,33 @@ class KeyRing:
             self._mac_keys[epoch] = root.unwrap(row[0], context=mac_key_binding(epoch))
         return self._mac_keys[epoch]
 
-    def shard_key(self, work: Transaction, epoch: int, shard: int, new: Root | None = None) -> bytes:
-        if (epoch, shard) not in self._shard_keys:
+    def epoch_key(self, work: Transaction, epoch: int, token: bytes, new: Root | None = None) -> bytes:
+        """The key of the epoch that wraps the keys of this person."""
+        if epoch not in self._shard_counts:
+            row = work.row("select max(shard) + 1 from {shard} where epoch = %s having count(*) > 0", [epoch])
+            if row is None:
+                raise _missing_epoch_key_error(epoch)
+            self._shard_counts[epoch] = row[0]
+        shard = shard_of(token, self._shard_counts[epoch])
+        if (epoch, shard) not in self._epoch_keys:
             row = work.row(
                 "select wrapped, root from {shard} join {epoch} using (epoch) where epoch = %s and shard = %s",
                 [epoch, shard],
             )
             if row is None:
-                raise VerificationError(
-                    f"the registry has keys of epoch {epoch}, but the shard keys of that epoch are missing",
-                    hint="restore the registry",
-                )
+                raise _missing_epoch_key_error(epoch)
             root = self.select_root(row[1], new)
-            self._shard_keys[epoch, shard] = root.unwrap(row[0], context=shard_binding(epoch, shard))
-        return self._shard_keys[epoch, shard]
+            self._epoch_keys[epoch, shard] = root.unwrap(row[0], context=shard_binding(epoch, shard))
+        return self._epoch_keys[epoch, shard]
 
     def unwrap_person_key(
         self, work: Transaction, place: tuple[bytes, bytes, str], epoch: int, wrapped: bytes, committed: bytes
     ) -> bytes:
         """``place``: key id, token and class. Raises VerificationError where the row is not the one that was written."""
         key_id, token, _ = place
-        shard_key = self.shard_key(work, epoch, shard_of(token))
+        epoch_key = self.epoch_key(work, epoch, token)
         try:
-            key = self._decryptor.decrypt(shard_key, wrapped, associated_data=key_binding(*place))
+            key = self._decryptor.decrypt(epoch_key, wrapped, associated_data=key_binding(*place))
         except DecryptionFailed:
             key = None
         if key is None or commitment(key) != committed:
@@ -121,11 +125,15 @@ def find_newest_epoch(work: Transaction) -> tuple[int, str]:
 
 
 def begin_epoch(work: Transaction, epoch: int, root: Root) -> None:
-    """Create the MAC key and the shard keys of an epoch."""
+    """Create the MAC key of an epoch, and the key that wraps the keys of people."""
     mac = root.wrap(os.urandom(KEY_BYTES), context=mac_key_binding(epoch))
     work.execute("insert into {epoch} (epoch, root, mac) values (%s, %s, %s)", [epoch, root.name, mac])
-    for shard in range(SHARDS):
-        work.execute(
-            "insert into {shard} (epoch, shard, wrapped) values (%s, %s, %s)",
-            [epoch, shard, root.wrap(os.urandom(KEY_BYTES), context=shard_binding(epoch, shard))],
-        )
+    wrapped = root.wrap(os.urandom(KEY_BYTES), context=shard_binding(epoch, 0))
+    work.execute("insert into {shard} (epoch, shard, wrapped) values (%s, 0, %s)", [epoch, wrapped])
+
+
+def _missing_epoch_key_error(epoch: int) -> VerificationError:
+    return VerificationError(
+        f"the registry has keys of epoch {epoch}, but the key of that epoch that wraps them is missing",
+        hint="restore the registry",
+    )

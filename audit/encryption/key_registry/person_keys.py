@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from audit.encryption.aead import KEY_BYTES, Encryptor, commitment
 from audit.encryption.key_registry.batches import split
-from audit.encryption.key_registry.bindings import key_binding, shard_of
+from audit.encryption.key_registry.bindings import key_binding
 from audit.encryption.key_registry.identifiers import verify_links
 from audit.encryption.key_registry.key_ring import find_newest_epoch
 from audit.encryption.key_registry.results import DestroyedKeys, KeyState, PersonKey
@@ -53,7 +53,7 @@ def create_keys(
     work: Transaction, ring: KeyRing, missing: Sequence[tuple[bytes, str]]
 ) -> dict[tuple[bytes, str], PersonKey]:
     """Create keys by (token, class). A person who was erased gets a key that is stored as destroyed."""
-    # Until this transaction ends, no epoch begins or ends: the shard keys of a former epoch are destroyed
+    # Until this transaction ends, no epoch begins or ends: the key of a former epoch is destroyed
     work.execute("lock table {epoch} in row share mode")
     epoch, _ = find_newest_epoch(work)
     links = work.rows(
@@ -76,8 +76,8 @@ def create_keys(
         if token in erased:
             destroyed[token, class_name] = PersonKey(key_id, token, class_name, commitment(key), key)
         else:
-            shard_key = ring.shard_key(work, epoch, shard_of(token))
-            wrapped = encryptor.encrypt(shard_key, key, associated_data=key_binding(key_id, token, class_name))
+            epoch_key = ring.epoch_key(work, epoch, token)
+            wrapped = encryptor.encrypt(epoch_key, key, associated_data=key_binding(key_id, token, class_name))
         rows.append((key_id, token, class_name, wrapped, commitment(key), erased.get(token)))
     work.execute(
         "insert into {key} (key_id, token, class, epoch, wrapped, commitment, shredded_at, shredded_by)"

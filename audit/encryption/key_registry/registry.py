@@ -192,7 +192,7 @@ class Registry:
 
     def rotate(self, root: Root, *, progress: Callable[[int], None] = lambda _: None) -> Epoch:
         """Begin an epoch under another root key, or continue one that was interrupted: wrap every active key again, then
-        destroy the former shard keys. ``progress`` receives the number of keys that are done."""
+        destroy the former epoch key. ``progress`` receives the number of keys that are done."""
         Rotation(self._database, self._ring, root).run(progress)
         return self.read_status().epochs[0]
 

@@ -1,4 +1,4 @@
-"""A rotation: a new epoch under another root key. All active keys are wrapped again, then the old shard keys destroyed."""
+"""A rotation: a new epoch under another root key. Wraps all active keys again, then destroys the former epoch key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from audit.encryption.aead import KEY_BYTES, Encryptor
 from audit.encryption.key_registry import batches
-from audit.encryption.key_registry.bindings import key_binding, lookup_key_binding, shard_of
+from audit.encryption.key_registry.bindings import key_binding, lookup_key_binding
 from audit.encryption.key_registry.errors import (
     empty_registry_error,
     other_root_error,
@@ -112,8 +112,8 @@ class Rotation:
             for key_id, token, class_name, old_epoch, old, committed in rows:
                 place = (key_id, token, class_name)
                 key = self.ring.unwrap_person_key(work, place, old_epoch, old, committed)
-                shard_key = self.ring.shard_key(work, epoch, shard_of(token), self.new)
-                wrapped.append(encryptor.encrypt(shard_key, key, associated_data=key_binding(*place)))
+                epoch_key = self.ring.epoch_key(work, epoch, token, self.new)
+                wrapped.append(encryptor.encrypt(epoch_key, key, associated_data=key_binding(*place)))
             work.execute(
                 "update {key} k set epoch = %s, wrapped = n.wrapped"
                 " from unnest(%b::bytea[], %b::bytea[]) as n (key_id, wrapped) where k.key_id = n.key_id",
