@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
@@ -20,26 +19,11 @@ from audit.anchors.base import (
     larger_checkpoint_exists,
     parse_note,
 )
+from audit.aws_errors import classify, error_code, replace_aws_errors
 from audit.errors import AnchorUnavailable, raise_without_context
 from cdf.errors import CdfError, ConfigError
 
 __all__ = ["S3Anchor"]
-
-_EXISTS = {"PreconditionFailed", "412", "ConditionalRequestConflict"}
-_NOT_ALLOWED = {"AccessDenied", "403", "Forbidden"}
-_NOT_SUPPORTED = {"NotImplemented", "MethodNotAllowed", "501"}
-_EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
-_BUSY = {
-    "SlowDown",
-    "ServiceUnavailable",
-    "InternalError",
-    "RequestTimeout",
-    "OperationAborted",
-    "500",
-    "502",
-    "503",
-    "504",
-}
 
 
 class S3Anchor:
@@ -66,7 +50,7 @@ class S3Anchor:
     def publish(self, origin: str, note: str) -> None:
         checkpoint = parse_note(origin, note)
         folder, name = self._folder(origin), file_name(checkpoint.size)
-        with self._translated():
+        with replace_aws_errors(self._describe):
             if (found := self._oldest_of(folder, name)) is None:
                 if self._exists_beyond(folder, name):
                     raise larger_checkpoint_exists(self._name, checkpoint)
@@ -90,13 +74,13 @@ class S3Anchor:
 
     def latest(self, origin: str) -> str | None:
         folder = self._folder(origin)
-        with self._translated():
+        with replace_aws_errors(self._describe):
             last = deque(self._oldest(folder), maxlen=1)  # S3 lists in ascending order only
             return self._read(folder, *last[0])[0] if last else None
 
     def notes(self, origin: str, *, least: int = 0) -> Iterator[str]:
         folder = self._folder(origin)
-        with self._translated():
+        with replace_aws_errors(self._describe):
             for name, version in self._oldest(folder):  # listing a thousand names costs as much as reading one note
                 if name >= file_name(least):
                     yield self._read(folder, name, version)[0]
@@ -132,7 +116,7 @@ class S3Anchor:
                 )
             )
         except ClientError as error:
-            if lock and _code(error) == "InvalidRequest":
+            if lock and error_code(error) == "InvalidRequest":
                 raise_without_context(
                     ConfigError(
                         f"the anchor {self._name} cannot lock objects: the bucket has no Object Lock",
@@ -141,7 +125,8 @@ class S3Anchor:
                         anchor=self._name,
                     )
                 )
-            if _code(error) not in _EXISTS:  # another process was faster; the stored object is compared afterwards
+            # Where another process was faster, the stored object is compared afterwards
+            if classify(error) != "precondition_failed":
                 raise
 
     def _oldest_of(self, folder: str, name: str) -> tuple[str, str | None] | None:
@@ -162,7 +147,7 @@ class S3Anchor:
                 *_, (_, oldest) = group  # the newest comes first
                 yield object_name, oldest
         except ClientError as error:
-            if _code(error) not in _NOT_ALLOWED | _NOT_SUPPORTED:
+            if classify(error) not in ("forbidden", "unsupported"):
                 raise
             yield from self._list_current(folder, name, beyond=beyond)
 
@@ -193,69 +178,28 @@ class S3Anchor:
 
     # ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Raise errors of boto3 as our own errors. AWS' messages are left out: they name accounts, users and keys."""
-        from botocore import exceptions as botocore
-
-        temporary = (
-            botocore.ConnectionError,
-            botocore.HTTPClientError,
-            botocore.IncompleteReadError,
-            botocore.FlexibleChecksumError,
-            TimeoutError,
-        )
-        anchor = f"the anchor {self._name}"
-        failure: CdfError
-        try:
-            yield
-            return
-        except botocore.ClientError as error:
-            failure = self._refusal(_code(error))
-        except botocore.SSLError:
-            failure = ConfigError(
-                f"{anchor}: the server's certificate is not trusted",
-                hint="check the endpoint; AWS_CA_BUNDLE names the file of trusted certificates",
-                anchor=self._name,
-            )
-        except temporary as error:
-            failure = AnchorUnavailable(
-                f"{anchor} cannot be reached now ({type(error).__name__})",
-                hint="check endpoint and region, and publish again; checkpoints stored already do no harm",
-                anchor=self._name,
-            )
-        except botocore.BotoCoreError as error:
-            failure = ConfigError(
-                f"{anchor}: the AWS client cannot be created ({type(error).__name__})",
-                hint="check the credentials and the region in storage.s3, and the files in ~/.aws",
-                anchor=self._name,
-            )
-        raise_without_context(failure)
-
-    def _refusal(self, code: str) -> CdfError:
-        anchor = f"the anchor {self._name}"
-        if code in _BUSY:
-            return AnchorUnavailable(
-                f"{anchor} is busy ({code})", hint="publish again later", condition=code, anchor=self._name
-            )
-        if code in _EXPIRED:
-            self._client_made = None  # keys of an assumed role are valid for an hour: the next client gets new ones
-            return AnchorUnavailable(
-                f"{anchor}: the AWS credentials have expired",
-                hint="publish again; if that does not help, renew them",
-                condition=code,
-                anchor=self._name,
-            )
-        hint = "check the bucket, its region, and the credentials in storage.s3"
-        if code in _NOT_ALLOWED:
-            hint = "docs/how-to/anchor-checkpoints.md has the required access rights"
-        return ConfigError(
-            f"{anchor} refused the request ({code or 'no reason given'})",
-            hint=hint,
-            condition=code or None,
-            anchor=self._name,
-        )
-
-
-def _code(error: Any) -> str:
-    return str(error.response.get("Error", {}).get("Code", ""))
+    def _describe(self, error: Exception) -> CdfError:
+        anchor, code, name = f"the anchor {self._name}", error_code(error), type(error).__name__
+        raised: type[CdfError] = ConfigError
+        match classify(error):
+            case "busy":
+                raised, message, hint = AnchorUnavailable, f"{anchor} is busy ({code})", "publish again later"
+            case "expired":
+                self._client_made = None  # keys of an assumed role are valid for an hour: the next client gets new ones
+                raised, message = AnchorUnavailable, f"{anchor}: the AWS credentials have expired"
+                hint = "publish again; if that does not help, renew them"
+            case "unreachable" | "no_answer":
+                raised, message = AnchorUnavailable, f"{anchor} cannot be reached now ({name})"
+                hint = "check endpoint and region, and publish again; checkpoints stored already do no harm"
+            case "untrusted":
+                message = f"{anchor}: the server's certificate is not trusted"
+                hint = "check the endpoint; AWS_CA_BUNDLE names the file of trusted certificates"
+            case "no_credentials" | "login_expired" | "client":
+                message = f"{anchor}: the AWS client cannot be created ({name})"
+                hint = "check the credentials and the region in storage.s3, and the files in ~/.aws"
+            case kind:
+                message = f"{anchor} refused the request ({code or 'no reason given'})"
+                hint = "check the bucket, its region, and the credentials in storage.s3"
+                if kind == "forbidden":
+                    hint = "docs/how-to/anchor-checkpoints.md has the required access rights"
+        return raised(message, hint=hint, condition=code or None, anchor=self._name)

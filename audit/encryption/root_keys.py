@@ -15,14 +15,13 @@ import datetime as dt
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from audit.aws_errors import classify, error_code, replace_aws_errors
 from audit.encryption.aead import KEY_BYTES, DecryptionFailed, Encryptor, decrypt
-from audit.errors import raise_without_context
 from audit.files import write_key
 from cdf.errors import CdfError, ConfigError, SinkUnavailable
 
@@ -33,9 +32,6 @@ KMS = "aws_kms:"
 _ARN = re.compile(r"arn:aws[a-z-]*:kms:(?P<region>[a-z0-9-]+):[0-9]{12}:(key|alias)/.+")
 UNUSABLE = ("KMSInvalidStateException", "DisabledException", "NotFoundException")
 """Conditions of the ConfigError for a key that does not exist, is disabled, or is about to be deleted."""
-# botocore's names of transient errors
-_TRANSIENT = ("EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError")
-_BUSY = ("ThrottlingException", "KMSInternalException", "DependencyTimeoutException", "KeyUnavailableException")
 
 
 class RootRefused(ConfigError):
@@ -152,20 +148,20 @@ class KmsRoot:
         return KMS + self._arn
 
     def wrap(self, key: bytes, *, context: str) -> bytes:
-        with self._translate_errors():
+        with replace_aws_errors(self._describe):
             wrapped = self._client.encrypt(KeyId=self._arn, Plaintext=key, EncryptionContext={"deltarelay": context})
         return bytes(wrapped["CiphertextBlob"])
 
     def unwrap(self, wrapped: bytes, *, context: str) -> bytes:
         # With the key named, KMS rejects ciphertexts of other keys of the account
-        with self._translate_errors():
+        with replace_aws_errors(self._describe):
             response = self._client.decrypt(
                 KeyId=self._arn, CiphertextBlob=wrapped, EncryptionContext={"deltarelay": context}
             )
         return bytes(response["Plaintext"])
 
     def retire(self, days: int) -> dt.date | None:
-        with self._translate_errors():
+        with replace_aws_errors(self._describe):
             # For an alias: the key that it points to, which is destroyed
             planned = self._client.describe_key(KeyId=self._arn)["KeyMetadata"]
             # An earlier attempt may have scheduled it. A key with replicas has no date until the replicas are deleted
@@ -180,33 +176,8 @@ class KmsRoot:
             self._cached_client = self._create_client(self._region)
         return self._cached_client
 
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        failure: CdfError
-        try:
-            yield
-            return
-        except ClientError as error:
-            failure = self._describe_error(error.response)
-        except BotoCoreError as error:
-            kind = type(error).__name__
-            failure = (
-                SinkUnavailable(
-                    f"AWS KMS cannot be reached now ({kind})",
-                    hint="run again when AWS KMS can be reached",
-                    condition=kind,
-                )
-                if kind in _TRANSIENT
-                else ConfigError(f"the request to AWS KMS failed ({kind})", hint="check credentials and region")
-            )
-        raise_without_context(failure)
-
-    def _describe_error(self, response: Any) -> CdfError:
-        code = str(response.get("Error", {}).get("Code", ""))
-        if code in _BUSY or response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
-            return SinkUnavailable(f"AWS KMS is busy ({code})", hint="run again", condition=code)
+    def _describe(self, error: Exception) -> CdfError:
+        code, name = error_code(error), type(error).__name__
         if code in ("InvalidCiphertextException", "IncorrectKeyException"):
             return _refused_error(self.name)
         if code in UNUSABLE:
@@ -216,6 +187,18 @@ class KmsRoot:
                 "cancels the deletion",
                 condition=code,
             )
+        match classify(error):
+            case "busy":
+                return SinkUnavailable(f"AWS KMS is busy ({code})", hint="run again", condition=code)
+            case "expired":
+                self._cached_client = None  # keys of an assumed role expire: the next client gets new ones
+                hint = "run again; if that does not help, renew them"
+                return SinkUnavailable("AWS KMS: the AWS credentials have expired", hint=hint, condition=code)
+            case "unreachable" | "no_answer":
+                hint = "run again when AWS KMS can be reached"
+                return SinkUnavailable(f"AWS KMS cannot be reached now ({name})", hint=hint, condition=name)
+            case "no_credentials" | "login_expired" | "untrusted" | "client":
+                return ConfigError(f"the request to AWS KMS failed ({name})", hint="check credentials and region")
         return ConfigError(
             f"AWS KMS refuses to use {self.name} ({code})",
             hint="the role needs kms:Encrypt and kms:Decrypt on the key, and for `keys rotate` kms:ScheduleKeyDeletion",

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from audit.aws_errors import classify
 from cdf.errors import CdfError, ConfigError, SourceUnavailable
 from infra.s3.address import S3Address, is_s3
 from infra.s3.clients import connect_s3
-from infra.s3.errors import error_code, translate_aws_errors
+from infra.s3.errors import translate_aws_errors
 from infra.s3.lock import table as lock_table
 from infra.s3.model import Bucket, Storage
 from infra.s3.settings import fill_in_region
@@ -17,7 +18,7 @@ from infra.s3.settings import fill_in_region
 __all__ = ["find_bucket_problems", "find_lock_problem", "probe", "probe_any", "probe_buckets"]
 
 _REGION_HEADER = "x-amz-bucket-region"
-_NOT_FOUND = {"404", "NoSuchBucket", "NotFound"}
+_NOT_FOUND = ("missing", "no_bucket")
 _MAX_THREADS = 8
 
 
@@ -86,7 +87,7 @@ def _ask_bucket(name: str, key: str, bucket: Bucket) -> None:
             headers = _headers(client.head_bucket(Bucket=name))
         except ClientError as head_error:
             headers = _headers(head_error.response)
-            if error_code(head_error) in _NOT_FOUND:
+            if classify(head_error) in _NOT_FOUND:
                 raise _no_such_bucket(name, bucket) from head_error
             _check_region(name, client, headers)
             # The response to a HEAD has no body with a reason; the response to a GET has one
@@ -94,7 +95,7 @@ def _ask_bucket(name: str, key: str, bucket: Bucket) -> None:
                 prefix = f"{key}/_delta_log/".lstrip("/")
                 headers = _headers(client.list_objects_v2(Bucket=name, MaxKeys=1, Prefix=prefix))
             except ClientError as list_error:
-                if error_code(list_error) in _NOT_FOUND:
+                if classify(list_error) in _NOT_FOUND:
                     raise _no_such_bucket(name, bucket) from list_error
                 raise
     _check_region(name, client, headers)

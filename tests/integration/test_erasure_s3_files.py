@@ -14,6 +14,7 @@ from audit.erasure.scan.results import ScanResult
 from audit.erasure.scan.s3_files import S3Files, files_at
 from audit.erasure.scan.search_terms import SearchTerm, SearchTerms
 from cdf.errors import SourceUnavailable
+from tests.fixtures.aws_proxy import AwsProxy
 from tests.fixtures.fix_aws import KEY_ID, SECRET, Aws
 
 CANARY = "canary.person@example.org"
@@ -120,8 +121,20 @@ def test_an_outage_is_told_and_not_certified(bucket: Bucket) -> None:
     """What cannot be read for now is another thing than what nobody may read: the scan ends, and is done again."""
     bucket.write("a@example.org")
     nowhere = bucket.aws.client("s3", endpoint_url="http://127.0.0.1:1")
-    with pytest.raises(SourceUnavailable, match=r"cannot be read now: the bucket cannot be queried"):
+    with pytest.raises(SourceUnavailable, match=r"cannot be read now: the bucket cannot be queried") as outage:
         scan_table(S3Files(bucket.aws.bucket, "lake/customers", nowhere), TERMS, now=NOW)
+    assert outage.value.__cause__ is not None
+    assert outage.value.__cause__.__context__ is None, "boto3's text is not part of the traceback"
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "AllAccessDisabled"])
+def test_what_may_not_be_read_is_not_searched(bucket: Bucket, aws_proxy: AwsProxy, code: str) -> None:
+    bucket.write("a@example.org")
+    aws_proxy.refuse("GET .*part-", code=code, status=403)
+    client = bucket.aws.client("s3", endpoint_url=aws_proxy.endpoint)
+    files = S3Files(bucket.aws.bucket, "lake/customers", client, options(bucket.aws))
+    [unseen] = scan_table(files, TERMS, now=NOW).unseen
+    assert unseen.why == f"the bucket refuses it ({code})"
 
 
 def test_other_stores(tmp_path: object) -> None:

@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.config import Config
 
-from audit.encryption.root_keys import FileRoot, KmsRoot, Root
-from cdf.errors import ConfigError, SinkUnavailable
+from audit.encryption.root_keys import FileRoot, KmsRoot, Root, RootRefused
+from cdf.errors import CdfError, ConfigError, SinkUnavailable
+from tests.fixtures.aws_proxy import AwsProxy
 from tests.fixtures.fix_aws import REGION, Aws
+from tests.integration.postgres_case import tells
 
+ARN = f"aws_kms:arn:aws:kms:{REGION}:123456789012:key/1"
+ONCE = Config(retries={"total_max_attempts": 1})
 KEY = b"shard key of thirty-two bytes ok"
 
 
@@ -109,6 +114,47 @@ class TestKms:
         root = KmsRoot(f"aws_kms:arn:aws:kms:{REGION}:123456789012:key/1", lambda _: nowhere)
         with pytest.raises(SinkUnavailable, match="cannot be reached now"):
             root.wrap(KEY, context="a")
+
+    @pytest.mark.parametrize(
+        ("code", "status", "kind", "words"),
+        [
+            ("ThrottlingException", 400, SinkUnavailable, "is busy"),
+            ("RequestLimitExceeded", 400, SinkUnavailable, "is busy"),
+            ("KMSInternalException", 500, SinkUnavailable, "is busy"),
+            ("UnheardOf", 503, SinkUnavailable, "is busy"),
+            ("DisabledException", 400, ConfigError, "cannot be used"),
+            ("IncorrectKeyException", 400, RootRefused, "another root key wrapped them"),
+            ("AccessDeniedException", 400, ConfigError, "refuses to use"),
+        ],
+    )
+    def test_what_kms_refuses(
+        self, aws: Aws, aws_proxy: AwsProxy, code: str, status: int, kind: type[CdfError], words: str
+    ) -> None:
+        aws_proxy.refuse("Decrypt", code=code, status=status)
+        root = KmsRoot(ARN, lambda _: aws.client("kms", endpoint_url=aws_proxy.endpoint, config=ONCE))
+        with pytest.raises(kind, match=words) as refused:
+            root.unwrap(b"wrapped", context="a")
+        assert type(refused.value) is kind
+        assert refused.value.condition == (None if kind is RootRefused else code)
+        assert refused.value.hint
+        assert "by the proxy" not in tells(refused.value)
+
+    def test_credentials_that_have_expired_are_replaced(self, aws: Aws, aws_proxy: AwsProxy) -> None:
+        _, arn, _ = kms(aws)
+        made: list[Any] = []
+
+        def client(_: str) -> Any:
+            made.append(aws.client("kms", endpoint_url=aws_proxy.endpoint))
+            return made[-1]
+
+        root = KmsRoot(f"aws_kms:{arn}", client)
+        wrapped = root.wrap(KEY, context="a")
+        aws_proxy.refuse("Decrypt", code="ExpiredTokenException", times=1)
+        with pytest.raises(SinkUnavailable, match="the AWS credentials have expired") as expired:
+            root.unwrap(wrapped, context="a")
+        assert expired.value.condition == "ExpiredTokenException"
+        assert root.unwrap(wrapped, context="a") == KEY
+        assert len(made) == 2
 
     def test_the_region_is_that_of_the_arn(self, aws: Aws) -> None:
         asked = []

@@ -120,8 +120,9 @@ def test_a_right_that_is_missing_for_the_question_alone_is_no_fault(aws: Aws, aw
     probe_buckets(alone(aws, endpoint=aws_proxy.endpoint), [f"s3a://{aws.bucket}/t"])
 
 
-def test_s3_is_busy(aws: Aws, aws_proxy: AwsProxy) -> None:
-    aws_proxy.refuse(aws.bucket, code="SlowDown", status=503)
+@pytest.mark.parametrize(("code", "status"), [("SlowDown", 503), ("OperationAborted", 409), ("UnheardOf", 502)])
+def test_s3_is_busy(aws: Aws, aws_proxy: AwsProxy, code: str, status: int) -> None:
+    aws_proxy.refuse(aws.bucket, code=code, status=status)
     assert refused(alone(aws, endpoint=aws_proxy.endpoint), f"s3a://{aws.bucket}/t").transient
 
 

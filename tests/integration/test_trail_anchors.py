@@ -331,7 +331,11 @@ def test_where_nothing_answers_it_is_said_that_this_may_pass(place: Place) -> No
 
 
 def test_no_driver_is_imported_before_it_is_used() -> None:
-    program = "import sys, audit.anchors.file, audit.anchors.postgres, audit.anchors.s3; print(*sys.modules)"
+    modules = (
+        "audit.anchors.file, audit.anchors.postgres, audit.anchors.s3, audit.encryption.root_keys, "
+        "audit.erasure.scan.s3_files"
+    )
+    program = f"import sys, {modules}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not {"psycopg", "boto3", "botocore"} & set(done.stdout.split())
     assert "audit.anchors.s3" in done.stdout.split()
@@ -799,6 +803,9 @@ def test_where_versions_may_not_be_listed_what_is_shown_counts(
     [
         (r"^PUT ", "SlowDown", 503, AnchorUnavailable),
         (r"^GET ", "InternalError", 500, AnchorUnavailable),
+        (r"^PUT ", "RequestLimitExceeded", 400, AnchorUnavailable),
+        (r"^GET ", "ThrottlingException", 400, AnchorUnavailable),
+        (r"^GET ", "UnheardOf", 502, AnchorUnavailable),
         (r"^PUT ", "AccessDenied", 403, ConfigError),
         (r"^GET ", "AccessDenied", 403, ConfigError),
         (r"^GET .*/\d{20}", "AccessDenied", 403, ConfigError),

@@ -6,9 +6,10 @@ import datetime as dt
 import errno
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack
 from typing import Any, BinaryIO
 
+from audit.aws_errors import classify, error_code, replace_aws_errors
 from audit.erasure.scan.files import File, Files, LocalFiles
 from audit.erasure.scan.results import Unseen
 
@@ -16,8 +17,6 @@ __all__ = ["S3Files", "files_at"]
 
 _IN_MEMORY = 64 * 1024 * 1024
 """A larger object is stored in a temporary file without a name, which ends with this process."""
-_NOT_ALLOWED = {"AccessDenied", "403", "Forbidden"}
-_NOT_KNOWN = {"NotImplemented", "MethodNotAllowed", "501"}
 
 
 def files_at(address: str, client: Callable[[str], Any], options: Callable[[str], Mapping[str, str] | None]) -> Files:
@@ -57,7 +56,7 @@ class S3Files:
         self._find_uploads()
 
     def _versions(self) -> Iterator[File]:
-        with _as_file_errors():
+        with replace_aws_errors(_to_file_error):
             pages = self._client.get_paginator("list_object_versions").paginate(
                 Bucket=self._bucket, Prefix=self._prefix + "/"
             )
@@ -82,7 +81,7 @@ class S3Files:
                 after = one["LastModified"]
 
     def _objects(self) -> Iterator[File]:
-        with _as_file_errors():
+        with replace_aws_errors(_to_file_error):
             pages = list(
                 self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=self._prefix + "/")
             )
@@ -91,13 +90,14 @@ class S3Files:
                 yield File(one["Key"][len(self._prefix) + 1 :], int(one["Size"]), one["LastModified"])
 
     def open(self, file: File) -> BinaryIO:
-        content: Any = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115, the caller closes it
         version = {} if file.version is None else {"VersionId": file.version}
-        with _as_file_errors():
+        with ExitStack() as on_error, replace_aws_errors(_to_file_error):
+            content: Any = on_error.enter_context(tempfile.SpooledTemporaryFile(_IN_MEMORY))
             response = self._client.get_object(Bucket=self._bucket, Key=f"{self._prefix}/{file.name}", **version)
             for chunk in response["Body"].iter_chunks(1024 * 1024):
                 content.write(chunk)
-        content.seek(0)
+            content.seek(0)
+            on_error.pop_all()  # the caller closes it
         found: BinaryIO = content
         return found
 
@@ -112,7 +112,7 @@ class S3Files:
     def _find_uploads(self) -> None:
         """Record unfinished uploads: the bucket retains their parts, and no one can read them."""
         try:
-            with _as_file_errors():
+            with replace_aws_errors(_to_file_error):
                 pages = list(
                     self._client.get_paginator("list_multipart_uploads").paginate(
                         Bucket=self._bucket, Prefix=self._prefix + "/"
@@ -136,7 +136,7 @@ class S3Files:
         """Return the shortest period of the bucket's rules about that key."""
         if self._rules is None:
             try:
-                with _as_file_errors():
+                with replace_aws_errors(_to_file_error):
                     response = self._client.get_bucket_lifecycle_configuration(Bucket=self._bucket)
                 self._rules = [rule for rule in response.get("Rules", ()) if rule.get("Status") == "Enabled"]
             except OSError:  # there are none, or they may not be read: no date is known then
@@ -162,24 +162,14 @@ def _day(since: dt.datetime, days: int) -> dt.date:
     return (since + dt.timedelta(days=days + 1)).date() + dt.timedelta(days=1)
 
 
-@contextmanager
-def _as_file_errors() -> Iterator[None]:
-    """Translate boto3's errors to errors of files: boto3 quotes keys, which may contain values."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    try:
-        yield
-        return
-    except ClientError as error:
-        code = str(error.response.get("Error", {}).get("Code", ""))
-        if code in ("NoSuchKey", "NoSuchVersion", "404"):
-            failure: OSError = FileNotFoundError(errno.ENOENT, "is gone")
-        elif code == "NoSuchBucket":
-            failure = OSError(errno.ENODEV, "there is no such bucket")
-        elif code in _NOT_ALLOWED or code in _NOT_KNOWN:
-            failure = PermissionError(errno.EACCES, f"the bucket refuses it ({code})")
-        else:
-            failure = OSError(errno.EIO, f"the bucket answers {code}")
-    except BotoCoreError as error:
-        failure = OSError(errno.EIO, f"the bucket cannot be queried ({type(error).__name__})")
-    raise failure
+def _to_file_error(error: Exception) -> OSError:
+    code = error_code(error)
+    match classify(error):
+        case "missing":
+            return FileNotFoundError(errno.ENOENT, "is gone")
+        case "no_bucket":
+            return OSError(errno.ENODEV, "there is no such bucket")
+        case "forbidden" | "unsupported":
+            return PermissionError(errno.EACCES, f"the bucket refuses it ({code})")
+    why = f"the bucket answers {code}" if code else f"the bucket cannot be queried ({type(error).__name__})"
+    return OSError(errno.EIO, why)

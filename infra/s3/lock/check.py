@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from audit.aws_errors import call_unless
 from cdf.errors import ConfigError, SourceUnavailable
 from cdf.result import Result
 from infra.s3.clients import connect_dynamodb
-from infra.s3.errors import error_code, translate_aws_errors
+from infra.s3.errors import translate_aws_errors
 from infra.s3.lock.table import (
     FORBIDDEN,
     RIGHTS,
@@ -118,7 +119,7 @@ def _check_permissions(client: Any, name: str, use: Use) -> Iterator[Deviation]:
     for action, request in requests.items():
         try:
             with translate_aws_errors(f"testing dynamodb:{action} on {name}"):
-                _attempt(request)
+                call_unless("precondition_failed", request)  # fails only where the permission is granted
         except ConfigError as error:
             if error.condition == "ResourceNotFoundException":
                 yield _not_found(name, str(client.meta.region_name))
@@ -126,16 +127,6 @@ def _check_permissions(client: Any, name: str, use: Use) -> Iterator[Deviation]:
             if error.condition not in FORBIDDEN:
                 raise
             yield _permission_missing(action, name)
-
-
-def _attempt(request: Any) -> None:
-    from botocore.exceptions import ClientError
-
-    try:
-        request()
-    except ClientError as error:
-        if error_code(error) != "ConditionalCheckFailedException":  # which means that the permission is granted
-            raise
 
 
 def _permission_missing(action: str, name: str) -> Deviation:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from audit.aws_errors import call_unless
 from cdf.errors import ConfigError
 from infra.s3.address import S3Address
 from infra.s3.clients import connect_s3
-from infra.s3.errors import error_code, translate_aws_errors
+from infra.s3.errors import translate_aws_errors
 
 if TYPE_CHECKING:
     from infra.s3.model import Storage
@@ -21,7 +22,6 @@ __all__ = ["COMMIT", "YOUNG_SECONDS", "Evidence", "Log", "Logs", "State", "parse
 
 COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\b.*")
-_NOT_THERE = {"404", "NoSuchKey", "NotFound"}
 
 YOUNG_SECONDS = 60.0
 """The writer of a younger entry is assumed to be still at work."""
@@ -82,43 +82,24 @@ class Log:
         self._prefix = f"{self.address.key}/_delta_log/".lstrip("/")
 
     def head(self, file: str) -> Mapping[str, Any] | None:
-        from botocore.exceptions import ClientError
-
         with translate_aws_errors(f"reading the log of {self.address}"):
-            try:
-                found: Mapping[str, Any] = self.client.head_object(Bucket=self.address.bucket, Key=self._prefix + file)
-            except ClientError as error:
-                if error_code(error) in _NOT_THERE:
-                    return None
-                raise
+            found: Mapping[str, Any] | None = call_unless("missing", self.client.head_object, **self._object(file))
         return found
 
     def read(self, file: str) -> bytes | None:
-        from botocore.exceptions import ClientError
-
         with translate_aws_errors(f"reading the log of {self.address}"):
-            try:
-                found = self.client.get_object(Bucket=self.address.bucket, Key=self._prefix + file)
-                return bytes(found["Body"].read())
-            except ClientError as error:
-                if error_code(error) in _NOT_THERE:
-                    return None
-                raise
+            found = call_unless("missing", self.client.get_object, **self._object(file))
+            return None if found is None else bytes(found["Body"].read())
 
     def put_new(self, file: str, content: bytes) -> bool:
         """False where a file of that name exists already; it is not changed."""
-        from botocore.exceptions import ClientError
-
         with translate_aws_errors(f"writing to the log of {self.address}"):
-            try:
-                self.client.put_object(
-                    Bucket=self.address.bucket, Key=self._prefix + file, Body=content, IfNoneMatch="*"
-                )
-            except ClientError as error:
-                if error_code(error) in {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}:
-                    return False
-                raise
-        return True
+            put = self.client.put_object
+            response = call_unless("precondition_failed", put, **self._object(file), Body=content, IfNoneMatch="*")
+        return response is not None
+
+    def _object(self, file: str) -> dict[str, str]:
+        return {"Bucket": self.address.bucket, "Key": self._prefix + file}
 
     def versions(self) -> Iterator[int]:
         """Versions in the log, of commits and checkpoints, in ascending order."""

@@ -10,9 +10,10 @@ import time
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from audit.aws_errors import call_unless
 from cdf.errors import CdfError, SourceUnavailable, TargetNotReady
 from cdf.result import Result
-from infra.s3.errors import error_code, translate_aws_errors
+from infra.s3.errors import translate_aws_errors
 from infra.s3.lock.entries import LockEntry, OpenEntry, examine_entries, examine_entry, format_error, list_entries
 from infra.s3.lock.evidence import YOUNG_SECONDS, Logs, State, parse_address
 from infra.s3.lock.table import connect
@@ -133,24 +134,19 @@ def _remove_entry(client: Any, name: str, entry: LockEntry) -> bool:
 
 
 def _change_if_unchanged(action: str, call: Any, table: str, entry: LockEntry, **arguments: Any) -> bool:
-    from botocore.exceptions import ClientError
-
     was = {name: entry.item.get(name) for name in ("tempPath", "complete")}
     same = (f"attribute_not_exists({name})" if value is None else f"{name} = :{name}" for name, value in was.items())
     values = {f":{name}": value for name, value in was.items() if value is not None}
     with translate_aws_errors(action):
-        try:
-            call(
-                TableName=table,
-                ConditionExpression=" and ".join(same),
-                **({"ExpressionAttributeValues": values} if values else {}),
-                **arguments,
-            )
-        except ClientError as error:
-            if error_code(error) == "ConditionalCheckFailedException":
-                return False
-            raise
-    return True
+        response = call_unless(
+            "precondition_failed",
+            call,
+            TableName=table,
+            ConditionExpression=" and ".join(same),
+            **({"ExpressionAttributeValues": values} if values else {}),
+            **arguments,
+        )
+    return response is not None
 
 
 # ── forget ───────────────────────────────────────────────────────────────────────────────────────────────────────────

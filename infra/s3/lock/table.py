@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from audit.aws_errors import NAMES
 from cdf.errors import ConfigError, SourceUnavailable
 from cdf.result import Result
 from infra.s3.clients import connect_dynamodb
@@ -43,8 +44,7 @@ TAGS = {"application": "deltarelay"}
 PATIENCE_SECONDS = 120.0
 PAUSE_SECONDS = 0.5
 RIGHTS = "`deltarelay storage template` prints policies with the required permissions"
-FORBIDDEN = {"AccessDeniedException", "AccessDenied", "403"}
-_NOT_OFFERED = {"UnknownOperationException"}
+FORBIDDEN, _NOT_OFFERED = NAMES["forbidden"], NAMES["unsupported"]
 _CAPACITY = ("ReadCapacityUnits", "WriteCapacityUnits")
 _ALLOW_READING = "to check it, allow dynamodb:{action} for these credentials; " + RIGHTS
 
