@@ -46,7 +46,7 @@ def why_hiding(operation: str | None, parameters: str | None) -> str | None:
         return "the log does not name the operation"
     if operation in ("SET TBLPROPERTIES", "UNSET TBLPROPERTIES") and _FEED in _properties(parameters):
         return "the change feed was enabled or disabled"
-    return _REASONS.get(operation, None if operation in OPEN else "this operation is not known here")
+    return _REASONS.get(operation, None if operation in OPEN else "deltarelay does not know this operation")
 
 
 def _properties(parameters: str | None) -> str:

@@ -28,7 +28,7 @@ def _format_counts(changes: Changes) -> list[str]:
 
 
 def summarize_changes(report: Report) -> Iterator[Block]:
-    yield Text("Rows by type of change. An update counts once; the trail has its row before and after.")
+    yield Text("Rows by type of change. An update counts once; the trail stores its row before and after.")
     total = ["All", *_format_counts(report.changes)]
     yield Table(
         ("Period (UTC)", *_COUNTS),
@@ -66,7 +66,7 @@ def list_actors(report: Report) -> Iterator[Block]:
 
 def list_hiding_operations(report: Report) -> Iterator[Block]:
     yield Text(
-        "Operations that can hide rows, old files or the change feed itself, and operations that are not known here. "
+        "Operations that can hide rows, old files or the change feed itself, and operations that deltarelay does not know. "
         "They are not faults in themselves; each should have a reason."
     )
     rows = [

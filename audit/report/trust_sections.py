@@ -229,7 +229,7 @@ def describe_independent_checks(report: Report) -> Iterator[Block]:
     )
     yield Text(
         "Or write the check yourself. docs/reference/row-encoding.md specifies the encoding of rows, with test vectors; "
-        "trees are those of RFC 9162 with SHA-256; checkpoints are C2SP signed notes (c2sp.org/signed-note, "
+        "Merkle trees follow RFC 9162 with SHA-256; checkpoints are C2SP signed notes (c2sp.org/signed-note, "
         "c2sp.org/tlog-checkpoint) with Ed25519."
     )
 
@@ -237,5 +237,5 @@ def describe_independent_checks(report: Report) -> Iterator[Block]:
 def describe_disclosure() -> Iterator[Block]:
     yield Text(
         "No part of this report shows a value of any row. It names columns and their types, actors, tickets, purposes and "
-        "operations as the ledger has them; the ledger does not record literals of operations. All times are UTC."
+        "operations as they are stored in the ledger; the ledger does not record literals of operations. All times are UTC."
     )

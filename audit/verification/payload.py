@@ -26,8 +26,8 @@ _COPIES = ("committed_at", "change_type", "baseline", "changed_columns")
 """What a payload row repeats of its event, besides its hash."""
 _TEXTS = {
     **FAULT_TEXTS,
-    "missing": "missing, and no record says that they were removed",
-    "returned": "stored, although a record says that they were removed",
+    "missing": "missing, but no record states that they were removed",
+    "returned": "stored, although a record states that they were removed",
 }
 
 

@@ -36,7 +36,7 @@ NOT_COVERED = (
     "that this command stores detect it",
     "files rewritten at the moment in which a runner writes a window and reads it back: `audit reconcile` detects it",
     "collusion of the signer with the owners of all anchors",
-    "statistics inside data files: this verification reads every row, but a query that skips by statistics can miss one",
+    "statistics inside data files: this verification reads every row; a query that skips files by statistics can miss one",
 )
 """What no verification of a trail can detect; part of every result."""
 NOT_ANCHORED = (

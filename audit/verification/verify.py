@@ -270,7 +270,7 @@ def _require_signature(scan: LedgerScan, covered: int, request: _Request, signed
     for sequence in scan.removals:
         if sequence >= covered:
             message = (
-                f"record {sequence} says that values were removed or encrypted, and no signed checkpoint covers it"
+                f"record {sequence} states that values were removed or encrypted, but no signed checkpoint covers it"
             )
             findings.add("not_signed", LEDGER, message)
 

@@ -164,7 +164,7 @@ def test_rows_that_the_source_has_lost_lead_to_the_rest(spark: SparkSession, tmp
     certificate = register.certificate("r1")
     assert certificate is not None
     told = {one["pipeline"]: one for one in certificate["sinks"]}
-    assert "several tries" in told["orders"]["counted"]
+    assert "several attempts" in told["orders"]["counted"]
     assert "counted" not in told["customers"]
     for name, others in {"customers": {2}, "orders": {20}, "lines": {200}}.items():
         assert {row[0] for row in spark.read.format("delta").load(shop.tables[name].path).collect()} == others

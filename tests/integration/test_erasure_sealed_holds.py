@@ -184,7 +184,7 @@ def test_a_class_under_a_hold_keeps_its_key_until_the_hold_ends(shop: Shop, monk
     [hold] = shop.certificate("r1")["holds"]
     assert (hold["class"], hold["until"], hold["basis"]) == ("billing", str(HELD.until), "tax law")
     # The backups that could bring them back are those from before, and the day is known by now
-    [backups] = [one for one in shop.certificate("r1")["out_of_reach"] if "registry of keys" in one]
+    [backups] = [one for one in shop.certificate("r1")["out_of_reach"] if "key registry" in one]
     assert backups.endswith(f"under the root key {former}: until {NOW.date() + 60 * DAY}, when it is destroyed")
 
     assert shop.go(run="er-2", now=NOW + 32 * DAY).state == "certified"

@@ -493,6 +493,6 @@ def test_pages_that_the_role_may_not_read_are_unseen(pg: Pg) -> None:
         assert finds(scanned) == {("target", "current row")}
         assert any(unseen.place == f"dead tuples of {pg.schema}.target" for unseen in scanned.unseen)
         done = sink.erasure.purge(ErasureTask("run", (), "t", (), ("id",), "delete", (), None, None, TERMS), now=NOW)  # type: ignore[arg-type]
-        assert any("its owner must VACUUM FULL" in text for text in done.out_of_reach)
+        assert any("its owner must run VACUUM FULL" in text for text in done.out_of_reach)
     finally:
         pg.query(f"drop owned by {role}; drop role {role}")

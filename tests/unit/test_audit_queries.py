@@ -154,7 +154,7 @@ def test_an_operation_hides_something_or_it_does_not() -> None:
     [
         ("MERGE", None, None),
         (None, None, "does not name"),
-        ("DROP TABLE", "{}", "not known here"),
+        ("DROP TABLE", "{}", "deltarelay does not know"),
         ("RESTORE", "[", "later rows are hidden"),
         (
             "SET TBLPROPERTIES",

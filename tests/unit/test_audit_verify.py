@@ -694,7 +694,7 @@ def test_what_nobody_has_signed_is_told_where_a_signature_is_to_be_expected() ->
     assert told(3, 2, keys=keys, left=True) == told(3, 3, keys=keys) == told(3, 2) == []
     assert told(3, 2, keys=keys, unreachable=gone) == []
     assert told(3, 2, removal=2) == [
-        "record 2 says that values were removed or encrypted, and no signed checkpoint covers it"
+        "record 2 states that values were removed or encrypted, but no signed checkpoint covers it"
     ]
     assert told(4, 3, removal=2) == told(3, 2, removal=2, left=True) == []
 

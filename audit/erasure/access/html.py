@@ -73,7 +73,7 @@ def _list_rows(held: Sequence[HeldRows], nothing: str) -> Iterator[Block]:
             if group.withheld
             else ""
         )
-        yield Text(f"{_count(len(group.rows), 'row')} with you in the column {group.column}.{omitted}")
+        yield Text(f"{_count(len(group.rows), 'row')} in which the column {group.column} identifies you.{omitted}")
         names = list(group.rows[0])
         if "_change_type" in names:
             for row in group.rows:

@@ -41,10 +41,10 @@ __all__ = ["AccessReport", "HeldRows", "Identifier", "PastRows", "Recipient", "T
 
 NOT_TOLD = (
     "the purposes of the processing and its legal bases",
-    "the source of the data, where it is not the person",
+    "the source of the data, if it is not the person",
     "the rights of the person, and the supervisory authority for complaints",
     "automated decisions, and transfers to third countries",
-    "records in topics, and dead-lettered rows of a target: an erasure reaches them, this report does not show them",
+    "records in topics, and dead-lettered rows of a target: an erasure removes them, but this report does not show them",
     "copies that deltarelay does not know: backups, exports, tables and sinks that are not in its configuration",
 )
 """What Art. 15 requires in addition: the controller adds it to the answer."""

@@ -40,10 +40,10 @@ __all__ = [
 
 FORMAT = "deltarelay erasure certificate v1"
 NOT_PROVEN = (
-    "that the request named every identifier of the person: only these, and what is linked to them, were searched for",
+    "that the request named every identifier of the person: the scan searched only for these and for linked ones",
     "that no data remains in a form that the scan does not read, for example compressed, or spread over several cells",
-    "anything of copies that are out of reach: backups, exports, other people's copies",
-    "that the person has not come back since: pipelines watch for that, this document does not show it",
+    "anything about copies that are out of reach: backups, exports, copies made by other people",
+    "that the person's data has not returned since: pipelines check for that, but this document does not show it",
 )
 
 Outcome: TypeAlias = Literal["erased", "partial"]

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["CertificateContent"]
 
-_INTERRUPTED = "without what an interrupted try had removed"
+_INTERRUPTED = "does not include what an interrupted attempt removed"
 _REQUEST_FILE = (
-    "the file or message in which the request was received, with the person's identifiers in clear, and its copies: to be "
-    "deleted by those who keep them"
+    "the file or message in which the request was received, and its copies: they contain the person's identifiers in clear "
+    "text, and their owners must delete them"
 )
 
 
@@ -157,7 +157,7 @@ class CertificateContent:
                 until = f"{day}, when it is destroyed"
             else:
                 continue
-            texts.append(f"earlier backups of the registry of keys, under the root key {root}: until {until}")
+            texts.append(f"earlier backups of the key registry, under the root key {root}: until {until}")
         return texts
 
     def _unfinished(self) -> list[str]:
@@ -179,11 +179,15 @@ def _places(tables: Sequence[PersonalTable], copies: Sequence[tuple[PersonalTabl
 
 def _pending_hold(hold: Mapping[str, Any]) -> dict[str, Any]:
     place = hold["table"] if "table" in hold else f"class {hold['class']}"
-    return {"place": place, "reason": f"held: {hold['basis']}", "clears_on": None}
+    return {"place": place, "reason": f"under a hold: {hold['basis']}", "clears_on": None}
 
 
 def _pending_key(name: str) -> dict[str, Any]:
-    return {"place": f"class {name}", "reason": "a key that was made since the keys were destroyed", "clears_on": None}
+    return {
+        "place": f"class {name}",
+        "reason": "a key that was created after the keys were destroyed",
+        "clears_on": None,
+    }
 
 
 def _accepted_findings(scan: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EraseCopies"]
 
-_LAST_TRY = "by the last of several tries: what one before it had removed is not among them"
+_LAST_TRY = "in the last of several attempts: does not include what earlier attempts removed"
 
 
 class EraseCopies:

@@ -20,10 +20,10 @@ __all__ = ["NOT_CONFIGURED", "ScanStorage"]
 log = logging.getLogger("deltarelay.erasure")
 
 NOT_CONFIGURED = (
-    "it has carried a touched table and is no longer configured: what its target holds was neither erased nor scanned"
+    "it has replicated a table of this erasure and is no longer configured: its target was neither erased nor scanned"
 )
 _NO_POSITION = (
-    "its target has no position of it: it has never run, or the configuration leads to another target than before"
+    "its target stores no position for it: it has never run, or the configuration names another target than before"
 )
 
 

@@ -101,7 +101,7 @@ def read_log(files: Files, listed: Iterable[File]) -> tuple[TableLog, list[Unsee
         log.hidden = _hidden_rows(opened, files.address)
     except (DeltaError, OSError, ValueError) as error:
         what = "a deletion vector" if log.known else "the log"
-        why = "which rows are hidden is not known" if log.known else "no dates are known"
+        why = "it is unknown which rows are deleted" if log.known else "the dates of removal are unknown"
         unseen.append(Unseen(f"{files.address}/{LOG}", f"{what} cannot be read ({type(error).__name__}): {why}"))
     for file in listed:
         kind = kind_of(file.name)

@@ -92,9 +92,7 @@ class _Scan:
         self.log, unseen = read_log(self.files, files)
         self.unseen += unseen
         if self.log.elsewhere:
-            why = (
-                f"{self.log.elsewhere} files of the table are elsewhere: it is a shallow clone, scan its source as well"
-            )
+            why = f"{self.log.elsewhere} files are outside of the table's folder: it is a shallow clone; scan its source too"
             self.unseen.append(Unseen(self.files.address, why))
         if self.log.current.difference(one.name for one in files):  # some were written in the meantime
             files = list(self.files.list_files())
@@ -152,7 +150,7 @@ class _Scan:
                         self.unseen.append(Unseen(place, f"{what}, which is not decoded"))
                     add(self._scan_raw(unpacked(opened, start)))
             except _Undecoded as error:
-                self.unseen.append(Unseen(place, f"not Parquet that can be decoded ({error})"))
+                self.unseen.append(Unseen(place, f"cannot be decoded as Parquet ({error})"))
             except FileNotFoundError:
                 raise
             except BROKEN as error:

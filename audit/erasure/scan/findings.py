@@ -21,7 +21,7 @@ REASONS: Mapping[str, str] = {
     "dropped column": "the column is dropped, and its files still contain it: REORG … PURGE removes it",
     "former file": "a file of a former version, retained for time travel: VACUUM removes it when its retention is over",
     "change file": "the change feed's copy of a changed row: VACUUM removes it when its retention is over",
-    "aborted write": "a file of no commit: a full VACUUM removes it, a lite one does not",
+    "aborted write": "a file that belongs to no commit: a full VACUUM removes it, a lite VACUUM does not",
     "log entry": "the table's log contains it, in a predicate, a property or a comment: it is removed when the log's "
     "retention is over",
     "statistics": "smallest or largest value of a column, in the table's log: it is removed when the log's retention is "

@@ -69,7 +69,7 @@ def purge(target: ErasureTarget, terms: SearchTerms, *, now: dt.datetime) -> Pur
         before = find_in_rows(connection, target, terms) if terms.short_requests else set()
         for table in tables:
             if not _vacuum(connection, sql.SQL("vacuum (analyze, index_cleanup on) {}").format(table.identifier)):
-                out.append(f"dead rows of {table}: its owner must VACUUM FULL it")
+                out.append(f"dead rows of {table}: its owner must run VACUUM FULL on it")
                 continue
             vacuumed += 1
             if _may_hold_data(connection, table, terms) and _rewrite(connection, table, waits):
@@ -78,7 +78,7 @@ def purge(target: ErasureTarget, terms: SearchTerms, *, now: dt.datetime) -> Pur
         for table in STATISTICS:
             if _may_hold_data(connection, table, terms):
                 if not _is_superuser(connection):
-                    out.append(f"dead rows of {table} (old statistics): a superuser must VACUUM FULL it")
+                    out.append(f"dead rows of {table} (old statistics): a superuser must run VACUUM FULL on it")
                 elif _rewrite(connection, table, waits):
                     rewritten.append(table)
         # VACUUM FULL copies the dead rows that an older transaction sees

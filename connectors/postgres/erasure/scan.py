@@ -277,7 +277,7 @@ def _scan_pages(
             continue
         running.checked.append(Checked(f"pages of {table}", len(relations), sum(sizes)))
         if running.terms.short_requests - rewritten_for(connection, table):
-            why = "short or numeric identifiers cannot be searched in pages, and it was not rewritten since the erasure"
+            why = "short or numeric identifiers cannot be searched in pages, and no rewrite followed the erasure"
             running.unseen.append(Unseen(f"dead tuples of {table}", why))
         if any(relation.toast and any(pages(relation)) for relation in relations) and table not in STATISTICS:
             running.unseen.append(Unseen(f"dead tuples of {table}", "PostgreSQL compresses its large values"))
