@@ -185,7 +185,7 @@ class PostgresAnchor:
         if self._missing(connection):  # again, now under the lock
             connection.execute(_sql(_DEFINITION, self._schema))
             log.warning(
-                "anchor created under the role that publishes, which can therefore alter it",
+                "anchor created by the publishing role, which can therefore alter it",
                 extra={"anchor": self._name},
             )
 

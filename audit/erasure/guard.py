@@ -140,7 +140,7 @@ class Watch:
                     last=last,
                 )
             log.error(
-                "somebody who was erased is back in the source; their rows were left out",
+                "an erased person is in the source again; the person's rows were left out",
                 extra={
                     "code": ErasedPersonReturned.code,
                     "pipeline": pipeline,

@@ -51,7 +51,7 @@ def collect_few(rows: DataFrame) -> pa.Table | None:
     except Exception as error:
         if _MARK not in str(error) and "maxResultSize" not in str(error):
             raise
-        log.info("the window is too large for the driver: the tasks write it")
+        log.info("the window is too large for the driver: Spark tasks write it")
         return None
 
 

@@ -278,7 +278,7 @@ class Following:
         seconds = min(longest, 0.5 * 2 ** min(self._pauses, 10)) * random.uniform(0.5, 1.0)
         self._pauses += 1
         _log.warning(
-            "waits and tries again",
+            "waiting before the next attempt",
             extra={
                 "pipeline": self._context.name,
                 "seconds": round(seconds, 1),

@@ -170,7 +170,7 @@ class MicroBatches:
                 try:
                     context.sink.report(followed.to_dict())
                 except Exception as error:  # the step is durable: it must not fail because its figures were not stored
-                    _log.warning("figures not kept", extra={"pipeline": context.name, "error": type(error).__name__})
+                    _log.warning("progress not stored", extra={"pipeline": context.name, "error": type(error).__name__})
             if self._progress is not None:
                 self._progress(followed)
             if self._stop.is_set():

@@ -57,10 +57,10 @@ class Checkpoints:
             raise
         except CdfError as error:
             extra = {"target": path, "error": error.code, "reason": error.message, "hint": error.hint}
-            log.warning("not sealed", extra=extra)
+            log.warning("checkpoint not signed", extra=extra)
         else:
             self._has_unsigned = bool(signed.missed)
-            log.info("sealed", extra={"target": path, "records": signed.records, "position": signed.version})
+            log.info("checkpoint signed", extra={"target": path, "records": signed.records, "position": signed.version})
             for missed in signed.missed:
                 extra = {"target": path, "anchor": missed.anchor, "error": missed.error.code, "hint": missed.error.hint}
-                log.warning("not sealed at every anchor", extra=extra)
+                log.warning("checkpoint not published at every anchor", extra=extra)

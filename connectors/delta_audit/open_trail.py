@@ -70,9 +70,11 @@ class OpenTrail:
             if self._tables is not None:
                 self.sign()
         except ForkedTrail as error:
-            log.error("not sealed: the trail is not what was signed", extra={"target": path, **error.fields})
+            log.error(
+                "checkpoint not signed: the trail differs from what was signed", extra={"target": path, **error.fields}
+            )
         except Exception as error:  # the next runner signs it
-            log.warning("not sealed", extra={"target": path, "error": type(error).__name__})
+            log.warning("checkpoint not signed", extra={"target": path, "error": type(error).__name__})
         finally:
             self._tables = None
             lease, self.lease = self.lease, None

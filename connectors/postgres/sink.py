@@ -199,7 +199,7 @@ class PostgresSink(Sink):
         try:
             progress.write_progress(self._session.main(), str(self.target), figures)
         except psycopg.Error as error:
-            log.info("figures not kept", extra={"target": str(self.target), "sqlstate": error.sqlstate})
+            log.info("progress not stored", extra={"target": str(self.target), "sqlstate": error.sqlstate})
 
     def reported(self) -> Mapping[str, Any] | None:
         with self._connect("reading the progress") as connection:

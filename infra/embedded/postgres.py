@@ -274,7 +274,7 @@ def _allow_traversal(*folders: Path) -> None:
             hint=f"run as an ordinary user, choose a folder elsewhere, or allow it: chmod o+x {refused}",
         )
     for above in dict.fromkeys(shut):
-        log.warning("other users may pass through this folder from now on", extra={"folder": str(above)})
+        log.warning("other users may enter this folder from now on", extra={"folder": str(above)})
         above.chmod(above.stat().st_mode | 0o001)
 
 

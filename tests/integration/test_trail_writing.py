@@ -292,7 +292,9 @@ def test_what_a_runner_before_has_left_unsealed_is_sealed(
     anchor.publish(origin, KEY.sign(Checkpoint(origin, 3, bytes(32))))
     with caplog.at_level(logging.ERROR):
         sink.close()
-    assert [record.getMessage() for record in caplog.records] == ["not sealed: the trail is not what was signed"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "checkpoint not signed: the trail differs from what was signed"
+    ]
     anchor.publish(origin, KEY.sign(Checkpoint(origin, 4, bytes(32))))
     with pytest.raises(ForkedTrail):
         sink.open(table.source())

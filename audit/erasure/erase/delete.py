@@ -105,7 +105,7 @@ def erased_versions(
             proof = proven(marker, one.user_metadata, table)
             if proof is None or first.setdefault(proof, one.version) != one.version:
                 details = {"table": table, "version": one.version, "run": run}
-                logger.error("a commit says that it is of an erasure, and is not", extra=details)
+                logger.error("a commit is marked as an erasing commit without a valid proof", extra=details)
     return tuple(sorted(first.values()))
 
 

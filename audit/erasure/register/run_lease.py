@@ -98,7 +98,7 @@ def _release(database: Database, epoch: int) -> None:
                 [epoch],
             )
     except CdfError as error:  # the lease expires by itself
-        log.warning("lease not given back", extra={"code": error.code, "condition": error.condition})
+        log.warning("lease not released", extra={"code": error.code, "condition": error.condition})
 
 
 def _utc(at: dt.datetime) -> str:

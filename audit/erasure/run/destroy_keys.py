@@ -75,7 +75,7 @@ class DestroyKeys:
             classes = registry.list_active_classes(tokens)
             if classes and classes.isdisjoint(held):
                 extra = {"run": self._context.run, "classes": sorted(classes)}
-                log.error("destroyed keys were there again", extra=extra)
+                log.error("destroyed keys existed again", extra=extra)
                 registry.destroy_keys(tokens, run=self._context.run)
 
     def held_classes(self) -> Mapping[str, Mapping[str, str]]:

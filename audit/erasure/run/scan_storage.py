@@ -42,7 +42,7 @@ class ScanStorage:
         found = self._record(self._scan())
         if found:
             extra = {"run": self._context.run, "finds": len(found)}
-            log.warning("something is left", extra=extra)
+            log.warning("the scan found remaining data", extra=extra)
         self._context.reach("verified")
         return tuple(found)
 

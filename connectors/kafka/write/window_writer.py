@@ -46,7 +46,7 @@ class DuplicateKeyWarning:
     def log_once(self, topic: str, batch: EventBatch, changes: int) -> None:
         if not self._is_logged:
             log.warning(
-                "the source holds keys more than once: the last event of such a key is not all of its rows",
+                "the source holds keys more than once: the last event of such a key does not show all of its rows",
                 extra={
                     "target": topic,
                     "table": batch.rows.table,

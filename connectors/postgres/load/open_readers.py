@@ -99,7 +99,7 @@ def retry_locked(session: Session, step: Callable[[], tuple[str, ...]], patience
             try:
                 return step()
             except psycopg.errors.LockNotAvailable:
-                log.info("waiting for others to leave the table", extra={"target": str(session.target)})
+                log.info("waiting for other transactions to unlock the table", extra={"target": str(session.target)})
         time.sleep(0.5)
     raise InUse(
         f"transactions of other sessions have kept {session.target} locked for {patience:.0f} s",

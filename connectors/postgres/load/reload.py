@@ -124,7 +124,7 @@ def reload_target(
     is_merge = plan.must_merge or bool(reasons)
     if is_merge:
         fields = {"target": str(session.target), "dependents": list(reasons)}
-        log.info("merging, because a new table would lose", extra=fields)
+        log.info("merging, because replacing the table would lose its dependents", extra=fields)
     began = time.monotonic()
     create = None
     if is_merge:

@@ -51,7 +51,7 @@ class Prefetch:
         try:
             return self._done.result()
         except Exception as error:
-            log.info("staging ahead failed", extra={"first": self.window.first, "error": type(error).__name__})
+            log.info("prefetch failed", extra={"first": self.window.first, "error": type(error).__name__})
             return None
 
     def cancel(self) -> None:

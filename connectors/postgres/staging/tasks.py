@@ -65,7 +65,7 @@ def copy_window(window: Window, options: StagingOptions, dsn: str, table: str) -
     except Exception as error:
         if sqlstate_of_task(error) not in UNFAITHFUL:
             raise
-    log.info("the net effect is taken first", extra={"table": window.table})
+    log.info("computing the net effect before the COPY", extra={"table": window.table})
     return plan_copy_of_net(window, options, dsn, table)()
 
 

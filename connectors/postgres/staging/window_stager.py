@@ -72,7 +72,7 @@ class WindowStager:
                 except StagingFailed as error:
                     if error.sqlstate not in UNFAITHFUL or isinstance(window, InMemoryWindow):
                         raise
-                log.info("a small window is left to the tasks", extra={"table": window.table})
+                log.info("Spark tasks stage a small window", extra={"table": window.table})
             by_driver = False
             return tasks.copy_window(window, self._options, self._session.dsn, table)
         except Exception as error:
@@ -142,7 +142,7 @@ class WindowStager:
             # Planned in this thread, because only this one reads the table's log
             job = tasks.plan_copy(window, self._options, self._session.dsn, table)
         except Exception as error:  # the window is staged normally later, and raises its error then
-            log.info("not staged ahead", extra={"first": window.first, "error": type(error).__name__})
+            log.info("prefetch not possible", extra={"first": window.first, "error": type(error).__name__})
             self._staged_schemas.pop(kind, None)
             return
         self.prefetch = Prefetch(window, kind, job)

@@ -125,7 +125,7 @@ def wire_net_on_driver(window: Window, options: StagingOptions) -> pa.Table | No
     except Exception as error:
         if sqlstate_of_task(error) is None:
             raise
-        log.info("a small window is left to the tasks", extra={"table": window.table})
+        log.info("Spark tasks stage a small window", extra={"table": window.table})
         return None
     if rows is None:
         return None

@@ -156,9 +156,9 @@ def write_failure(dsn: str, row: Mapping[str, Any]) -> None:
                     connection.execute(_INSERT, row)
                     connection.execute(_CLEAN_UP, {"target": row["target"], "most": MOST_ROWS})
     except psycopg.Error as error:
-        log.info("failure not kept", extra={"target": row["target"], "sqlstate": error.sqlstate})
+        log.info("failure not recorded", extra={"target": row["target"], "sqlstate": error.sqlstate})
     except StateTooNew:
-        log.info("failure not kept", extra={"target": row["target"]})
+        log.info("failure not recorded", extra={"target": row["target"]})
 
 
 def read_runs(connection: Connection, target: str, *, limit: int, failed: bool) -> Sequence[RunRecord]:

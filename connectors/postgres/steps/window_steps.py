@@ -126,7 +126,10 @@ class WindowApplier:
         """Apply the window by a copy of the table at its last version. None: the copy is not possible, or other sessions
         prevent it."""
         target = self._target
-        log.info("a copy is cheaper than the changes", extra={"target": str(self._session.target), "way": method})
+        log.info(
+            "copying the table, which is cheaper than applying the changes",
+            extra={"target": str(self._session.target), "way": method},
+        )
         try:
             snapshot = self._settings.columns.map_snapshot(window.snapshot())
             with timed(seconds, "count"):  # the copy itself does not show what has changed
@@ -145,7 +148,10 @@ class WindowApplier:
             raise
         except (InUse, KeyViolation, SourceError) as error:
             # Files that only the copy needs may be deleted; a duplicate key does not prevent applying the changes
-            log.info("no copy after all", extra={"target": str(self._session.target), "code": error.code})
+            log.info(
+                "copy not possible: applying the changes",
+                extra={"target": str(self._session.target), "code": error.code},
+            )
             self._session.drop("load")
             seconds.clear()
             return None

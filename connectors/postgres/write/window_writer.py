@@ -150,7 +150,7 @@ class WindowWriter:
                     if following is None:
                         raise
                     log.info(
-                        "the target refuses the rows as they are: another way",
+                        "the target refused the rows: trying another strategy",
                         extra={"target": str(session.target), "sqlstate": error.sqlstate, "way": following.name},
                     )
                     strategy = following

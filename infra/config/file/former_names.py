@@ -57,7 +57,7 @@ def replace_former_names(document: Document, report: Report) -> list[FormerName]
 def log_former_names(names: list[FormerName]) -> None:
     for one in names:
         fields = {"setting": one.setting, "at": one.place, "new_name": one.new_name, "accepted_until": "1.0"}
-        log.warning("a setting is written by its former name", extra=fields)
+        log.warning("a setting has its former name", extra=fields)
 
 
 def _find_former_names(data: Any) -> Iterator[tuple[Path, str]]:
