@@ -17,7 +17,7 @@ from audit.trail.redaction import parse_object
 from cdf.sink.guard import ERASURE
 
 if TYPE_CHECKING:
-    from audit.erasure.register.protocols import MarkKeys
+    from audit.erasure.register.secrets import MarkKeys
 
 __all__ = ["erased_person", "erasing_metadata", "erasing_run", "make_proof", "proven"]
 

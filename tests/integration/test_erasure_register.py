@@ -20,7 +20,7 @@ from psycopg.conninfo import make_conninfo
 
 from audit.erasure.model import STATES, Request, State
 from audit.erasure.register import run_lease as register_held
-from audit.erasure.register.errors import RegisterIncomplete, RegisterMismatch
+from audit.erasure.register.identity import RegisterIncomplete, RegisterMismatch
 from audit.erasure.register.leased_register import LeasedRegister
 from audit.erasure.register.records import Added, Mark
 from audit.erasure.register.schema import TABLES

@@ -13,8 +13,8 @@ from audit.audit_trail import Trail
 from audit.encryption.key_registry import Registry
 from audit.erasure.errors import SinkBehind
 from audit.erasure.find.plan import make_plan
+from audit.erasure.register.records import StepName
 from audit.erasure.register.secrets import Keys
-from audit.erasure.register.step_names import StepName
 from audit.erasure.register.store import Register
 from audit.erasure.run.context import RunContext
 from audit.erasure.run.delete_rows import DeleteRows

@@ -14,7 +14,7 @@ from audit.database import DatabaseMissing, LoginRefused
 from audit.erasure.commit_marker import erasing_metadata, make_proof
 from audit.erasure.guard import ErasedPersonReturned, ErasureAtWork, ErasureNotRecorded, Watch, marks_of
 from audit.erasure.model import Hold, Link, PersonalTable, Request, Subject
-from audit.erasure.register.errors import RegisterIncomplete, RegisterMismatch, RegisterMissing
+from audit.erasure.register.identity import RegisterIncomplete, RegisterMismatch, RegisterMissing
 from audit.erasure.register.records import Carrier
 from audit.erasure.register.secrets import Keys, SealKey, WatchKey
 from audit.erasure.register.store import Register

@@ -26,7 +26,7 @@ from cdf.source.table import ChangeFeed
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from audit.erasure.register.protocols import MarkKeys
+    from audit.erasure.register.secrets import MarkKeys
 
 __all__ = ["Deleted", "erase_table", "erased_keys", "erased_versions"]
 

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from audit.database import MissingTables, Transaction
-from audit.erasure.register.errors import RegisterIncomplete, RegisterMismatch, RegisterMissing
-from audit.erasure.register.part import RegisterPart, associated_data
-from audit.erasure.register.protocols import MarkKeys, RegisterKeys
-from audit.erasure.register.request_names import list_ids
+from audit.erasure.register.part import RegisterPart, associated_data, list_ids
 from audit.erasure.register.schema import LATER, MIGRATIONS, TABLES
-from cdf.errors import CdfError
+from audit.erasure.register.secrets import MarkKeys, RegisterKeys
+from cdf.errors import CdfError, ConfigError
 
-__all__ = ["RegisterIdentity"]
+__all__ = ["RegisterIdentity", "RegisterIncomplete", "RegisterMismatch", "RegisterMissing"]
+
+
+class RegisterMissing(ConfigError):
+    """The database is reachable and has no register there: it was never created, was dropped, or the schema is misspelt."""
+
+    code = "erasure_register_missing"
+
+
+class RegisterIncomplete(ConfigError):
+    """Tables of the register are missing."""
+
+    code = "erasure_register_incomplete"
+
+
+class RegisterMismatch(ConfigError):
+    """The register is not the one that the configuration names, or its marks were made with other keys."""
+
+    code = "erasure_register_mismatch"
 
 
 class RegisterIdentity(RegisterPart):

@@ -9,10 +9,9 @@ from typing import Any
 
 from audit.database import Database, Transaction, jsonb
 from audit.erasure.model import STATES, State
-from audit.erasure.register.part import record_event, replace_step
-from audit.erasure.register.request_names import check_present, list_ids
+from audit.erasure.register.part import check_present, list_ids, record_event, replace_step
+from audit.erasure.register.records import StepName, request_place
 from audit.erasure.register.run_lease import prolong_lease
-from audit.erasure.register.step_names import StepName, request_place
 from audit.trail.redaction import canonical_json
 from cdf.errors import ConfigError, Fenced, PositionError, VerificationError
 from cdf.result import plain

@@ -10,11 +10,9 @@ from typing import Any
 
 from audit.erasure.model import Request
 from audit.erasure.register.identity import RegisterIdentity
-from audit.erasure.register.part import TODAY, associated_data, record_event, replace_step
-from audit.erasure.register.protocols import RegisterKeys
-from audit.erasure.register.records import Added, Event, RequestStatus
-from audit.erasure.register.request_names import check_present, list_ids
-from audit.erasure.register.step_names import StepName, request_place
+from audit.erasure.register.part import TODAY, associated_data, check_present, list_ids, record_event, replace_step
+from audit.erasure.register.records import Added, Event, RequestStatus, StepName, request_place
+from audit.erasure.register.secrets import RegisterKeys
 from cdf.errors import ConfigError, VerificationError
 
 __all__ = ["RequestTable"]

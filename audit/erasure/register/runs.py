@@ -9,11 +9,9 @@ from typing import Any
 from audit.database import jsonb
 from audit.erasure.model import ReachedState
 from audit.erasure.register.leased_register import LeasedRegister
-from audit.erasure.register.part import RegisterPart, record_event
-from audit.erasure.register.records import Run, Step
-from audit.erasure.register.request_names import check_present, list_ids
+from audit.erasure.register.part import RegisterPart, check_present, list_ids, record_event
+from audit.erasure.register.records import Run, Step, StepName
 from audit.erasure.register.run_lease import hold_lease
-from audit.erasure.register.step_names import StepName
 from cdf.errors import ConfigError
 
 __all__ = ["RunTable"]

@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -23,7 +23,7 @@ from audit.files import write_key
 from audit.signing.signer import Signer
 from cdf.errors import ConfigError
 
-__all__ = ["Keys", "Marker", "SealKey", "WatchKey"]
+__all__ = ["Keys", "MarkKeys", "Marker", "RegisterKeys", "SealKey", "WatchKey"]
 
 _VERSION = b"\x01"
 _NONCE = 12
@@ -101,6 +101,31 @@ class SealKey(_Key):
     @classmethod
     def of(cls, signer: Signer) -> SealKey:
         return cls(signer.derive(_SEAL) + signer.derive(_REFERENCE))
+
+
+# ── what the register needs ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+class MarkKeys(Protocol):
+    """Watch keys, which make marks: keyed hashes of identifiers."""
+
+    def mark(self, name: str, value: str) -> bytes:
+        """Return the same mark for the same value of that name. Without the key it does not reveal the value."""
+        ...
+
+    def marks(self, name: str, value: str) -> Sequence[bytes]:
+        """Return ``mark``, and the marks under each of the former keys."""
+        ...
+
+
+class RegisterKeys(MarkKeys, Protocol):
+    """Keys that also encrypt identifiers. The database never sees them."""
+
+    def encrypt(self, text: str, *, about: str) -> bytes:
+        """Return a ciphertext that can be decrypted with the same ``about`` only."""
+        ...
+
+    def decrypt(self, data: bytes, *, about: str) -> str: ...
 
 
 # ── at work ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from audit.erasure.register.step_names import StepName
+from audit.erasure.register.records import StepName
 from audit.trail.redaction import canonical_json
 from cdf.errors import VerificationError
 from cdf.result import plain

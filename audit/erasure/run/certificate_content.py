@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from audit.erasure.evidence.certificate import evidence, make_certificate
-from audit.erasure.register.step_names import WHOLE_RUN, StepName, pipeline_place, request_place
+from audit.erasure.register.records import WHOLE_RUN, StepName, pipeline_place, request_place
 from audit.erasure.run.context import describe_carrier
 from audit.erasure.run.scan_storage import NOT_CONFIGURED
 from audit.erasure.scan.results import Unseen

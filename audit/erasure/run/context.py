@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from audit.erasure.find.resolve import Resolution
 from audit.erasure.find.retained_rows import rows_from_copies
 from audit.erasure.model import STATES
-from audit.erasure.register.step_names import WHOLE_RUN, StepName, request_place
+from audit.erasure.register.records import WHOLE_RUN, StepName, request_place
 from audit.erasure.register.steps import StepRecords
 from audit.erasure.run.full_scan import make_search_terms
 from audit.erasure.scan.files import Files, LocalFiles

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from audit.erasure.erase.delete import erase_table
 from audit.erasure.find.known_values import without_links
 from audit.erasure.guard import marks_of
-from audit.erasure.register.step_names import StepName
+from audit.erasure.register.records import StepName
 
 if TYPE_CHECKING:
     from audit.erasure.model import PersonalTable

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from audit.erasure.find.known_values import TOKEN, without_links
-from audit.erasure.register.step_names import WHOLE_RUN, StepName
+from audit.erasure.register.records import WHOLE_RUN, StepName
 from audit.identifiers import stored_forms
 from cdf.errors import VerificationError
 

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from audit.erasure.errors import SinkBehind
-from audit.erasure.register.step_names import StepName, pipeline_place
+from audit.erasure.register.records import StepName, pipeline_place
 from audit.erasure.run.tasks import make_task
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from audit.erasure.erase.purge import purge_table
 from audit.erasure.errors import SinkBehind
-from audit.erasure.register.step_names import StepName, pipeline_place
+from audit.erasure.register.records import StepName, pipeline_place
 from audit.erasure.run.tasks import make_task
 from audit.erasure.sink_contract import PurgeResult
 

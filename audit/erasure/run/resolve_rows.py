@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from audit.erasure.register.step_names import WHOLE_RUN, StepName
+from audit.erasure.register.records import WHOLE_RUN, StepName
 from cdf.errors import ConfigError, VerificationError
 
 if TYPE_CHECKING:

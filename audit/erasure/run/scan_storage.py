@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from audit.erasure.register.step_names import StepName, request_place
+from audit.erasure.register.records import StepName, request_place
 from audit.erasure.run.acceptance import is_accepted
 from audit.erasure.run.context import describe_carrier
 from audit.erasure.run.full_scan import scan_everything

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from audit.erasure.find.plan import unencrypted_problems
 from audit.erasure.find.table_checks import inspect_table
-from audit.erasure.register.step_names import WHOLE_RUN, StepName
+from audit.erasure.register.records import WHOLE_RUN, StepName
 from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
