@@ -34,6 +34,7 @@ from pyspark.sql.types import (
 from audit.trail.column_history import SEALED
 from audit.trail.position import MAINTENANCE_OPERATIONS
 from audit.trail.redaction import parse_object
+from cdf.changes.columns import quote_name
 from cdf.errors import Fenced, TableNotFound, TargetNotReady, condition_of
 from cdf.source.log import TableLog
 
@@ -331,7 +332,7 @@ def _table_properties(name: str, row: StructType, key: Sequence[str]) -> Mapping
 
 def quote_row_column(column: str) -> str:
     """The name of a field of the payload's row in Delta's properties and statements."""
-    return "row.`" + column.replace("`", "``") + "`"
+    return "row." + quote_name(column)
 
 
 def read_commit_info(commit: Commit) -> Mapping[str, Any]:

@@ -19,6 +19,7 @@ __all__ = [
     "DELETE",
     "TRANSIENT",
     "CONFLICTS",
+    "quote_name",
     "quoted",
 ]
 
@@ -43,8 +44,13 @@ CONFLICTS = "_change_conflicts"
 """Only in a net effect: how many changes of this key in the window contradict the change before them."""
 
 
+def quote_name(name: str) -> str:
+    """The name in Spark's SQL and expressions: dots and backticks in it have no meaning."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def quoted(name: str) -> Column:
-    """A column by its exact name, in which dots and backticks have no meaning."""
+    """A column by its exact name."""
     from pyspark.sql import functions as F
 
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col(quote_name(name))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
 
+from cdf.changes.columns import quote_name
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -60,7 +62,7 @@ def _size(field: T.StructField) -> str:
 
     In the text of an array or a map each element takes two characters or more.
     """
-    name, kind = "`" + field.name.replace("`", "``") + "`", field.dataType
+    name, kind = quote_name(field.name), field.dataType
     if isinstance(kind, _TEXTS):
         return f"{_width(kind)}L + coalesce(octet_length({name}), 0)"
     if isinstance(kind, (T.ArrayType, T.MapType, T.StructType, T.VariantType)):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cdf.changes.columns import METADATA_COLUMNS, quoted
+from cdf.changes.columns import METADATA_COLUMNS, quote_name, quoted
 from cdf.changes.window import Snapshot, Window
 from cdf.errors import CdfError, ConfigError
 from cdf.lag import DEFAULT_RETENTION, parse_interval
@@ -121,8 +121,7 @@ class ChangeFeed(TableHandle):
         warnings: tuple[str, ...] = ()
         if not before.feed_enabled:
             require_writer(self.spark, self.location)
-            name = "`" + self.location.replace("`", "``") + "`"
-            statement = f"alter table delta.{name} set tblproperties ('{FEED_PROPERTY}' = 'true')"
+            statement = f"alter table delta.{quote_name(self.location)} set tblproperties ('{FEED_PROPERTY}' = 'true')"
             try:
                 warnings = commit_alone(self.spark, self.log, "feed enable", lambda: self.spark.sql(statement))
             except CdfError:

@@ -17,10 +17,10 @@ from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from audit.erasure.find.columns import column_in
 from audit.erasure.find.known_values import without_links
 from audit.erasure.find.resolve import Resolution
 from audit.erasure.find.retained_rows import rows_from_copies
+from audit.erasure.find.tables import column_in
 from audit.erasure.retention import table_purge_schedule
 from audit.identifiers import normalise, stored_forms
 from audit.trail.redaction import canonical_json

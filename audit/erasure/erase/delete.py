@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from audit.erasure.commit_marker import erased_person, erasing_metadata, erasing_run, make_proof, proven
-from audit.erasure.find.columns import quoted
 from audit.erasure.find.table_checks import inspect_table
 from audit.erasure.model import PersonalTable
-from cdf.changes.columns import CHANGE_TYPE, DELETE, UPDATE_PREIMAGE
+from cdf.changes.columns import CHANGE_TYPE, DELETE, UPDATE_PREIMAGE, quote_name, quoted
 from cdf.errors import CdfError, ConfigError, SourceError, SourceUnavailable, condition_of
 from cdf.result import Result
 from cdf.source.batch_reader import read_range
@@ -114,7 +113,7 @@ def erased_keys(spark: SparkSession, table: str, versions: Sequence[int], key: S
     from pyspark.sql import functions as F
 
     feed = ChangeFeed(spark, table)
-    columns = [F.col(quoted(name)) for name in key]
+    columns = [quoted(name) for name in key]
     if not versions:
         return feed.snapshot().select(*columns).limit(0)
     erased = (
@@ -137,7 +136,7 @@ def _same(names: Sequence[str]) -> Column:
     from pyspark.sql import functions as F
 
     pairs = [
-        F.col(f"held.{quoted(name)}").eqNullSafe(F.col(f"doomed.{_key(place)}")) for place, name in enumerate(names)
+        F.col(f"held.{quote_name(name)}").eqNullSafe(F.col(f"doomed.{_key(place)}")) for place, name in enumerate(names)
     ]
     return functools.reduce(lambda one, other: one & other, pairs)
 
@@ -149,7 +148,7 @@ def _has_values(table: PersonalTable) -> Column | None:
     if table.on_erase == "delete":
         return None
     return functools.reduce(
-        lambda one, other: one | other, (F.col(f"held.{quoted(name)}").isNotNull() for name in table.personal)
+        lambda one, other: one | other, (F.col(f"held.{quote_name(name)}").isNotNull() for name in table.personal)
     )
 
 
@@ -173,7 +172,7 @@ def _merge(feed: ChangeFeed, table: PersonalTable, names: Sequence[str], keys: D
     if (has_values := _has_values(table)) is None:
         merge.whenMatchedDelete().execute()
     else:
-        merge.whenMatchedUpdate(has_values, {quoted(name): F.lit(None) for name in table.personal}).execute()
+        merge.whenMatchedUpdate(has_values, {quote_name(name): F.lit(None) for name in table.personal}).execute()
 
 
 def _retry(feed: ChangeFeed, work: Callable[[], None]) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from audit.erasure.errors import SinkBehind
 from audit.erasure.retention import purge_schedule
 from audit.erasure.sink_contract import PurgeResult
+from cdf.changes.columns import quote_name
 from cdf.errors import CdfError
 from cdf.source.table import ChangeFeed
 
@@ -208,7 +209,7 @@ def _remove_leftovers(location: str, last: int) -> None:
 
 
 def _sql(location: str) -> str:
-    return "delta.`" + location.replace("`", "``") + "`"
+    return "delta." + quote_name(location)
 
 
 def _local(location: str) -> Path | None:

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Set
 from typing import TYPE_CHECKING, TypeAlias
 
-from audit.erasure.find.columns import column_in, quoted
 from audit.erasure.find.known_values import KnownValues, Values, link_name
 from audit.erasure.find.match import REQUESTS, RowMatcher, holds_identifiers
 from audit.erasure.find.request_list import list_some
+from audit.erasure.find.tables import column_in
 from audit.erasure.model import Link, PersonalTable
+from cdf.changes.columns import quoted
 from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class IdentifierLearner:
             return []
         columns = self._tables.identifiers_in(one, rows.columns)
         shown = [
-            F.struct(F.lit(name).alias("name"), F.col(quoted(column)).cast("string").alias("value"))
+            F.struct(F.lit(name).alias("name"), quoted(column).cast("string").alias("value"))
             for column, name in columns
         ]
         found = self._matcher.match([one], rows, values)
@@ -125,7 +126,7 @@ class IdentifierLearner:
         target = self._tables.tables[link.table]
 
         def linked(rows: DataFrame) -> DataFrame:
-            value = F.col(quoted(column_in(rows.columns, link.other) or "")).cast("string").alias("value")
+            value = quoted(column_in(rows.columns, link.other) or "").cast("string").alias("value")
             matched = self._matcher.match([target], rows).select(F.explode(REQUESTS).alias("request"), value)
             return matched.where("value is not null").distinct()
 
@@ -137,7 +138,7 @@ class IdentifierLearner:
         if found:
             # A value that now belongs to another person's row leads to no one
             present = self._tables.read(target.table)
-            value = F.col(quoted(column_in(present.columns, link.other) or "")).cast("string").alias("value")
+            value = quoted(column_in(present.columns, link.other) or "").cast("string").alias("value")
             asked = self._matcher.hidden_frame(sorted(found), None)
             others = present.select(value).join(F.broadcast(asked), "value").select("request", "value").distinct()
             found -= {(row[0], row[1]) for row in others.subtract(linked(present)).collect()}

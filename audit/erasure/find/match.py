@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from audit.erasure.find.columns import column_in, quoted
 from audit.erasure.find.known_values import Values, link_name
+from audit.erasure.find.tables import column_in
 from audit.erasure.model import Link, PersonalTable
 from audit.identifiers import Spelling, normalise
+from cdf.changes.columns import quoted
 from cdf.errors import ConfigError
 from cdf.session import setting
 
@@ -67,19 +68,18 @@ class RowMatcher:
             frame = frame.join(known, F.col(f"{_NORMALISED}_{place}").eqNullSafe(F.col(value)), "left")
             matches.append(F.coalesce(F.col(requests), F.array().cast("array<string>")))
         matching = F.array_distinct(F.concat(*matches)) if matches else F.array().cast("array<string>")
-        rows = frame.select(*(F.col(quoted(name)) for name in columns), matching.alias(REQUESTS))
+        rows = frame.select(*(quoted(name) for name in columns), matching.alias(REQUESTS))
         return rows.where(F.size(REQUESTS) > 0)
 
     def _by_identifiers(
         self, one: PersonalTable, columns: Sequence[str], values: Values
     ) -> list[tuple[Column, DataFrame]]:
-        from pyspark.sql import functions as F
 
         pairs = []
         for column, name in self._tables.identifiers_in(one, columns):
             if known := values.get((one.subject, name)):
                 spelling = self._tables.subjects[one.subject].identifiers[name]
-                pairs.append((_normalised(F.col(quoted(column)), spelling), self._known_frame(known, spelling)))
+                pairs.append((_normalised(quoted(column), spelling), self._known_frame(known, spelling)))
         return pairs
 
     def _by_link(self, link: Link, column: str, kind: DataType, values: Values) -> list[tuple[Column, DataFrame]]:
@@ -92,13 +92,13 @@ class RowMatcher:
             # The identifiers of every matched row of the target table are known, also of rows deleted long ago
             spelling = self._tables.subjects[target.subject].identifiers[name]
             known = values.get((target.subject, name))
-            return [(_normalised(F.col(quoted(column)), spelling), self._known_frame(known, spelling))] if known else []
+            return [(_normalised(quoted(column), spelling), self._known_frame(known, spelling))] if known else []
         rows = self.match_table(target)
         other = column_in(rows.columns, link.other)
         assert other is not None  # TablesAtVersions.check has checked it
         target_kind = rows.schema[other].dataType
         is_comparable = target_kind == kind or (isinstance(target_kind, NumericType) and isinstance(kind, NumericType))
-        mine, theirs = F.col(quoted(column)), F.col(quoted(other))
+        mine, theirs = quoted(column), quoted(other)
         if not is_comparable:  # a text that is no number would fail in a comparison with numbers
             mine, theirs = mine.cast("string"), theirs.cast("string")
         linked = rows.select(theirs.alias("value"), F.explode(REQUESTS).alias("request")).where("value is not null")

@@ -16,12 +16,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from audit.erasure.find.columns import column_in, quoted
 from audit.erasure.find.known_values import LINK_PREFIX, TOKEN, KnownValues
 from audit.erasure.find.learn import IdentifierLearner
 from audit.erasure.find.match import FILE, REQUESTS, RowMatcher
-from audit.erasure.find.tables import TablesAtVersions
+from audit.erasure.find.tables import TablesAtVersions, column_in
 from audit.erasure.model import Link, PersonalTable, Request, Subject
+from cdf.changes.columns import quoted
 from cdf.result import Result
 from cdf.source.table import ChangeFeed
 
@@ -101,7 +101,7 @@ class Resolution:
 
         one = self._tables.tables[table].people[person]
         rows = self._matcher.match_table(one)
-        columns = [F.col(quoted(name)) for name in self._tables.match_columns(one, rows.columns)]
+        columns = [quoted(name) for name in self._tables.match_columns(one, rows.columns)]
         return rows.select(F.explode(REQUESTS).alias("request"), *columns)
 
     def catch(self, table: str, frame: DataFrame, person: int = 0) -> DataFrame:
@@ -115,10 +115,9 @@ class Resolution:
 
     def naming_several(self, table: str) -> int:
         """Count the rows that are deleted as a whole and name more than one of the ``people`` of the table."""
-        from pyspark.sql import functions as F
 
         people, rows = self._tables.tables[table].people, self._tables.read(table)
-        named = [F.col(quoted(column_in(rows.columns, one.column) or "")).isNotNull().cast("int") for one in people]
+        named = [quoted(column_in(rows.columns, one.column) or "").isNotNull().cast("int") for one in people]
         matched = self._matcher.match([one for one in people if one.on_erase == "delete"], rows)
         return matched.where(functools.reduce(operator.add, named) > 1).count()
 

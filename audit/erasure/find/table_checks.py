@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from audit.erasure.find.columns import column_in
+from audit.erasure.find.tables import column_in
 from cdf.errors import ConfigError
 from cdf.source.single_writer import require_writer
 from cdf.source.table import ChangeFeed

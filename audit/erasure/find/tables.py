@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from audit.erasure.find.columns import column_in
 from audit.erasure.model import Link, PersonalTable, Subject
 from cdf.errors import ConfigError
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
     from cdf.source.table import ChangeFeed
 
-__all__ = ["TablesAtVersions"]
+__all__ = ["TablesAtVersions", "column_in"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +92,8 @@ class TablesAtVersions:
                 f"{table} has no column {name}, by which rows of {one.table} are to be found",
                 hint=f"in `erasure.tables`, write `identified_by` of {one.table} with the names of existing columns",
             )
+
+
+def column_in(columns: Iterable[str], name: str) -> str | None:
+    """Return the column as the columns spell it: Spark ignores case."""
+    return next((column for column in columns if column.lower() == name.lower()), None)

@@ -17,7 +17,7 @@ from audit.queries.view import add_missing_columns
 from audit.trail.column_history import GROUPS, SEALED
 from audit.trail.tables import EVENTS, PAYLOAD, TrailTables
 from audit.writing.removal import find_encrypted_groups
-from cdf.changes.columns import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
+from cdf.changes.columns import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, quote_name, quoted
 from cdf.errors import VerificationError, WindowOutOfOrder
 from cdf.sink import at_version
 from connectors.delta_audit.erasure.stored_values import present_values, token_array
@@ -123,7 +123,7 @@ def _deletes_to_keep(rows: DataFrame, caught: DataFrame, task: ErasureTask) -> D
     deletes = rows.where(~rows["__sealed"] & (rows["__kind"] == DELETE) & rows["__version"].isin(*task.versions)).alias(
         "deletes"
     )
-    same = [f"staying.{_quoted(name)} = deletes.{_quoted(name)}" for name in task.key]
+    same = [f"staying.{quote_name(name)} = deletes.{quote_name(name)}" for name in task.key]
     earlier = " and ".join([*same, "staying.__version < deletes.__version"])
     return deletes.join(staying, F.expr(earlier), "left_semi").select("__id")
 
@@ -134,7 +134,7 @@ def _with_plain_values(rows: DataFrame, task: ErasureTask) -> DataFrame:
 
     tokens = _token_rows(rows.sparkSession, task.encrypted.tokens)
     personal = {name.lower() for name in (*task.personal, *([task.link] if task.link else []))}
-    has_value = [F.col(_quoted(name)).isNotNull() for name in rows.columns if name.lower() in personal]
+    has_value = [quoted(name).isNotNull() for name in rows.columns if name.lower() in personal]
     plain = rows.where(reduce(or_, has_value, F.lit(False)))
     return plain.join(tokens, F.array_contains("__tokens", F.col("token")), "left_semi").select(
         "__id", "__version", "__kind"
@@ -152,7 +152,7 @@ def _rows_under_erased_keys(rows: DataFrame, task: ErasureTask) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    keys, names = task.keys(), [_quoted(name) for name in task.key]
+    keys, names = task.keys(), [quote_name(name) for name in task.key]
     same = reduce(lambda one, other: one & other, (rows[name].eqNullSafe(keys[name]) for name in names))
     rows = rows.join(keys, same, "left_semi")
     removes = F.col("__kind").isin(DELETE, UPDATE_PREIMAGE)
@@ -165,17 +165,9 @@ def _rows_under_erased_keys(rows: DataFrame, task: ErasureTask) -> DataFrame:
     rows = rows.where(F.col("__version") <= F.col("__until"))
     if task.link is not None:
         names_others, has_personal = (
-            [
-                F.col(_quoted(name)).isNotNull()
-                for name in rows.columns
-                if name.lower() in {one.lower() for one in columns}
-            ]
+            [quoted(name).isNotNull() for name in rows.columns if name.lower() in {one.lower() for one in columns}]
             for columns in (task.others, task.personal)
         )
         is_theirs = reduce(or_, has_personal, F.lit(False)) | ~reduce(or_, names_others, F.lit(False))
-        rows = rows.where(F.col(_quoted(task.link)).isNull() & is_theirs)
+        rows = rows.where(quoted(task.link).isNull() & is_theirs)
     return rows.select("__id", "__version", "__kind")
-
-
-def _quoted(column: str) -> str:
-    return "`" + column.replace("`", "``") + "`"
