@@ -13,9 +13,10 @@ from typing import Any
 import psycopg
 from psycopg import pq, sql
 
+from audit.errors import raise_without_context
 from audit.postgres_session import PinnedConnection, connect, session_dsn
 from cdf.errors import CdfError, PositionError
-from connectors.postgres.errors import find_login_refusal, raise_alone, sqlstate_of, translate
+from connectors.postgres.errors import find_login_refusal, sqlstate_of, translate
 from connectors.postgres.sql_parts import SCHEMA, TargetName
 from connectors.postgres.sqlstates import COMMIT_UNKNOWN
 from connectors.postgres.state.lease import Lease, fenced_error, is_fenced, release_lease
@@ -184,7 +185,7 @@ class Session:
         except psycopg.Error as error:
             explained = explain(sqlstate_of(error)) if explain is not None else None
             failure = explained or translate(error, doing)
-        raise_alone(failure)
+        raise_without_context(failure)
 
     @contextmanager
     def verify_commit(self, version: int) -> Iterator[None]:

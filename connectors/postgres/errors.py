@@ -11,7 +11,7 @@ import re
 import select
 import sys
 import time
-from typing import Any, NoReturn
+from typing import Any
 
 import psycopg
 from psycopg import pq
@@ -25,7 +25,6 @@ __all__ = [
     "clash_error",
     "error_of_state",
     "find_login_refusal",
-    "raise_alone",
     "refuse_swallowed",
     "sqlstate_of",
     "sqlstate_of_task",
@@ -65,14 +64,6 @@ class StagingFailed(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (StagingFailed, (self.sqlstate,))
-
-
-def raise_alone(failure: Exception) -> NoReturn:
-    """Raise without the exception being handled in the chain: ``from None`` only hides it from printing."""
-    try:
-        raise failure from None
-    finally:
-        failure.__context__ = None
 
 
 # ── from the exception to the SQLSTATE ───────────────────────────────────────────────────────────────────────────────

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from audit.errors import raise_without_context
 from cdf.errors import CdfError, ConfigError
 from cdf.sink import (
     Applied,
@@ -32,7 +33,6 @@ from cdf.sink import (
 )
 from connectors.postgres.client import Session
 from connectors.postgres.column_mapping import Columns
-from connectors.postgres.errors import raise_alone
 from connectors.postgres.inspect import inspect_target
 from connectors.postgres.load.reload import find_reload_problems
 from connectors.postgres.options import Modes, OnConflict
@@ -89,7 +89,7 @@ class PostgresSink(Sink):
             self._session = Session(dsn, self.target)
         except (ValueError, psycopg.Error):
             # Without the cause: libpq's error repeats a dsn that it cannot read, with its password
-            raise_alone(
+            raise_without_context(
                 ConfigError(
                     "the PostgreSQL sink cannot be set up: the table or the dsn is not well formed",
                     hint="write the table as schema.table, the dsn as postgresql://user:password@host:5432/database",

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 
+from audit.errors import raise_without_context
 from cdf.errors import CdfError, RowRejected, SinkError, SinkUnavailable, TargetNotReady
-from connectors.postgres.errors import StagingFailed, error_of_state, raise_alone, sqlstate_of, translate
+from connectors.postgres.errors import StagingFailed, error_of_state, sqlstate_of, translate
 from connectors.postgres.sqlstates import FAULTS, UNREACHED
 
 KINDS = {
@@ -96,7 +97,7 @@ def test_a_drivers_exception_is_in_no_chain() -> None:
         try:
             raise psycopg.DataError("Failing row contains (hunter2).")
         except psycopg.Error:
-            raise_alone(SinkError("copying rows failed"))
+            raise_without_context(SinkError("copying rows failed"))
 
     with pytest.raises(SinkError) as raised:
         copy()

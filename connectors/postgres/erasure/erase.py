@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
+from audit.errors import raise_without_context
 from cdf.errors import RowRejected, SinkUnavailable, WindowOutOfOrder
 from cdf.sink import Position
 from connectors.postgres.erasure.erased_keys import stage_keys
@@ -33,17 +34,16 @@ from connectors.postgres.erasure.removal import (
     DELETE_LETTERS,
     NULLIFY_LETTERS,
     TargetRows,
-    count_rows,
     match_keys,
     remove_rows,
 )
 from connectors.postgres.erasure.rewritten_tables import forget_rewrites
-from connectors.postgres.errors import raise_alone
 from connectors.postgres.sql_parts import SCHEMA, TargetName
 from connectors.postgres.state import dead_letters, migrations
 from connectors.postgres.state import lease as leases
 from connectors.postgres.state import position as positions
 from connectors.postgres.target.reflection import read_column_types
+from connectors.postgres.write.record_writer import fetch_count
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -148,7 +148,7 @@ def _with_refusal_hint(session: Session, work: Callable[[], tuple[int, int]]) ->
             return work()
     except RowRejected as error:
         refused = RowRejected(error.message, hint=_REFUSED_HINT, condition=error.condition)
-    return raise_alone(refused)
+    return raise_without_context(refused)
 
 
 def _erase_in_transaction(
@@ -168,7 +168,7 @@ def _erase_in_transaction(
     with connection.transaction():
         connection.execute("set local row_security = off")  # a policy that hides rows becomes an error
         positions.lock_position(connection, lease, expected=position.version, first=None)
-        if count_rows(connection, sql.SQL("select count(*) from {}").format(staged), {}) != staged_keys:
+        if fetch_count(connection, sql.SQL("select count(*) from {}").format(staged)) != staged_keys:
             raise SinkUnavailable(
                 "the staging table does not have the number of keys that were copied into it: the server was restarted "
                 "meanwhile",

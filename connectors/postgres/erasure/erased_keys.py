@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from audit.errors import raise_without_context
 from cdf.changes.canonical import key_digest, plain_decimals
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, DELETE, quoted
 from cdf.source.table import ChangeFeed
 from connectors.postgres.erasure.retained_rows import find_retained_condition, read_retained_rows
-from connectors.postgres.errors import StagingFailed, error_of_state, raise_alone
+from connectors.postgres.errors import StagingFailed, error_of_state
 from connectors.postgres.staging import adbc_copy, storability
 from connectors.postgres.staging.columns import COPY_ROWS
 from connectors.postgres.target.ddl import create_staging
@@ -67,7 +68,7 @@ def stage_keys(
     except StagingFailed as error:
         failure = error_of_state(error.sqlstate, "copying keys")
     if failure is not None:
-        raise_alone(failure)
+        raise_without_context(failure)
     return schema, table.num_rows
 
 

@@ -13,6 +13,7 @@ from cdf.errors import RowRejected
 from connectors.postgres.conversions import find_casts
 from connectors.postgres.erasure.erased_keys import GONE
 from connectors.postgres.sql_parts import Name, equal
+from connectors.postgres.write.record_writer import fetch_count
 from connectors.postgres.write.statements import Layout, faithful_conditions, staged_value
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from connectors.postgres.conversions import ColumnType
     from connectors.postgres.sql_parts import TargetName
 
-__all__ = ["DELETE_LETTERS", "NULLIFY_LETTERS", "TargetRows", "count_rows", "match_keys", "remove_rows"]
+__all__ = ["DELETE_LETTERS", "NULLIFY_LETTERS", "TargetRows", "match_keys", "remove_rows"]
 
 Connection = psycopg.Connection[Any]
 
@@ -77,23 +78,17 @@ def remove_rows(
     if marked is not None:
         gone = sql.SQL("({} or {})").format(gone, marked)
     unsure = sql.SQL("not {} and {}").format(gone, _HAS_LETTER)
-    if has_letters and (count := count_rows(connection, rows.count(unsure), parameters)):
+    if has_letters and (count := fetch_count(connection, rows.count(unsure), parameters)):
         raise RowRejected(
             f"{count} rows of {rows.target} have keys that were erased and inserted again, and that have dead letters: the "
             "values in the target may be from before the erasure"
         )
     removed = connection.execute(rows.removal(gone), parameters).rowcount
-    if count := count_rows(connection, rows.count(gone), parameters):
+    if count := fetch_count(connection, rows.count(gone), parameters):
         raise RowRejected(
             f"{count} rows that must be erased remain in {rows.target}: a trigger or rule of the target prevents it"
         )
     return removed
-
-
-def count_rows(connection: Connection, statement: sql.Composed, parameters: Mapping[str, Any]) -> int:
-    row = connection.execute(statement, parameters).fetchone()
-    assert row is not None
-    return int(row[0])
 
 
 def match_keys(target: TargetName, keys: StructType, found: Mapping[str, ColumnType]) -> sql.Composed:

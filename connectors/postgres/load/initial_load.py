@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
+from audit.errors import raise_without_context
 from cdf.errors import CdfError, SinkUnavailable, TargetNotReady
 from connectors.postgres.column_mapping import (
     APPLIED_AT,
@@ -24,7 +25,7 @@ from connectors.postgres.column_mapping import (
     METADATA_TYPES,
 )
 from connectors.postgres.conversions import Cast, find_casts
-from connectors.postgres.errors import raise_alone, refuse_swallowed
+from connectors.postgres.errors import refuse_swallowed
 from connectors.postgres.load.loaded_table import move_to_target, rename_constraints
 from connectors.postgres.sql_parts import fill_template
 from connectors.postgres.staging import tasks
@@ -79,7 +80,7 @@ def copy_snapshot(session: Session, snapshot: Snapshot, *, create: str | None = 
             staged = tasks.copy_snapshot_rows(snapshot, session.dsn, session.own_name("load"))
         except Exception as error:
             session.drop("load")
-            raise_alone(explain_copy_failure(session, error, snapshot))
+            raise_without_context(explain_copy_failure(session, error, snapshot))
         if recount(session, staged):
             if session.history is not None:
                 session.history.record_copy(staged.rows)
@@ -133,7 +134,8 @@ def place_loaded_rows(session: Session, snapshot: Snapshot, rows: int, own: Sequ
             session.record(connection)
     if not is_keyed:
         session.drop("load")
-        raise_alone(explain_key_violation(snapshot))  # after the transaction, because this reads the source again
+        # After the transaction, because this reads the source again
+        raise_without_context(explain_key_violation(snapshot))
     return ddl
 
 

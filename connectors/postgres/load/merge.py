@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
+from audit.errors import raise_without_context
 from cdf.errors import SinkUnavailable, TargetNotReady
 from cdf.sink import Position
 from connectors.postgres.column_mapping import DELETED_AT
 from connectors.postgres.conversions import Cast, find_casts
-from connectors.postgres.errors import clash_error, raise_alone, refuse_swallowed
+from connectors.postgres.errors import clash_error, refuse_swallowed
 from connectors.postgres.load.initial_load import add_metadata_columns, explain_key_violation, refuse_rows
 from connectors.postgres.sql_parts import equal, fill_template
 from connectors.postgres.sqlstates import CLASHES
@@ -26,6 +27,7 @@ from connectors.postgres.target.reflection import (
     suppresses_writes,
 )
 from connectors.postgres.write.misfits import refuse_misfits_of_table
+from connectors.postgres.write.record_writer import fetch_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,7 +57,7 @@ def add_key(session: Session, snapshot: Snapshot) -> None:
             session.main().execute(sql.SQL("analyze {}").format(loaded))
     if not is_keyed:
         session.drop("load")
-        raise_alone(explain_key_violation(snapshot))
+        raise_without_context(explain_key_violation(snapshot))
 
 
 def merge_rows(
@@ -78,7 +80,7 @@ def merge_rows(
         # Rows may swap values under a secondary unique index, which an UPDATE checks row by row
         reached = find_delete_action(session.main(), session.target)
         if reached is not None:
-            raise_alone(clash_error(session.target, error, reached))
+            raise_without_context(clash_error(session.target, error, reached))
     return _merge_once(
         session, snapshot, rows, own, deletes, before=before, action=action, counts=counts, deletes_first=True
     )
@@ -132,7 +134,7 @@ def _merge_once(
         is_checked = suppresses_writes(connection, target)
         written: dict[str, int] = {}
         for kind, (write, count) in statements.items():
-            wanted = _fetch_count(connection, count) if is_checked and count is not None else None
+            wanted = fetch_count(connection, count) if is_checked and count is not None else None
             written[kind] = connection.execute(write).rowcount
             wanted = written["take"] if kind == "updates" and "take" in written else wanted
             if wanted is not None:
@@ -243,9 +245,4 @@ def _statements(
 
 def _count(connection: Connection, table: sql.Identifier, *, alive: bool = False) -> int:
     marked = sql.SQL(" where {} is null").format(sql.Identifier(DELETED_AT)) if alive else sql.SQL("")
-    return _fetch_count(connection, sql.SQL("select count(*) from {}{}").format(table, marked))
-
-
-def _fetch_count(connection: Connection, statement: sql.Composed) -> int:
-    ((count,),) = connection.execute(statement).fetchall()
-    return int(count)
+    return fetch_count(connection, sql.SQL("select count(*) from {}{}").format(table, marked))

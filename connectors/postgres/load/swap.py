@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
+from audit.errors import raise_without_context
 from cdf.errors import SinkUnavailable
 from cdf.sink import Position
-from connectors.postgres.errors import raise_alone
 from connectors.postgres.load.initial_load import explain_key_violation, refuse_rows
 from connectors.postgres.load.loaded_table import move_to_target, rename_constraints
 from connectors.postgres.state import position as positions
@@ -50,7 +50,7 @@ def build_successor(session: Session, snapshot: Snapshot, cloner: DefinitionClon
             is_keyed = False
     if not is_keyed:
         session.drop("load")
-        raise_alone(explain_key_violation(snapshot))
+        raise_without_context(explain_key_violation(snapshot))
     for subject, statement in cloner.other_statements() if cloner is not None else ():
         with session.errors(f"giving the new table {subject} of the old one"):
             session.main().execute(statement)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
+from audit.errors import raise_without_context
 from cdf.changes.in_memory import InMemoryWindow
-from connectors.postgres.errors import StagingFailed, raise_alone
+from connectors.postgres.errors import StagingFailed
 from connectors.postgres.sqlstates import CONNECTION_LOST, UNFAITHFUL
 from connectors.postgres.staging import adbc_copy, tasks
 from connectors.postgres.staging.columns import COPY_ROWS, Staged, StagingOptions, staging_columns
@@ -78,7 +79,7 @@ class WindowStager:
         except Exception as error:
             self._staged_schemas.pop(self.kind)
             failure = explain_copy_failure(self._session, error, window, by_driver=by_driver)
-        return raise_alone(failure)
+        return raise_without_context(failure)
 
     def _is_small(self, window: Window) -> bool:
         """Whether the window passes through the driver. One in memory does whatever its size, unless the limit is 0."""

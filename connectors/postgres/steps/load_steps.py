@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from audit.errors import raise_without_context
 from cdf.errors import KeyViolation, WindowOutOfOrder
 from cdf.sink import Applied, Position, at_version
 from cdf.timing import timed
-from connectors.postgres.errors import raise_alone
 from connectors.postgres.load.initial_load import (
     analyze,
     copy_snapshot,
@@ -61,7 +61,7 @@ class SnapshotLoader:
             try:
                 staged = writer.stage(window)
             except KeyViolation:
-                raise_alone(explain_key_violation(snapshot))
+                raise_without_context(explain_key_violation(snapshot))
         with timed(seconds, "apply"):
             written = writer.commit(
                 window,

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
+from audit.errors import raise_without_context
 from cdf.errors import CdfError, TargetNotReady
 from cdf.sink import BucketDigest, Position, RowDigest, Source
 from connectors.postgres.column_mapping import DELETED_AT
 from connectors.postgres.conversions import PLAIN, Cast, find_casts
-from connectors.postgres.errors import raise_alone, translate
+from connectors.postgres.errors import translate
 from connectors.postgres.sql_parts import TargetName, fill_template
 from connectors.postgres.state.dead_letters import read_key_digests
 from connectors.postgres.state.position import read_position
@@ -119,7 +120,7 @@ class PostgresImage:
             )
         except psycopg.Error as error:
             failure = translate(error, "reading the target")
-        raise_alone(failure)
+        raise_without_context(failure)
 
     def _digests(self, buckets: int, *, show_keys: bool) -> sql.Composed:
         """→ (bucket, key_digest, row_digest, key_text), one row for each row of the target."""

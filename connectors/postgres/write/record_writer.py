@@ -249,7 +249,9 @@ def recount(connection: Connection, statements: ApplyStatements, staged: Staged)
 
 
 def fetch_count(
-    connection: Connection, statement: LiteralString | sql.Composed, parameters: Mapping[str, Any] | Sequence[Any]
+    connection: Connection,
+    statement: LiteralString | sql.Composed,
+    parameters: Mapping[str, Any] | Sequence[Any] | None = None,
 ) -> int:
     ((count,),) = connection.execute(statement, parameters).fetchall()
     return int(count)

@@ -17,9 +17,10 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from audit.errors import raise_without_context
 from cdf.errors import CdfError, RowRejected
 from connectors.postgres.client import Session
-from connectors.postgres.errors import clash_error, raise_alone, refuse_swallowed
+from connectors.postgres.errors import clash_error, refuse_swallowed
 from connectors.postgres.options import Modes
 from connectors.postgres.sqlstates import CLASHES, FOREIGN_KEY, is_row_at_fault
 from connectors.postgres.staging.columns import ATTEMPT, CODES, OPERATION, UNEXPECTED, Staged
@@ -281,7 +282,7 @@ def next_strategy(
         if reached is None and strategy is BisectWriter:
             return ReplaceBisectWriter
         if reached is not None and not can_reject:
-            raise_alone(clash_error(session.target, error, reached))
+            raise_without_context(clash_error(session.target, error, reached))
     if strategy is ReplaceWriter:
         return ReplaceBisectWriter if can_reject else None
     return BisectWriter if can_reject and is_first else None

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
+from audit.errors import raise_without_context
 from cdf.changes.schema_diff import ChangeKind, printed_alike
 from cdf.errors import SchemaDrift, TargetNotReady
 from connectors.postgres.conversions import ColumnType, find_casts
-from connectors.postgres.errors import raise_alone
 from connectors.postgres.state.dead_letters import read_key_digests
 from connectors.postgres.target.ddl import add_missing_columns
 from connectors.postgres.target.drift import drift_ddl
@@ -81,7 +81,7 @@ class TargetColumns:
             missing = TargetNotReady(f"{target} does not exist", hint="`deltarelay run --reload` rebuilds it")
         else:
             return
-        raise_alone(missing)
+        raise_without_context(missing)
 
     def follow(self, connection: Connection, window: Window, staging_kind: str) -> tuple[str, ...]:
         """Apply the window's schema drift to the target, and compose the statements for the resulting columns. → the DDL"""
