@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import (
@@ -73,42 +74,19 @@ def _check_schema_name(value: str) -> str:
     return value
 
 
-def _check_signing_key(value: SecretStr) -> SecretStr:
-    try:
-        Signer.parse(value.get_secret_value())
-    except ConfigError:
-        pass
-    else:
-        return value
-    raise ValueError(
-        "is not a signing key: create one with `deltarelay erase keygen`, and read it from a file with "
-        '"${file:/run/secrets/erasure.key}"'
-    )
+def _check_key(parse: Callable[[str], object], problem: str) -> AfterValidator:
+    """``parse`` raises ConfigError for a text that is not a key; ``problem`` says so, and where a key comes from."""
 
-
-def _check_split_key(kind: type[WatchKey] | type[SealKey]) -> AfterValidator:
     def check(value: SecretStr) -> SecretStr:
         try:
-            kind.parse(value.get_secret_value())
+            parse(value.get_secret_value())
         except ConfigError:
-            name = kind.kind.lower()
-            raise ValueError(f"is not a {name} key: create one with `deltarelay erase split-keys FOLDER`") from None
-        return value
+            pass
+        else:
+            return value
+        raise ValueError(problem)
 
     return AfterValidator(check)
-
-
-def _check_root_key(value: SecretStr) -> SecretStr:
-    try:
-        check_root(value.get_secret_value())
-    except ConfigError:
-        pass
-    else:
-        return value
-    raise ValueError(
-        "is not a root key: create one with `deltarelay keys new-root FILE`, and read it from a file with "
-        '"${file:/run/secrets/root.key}"; or write aws_kms: and the ARN of an AWS KMS key'
-    )
 
 
 def check_spellings(value: Any, info: ValidationInfo) -> Any:
@@ -131,10 +109,30 @@ Address = Annotated[str, AfterValidator(_resolve_address)]
 PersonPath = Annotated[str, AfterValidator(_resolve_person_path)]
 """A column, or ``column -> table.column``."""
 SchemaName = Annotated[str, AfterValidator(_check_schema_name)]
-SigningKeyText = Annotated[SecretStr, AfterValidator(_check_signing_key)]
-WatchKeyText = Annotated[SecretStr, _check_split_key(WatchKey)]
-SealKeyText = Annotated[SecretStr, _check_split_key(SealKey)]
-RootKeyText = Annotated[SecretStr, AfterValidator(_check_root_key)]
+SigningKeyText = Annotated[
+    SecretStr,
+    _check_key(
+        Signer.parse,
+        "is not a signing key: create one with `deltarelay erase keygen`, and read it from a file with "
+        '"${file:/run/secrets/erasure.key}"',
+    ),
+]
+WatchKeyText = Annotated[
+    SecretStr,
+    _check_key(WatchKey.parse, "is not a watch key: create one with `deltarelay erase split-keys FOLDER`"),
+]
+SealKeyText = Annotated[
+    SecretStr,
+    _check_key(SealKey.parse, "is not a seal key: create one with `deltarelay erase split-keys FOLDER`"),
+]
+RootKeyText = Annotated[
+    SecretStr,
+    _check_key(
+        check_root,
+        "is not a root key: create one with `deltarelay keys new-root FILE`, and read it from a file with "
+        '"${file:/run/secrets/root.key}"; or write aws_kms: and the ARN of an AWS KMS key',
+    ),
+]
 Columns = Annotated[tuple[str, ...], AfterValidator(check_columns)]
 RowCount = Annotated[
     int,
