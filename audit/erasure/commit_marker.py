@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from audit.trail.redaction import parse_object
+from cdf.listing import list_some
 from cdf.sink.guard import ERASURE
 
 if TYPE_CHECKING:
@@ -31,10 +32,7 @@ _MOST_IDS = 20
 def erasing_metadata(run: str, requests: Sequence[str], person: int = 0, proof: str | None = None) -> str:
     """Return the metadata of an erasing commit. Trails keep its ``ticket``. ``person``: the place among the ``people`` of
     the table. ``proof``: from ``make_proof``."""
-    shown = ", ".join(requests[:_MOST_IDS]) + (
-        f" and {len(requests) - _MOST_IDS} more" if len(requests) > _MOST_IDS else ""
-    )
-    fields = {ERASURE: run, "run": run, "ticket": shown, "purpose": "erasure"}
+    fields = {ERASURE: run, "run": run, "ticket": list_some(requests, _MOST_IDS), "purpose": "erasure"}
     more: dict[str, object] = {_PERSON: person} if person else {}
     return json.dumps({**fields, **more, **({_PROOF: proof} if proof else {})})
 

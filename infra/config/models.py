@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, PrivateAttr, ValidationInfo, WithJsonSchema
 
 from cdf.errors import ConfigError
+from cdf.listing import list_some
 from cdf.result import plain
 from cdf.sink import Sink
 from connectors.registry import get_sink_kind
@@ -121,11 +122,11 @@ class Project(Model):
             return self.pipelines[name]
         if members := self._list_members(name):
             message = f"`{name}` selects {len(members)} tables"
-            raise ConfigError(message, hint=f"name one of them: {_abbreviate(members)}")
+            raise ConfigError(message, hint=f"name one of them: {list_some(members, 20)}")
         near = difflib.get_close_matches(name, self.pipelines, n=1)
         raise ConfigError(
             f"no pipeline `{name}`" + (f"; did you mean `{near[0]}`?" if near else ""),
-            hint=f"pipelines in the configuration: {_abbreviate(list(self.pipelines))}",
+            hint=f"pipelines in the configuration: {list_some(list(self.pipelines), 20)}",
         )
 
     def uses_s3(self) -> bool:
@@ -210,7 +211,7 @@ class _ConfigurationContext:
         if entry is None or entry.kind != kind:
             known = [one for one, connection in self._project.connections.items() if connection.kind == kind]
             message = f"there is no connection `{name}` of kind {kind}"
-            raise ConfigError(message, hint=f"connections of that kind: {_abbreviate(known) or 'none'}")
+            raise ConfigError(message, hint=f"connections of that kind: {list_some(known, 20) or 'none'}")
         return entry.settings
 
     def create_s3_client(self, bucket: str) -> Any:
@@ -283,8 +284,3 @@ def _to_plain(value: Any) -> Any:
         return [_to_plain(inner) for inner in value]
     # `plain` formats a datetime
     return str(value) if isinstance(value, Path) or type(value) is dt.date else plain(value)
-
-
-def _abbreviate(names: list[str]) -> str:
-    limit = 20
-    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")

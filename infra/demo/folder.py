@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cdf.errors import ConfigError
+from cdf.listing import list_some
 from cdf.result import Result
 from infra.demo.history import COPIED_VERSION
 from infra.embedded.postgres import EmbeddedPostgres
@@ -197,9 +198,8 @@ class DemoFolder:
         found = sorted(entry.name for entry in self.path.iterdir())
         foreign = [name for name in found if name not in ours] if self.holds_demo() else found
         if foreign:
-            shown = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
             raise ConfigError(
-                f"{self.path} contains files that are not the demo's ({shown}): nothing was changed",
+                f"{self.path} contains files that are not the demo's ({list_some(foreign, 3)}): nothing was changed",
                 hint="choose another folder with --directory, or move them away",
             )
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from audit.erasure.find.known_values import KnownValues, Values, link_name
 from audit.erasure.find.match import REQUESTS, RowMatcher, holds_identifiers
-from audit.erasure.find.request_list import list_some
 from audit.erasure.find.tables import column_in
 from audit.erasure.model import Link, PersonalTable
 from cdf.changes.columns import quoted
 from cdf.errors import ConfigError
+from cdf.listing import list_some
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

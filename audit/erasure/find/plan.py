@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from audit.erasure.find.request_list import list_some
 from audit.erasure.find.resolve import Resolution
 from audit.erasure.find.retained_rows import rows_from_copies
 from audit.erasure.find.table_checks import inspect_table
@@ -19,6 +18,7 @@ from audit.erasure.model import Link
 from audit.erasure.retention import table_purge_schedule
 from audit.trail.redaction import canonical_json
 from cdf.errors import ConfigError, SourceError
+from cdf.listing import list_some
 from cdf.result import Result
 from cdf.source.table import ChangeFeed
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from audit.erasure.find.plan import Plan, digest_of
-from audit.erasure.find.request_list import list_some
 from audit.files import describe_failure, write_new
 from cdf.errors import ConfigError
+from cdf.listing import list_some
 
 if TYPE_CHECKING:
     from audit.erasure.register.records import Run

@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from cdf.listing import list_some
 from infra.diagnostics.doctor.finding import Finding, failed, ok, skipped, warning
 from infra.diagnostics.doctor.machine import Machine
 from infra.s3.model import Storage
@@ -76,8 +77,7 @@ def check_maven(machine: Machine, given: Sequence[Path], conf: Mapping[str, str]
         return ok("maven", f"nothing in {machine.home / '.m2'} interferes with Spark's Ivy")
     certain = [one for one in found if one.certain]
     folders = [str(one.folder) for one in certain or found]
-    shown = ", ".join(folders[:3]) + (f" and {len(folders) - 3} more" if len(folders) > 3 else "")
-    text = f"{shown}: a .pom without its jar, where Spark's Ivy looks first"
+    text = f"{list_some(folders, 3)}: a .pom without its jar, where Spark's Ivy looks first"
     fix = f"delete the folder{'s' if len(folders) > 1 else ''}: rm -r {shlex.join(folders)}"
     is_cached = bool(find_cached_jars(ivy_folder(machine.home, conf)))
     return (failed if certain and not is_cached else warning)("maven", text, fix)

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from infra.cli.commands.erase.context import ErasureContext, format_ids
+from cdf.listing import list_some
+from infra.cli.commands.erase.context import ErasureContext
 from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json
 from infra.output import Output
 
@@ -25,5 +26,5 @@ def approve(
     register = ErasureContext(config).open_register()
     for id in requests:
         register.approve(id, by)
-    output.line(f"approved by {by}: {format_ids(requests)}")
+    output.line(f"approved by {by}: {list_some(requests)}")
     output.result({"requests": list(requests), "approver": by})

@@ -23,17 +23,13 @@ if TYPE_CHECKING:
     from infra.config.erasure_models import Erasure
     from infra.config.models import Project
 
-__all__ = ["ErasureContext", "RequestId", "current_time", "format_ids"]
+__all__ = ["ErasureContext", "RequestId", "current_time"]
 
 RequestId = Annotated[str, typer.Argument(metavar="REQUEST", help="The id of the request.")]
 
 
 def current_time() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
-
-
-def format_ids(ids: Sequence[str], most: int = 5) -> str:
-    return ", ".join(ids[:most]) + (f" and {len(ids) - most} more" if len(ids) > most else "")
 
 
 class ErasureContext:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cdf.errors import ConfigError
-from infra.cli.commands.erase.context import ErasureContext, current_time, format_ids
+from cdf.listing import list_some
+from infra.cli.commands.erase.context import ErasureContext, current_time
 from infra.cli.files import require_new
 from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json
 from infra.output import Output, format_count
@@ -51,7 +52,7 @@ def plan(
     ids = [request.id for request in received]
     open_ids = {request.id for request in context.read_requests(register, ids)}
     if closed := [id for id in ids if id not in open_ids]:
-        output.note(f"left out, because they are completed: {format_ids(closed)}")
+        output.note(f"left out, because they are completed: {list_some(closed)}")
     wanted = [request for request in received if request.id in open_ids]
     if not wanted:
         raise ConfigError(
@@ -110,7 +111,7 @@ def _print_plan(output: Output, plan: Plan, out: Path) -> None:
     output.line()
     if plan.not_found:
         output.line(
-            f"no row in any table: {format_ids(plan.not_found)} (copies, history and files are searched in any case)"
+            f"no row in any table: {list_some(plan.not_found)} (copies, history and files are searched in any case)"
         )
     for table in plan.tables:
         if table.held_until:

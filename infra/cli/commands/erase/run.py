@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cdf.errors import ConfigError
-from infra.cli.commands.erase.context import ErasureContext, current_time, format_ids
+from cdf.listing import list_some
+from infra.cli.commands.erase.context import ErasureContext, current_time
 from infra.cli.commands.erase.findings import print_findings, suggest_actions
 from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json
 from infra.output import DIFFERENCE, DONE, Output, format_count
@@ -120,7 +121,7 @@ def _print_report(output: Output, report: ErasureReport, plan: Path) -> None:
         output.line("the scan found data that no later step will remove:")
         print_findings(output, report.finds)
         blocked = sorted({finding.request for finding in report.finds})
-        output.line(f"no certificate was issued for {format_ids(blocked)}")
+        output.line(f"no certificate was issued for {list_some(blocked)}")
         for reason, text in suggest_actions(report.finds):
             output.line(f"next: {reason}: {text}")
         output.line(
