@@ -18,8 +18,9 @@ from confluent_kafka import Producer
 from benchmarks.answer import Answer
 from benchmarks.kafka_state import fresh, timed, window
 from benchmarks.lab import Lab, median
-from connectors.kafka import client, lease
+from connectors.kafka import client
 from connectors.kafka.errors import KafkaFault
+from connectors.kafka.state import lease
 from connectors.kafka.state.position import LaneProgress
 from connectors.kafka.write import lane_writer as lanes
 from connectors.kafka.write import strategies
