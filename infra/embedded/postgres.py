@@ -17,7 +17,6 @@ import subprocess
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -72,21 +71,25 @@ class EmbeddedPostgres:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
     def dsn(self) -> str:
         """A libpq URI, constant for the lifetime of this object, also across restarts."""
         # The port is part of the socket's name. It is set here so that PGPORT cannot select another socket.
-        return f"postgresql://postgres@/postgres?host={quote(str(self._socket_folder()))}&port=5432"
+        return f"postgresql://postgres@/postgres?host={quote(str(self.socket_folder))}&port=5432"
 
     @property
     def socket_folder(self) -> Path:
-        """The argument of ``psql -h``."""
-        return self._socket_folder()
+        """The argument of ``psql -h``. It is beside the data where the path is short enough for a socket, else a separate
+        short folder."""
+        beside = self.directory / "socket"
+        if _fits_socket(beside):
+            return beside
+        if self._own_socket_folder is None:
+            self._own_socket_folder = self._left_socket_folder() or self._new_socket_folder()
+        return self._own_socket_folder
 
     @property
     def psql(self) -> Path:
@@ -154,18 +157,18 @@ class EmbeddedPostgres:
 
     def _make_folders(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        for folder in (self.data, self._socket_folder()):
+        for folder in (self.data, self.socket_folder):
             folder.mkdir(exist_ok=True)
             folder.chmod(0o700)
         if _is_root():
-            for folder in (self.data, self._socket_folder()):
+            for folder in (self.data, self.socket_folder):
                 os.chown(folder, *_server_user())
 
     def _write_settings(self) -> None:
         settings: dict[str, str | int | bool] = {
             "listen_addresses": "",
             "port": 5432,  # only part of the socket's name: the server listens on no port
-            "unix_socket_directories": str(self._socket_folder()),
+            "unix_socket_directories": str(self.socket_folder),
             "unix_socket_permissions": "0700",
             **self.config,
         }
@@ -174,15 +177,6 @@ class EmbeddedPostgres:
         written.write_text("\n".join(lines) + "\n")
         if _is_root():  # regardless of the umask
             os.chown(written, *_server_user())
-
-    def _socket_folder(self) -> Path:
-        """Beside the data where the path is short enough for a socket, else a separate short folder."""
-        beside = self.directory / "socket"
-        if _fits_socket(beside):
-            return beside
-        if self._own_socket_folder is None:
-            self._own_socket_folder = self._left_socket_folder() or self._new_socket_folder()
-        return self._own_socket_folder
 
     def _left_socket_folder(self) -> Path | None:
         """The short folder of a server that another process has left."""
@@ -210,7 +204,7 @@ class EmbeddedPostgres:
 
     def _ask(self, program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         if _is_root():  # each time: the permissions of a parent folder may have changed
-            _allow_traversal(self.data, self._socket_folder(), self._programs)
+            _allow_traversal(self.data, self.socket_folder, self._programs)
         # Files instead of pipes: the server started by pg_ctl would keep a pipe open for ever.
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             command: Sequence[str | Path] = [self._programs / program, *arguments]

@@ -17,7 +17,6 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from types import TracebackType
 
 from cdf.errors import ConfigError
 
@@ -38,9 +37,7 @@ class EmbeddedS3:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
