@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from audit.identifiers import Spelling
 from cdf.result import Result
@@ -32,7 +32,7 @@ __all__ = [
 OnErase: TypeAlias = Literal["delete", "nullify"]
 OnReturn: TypeAlias = Literal["stop", "leave_out"]
 """What a pipeline does where an erased person is back in its source: apply nothing, or everything but those rows."""
-State: TypeAlias = Literal[
+_StateInOrder: TypeAlias = Literal[
     "received",
     "resolved",
     "approved",
@@ -42,21 +42,9 @@ State: TypeAlias = Literal[
     "purged",
     "verified",
     "certified",
-    "held",
-    "partial",
-    "failed",
 ]
-STATES: tuple[State, ...] = (
-    "received",
-    "resolved",
-    "approved",
-    "shredded",
-    "deleted",
-    "propagated",
-    "purged",
-    "verified",
-    "certified",
-)
+State: TypeAlias = Literal[_StateInOrder, "held", "partial", "failed"]
+STATES: tuple[State, ...] = get_args(_StateInOrder)
 """In the order in which a request reaches them; ``shredded`` is left out where nothing is encrypted.
 
 ``held``, ``partial`` and ``failed`` are other final states."""

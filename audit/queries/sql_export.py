@@ -101,14 +101,11 @@ class _Dialect:
         )
 
     def value(self, field: Field) -> str:
-        places = [self._cast(self._of_row(place), place, field) for place in reversed(field.places)]
+        places = [self._cast(self._named(place.stored), place, field) for place in reversed(field.places)]
         return f"coalesce({', '.join(places)})" if len(places) > 1 else places[0]
 
     def encrypted_names(self) -> str:
         return self.sealed_names.format(groups=self._named(SEALED))
-
-    def _of_row(self, place: Column) -> str:
-        return self._named(place.stored)
 
     def _named(self, stored: str) -> str:
         return self.field.format(quoted=self.quoted(stored), text=_text(stored))

@@ -77,6 +77,8 @@ EVENT = StructType(
     ]
 )
 """What the leaf of an event covers. ``index``: position among the events of the commit, from 0."""
+_COPIED_COLUMNS = ("id", "version", "committed_at", "change_type", "baseline", "changed_columns", "row_hash")
+"""Columns of an event that the payload repeats."""
 STORED_EVENT = StructType([*EVENT.fields, StructField("leaf", BinaryType(), False)])
 
 RECORD = StructType(
@@ -118,13 +120,7 @@ def payload_schema(row: StructType) -> StructType:
     encrypted = [StructField("sealed", ArrayType(BinaryType()))] if SEALED in row.names else []
     return StructType(
         [
-            StructField("id", BinaryType(), False),
-            StructField("version", LongType(), False),
-            StructField("committed_at", TimestampType()),
-            StructField("change_type", StringType(), False),
-            StructField("baseline", BooleanType(), False),
-            StructField("changed_columns", ArrayType(StringType(), False)),
-            StructField("row_hash", BinaryType(), False),
+            *(EVENT[name] for name in _COPIED_COLUMNS),
             StructField("salt", BinaryType(), False),
             StructField("row", row, False),
             *encrypted,

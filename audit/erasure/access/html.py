@@ -8,6 +8,7 @@ from typing import Any
 
 from audit.erasure.access.report import AccessReport, HeldRows, TableHeld
 from audit.report.document import Block, Document, Facts, Items, Section, Table, Text, Verdict
+from audit.report.formatting import format_count
 from audit.report.html import render_page
 
 __all__ = ["access_page"]
@@ -28,7 +29,7 @@ def access_page(report: AccessReport) -> str:
         ]
     )
     rows = counts["rows"] + counts["kept"]
-    words = f"{_count(rows, 'row')} and {_count(counts['events'], 'event')} of history are stored"
+    words = f"{format_count(rows, 'row')} and {format_count(counts['events'], 'event')} of history are stored"
     verdict = Verdict(
         "open" if rows or counts["events"] else "good",
         words if rows or counts["events"] else "No data is stored on this person",
@@ -73,7 +74,7 @@ def _list_rows(held: Sequence[HeldRows], nothing: str) -> Iterator[Block]:
             if group.withheld
             else ""
         )
-        yield Text(f"{_count(len(group.rows), 'row')} in which the column {group.column} identifies you.{omitted}")
+        yield Text(f"{format_count(len(group.rows), 'row')} in which the column {group.column} identifies you.{omitted}")
         names = list(group.rows[0])
         if "_change_type" in names:
             for row in group.rows:
@@ -141,7 +142,3 @@ def _format(value: Any) -> str:
     if isinstance(value, Mapping | list | bool):
         return json.dumps(value, ensure_ascii=False)
     return str(value)
-
-
-def _count(value: int, noun: str) -> str:
-    return f"{value:,} {noun}" + ("" if value == 1 else "s")

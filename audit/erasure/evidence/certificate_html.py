@@ -11,6 +11,7 @@ from typing import Any
 
 from audit.erasure.evidence.certificate import NOT_PROVEN, signed_bytes
 from audit.report.document import Block, Code, Document, Facts, Items, Section, Table, Text, Verdict
+from audit.report.formatting import format_count
 from audit.report.html import render_page
 
 __all__ = ["certificate_page"]
@@ -55,7 +56,7 @@ def certificate_page(certificate: Mapping[str, Any]) -> str:
 def _judge(certificate: Mapping[str, Any]) -> Verdict:
     scan, pending, holds = certificate["scan"], certificate["pending"], certificate["holds"]
     unverified = len(certificate["unverified"])
-    unchecked = f" {_format_count(unverified, 'place')} could not be verified." if unverified else ""
+    unchecked = f" {format_count(unverified, 'place')} could not be verified." if unverified else ""
     if certificate["outcome"] == "erased":
         return Verdict("good", "Erased", f"The final scan found nothing.{unchecked}")
     dates = [entry.get("clears_on") for entry in pending]
@@ -63,12 +64,12 @@ def _judge(certificate: Mapping[str, Any]) -> Verdict:
     if pending and all(dates):
         until = f", the last of it until {max(dates)}"
     elif pending:
-        until = f", in {_format_count(dates.count(None), 'place')} until an operator removes the data"
+        until = f", in {format_count(dates.count(None), 'place')} until an operator removes the data"
     return Verdict(
         "open",
         "Erased in part",
-        f"Data still exists: {_format_count(len(pending), 'place')} pending{until}; "
-        f"{_format_count(scan['finds'], 'finding')} of the scan; {_format_count(len(holds), 'hold')}.{unchecked}",
+        f"Data still exists: {format_count(len(pending), 'place')} pending{until}; "
+        f"{format_count(scan['finds'], 'finding')} of the scan; {format_count(len(holds), 'hold')}.{unchecked}",
     )
 
 
@@ -161,7 +162,3 @@ def _format(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))  # versions and names: no thousands separators
     return str(value)
-
-
-def _format_count(value: int, noun: str) -> str:
-    return f"{value:,} {noun}" + ("" if value == 1 else "s")
