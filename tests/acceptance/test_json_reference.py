@@ -32,15 +32,14 @@ from cdf.verify.verify import Difference, Verification
 from infra import output
 from infra.cli.commands.audit.encrypt import TrailEncrypted
 from infra.cli.commands.audit.signing.anchors import AnchoredCheckpoint, TrailAnchors
-from infra.cli.commands.audit.signing.keygen import KeyMade
 from infra.cli.commands.audit.sinks import ChangeCoverage, SinkCoverage
 from infra.cli.commands.deadletter import DeadLetters, Dropped, Replayed
 from infra.cli.commands.erase.setup.init import ErasureRegisterMade
-from infra.cli.commands.erase.setup.keygen import ErasureKeyMade
 from infra.cli.commands.erase.setup.split_keys import KeysSplit
 from infra.cli.commands.position import PositionShown
 from infra.cli.commands.runs import PipelineRuns
 from infra.cli.commands.upgrade import SchemaUpgrade, Upgrade
+from infra.cli.files import KeyMade
 from infra.diagnostics.doctor import Diagnosis, Finding
 from infra.diagnostics.preflight import ConnectionCheck
 from infra.diagnostics.status import PipelineStatus
@@ -85,7 +84,7 @@ SECTIONS = {
     "## `audit anchors`": (TrailAnchors, AnchoredCheckpoint, AnchorFailure),
     "## `audit reconcile`": (Reconciled, Mismatch, NotCompared),
     "## `audit sinks`": (ChangeCoverage, SinkCoverage),
-    "## `erase keygen`": (ErasureKeyMade,),
+    "## `erase keygen`": (KeyMade,),
     "## `erase split-keys`": (KeysSplit,),
     "## `erase init`": (ErasureRegisterMade,),
     "## `erase plan`": (ErasurePlan, PlannedTable, PlannedSink),
