@@ -74,7 +74,9 @@ def _list_rows(held: Sequence[HeldRows], nothing: str) -> Iterator[Block]:
             if group.withheld
             else ""
         )
-        yield Text(f"{format_count(len(group.rows), 'row')} in which the column {group.column} identifies you.{omitted}")
+        yield Text(
+            f"{format_count(len(group.rows), 'row')} in which the column {group.column} identifies you.{omitted}"
+        )
         names = list(group.rows[0])
         if "_change_type" in names:
             for row in group.rows:
