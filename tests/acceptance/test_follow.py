@@ -264,7 +264,7 @@ def test_a_database_that_is_restarted_is_waited_for(
         own.connection.close()
         server.close()
         insert(spark, delta_path, 2)
-        run.until(lambda: "waits" in Path(run._err).read_text(), "it says that it waits")
+        run.until(lambda: "waiting before the next attempt" in Path(run._err).read_text(), "it says that it waits")
         server.start()
         own = Database(own.dsn, own.password)
         run.until(lambda: own.position() == 2, "it goes on by itself")

@@ -96,7 +96,7 @@ def test_a_restarting_database_is_waited_for(
         done = project.run("run", "-p", "sales.items", "--retry-seconds", "1", environment=environment)
         assert done.code == 75
         assert [line.split("; ")[-1].split(" in ")[0] for line in done.err.splitlines() if "; attempt " in line] == [
-            f"try {number} of 5" for number in (2, 3, 4, 5)
+            f"attempt {number} of 5" for number in (2, 3, 4, 5)
         ]
         run = project.start("run", "--json", environment=environment)
         run.until(lambda: (project.folder / "2.err").read_text().count("; attempt 2 of 5") == 2, "both try again")

@@ -367,7 +367,7 @@ def test_the_feed_switched_off_and_a_table_made_anew_are_told(spark: SparkSessio
     found = {row["version"]: row["why"] for row in hiding_operations(Trail(spark, str(tmp_path))).collect()}
     assert sorted(found) == [1, 2, 3, 4]
     assert found[1] == "the change feed was enabled or disabled"
-    assert "known" in found[3]
+    assert "does not know" in found[3]
 
 
 # ── is it all there ──────────────────────────────────────────────────────────────────────────────────────────────────
