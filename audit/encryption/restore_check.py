@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING
 from audit.encryption.aead import DecryptionFailed, commitment, decrypt
 from audit.encryption.backup import COLUMNS, END, FIRST_LINE, backup_mac, head, ignore_progress, script
 from audit.encryption.key_registry.bindings import (
-    SHARDS_OF_RELEASE_0_1,
+    SHARD_COUNTS,
     key_binding,
     link_mac,
     lookup_key_binding,
@@ -225,7 +225,7 @@ class _Backup:
                 hint="the registry that the backup was made from was altered: use another backup",
                 swapped=swapped,
             )
-        if len(self._epoch_keys) not in (1, SHARDS_OF_RELEASE_0_1) or not {"epoch", "lookup_key"} <= tables:
+        if len(self._epoch_keys) not in SHARD_COUNTS or not {"epoch", "lookup_key"} <= tables:
             raise _incomplete_error(self._path)
         if batch:
             yield batch

@@ -377,6 +377,14 @@ class TestEpochs:
             monkeypatch.setattr(Transaction, "execute", execute)
             yield committed
 
+    def test_an_epoch_that_has_lost_some_of_its_keys_gives_none(self, safe: Safe) -> None:
+        """As release 0.1 began it, with rows from 2 on lost: a new key would be unreadable once they are restored."""
+        (token,) = safe.registry.find_or_create_tokens("customer", [[("customer_id", "1")]])
+        assert token is not None
+        safe.rows("insert into shard select epoch, 1, wrapped from shard returning epoch")
+        with pytest.raises(VerificationError, match="the key of that epoch that wraps them is missing"):
+            safe.registry.find_or_create_keys([(token, "contact")])
+
     def test_the_same_root_key_is_no_epoch(self, safe: Safe) -> None:
         with pytest.raises(ConfigError, match="a root key of its own"):
             safe.registry.rotate(safe.root)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 
 __all__ = [
+    "SHARD_COUNTS",
     "SHARDS_OF_RELEASE_0_1",
     "key_binding",
     "link_mac",
@@ -18,6 +19,8 @@ __all__ = [
 SHARDS_OF_RELEASE_0_1 = 256
 """An epoch has one key that wraps the keys of people: row 0 of the table ``shard``. An epoch that release 0.1 began has this
 many until the next rotation. There the first byte of a person's token selects the row."""
+SHARD_COUNTS = (1, SHARDS_OF_RELEASE_0_1)
+"""With any other number of rows, keys of the epoch are lost."""
 _LINK = b"deltarelay registry link v1"
 
 

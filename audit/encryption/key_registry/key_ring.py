@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from audit.encryption.aead import KEY_BYTES, DecryptionFailed, Decryptor, commitment
 from audit.encryption.key_registry.bindings import (
+    SHARD_COUNTS,
     key_binding,
     lookup_key_binding,
     mac_key_binding,
@@ -81,8 +82,8 @@ class KeyRing:
     def epoch_key(self, work: Transaction, epoch: int, token: bytes, new: Root | None = None) -> bytes:
         """The key of the epoch that wraps the keys of this person."""
         if epoch not in self._shard_counts:
-            row = work.row("select max(shard) + 1 from {shard} where epoch = %s having count(*) > 0", [epoch])
-            if row is None:
+            row = work.row("select count(*) from {shard} where epoch = %s", [epoch])
+            if row is None or row[0] not in SHARD_COUNTS:
                 raise _missing_epoch_key_error(epoch)
             self._shard_counts[epoch] = row[0]
         shard = shard_of(token, self._shard_counts[epoch])
