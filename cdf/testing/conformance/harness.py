@@ -78,6 +78,12 @@ def assert_start(harness: SinkHarness, table: SampleTable) -> None:
     assert_contents(harness, table, START, [])
 
 
+def assert_unchanged(harness: SinkHarness, table: SampleTable) -> None:
+    """Check that the target is as ``load_sink`` has left it, with its position."""
+    assert_start(harness, table)
+    assert read_position(harness, table).version == 4
+
+
 def assert_next(harness: SinkHarness, table: SampleTable) -> None:
     assert_contents(harness, table, AFTER_NEXT, NEXT)
 
