@@ -18,7 +18,24 @@ from cdf.result import Result
 from infra.diagnostics.delta_table import Column, SourceTable
 from infra.s3.address import is_s3
 
-__all__ = ["VARIABLE", "KeyProposal", "Scaffold", "propose_key", "scaffold", "write_new"]
+__all__ = [
+    "CHECKED_ROWS",
+    "CONNECTION",
+    "FURTHER_SETTINGS",
+    "HEAD",
+    "STORAGE",
+    "VARIABLE",
+    "KeyProposal",
+    "Scaffold",
+    "propose_key",
+    "refuse_existing",
+    "relative_to",
+    "scaffold",
+    "to_comment",
+    "to_pipeline_name",
+    "to_yaml_scalar",
+    "write_new",
+]
 
 VARIABLE = "WAREHOUSE_DSN"
 """The environment variable from which the written file reads its secret."""
@@ -38,6 +55,8 @@ class KeyProposal(Result):
     unique: bool | None
     """Whether the key is unique in the rows; None: not checked."""
     rows: int | None = None
+    is_likely: bool = True
+    """False: no column looks like a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +81,7 @@ def propose_key(table: SourceTable, name: str) -> KeyProposal:
     candidates = list(dict.fromkeys(_list_key_candidates(table.columns, name)))[:_MAX_CANDIDATES]
     if not candidates:
         first = table.columns[0].name if table.columns else "id"
-        return KeyProposal((first,), "no column looks like a key; this is the first one", None)
+        return KeyProposal((first,), "no column looks like a key; this is the first one", None, is_likely=False)
     column, reason = candidates[0]
     if not _is_small(table):
         return KeyProposal((column,), reason, None)
@@ -135,21 +154,23 @@ def scaffold(table: SourceTable | None, *, to: Path) -> tuple[Scaffold, str]:
         name, address, about = "customers", "/data/customers", ["The Delta table: a path, a URL or a catalog name."]
         key_about = ["What identifies a row: one or several columns, never null, unique together."]
     else:
-        name, address = _to_pipeline_name(table.address), _relative_to(table.address, to.parent)
+        name, address = to_pipeline_name(table.address), relative_to(table.address, to.parent)
         proposal = propose_key(table, name)
         about, key_about = _describe_table(table), _describe_key(proposal)
     target = _to_target_name(name)
     comment = "\n".join(f"      # {line}".rstrip() for line in about)
     key_comment = "\n".join(f"      # {line}" for line in key_about)
     text = _TEMPLATE.format(
-        variable=VARIABLE,
+        head=HEAD,
+        connection=CONNECTION.format(variable=VARIABLE),
         pipeline=name,
         about=comment,
-        table=_to_yaml_scalar(address),
+        table=to_yaml_scalar(address),
         key_about=key_comment,
-        key=", ".join(_to_yaml_scalar(column) for column in proposal.columns),
+        key=", ".join(to_yaml_scalar(column) for column in proposal.columns),
         target=target,
-        storage=_STORAGE if is_s3(address) else "",
+        further=FURTHER_SETTINGS,
+        storage=STORAGE if is_s3(address) else "",
     )
     made = Scaffold(
         file=str(to),
@@ -170,10 +191,7 @@ def write_new(file: Path, text: str, *, overwrite: bool = False) -> None:
         with file.open("w" if overwrite else "x", encoding="utf-8") as handle:
             handle.write(text)
     except FileExistsError:
-        raise ConfigError(
-            f"{file} already exists: nothing was written",
-            hint="write to another file with --to, or replace it with --force",
-        ) from None
+        raise _already_exists(file) from None
     except OSError as error:
         raise ConfigError(
             f"{file} cannot be written ({(error.strerror or type(error).__name__).lower()})",
@@ -181,24 +199,35 @@ def write_new(file: Path, text: str, *, overwrite: bool = False) -> None:
         ) from error
 
 
+def refuse_existing(file: Path, *, overwrite: bool) -> None:
+    """Raise ConfigError if ``write_new`` would refuse the file."""
+    if file.exists() and not overwrite:
+        raise _already_exists(file)
+
+
+def _already_exists(file: Path) -> ConfigError:
+    hint = "write to another file with --to, or replace it with --force"
+    return ConfigError(f"{file} already exists: nothing was written", hint=hint)
+
+
 def _describe_table(table: SourceTable) -> list[str]:
-    width = max((len(_to_comment(column.name)) for column in table.columns), default=0)
+    width = max((len(to_comment(column.name)) for column in table.columns), default=0)
     lines = [f"At version {table.version} it has these columns:"]
     for column in table.columns:
         null = "" if column.nullable else "  not null"
-        lines.append(f"  {_to_comment(column.name):<{width}}  {column.type}{null}")
+        lines.append(f"  {to_comment(column.name):<{width}}  {column.type}{null}")
     if table.feed_on:
         lines.append("Its change feed is on.")
     else:
         lines.append("Its change feed is OFF; only changes made while it is on can be replicated. Enable it with:")
-        lines.append(f"  deltarelay feed enable {_to_comment(table.address)}")
+        lines.append(f"  deltarelay feed enable {to_comment(table.address)}")
     return lines
 
 
 def _describe_key(proposal: KeyProposal) -> list[str]:
     lines = [
         "What identifies a row: one or several columns, never null, unique together. A PROPOSAL, please check it:",
-        f"{_to_comment(proposal.columns[0])} was chosen because {proposal.reason}.",
+        f"{to_comment(proposal.columns[0])} was chosen because {proposal.reason}.",
     ]
     if proposal.unique:
         lines.append(f"It was unique and never null in the {proposal.rows:,} rows of the table.")
@@ -215,7 +244,7 @@ def _describe_key(proposal: KeyProposal) -> list[str]:
     return lines
 
 
-def _to_pipeline_name(address: str) -> str:
+def to_pipeline_name(address: str) -> str:
     last = re.split(r"[/\\]", address.rstrip("/"))[-1]
     return re.sub(r"[^A-Za-z0-9_-]+", "_", last).strip("_-") or "table"
 
@@ -225,7 +254,7 @@ def _to_target_name(name: str) -> str:
     return f"public.{'t_' if plain[0].isdigit() else ''}{plain}"[: len("public.") + 60]
 
 
-def _relative_to(address: str, folder: Path) -> str:
+def relative_to(address: str, folder: Path) -> str:
     """The address as written in the file: relative paths start at the folder of the file, not at the current one."""
     if "://" in address or Path(address).is_absolute() or address.startswith("~"):
         return address
@@ -233,26 +262,27 @@ def _relative_to(address: str, folder: Path) -> str:
     return relative if relative.startswith("..") else f"./{relative}"
 
 
-def _to_yaml_scalar(text: str) -> str:
+def to_yaml_scalar(text: str) -> str:
     """The text as a YAML scalar, quoted only where needed. ``$`` begins a reference, ``$$`` is a plain ``$``."""
     text = text.replace("$", "$$")
     is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS and text.isascii()
     return text if is_plain else json.dumps(text, ensure_ascii=False)
 
 
-def _to_comment(name: str) -> str:
+def to_comment(name: str) -> str:
     """A name that fits on one line of a comment."""
     return name if name.isprintable() else json.dumps(name)
 
 
-_TEMPLATE = """\
+HEAD = """\
 # Written by `deltarelay init`. Review it, then run:
 #   deltarelay validate             check this file
 #   deltarelay validate --connect   check source and target
 #   deltarelay plan                 show what a run would do
 #   deltarelay run                  replicate
 version: 1
-
+"""
+CONNECTION = """\
 connections:
   warehouse:
     kind: postgres
@@ -260,7 +290,32 @@ connections:
     #   export {variable}='postgresql://user:password@host:5432/database'
     # or from a file, with the reference ${{file:/run/secrets/warehouse_dsn}}.
     dsn: ${{{variable}}}
+"""
+FURTHER_SETTINGS = """\
+    # How much is applied in one step; a commit above the limit is applied alone.
+    # window:
+    #   max_commits: 500
+    #   max_bytes: 256MB
 
+# Settings of the Spark session, by their full names.
+# spark:
+#   master: local[*,4]
+#   conf:
+#     spark.driver.memory: 4g
+
+# Without access to a Maven registry: run `deltarelay jars fetch FOLDER` on another machine, then name the folder here.
+# jars: [/opt/deltarelay/jars]
+"""
+STORAGE = """
+# How to access S3; by default AWS with the default credentials and region. Check it with `deltarelay doctor`.
+# storage:
+#   s3: {region: eu-west-1, credentials: default}
+# Reading needs no lock. To write to S3 as well, configure how writers are coordinated:
+#   commits: {kind: dynamodb, table: delta_log}
+"""
+_TEMPLATE = """\
+{head}
+{connection}
 pipelines:
   {pipeline}:
     source:
@@ -278,24 +333,4 @@ pipelines:
       # A change that contradicts the target: refuse_duplicates (stop when an inserted key exists already; correct and
       # count all others), report (correct and count all) or refuse (stop at every contradiction).
       conflicts: refuse_duplicates
-    # How much is applied in one step; a commit above the limit is applied alone.
-    # window:
-    #   max_commits: 500
-    #   max_bytes: 256MB
-
-# Settings of the Spark session, by their full names.
-# spark:
-#   master: local[*,4]
-#   conf:
-#     spark.driver.memory: 4g
-
-# Without access to a Maven registry: run `deltarelay jars fetch FOLDER` on another machine, then name the folder here.
-# jars: [/opt/deltarelay/jars]
-{storage}"""
-_STORAGE = """
-# How to access S3; by default AWS with the default credentials and region. Check it with `deltarelay doctor`.
-# storage:
-#   s3: {region: eu-west-1, credentials: default}
-# Reading needs no lock. To write to S3 as well, configure how writers are coordinated:
-#   commits: {kind: dynamodb, table: delta_log}
-"""
+{further}{storage}"""

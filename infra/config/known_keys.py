@@ -27,7 +27,7 @@ _CONTAINERS = (dict, Mapping, tuple, list)
 
 def find_kind(data: Any, path: Path) -> SinkKind | None:
     """The sink kind of ``connections.X`` or ``pipelines.X.sink``; None where the file names no known one."""
-    name = path[1] if path[0] == "connections" else _get(data, *path, "connection")
+    name = path[1] if path[0] == "connections" else _get(data, *_share_options(path), "connection")
     kind = _get(data, "connections", name, "kind")
     if not isinstance(kind, str):
         return None
@@ -74,8 +74,15 @@ def to_file_path(data: Any, path: Path) -> Path:
     return file_path
 
 
+def _share_options(path: Path) -> Path:
+    """The options of one table under ``overrides`` are those of its pipeline."""
+    is_override = path[2:4] == ("source", "overrides") and path[5:6] == ("sink",)
+    return (*path[:2], *path[5:]) if is_override else path
+
+
 def _resolve(data: Any, path: Path) -> Any:
     """The declared type of the setting at the path; None: unknown."""
+    path = _share_options(path)
     declared: Any = Project
     for depth, step in enumerate(path):
         fields = _list_fields(declared, data, path[:depth])

@@ -255,7 +255,7 @@ def describe(project: Project) -> dict[str, Any]:
     }
     pipelines = {
         name: {
-            "source": _to_plain(pipeline.source),
+            "source": _describe_source(pipeline.source),
             "sink": {"connection": pipeline.sink.connection, **_to_plain(pipeline.sink.options)},
             "window": _to_plain(pipeline.window),
         }
@@ -270,6 +270,12 @@ def describe(project: Project) -> dict[str, Any]:
         "jars": [str(jar) for jar in project.jars],
         **({} if project.erasure is None else {"erasure": _to_plain(project.erasure)}),
     }
+
+
+def _describe_source(source: TableSource) -> dict[str, Any]:
+    """Without ``exclude`` and ``overrides`` where they are empty, as in every pipeline of one table."""
+    described: dict[str, Any] = _to_plain(source)
+    return {key: value for key, value in described.items() if key not in ("exclude", "overrides") or value}
 
 
 def _to_plain(value: Any) -> Any:

@@ -28,7 +28,7 @@ from infra.config.file.references import Expanded
 from infra.config.table_patterns import check_pattern
 from infra.config.values import Start, check_columns, folder_of, parse_count, parse_size, parse_start, resolve_table
 
-__all__ = ["Connection", "Name", "Pipeline", "SinkTarget", "Spark", "TableSource", "WindowLimits"]
+__all__ = ["Connection", "Name", "Pipeline", "SinkTarget", "Spark", "TableOverrides", "TableSource", "WindowLimits"]
 
 _SECRET_SETTING = re.compile(r"(?i)secret|passw|token|credential|access[._-]?key|account[._-]?key|private[._-]?key")
 _DEFAULTS = Limits()
@@ -112,6 +112,57 @@ class SinkTarget(Model):
     options: SerializeAsAny[BaseModel]
 
 
+class WindowLimits(Model):
+    """How much is applied in one step. A single commit above the limit is applied alone."""
+
+    max_commits: _Count = Field(
+        default=_DEFAULTS.max_commits, title="Commits", description="Maximum number of commits in a window."
+    )
+    max_bytes: _Size = Field(
+        default=_DEFAULTS.max_bytes,
+        title="Bytes",
+        description="Maximum bytes of change files in a window: a number, or text such as 256MB (10^6) or 64 MiB (2^20).",
+    )
+
+    def limits(self) -> Limits:
+        return Limits(max_commits=self.max_commits, max_bytes=self.max_bytes)
+
+
+def _check_key(value: Any) -> Any:
+    if value in (None, [], ()):
+        raise ValueError("has no columns: name those that identify a row, or move the table to `exclude`")
+    return value
+
+
+def _keep_empty_keys(value: Any) -> Any:
+    """``key:`` without a value is a key that is still unknown, not the key of the other tables."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        table: {**one, "key": one["key"] or []} if isinstance(one, dict) and "key" in one else one
+        for table, one in value.items()
+    }
+
+
+class TableOverrides(Model):
+    """Settings of one table of `tables` that differ from those of the other tables."""
+
+    key: Annotated[tuple[str, ...], BeforeValidator(_check_key), AfterValidator(check_columns)] | None = Field(
+        default=None, title="Key", description="The columns that identify a row of this table."
+    )
+    start: _Start | None = Field(
+        default=None, title="Start", description="Where to begin while the sink of this table is empty."
+    )
+    sink: dict[str, Any] = Field(
+        default_factory=dict,
+        title="Sink",
+        description="Options of the sink, except `connection`; they replace those of the pipeline one by one.",
+    )
+    window: WindowLimits | None = Field(
+        default=None, title="Window", description="Limits that replace those of the pipeline one by one."
+    )
+
+
 def _require_table_or_tables(schema: dict[str, Any]) -> None:
     """In the JSON schema: either ``table`` or ``tables``."""
     schema["properties"]["tables"] = {
@@ -137,6 +188,17 @@ class TableSource(Model):
         "s3a://lake/sales/*. Each matching Delta table becomes a separate pipeline PIPELINE.FOLDER; {name} in the "
         "sink's options is replaced by the name of its folder.",
     )
+    exclude: tuple[str, ...] = Field(
+        default=(),
+        title="Exclude",
+        description="With `tables`: names of tables to leave out, or patterns of names such as tmp_*.",
+    )
+    overrides: Annotated[dict[str, TableOverrides], BeforeValidator(_keep_empty_keys)] = Field(
+        default_factory=dict,
+        title="Overrides",
+        description="With `tables`: settings of single tables, by the name of their folder. Each name must be a table that "
+        "`tables` matches and `exclude` does not.",
+    )
     key: Annotated[tuple[str, ...], AfterValidator(check_columns)] = Field(
         min_length=1, title="Key", description="The columns that identify a row; never null, unique together."
     )
@@ -154,22 +216,6 @@ class TableSource(Model):
         if isinstance(data, dict) and data.get("tables") is not None and data.get("table") is None:
             return {**data, "table": data["tables"]}
         return data
-
-
-class WindowLimits(Model):
-    """How much is applied in one step. A single commit above the limit is applied alone."""
-
-    max_commits: _Count = Field(
-        default=_DEFAULTS.max_commits, title="Commits", description="Maximum number of commits in a window."
-    )
-    max_bytes: _Size = Field(
-        default=_DEFAULTS.max_bytes,
-        title="Bytes",
-        description="Maximum bytes of change files in a window: a number, or text such as 256MB (10^6) or 64 MiB (2^20).",
-    )
-
-    def limits(self) -> Limits:
-        return Limits(max_commits=self.max_commits, max_bytes=self.max_bytes)
 
 
 class Pipeline(Model):

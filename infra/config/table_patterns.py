@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,16 @@ from infra.s3.address import S3Address, is_s3, normalize_address
 if TYPE_CHECKING:
     from infra.s3.model import Storage
 
-__all__ = ["NAME", "check_pattern", "contains_name", "fill_in_name", "list_tables", "table_name"]
+__all__ = [
+    "NAME",
+    "check_pattern",
+    "contains_name",
+    "fill_in_name",
+    "find_excluded",
+    "has_wildcard",
+    "list_tables",
+    "table_name",
+]
 
 NAME = "{name}"
 """In the options of a sink: the last part of the table's address."""
@@ -58,6 +68,16 @@ def table_name(address: str) -> str:
             "rename it, or give the table a separate pipeline with `table`"
         )
     return name
+
+
+def has_wildcard(text: str) -> bool:
+    return _WILD.search(text) is not None
+
+
+def find_excluded(names: Sequence[str], exclude: Sequence[str]) -> set[str]:
+    """Those of the names that ``exclude`` has, or that match a pattern in it. The name of a table is never a pattern."""
+    patterns = [one for one in exclude if one not in names]
+    return {name for name in names if name in exclude or any(fnmatch.fnmatchcase(name, one) for one in patterns)}
 
 
 def contains_name(options: Any) -> bool:

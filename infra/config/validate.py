@@ -13,13 +13,14 @@ from cdf.errors import ConfigError
 from connectors.registry import get_sink_kind
 from connectors.sink_kind import TargetNaming
 from infra.config.erasure_models import PARTS
+from infra.config.expand_tables import expand_tables
 from infra.config.file.problems import Path, Report, mask_key
 from infra.config.file.yaml_document import Document
 from infra.config.known_keys import find_kind, is_secret, list_keys, list_kinds, to_file_path
 from infra.config.messages import explain_error, suggest_name
 from infra.config.models import MASK, Project
-from infra.config.pipeline_models import Connection, Pipeline
-from infra.config.table_patterns import NAME, contains_name, fill_in_name, list_tables, table_name
+from infra.config.pipeline_models import Connection
+from infra.config.table_patterns import NAME, contains_name, fill_in_name
 
 __all__ = ["Check"]
 
@@ -70,55 +71,7 @@ class Check:
         self.check_keys_apart(data)
         if not isinstance(project, Project) or self.report.problems or not look_for_tables:
             return project if isinstance(project, Project) else None
-        return self.expand_tables(project)
-
-    def expand_tables(self, project: Project) -> Project:
-        """Replace each pipeline with ``tables`` by one per matching table, in the file's order, then by name."""
-        pipelines: dict[str, Pipeline] = {}
-        families: dict[str, str] = {}
-        for name, pipeline in project.pipelines.items():
-            if pipeline.source.tables is None:
-                pipelines[name] = pipeline
-                continue
-            members = self.expand_pipeline(project, name, pipeline)
-            pipelines |= members
-            families |= dict.fromkeys(members, name)
-        expanded = project.model_copy(update={"pipelines": pipelines})
-        if families and not self.report.problems:
-            sinks = {name: {"sink": dict(one.sink)} for name, one in pipelines.items()}
-            self.check_targets({"pipelines": sinks, "connections": expanded.connections}, families)
-        return expanded
-
-    def expand_pipeline(self, project: Project, name: str, pipeline: Pipeline) -> dict[str, Pipeline]:
-        path: Path = ("pipelines", name)
-        tables_path: Path = (*path, "source", "tables")
-        sink_data = _get(self.data, (*path, "sink"))
-        kind = find_kind(self.data, (*path, "sink"))
-        pattern = pipeline.source.table
-        try:
-            addresses = list_tables(pattern, project.storage)
-        except ConfigError as error:
-            self.add(tables_path, error.message, hint=error.hint)
-            return {}
-        if not addresses:
-            hint = "list that folder: a Delta table is a folder that contains _delta_log, and its name must match"
-            self.add(tables_path, f"no Delta table matches {pattern}", hint=hint)
-        members: dict[str, Pipeline] = {}
-        for address in addresses:
-            try:
-                table = table_name(address)
-            except ValueError as error:
-                self.add(tables_path, f"matches {address}: {error}")
-                continue
-            options_data = {key: value for key, value in sink_data.items() if key != "connection"}
-            options = kind and self.validate(
-                kind.options, fill_in_name(options_data, table), (*path, "sink"), about=f"for the table {table}: "
-            )
-            if options is not None:
-                source = pipeline.source.model_copy(update={"table": address})
-                sink = pipeline.sink.model_copy(update={"options": options})
-                members[f"{name}.{table}"] = pipeline.model_copy(update={"source": source, "sink": sink})
-        return members
+        return expand_tables(self, project)
 
     def collect_secrets(self) -> None:
         for path in self.document.scalars:
@@ -154,6 +107,7 @@ class Check:
         if self.has_pattern(name) and _get(entry, ("source", "table")) is not None:
             path: Path = ("pipelines", name, "source", "tables")
             self.add_at_key(path, "is set beside `table`; set only one of the two")
+        self.check_only_with_pattern(name, entry)
         sink = entry.get("sink")
         if not isinstance(sink, dict):
             return entry
@@ -173,14 +127,32 @@ class Check:
         connection_part = {"connection": connection} if "connection" in sink else {}
         return {**entry, "sink": {**connection_part, "options": valid_options or _Invalid()}}
 
+    def check_only_with_pattern(self, name: str, entry: dict[str, Any]) -> None:
+        for setting in ("exclude", "overrides"):
+            if _get(entry, ("source", setting)) and not self.has_pattern(name):
+                self.add_at_key(("pipelines", name, "source", setting), "has no effect without `tables`; remove it")
+        overrides = _get(entry, ("source", "overrides"))
+        for table in overrides if isinstance(overrides, dict) else ():
+            path: Path = ("pipelines", name, "source", "overrides", table, "sink", "connection")
+            if path in self.document.keys:
+                hint = "give the table a pipeline of its own with `table`, and name it under `exclude`"
+                self.add_at_key(path, "cannot differ between the tables of one pipeline", hint=hint)
+
     def has_pattern(self, name: str) -> bool:
         """Whether the pipeline has ``tables`` instead of ``table``."""
         return _get(self.data, ("pipelines", name, "source", "tables")) is not None
 
     def validate(
-        self, model: type[BaseModel], data: dict[str, Any], prefix: Path, *, about: str = ""
+        self,
+        model: type[BaseModel],
+        data: dict[str, Any],
+        prefix: Path,
+        *,
+        about: str = "",
+        elsewhere: Mapping[str, Path] | None = None,
     ) -> BaseModel | None:
-        """``about``: the beginning of messages, for options of one of several tables."""
+        """``about``: the beginning of messages, for options of one of several tables. ``elsewhere``: the places of those
+        settings that are not written at ``prefix``."""
         if model is not Project:  # our own models treat null like a missing key
             data = {key: value for key, value in data.items() if value is not None or key not in model.model_fields}
         errors: list[Any] = []
@@ -189,7 +161,8 @@ class Check:
         except ValidationError as error:
             errors = list(error.errors(include_url=False, include_input=False))
         for error_data in errors:
-            self.report_error(error_data, prefix, about)
+            setting = str(error_data["loc"][0]) if error_data["loc"] else ""
+            self.report_error(error_data, (elsewhere or {}).get(setting, prefix), about)
         return None
 
     def report_error(self, error: Mapping[str, Any], prefix: Path, about: str = "") -> None:

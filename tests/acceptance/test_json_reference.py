@@ -49,6 +49,7 @@ from infra.s3.lock.entries import LockedTable, LockEntries, OpenEntry
 from infra.s3.lock.repair import Forgotten, LockRepair, RepairedEntry
 from infra.s3.lock.table import Deviation, LockTableCreated
 from infra.scaffold import Scaffold
+from infra.scaffold_tables import ProposedTable, TablesScaffold
 from infra.spark.jars import Jar, JarSet
 from tests.acceptance.commands import REPOSITORY
 
@@ -66,6 +67,7 @@ SECTIONS = {
     "## `deadletter drop`": (Dropped,),
     "### `validate --connect`": (ConnectionCheck,),
     "## `init`": (Scaffold,),
+    "### `init 'FOLDER/*'`": (TablesScaffold, ProposedTable),
     "## `doctor`": (Diagnosis, Finding),
     "## `jars check`, `jars fetch`": (JarSet, Jar),
     "## `upgrade`": (Upgrade, SchemaUpgrade),

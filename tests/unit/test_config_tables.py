@@ -166,3 +166,144 @@ def test_a_folder_whose_name_cannot_be_a_name_is_told(tmp_path: Path, lake: Path
     ((line, column, path, message),) = refusal(tmp_path, SALES)
     assert (line, column, path) == (9, 22, "pipelines.sales.source.tables")
     assert message.startswith(f'matches {lake}/or"ders: the name of a folder may consist of')
+
+
+# ── tables that differ ───────────────────────────────────────────────────────────────────────────────────────────────
+
+OVERRIDDEN = """\
+version: 1
+connections:
+  warehouse: {kind: postgres, dsn: postgresql://h/db}
+pipelines:
+  sales:
+    source:
+      tables: "lake/*"
+      key: [id]
+      exclude: [scratch, tmp_*]
+      overrides:
+        orders: {key: [order_id, line], start: earliest, sink: {table: "{name}_old", conflicts: report}}
+        items: {window: {max_commits: 3}}
+    sink: {connection: warehouse, table: "sales.{name}", conflicts: refuse}
+    window: {max_commits: 7, max_bytes: 10}
+"""
+
+
+def test_a_table_may_differ_in_any_setting_and_all_others_stay_alike(tmp_path: Path, lake: Path) -> None:
+    make_tables(lake, "visits", "tmp_1", "tmp_2", "scratch")
+    project = read(tmp_path, OVERRIDDEN)
+    assert list(project.pipelines) == ["sales.items", "sales.orders", "sales.visits"]
+    items, orders, visits = project.pipelines.values()
+    assert (orders.source.key, orders.source.start) == (("order_id", "line"), "earliest")
+    assert orders.sink.options == PostgresOptions(table="orders_old", conflicts="report")
+    assert orders.window == visits.window
+    assert (visits.source.key, visits.source.start) == (("id",), "snapshot")
+    assert visits.sink.options == PostgresOptions(table="sales.visits", conflicts="refuse")
+    assert (items.window.max_commits, items.window.max_bytes) == (3, 10)
+    assert (items.source.key, items.sink.options) == (("id",), PostgresOptions(table="sales.items", conflicts="refuse"))
+    described = describe(project)["pipelines"]["sales.orders"]["source"]
+    assert described["key"] == ["order_id", "line"]
+    assert not {"exclude", "overrides"} & set(described), "the settings of other tables are not repeated for each"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "where", "message"),
+    [
+        (
+            "orders: {",
+            "order: {",
+            (11, 9, "source.overrides.order"),
+            "is not a table that matches LAKE/*; did you mean `orders`?",
+        ),
+        (
+            "[scratch,",
+            "[orders,",
+            (11, 9, "source.overrides.orders"),
+            "is left out by `exclude`; remove it from one of the two",
+        ),
+        ("[scratch, tmp_*]", '["*"]', (9, 7, "source.exclude"), "leaves out every table that matches LAKE/*"),
+        (
+            "[order_id, line]",
+            "[]",
+            (11, 23, "source.overrides.orders.key"),
+            "has no columns: name those that identify a row, or move the table to `exclude`",
+        ),
+        (
+            "key: [order_id, line],",
+            "key: ,",
+            (11, 18, "source.overrides.orders.key"),
+            "has no columns: name those that identify a row, or move the table to `exclude`",
+        ),
+        ("[order_id, line]", "[a, A]", (11, 23, "source.overrides.orders.key"), "lists a column twice"),
+        ("start: e", "starts: e", (11, 41, "source.overrides.orders.starts"), "unknown key; did you mean `start`?"),
+        (
+            "conflicts: report",
+            "conflict: report",
+            (11, 86, "source.overrides.orders.sink.conflict"),
+            "unknown key; did you mean `conflicts`?",
+        ),
+        (
+            "{name}_old",
+            "a.b.{name}",
+            (11, 72, "source.overrides.orders.sink.table"),
+            "for the table orders: must have at most two parts",
+        ),
+        (
+            "conflicts: report",
+            "connection: w2",
+            (11, 86, "source.overrides.orders.sink.connection"),
+            "cannot differ between the tables of one pipeline",
+        ),
+        (
+            "{name}_old",
+            "sales.items",
+            (13, 5, "sink"),
+            "orders: writes the same target as the pipeline sales.items in line 13",
+        ),
+    ],
+)
+def test_a_mistake_in_the_settings_of_one_table_is_told_where_it_stands(
+    tmp_path: Path, lake: Path, before: str, after: str, where: tuple[int, int, str], message: str
+) -> None:
+    assert before in OVERRIDDEN
+    found = refusal(tmp_path, OVERRIDDEN.replace(before, after, 1))
+    line, column, path = where
+    message = message.replace("LAKE", str(lake))
+    assert [(one[:3], one[3].startswith(message)) for one in found] == [
+        ((line, column, f"pipelines.sales.{path}"), True)
+    ], found
+
+
+def test_an_override_of_a_table_among_hundreds_does_not_list_them_all(tmp_path: Path, lake: Path) -> None:
+    make_tables(lake, *(f"visits_{number}" for number in range(30)))
+    ((_, _, _, message),) = refusal(tmp_path, OVERRIDDEN.replace("items: {", "xyz: {"))
+    assert message == f"is not a table that matches {lake}/*"
+
+
+def test_exclude_and_overrides_need_a_pattern(tmp_path: Path, lake: Path) -> None:
+    found = refusal(tmp_path, OVERRIDDEN.replace('tables: "lake/*"', "table: lake/orders").replace("{name}", "x"))
+    assert [(line, path.rsplit(".", 1)[1], message) for line, _, path, message in found] == [
+        (9, "exclude", "has no effect without `tables`; remove it"),
+        (10, "overrides", "has no effect without `tables`; remove it"),
+    ]
+
+
+def test_an_excluded_name_that_is_gone_stops_nothing_but_is_told(
+    tmp_path: Path, lake: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A typing error there would replicate a table that was to be left out."""
+    assert list(read(tmp_path, OVERRIDDEN).pipelines) == ["sales.items", "sales.orders"]
+    (told,) = caplog.records
+    fields = told.__dict__
+    assert (fields["excluded"], fields["at"]) == ("scratch", f"{tmp_path}/deltarelay.yaml:9:17")
+
+
+def test_secrets_in_the_options_of_one_table_are_known_as_such(tmp_path: Path) -> None:
+    from infra.config.known_keys import list_keys
+
+    data = {
+        "connections": {"w": {"kind": "postgres"}},
+        "pipelines": {"s": {"source": {"overrides": {"o": {"sink": {}}}}, "sink": {"connection": "w"}}},
+    }
+    path = ("pipelines", "s", "source", "overrides", "o", "sink")
+    assert list_keys(data, path) == list_keys(data, ("pipelines", "s", "sink"))
+    assert "conflicts" in list_keys(data, path)

@@ -1,0 +1,133 @@
+"""Replaces each pipeline with ``tables`` by one per matching table, with the settings of that table."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from cdf.errors import ConfigError
+from infra.config.file.problems import Path
+from infra.config.known_keys import find_kind
+from infra.config.messages import suggest_name
+from infra.config.pipeline_models import Pipeline, TableOverrides
+from infra.config.table_patterns import fill_in_name, find_excluded, has_wildcard, list_tables, table_name
+
+if TYPE_CHECKING:
+    from infra.config.models import Project
+    from infra.config.validate import Check
+
+__all__ = ["expand_tables"]
+
+log = logging.getLogger("deltarelay.config")
+
+
+def expand_tables(check: Check, project: Project) -> Project:
+    """The pipelines in the file's order, those of one pattern by name. Problems are added to the report of ``check``."""
+    pipelines: dict[str, Pipeline] = {}
+    families: dict[str, str] = {}
+    for name, pipeline in project.pipelines.items():
+        if pipeline.source.tables is None:
+            pipelines[name] = pipeline
+            continue
+        members = _Expansion(check, project, name, pipeline).expand()
+        pipelines |= members
+        families |= dict.fromkeys(members, name)
+    expanded = project.model_copy(update={"pipelines": pipelines})
+    if families and not check.report.problems:
+        sinks = {name: {"sink": dict(one.sink)} for name, one in pipelines.items()}
+        check.check_targets({"pipelines": sinks, "connections": expanded.connections}, families)
+    return expanded
+
+
+class _Expansion:
+    """The tables of one pipeline."""
+
+    def __init__(self, check: Check, project: Project, name: str, pipeline: Pipeline) -> None:
+        self.check = check
+        self.project = project
+        self.name = name
+        self.pipeline = pipeline
+        self.source: Path = ("pipelines", name, "source")
+        self.sink: Path = ("pipelines", name, "sink")
+
+    def expand(self) -> dict[str, Pipeline]:
+        pattern, tables_path = self.pipeline.source.table, (*self.source, "tables")
+        try:
+            addresses = list_tables(pattern, self.project.storage)
+        except ConfigError as error:
+            self.check.add(tables_path, error.message, hint=error.hint)
+            return {}
+        found = {address.rsplit("/", 1)[-1]: address for address in addresses}
+        excluded = find_excluded(list(found), self.pipeline.source.exclude)
+        replicated = {table: address for table, address in found.items() if table not in excluded}
+        if not found:
+            hint = "list that folder: a Delta table is a folder that contains _delta_log, and its name must match"
+            self.check.add(tables_path, f"no Delta table matches {pattern}", hint=hint)
+            return {}
+        if not replicated:
+            self.check.add_at_key((*self.source, "exclude"), f"leaves out every table that matches {pattern}")
+            return {}
+        self.check_names(list(found), list(replicated))
+        members: dict[str, Pipeline] = {}
+        for folder, address in replicated.items():
+            try:
+                table = table_name(address)
+            except ValueError as error:
+                self.check.add(tables_path, f"matches {address}: {error}")
+                continue
+            if (member := self.build_member(table, address, self.pipeline.source.overrides.get(folder))) is not None:
+                members[f"{self.name}.{table}"] = member
+        return members
+
+    def check_names(self, found: list[str], replicated: list[str]) -> None:
+        """An override without a table is refused: its table would be replicated with the key of all others."""
+        for table in self.pipeline.source.overrides:
+            path = (*self.source, "overrides", table)
+            if table in found and table not in replicated:
+                self.check.add_at_key(path, "is left out by `exclude`; remove it from one of the two")
+            elif table not in found:
+                pattern = self.pipeline.source.table
+                near = suggest_name(table, replicated)
+                near = near if len(replicated) <= 20 or "did you mean" in near else ""  # no list of hundreds of names
+                self.check.add_at_key(path, f"is not a table that matches {pattern}{near}")
+        for index, name in enumerate(self.pipeline.source.exclude):
+            if name not in found and not has_wildcard(name):
+                # only a warning: a table that was left out and is gone must not stop all others
+                span = self.check.document.locate((*self.source, "exclude", index))
+                fields = {"excluded": name, "at": f"{self.check.report.file}:{span.line}:{span.column}"}
+                log.warning("a name under `exclude` is not a table that `tables` matches", extra=fields)
+
+    def build_member(self, table: str, address: str, own: TableOverrides | None) -> Pipeline | None:
+        own = own or TableOverrides()
+        written = _at(self.check.data, self.sink)
+        options_data = {key: value for key, value in written.items() if key != "connection"} | own.sink
+        kind = find_kind(self.check.data, self.sink)
+        options = kind and self.check.validate(
+            kind.options,
+            fill_in_name(options_data, table),
+            self.sink,
+            about=f"for the table {table}: ",
+            elsewhere=dict.fromkeys(own.sink, (*self.source, "overrides", address.rsplit("/", 1)[-1], "sink")),
+        )
+        if options is None:
+            return None
+        settings: dict[str, Any] = {"table": address, "exclude": (), "overrides": {}}
+        settings |= {} if own.key is None else {"key": own.key}
+        settings |= {} if own.start is None else {"start": own.start}
+        window = self.pipeline.window
+        if own.window is not None:
+            limits = {name: getattr(own.window, name) for name in own.window.model_fields_set}
+            window = window.model_copy(update=limits)
+        return self.pipeline.model_copy(
+            update={
+                "source": self.pipeline.source.model_copy(update=settings),
+                "sink": self.pipeline.sink.model_copy(update={"options": options}),
+                "window": window,
+            }
+        )
+
+
+def _at(data: Any, path: Path) -> dict[str, Any]:
+    for step in path:
+        data = data[step]
+    return dict(data)
