@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from infra.config.file.former_names import log_former_names, replace_former_names
+from infra.config.file.former_names import FormerName, log_former_names, replace_former_names
 from infra.config.file.problems import Report
 from infra.config.file.references import expand_references
 from infra.config.file.yaml_document import parse_document
 from infra.config.models import Project
 from infra.config.validate import Check
 
-__all__ = ["load"]
+__all__ = ["PartialCheck", "check_without_secrets", "load"]
 
 _MAX_BYTES = 256 * 1024
 _NAME_A_FILE = "name the file with --config, or create one with `deltarelay init`"
@@ -28,6 +29,35 @@ def load(path: str | Path, *, environ: Mapping[str, str] | None = None, look_for
 
     Settings that the file writes by a former name are logged as warnings, and listed in ``Project.former_names``.
     """
+    project, report, former_names = _check(path, environ, look_for_tables=look_for_tables)
+    if project is None:
+        raise report.fail("is not valid", hint="compare it with docs/reference/deltarelay.schema.json")
+    return project.with_former_names(former_names)
+
+
+@dataclass(frozen=True, slots=True)
+class PartialCheck:
+    """A file without mistakes, as far as that can be seen without its variables and secret files."""
+
+    project: Project | None
+    """Values with an unset reference contain it as text; None: one of them must have another form, such as a number."""
+    unset: tuple[str, ...]
+    """The references that were not replaced, such as ``${WAREHOUSE_DSN}``, each once."""
+
+
+def check_without_secrets(path: str | Path, *, environ: Mapping[str, str] | None = None) -> PartialCheck:
+    """Check a configuration file where its variables need not be set and its secret files need not exist.
+
+    Tables of a pattern are not listed. Raises one ConfigError for all other mistakes, as ``load`` does.
+    """
+    unset: list[str] = []
+    project, _, _ = _check(path, environ, look_for_tables=False, unset=unset)
+    return PartialCheck(project, tuple(dict.fromkeys(unset)))
+
+
+def _check(
+    path: str | Path, environ: Mapping[str, str] | None, *, look_for_tables: bool, unset: list[str] | None = None
+) -> tuple[Project | None, Report, list[FormerName]]:
     file = Path(path)
     report = Report(str(path))
     document = parse_document(_read_text(file, report), report)
@@ -39,12 +69,10 @@ def load(path: str | Path, *, environ: Mapping[str, str] | None = None, look_for
     log_former_names(former_names)
     folder = Path(os.path.abspath(file)).parent  # noqa: PTH100  links are not resolved: they may change between two runs
     environ = os.environ if environ is None else environ
-    data, failed = expand_references(document, report, environ=environ, folder=folder)
+    data, failed = expand_references(document, report, environ=environ, folder=folder, unset=unset)
     project = Check(document, report, data, failed, folder).check_project(look_for_tables=look_for_tables)
     report.raise_if_any()
-    if project is None:
-        raise report.fail("is not valid", hint="compare it with docs/reference/deltarelay.schema.json")
-    return project.with_former_names(former_names)
+    return project, report, former_names
 
 
 def _read_text(file: Path, report: Report) -> str:

@@ -30,16 +30,33 @@ class Expanded(str):
 
 
 def expand_references(
-    document: Document, report: Report, *, environ: Mapping[str, str], folder: FilePath
+    document: Document,
+    report: Report,
+    *,
+    environ: Mapping[str, str],
+    folder: FilePath,
+    unset: list[str] | None = None,
 ) -> tuple[Any, frozenset[Path]]:
-    """The document's data with every reference replaced, and the paths of the values where that failed."""
-    expander = _Expander(document, report, environ, folder)
+    """The document's data with every reference replaced, and the paths of the values where that failed.
+
+    ``unset``: where given, a variable that is not set and a secret file that does not exist are no problem; the reference is
+    added to it, and stays in the value as it is.
+    """
+    expander = _Expander(document, report, environ, folder, unset)
     return expander.expand(document.data, ()), frozenset(expander.failed)
 
 
 class _Expander:
-    def __init__(self, document: Document, report: Report, environ: Mapping[str, str], folder: FilePath) -> None:
+    def __init__(
+        self,
+        document: Document,
+        report: Report,
+        environ: Mapping[str, str],
+        folder: FilePath,
+        unset: list[str] | None,
+    ) -> None:
         self.document = document
+        self.unset = unset
         self.report = report
         self.environ = environ
         self.folder = folder
@@ -59,6 +76,10 @@ class _Expander:
             nonlocal is_expanded
             if found["escape"]:
                 return "$"
+            if self.unset is not None and self.is_unset(found):
+                self.failed.add(path)
+                self.unset.append(found[0])
+                return found[0]
             value, problem, hint = self.look_up(found)
             if problem is not None:
                 self.failed.add(path)
@@ -71,6 +92,15 @@ class _Expander:
 
         expanded = _REFERENCE.sub(replace, text)
         return Expanded(expanded) if is_expanded else expanded
+
+    def is_unset(self, found: re.Match[str]) -> bool:
+        """Whether the reference is correct, and what it refers to does not exist here."""
+        name = found["name"]
+        if not found["closed"]:
+            return False
+        if (file := name.removeprefix("file:")) != name:
+            return bool(file.strip()) and not (self.folder / file).exists()
+        return _VARIABLE.fullmatch(name) is not None and name not in self.environ
 
     def look_up(self, found: re.Match[str]) -> tuple[str, str | None, str | None]:
         """→ the value, a problem (None: no problem), a hint"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,6 +27,14 @@ def validate(
             "--connect", help="Also check every source and target, and show problems and DDL. Writes nothing."
         ),
     ] = False,
+    no_env: Annotated[
+        bool,
+        typer.Option(
+            "--no-env",
+            help="For CI without secrets: variables that are not set and secret files that do not exist are no mistakes. "
+            "Tables of `tables` are not listed.",
+        ),
+    ] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -41,21 +50,49 @@ def validate(
         return
     from infra.config.models import describe
 
+    if no_env and connect:
+        raise typer.BadParameter("cannot be combined with --connect, which needs every value", param_hint="--no-env")
+    if no_env:
+        _check_without_secrets(output, config)
+        return
     project = load_project(config)
-    output.line(
-        f"{config} is valid: {format_count(len(project.pipelines), 'pipeline')}, "
-        f"{format_count(len(project.connections), 'connection')}"
-    )
-    rows = [
-        (name, pipeline.source.table, ", ".join(pipeline.source.key), pipeline.source.start, pipeline.sink.connection)
-        for name, pipeline in project.pipelines.items()
-    ]
-    output.table(("pipeline", "source", "key", "start", "connection"), rows)
+    output.line(f"{config} is valid: {_count_parts(project)}")
+    _print_pipelines(output, project)
     if not connect:
         output.result(describe(project))
         return
     checks, code = _check_connections(output, project)
     output.finish({**describe(project), "connected": checks}, code)
+
+
+def _check_without_secrets(output: Output, config: Path) -> None:
+    from infra.config.load import check_without_secrets
+
+    found = check_without_secrets(config)
+    parts = "" if found.project is None else f": {_count_parts(found.project)}"
+    if found.unset:
+        output.line(f"{config} has no mistakes{parts}; {format_count(len(found.unset), 'reference')} NOT CHECKED:")
+        output.line(f"  {', '.join(found.unset)}")
+    else:
+        output.line(f"{config} is valid{parts}")
+    if found.project is not None:
+        _print_pipelines(output, found.project)
+        for name, pipeline in found.project.pipelines.items():
+            if pipeline.source.tables is not None:
+                output.line(f"{name}: its tables were not listed")
+    output.result({"not_checked": found.unset})
+
+
+def _count_parts(project: Project) -> str:
+    return f"{format_count(len(project.pipelines), 'pipeline')}, {format_count(len(project.connections), 'connection')}"
+
+
+def _print_pipelines(output: Output, project: Project) -> None:
+    rows = [
+        (name, pipeline.source.table, ", ".join(pipeline.source.key), pipeline.source.start, pipeline.sink.connection)
+        for name, pipeline in project.pipelines.items()
+    ]
+    output.table(("pipeline", "source", "key", "start", "connection"), rows)
 
 
 def _check_connections(output: Output, project: Project) -> tuple[list[dict[str, object]], int]:
