@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import ValidationInfo
 
 from infra.s3.address import is_s3, normalize_address
+from infra.url_passwords import contains_password
 
 __all__ = [
     "Start",
@@ -30,7 +31,6 @@ _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([a-zA-Z]*)")
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-_CREDENTIALS = re.compile(r"://[^@\s]*:[^@\s]*@")
 _NAMED_STARTS: dict[str, Literal["snapshot", "earliest"]] = {"snapshot": "snapshot", "earliest": "earliest"}
 _START_HELP = (
     "must be snapshot, earliest, a version (0 or more) or a timestamp with its time zone, such as 2026-01-31T00:00:00Z"
@@ -104,7 +104,7 @@ def resolve_table(table: str, folder: Path | None) -> str:
         raise ValueError("is empty; give a path, a URL or a catalog name")
     if "`" in table:
         raise ValueError("must be the path alone, without delta.`...`")
-    if _CREDENTIALS.search(table):
+    if contains_password(table):
         raise ValueError("contains credentials; remove them from the address and set them in spark.conf")
     if is_s3(table):
         return normalize_address(table)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cdf.errors import CdfError, ConfigError, SourceUnavailable, TableNotFound, unsupported_features
 from infra.s3.address import is_s3
 from infra.s3.delta_rs import prepare_delta_rs
+from infra.url_passwords import mask_passwords
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -21,15 +22,17 @@ if TYPE_CHECKING:
 __all__ = ["Column", "SourceTable", "is_catalog_name", "open_source", "explain_spark_only"]
 
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
-_CREDENTIALS = re.compile(r"://[^@\s/]*:[^@\s]*@")
-"""User and password: `abfss://CONTAINER@ACCOUNT` has no password."""
 _QUERY = re.compile(r"\?\S+")
 _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 _MAX_LENGTH = 300
-_UNAVAILABLE = re.compile(r"(?i)error sending request|timed out|connection|status code (5\d\d|429)")
-_FORBIDDEN = re.compile(r"(?i)status code 40[13]|access ?denied|forbidden|expired ?token")
-_DECORATION = re.compile(r"\x1b\[[0-9;]*m|[\s:↳]+")
+_UNAVAILABLE = re.compile(r"(?i)error sending request|timed out|connection|status code:? (5\d\d|429)")
+_FORBIDDEN = re.compile(r"(?i)status code:? 40[13]|access ?denied|forbidden|expired ?token")
+_DECORATION = re.compile(r"(?:\x1b\[[0-9;]*m|\s|↳)+")
 """Colours, arrows and line breaks in the error messages of delta-rs."""
+_OTHER_STORAGE = (
+    "; commands without Spark read this store with credentials from the environment, not from spark.conf "
+    "(docs/how-to/replicate-from-azure-google-hdfs.md); `deltarelay plan` reads it with Spark"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ def open_source(address: str, storage: Storage | None = None) -> SourceTable:
             f"{address} {why}: it cannot be read without Spark",
             hint="check it with `deltarelay plan`, which starts Spark, or name the table by its path",
         )
-    shown = _CREDENTIALS.sub("://***@", address)
+    shown = mask_passwords(address)
     if "://" not in address and not Path(address).is_dir():
         raise TableNotFound(f"there is no folder {shown}", hint="correct the path, and check its permissions")
     address, options = prepare_delta_rs(address, storage)
@@ -114,8 +117,9 @@ def open_source(address: str, storage: Storage | None = None) -> SourceTable:
 
 def translate_read_error(address: str, error: Exception) -> CdfError:
     """An error of delta-rs while reading a table as a deltarelay error. Answers of S3 are recognised by their text."""
-    shown = _CREDENTIALS.sub("://***@", address)
-    said = re.sub(r" +", " ", _DECORATION.sub(" ", str(error)))
+    shown = mask_passwords(address)
+    # a signature may be in a query; both are masked before anything else is changed in the text
+    said = _DECORATION.sub(" ", _QUERY.sub("?***", mask_passwords(str(error)))).strip()
     if is_s3(address) and _FORBIDDEN.search(said):
         hint = "the bucket can be listed; check the permission to read its objects (s3:GetObject)"
         return ConfigError(f"{shown}: permission denied for these credentials", hint=hint)
@@ -123,12 +127,12 @@ def translate_read_error(address: str, error: Exception) -> CdfError:
         return SourceUnavailable(f"{shown}: S3 did not answer", hint="try again; check the connection to the endpoint")
     if (unsupported := unsupported_features(error, shown)) is not None:
         return unsupported
-    said = _QUERY.sub("?***", _CREDENTIALS.sub("://***@", said)).strip()  # a signature may be in a query
-    why = said if len(said) <= _MAX_LENGTH else f"{said[:_MAX_LENGTH]} …"
-    return TableNotFound(
-        f"{shown} cannot be read as a Delta table ({type(error).__name__}: {why})",
-        hint="name the folder that contains _delta_log, and check its permissions",
-    )
+    # delta-rs names the cause last
+    why = said if len(said) <= _MAX_LENGTH else f"{said[: _MAX_LENGTH // 3]} … {said[-2 * _MAX_LENGTH // 3 :]}"
+    hint = "name the folder that contains _delta_log, and check its permissions"
+    if "://" in address and not is_s3(address) and not address.startswith("file:"):
+        hint += _OTHER_STORAGE
+    return TableNotFound(f"{shown} cannot be read as a Delta table ({type(error).__name__}: {why})", hint=hint)
 
 
 def _type(declared: Any) -> str:

@@ -103,7 +103,8 @@ class Storage(Model):
         default=None,
         title="Commits",
         description="How writers are coordinated: `kind: dynamodb` or `kind: single_writer`. Without it nothing is written "
-        "to S3; reading and replicating from S3 needs no lock.",
+        "to S3; reading and replicating from S3 needs no lock. Azure Data Lake Storage Gen2, Google Cloud Storage and HDFS "
+        "need no such setting: they create a file only if it does not exist.",
     )
 
     @property
