@@ -1,33 +1,26 @@
-"""``deltarelay init``: a first configuration file with comments, generated from a table where one is given.
-
-A Delta table does not store its key, and everything depends on it. So the proposed key is written with its reason, and
-checked against the rows of tables that are small enough.
-"""
+"""``deltarelay init``: a first configuration file with comments, generated from a table where one is given."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from cdf.errors import ConfigError
 from cdf.result import Result
-from infra.diagnostics.delta_table import Column, SourceTable
+from infra.diagnostics.delta_table import SourceTable
+from infra.key_proposal import KeyProposal, propose_key
 from infra.s3.address import is_s3
 
 __all__ = [
-    "CHECKED_ROWS",
     "CONNECTION",
     "FURTHER_SETTINGS",
     "HEAD",
     "STORAGE",
     "VARIABLE",
-    "KeyProposal",
     "Scaffold",
-    "propose_key",
     "refuse_existing",
     "relative_to",
     "scaffold",
@@ -39,24 +32,9 @@ __all__ = [
 
 VARIABLE = "WAREHOUSE_DSN"
 """The environment variable from which the written file reads its secret."""
-CHECKED_ROWS = 1_000_000
-"""In larger tables the proposed key is not checked: it would take time and memory."""
 
-_KEY_TYPES = {"byte", "short", "integer", "long", "string"}
-_MAX_CANDIDATES = 5
 _PLAIN = re.compile(r"[A-Za-z_./][\w./-]*")
 _WORDS = {"true", "false", "null"}
-
-
-@dataclass(frozen=True, slots=True)
-class KeyProposal(Result):
-    columns: tuple[str, ...]
-    reason: str
-    unique: bool | None
-    """Whether the key is unique in the rows; None: not checked."""
-    rows: int | None = None
-    is_likely: bool = True
-    """False: no column looks like a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,80 +49,6 @@ class Scaffold(Result):
     columns: tuple[str, ...]
     variable: str
     """The environment variable to set before the file can be used."""
-
-
-# ── the key ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def propose_key(table: SourceTable, name: str) -> KeyProposal:
-    """The most likely column by name and type; of several the first that is unique, where that can be checked."""
-    candidates = list(dict.fromkeys(_list_key_candidates(table.columns, name)))[:_MAX_CANDIDATES]
-    if not candidates:
-        first = table.columns[0].name if table.columns else "id"
-        return KeyProposal((first,), "no column looks like a key; this is the first one", None, is_likely=False)
-    column, reason = candidates[0]
-    if not _is_small(table):
-        return KeyProposal((column,), reason, None)
-    rows = 0
-    try:
-        for column, reason in candidates:
-            rows, unique = _check_uniqueness(table, column)
-            if rows == 0:
-                return KeyProposal((column,), reason, None, rows)
-            if unique:
-                return KeyProposal((column,), reason, True, rows)
-    except Exception:  # a feature of the table that delta-rs cannot read: the proposal is not checked
-        return KeyProposal(candidates[0][:1], candidates[0][1], None)
-    return KeyProposal(candidates[0][:1], candidates[0][1], False, rows)
-
-
-def _list_key_candidates(columns: tuple[Column, ...], name: str) -> Iterator[tuple[str, str]]:
-    fit = [column for column in columns if column.type in _KEY_TYPES]
-    singular = name.lower().removesuffix("s")
-    own = {
-        f"{stem}{joint}{ending}" for stem in (name.lower(), singular) for joint in ("_", "") for ending in ("id", "key")
-    }
-    reasons = (
-        ("it is called id", lambda column: column.name.lower() == "id"),
-        ("it is named after the table", lambda column: column.name.lower() in own),
-        ("it is called a key or a uuid", lambda column: column.name.lower() in {"key", "uuid", "guid", "pk"}),
-        ("its name ends in id", lambda column: re.search(r"(_id|Id|ID)$", column.name) is not None),
-        ("it is a NOT NULL column of whole numbers or text", lambda column: not column.nullable),
-    )
-    seen: set[str] = set()
-    for reason, fits in reasons:
-        for column in fit:
-            if fits(column) and column.name not in seen:
-                seen.add(column.name)
-                yield column.name, reason
-
-
-def _is_small(table: SourceTable) -> bool:
-    try:
-        return int(table.handle.count()) <= CHECKED_ROWS
-    except Exception:  # a feature of the table that delta-rs cannot read
-        return False
-
-
-def _check_uniqueness(table: SourceTable, column: str) -> tuple[int, bool]:
-    """The number of rows, and whether the column is unique and never null in them.
-
-    Queried with SQL in delta-rs, which handles deletion vectors and renamed columns.
-    """
-    from deltalake import QueryBuilder
-
-    quoted = '"' + column.replace('"', '""') + '"'
-    found = (
-        QueryBuilder()
-        .register("source", table.handle)
-        .execute(f"select count(*) as total, count({quoted}) as filled, count(distinct {quoted}) as apart from source")
-        .read_all()
-    )
-    total, filled, apart = (int(found.column(index)[0].as_py()) for index in range(3))
-    return total, total == filled == apart
-
-
-# ── the file ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def scaffold(table: SourceTable | None, *, to: Path) -> tuple[Scaffold, str]:
@@ -227,7 +131,7 @@ def _describe_table(table: SourceTable) -> list[str]:
 def _describe_key(proposal: KeyProposal) -> list[str]:
     lines = [
         "What identifies a row: one or several columns, never null, unique together. A PROPOSAL, please check it:",
-        f"{to_comment(proposal.columns[0])} was chosen because {proposal.reason}.",
+        f"{' with '.join(map(to_comment, proposal.columns))} was chosen because {proposal.reason}.",
     ]
     if proposal.unique:
         lines.append(f"It was unique and never null in the {proposal.rows:,} rows of the table.")

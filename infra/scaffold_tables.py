@@ -18,16 +18,15 @@ from cdf.errors import CdfError, ConfigError, TableNotFound
 from cdf.result import Result
 from infra.config.table_patterns import check_pattern, has_wildcard, list_tables, table_name
 from infra.diagnostics.delta_table import open_source
+from infra.key_proposal import CHECKED_ROWS, propose_key
 from infra.s3.address import is_s3, normalize_address
 from infra.s3.model import Storage
 from infra.scaffold import (
-    CHECKED_ROWS,
     CONNECTION,
     FURTHER_SETTINGS,
     HEAD,
     STORAGE,
     VARIABLE,
-    propose_key,
     relative_to,
     to_comment,
     to_pipeline_name,
@@ -216,7 +215,9 @@ def _list_overrides(made: TablesScaffold) -> list[str]:
     lines += ["      overrides:"]
     for one in sorted(own, key=lambda one: (bool(one.key), one.table)):
         key = ", ".join(map(to_yaml_scalar, one.key))
-        comment = "" if one.key else f"  # NAME THE KEY, or move the table to exclude: {to_comment(one.note)}"
+        comment = "  # PLEASE CHECK: unique together in the rows of now" if len(one.key) > 1 else ""
+        if not one.key:
+            comment = f"  # NAME THE KEY, or move the table to exclude: {to_comment(one.note)}"
         lines.append(f"        {_to_yaml_key(one.table)}: {{key: [{key}]}}{comment}")
     return lines
 

@@ -39,6 +39,11 @@ _MAX_THREADS = 8
 
 def check_pattern(pattern: str) -> str:
     """Raises ValueError unless the pattern is a folder and a last part with wildcards."""
+    if "/" not in pattern and "." in pattern:
+        raise ValueError(
+            "names a catalog schema, whose tables only Spark knows; name their folder, such as s3a://lake/sales/*, or list "
+            "the tables one by one with `table`"
+        )
     if "/" not in pattern:
         raise ValueError("must be a path or a URL that ends in a pattern, such as /lake/sales/*")
     if _URL.match(pattern) and not is_s3(pattern):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from infra.embedded.postgres import EmbeddedPostgres
 from tests.acceptance.commands import SIGNALLED, Database, Project, change, create_source, pipeline, source_rows
+from tests.fixtures.setups import delta_table
 
 NAMES = ("items", "orders", "returns", "visits")
 
@@ -57,6 +59,44 @@ def test_all_or_one_and_what_fails_stops_no_other(
     assert [one["pipeline"] for one in done.document["result"]["pipelines"]] == ["sales.orders", "sales.visits"]
     assert [one["windows"] for one in done.document["result"]["pipelines"]] == [0, 0]
     database.no_backends()
+
+
+@pytest.mark.timeout(600)
+def test_one_file_for_many_tables_with_different_keys_needs_one_edit(project: Project, database: Database) -> None:
+    """Nine tables with ``id``, two with other keys, one whose key only its owner knows: `init` writes all but the last."""
+    lake = project.folder / "lake" / "sales"
+    rows: dict[str, dict[str, list[Any]]] = {f"t{number}": {"id": [1, 2], "n": [number, 3]} for number in range(9)}
+    rows |= {"customers": {"customer_id": [7, 8]}, "labels": {"uuid": ["a", "b"], "label_id": [1, 1]}}
+    rows["lines"] = {"order_id": [1, 1], "line": [1, 2]}
+    for name, columns in rows.items():
+        delta_table(lake / name, columns)
+
+    done = project.run("init", "lake/sales/*")
+    assert done.code == 0, done.err
+    assert "12 tables: 9 with the key id, 2 with another key, 1 WITHOUT A KEY" in done.out
+    refused = project.run("run")
+    assert (refused.code, len(re.findall(r"deltarelay\.yaml:\d+:\d+: ", refused.err))) == (2, 1)
+    assert "pipelines.sales.source.overrides.lines.key: has no columns" in refused.err
+
+    project.config.write_text(project.config.read_text().replace("lines: {key: []}", "lines: {key: [order_id, line]}"))
+    done = project.run("run")
+    assert done.code == 0, done.err
+    assert "12 pipelines: 12 copied" in done.out
+    for name, columns in rows.items():
+        assert sorted(database.query(f"select * from {name}")) == sorted(zip(*columns.values(), strict=True))
+    keys = dict(
+        database.query(
+            "select c.relname, string_agg(a.attname, ',' order by a.attname) from pg_index i join pg_class c on c.oid = "
+            "i.indrelid join pg_attribute a on a.attrelid = c.oid and a.attnum = any(i.indkey) where i.indisprimary and "
+            "c.relnamespace = 'public'::regnamespace group by 1"
+        )
+    )
+    assert keys == {
+        **{f"t{number}": "id" for number in range(9)},
+        "customers": "customer_id",
+        "labels": "uuid",
+        "lines": "line,order_id",
+    }
 
 
 @pytest.mark.timeout(600)

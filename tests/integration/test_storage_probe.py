@@ -15,7 +15,7 @@ import pytest
 from deltalake import write_deltalake
 from typer.testing import CliRunner
 
-import infra.scaffold
+import infra.key_proposal
 from cdf.errors import CdfError, ConfigError, SourceUnavailable, TableNotFound
 from infra.cli.main import app
 from infra.config.load import load
@@ -268,12 +268,30 @@ def test_status_says_that_s3_is_away_for_now(aws: Aws, tmp_path: Path, monkeypat
 def test_init_writes_the_one_spelling(aws: Aws, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", aws.endpoint)
     # delta-rs holds Python's lock while it reads rows, and moto's server in this process could not answer
-    monkeypatch.setattr(infra.scaffold, "CHECKED_ROWS", 0)
+    monkeypatch.setattr(infra.key_proposal, "CHECKED_ROWS", 0)
     to = tmp_path / "made.yaml"
     done = CliRunner().invoke(app, ["init", table.replace("s3a://", "s3://"), "--to", str(to)], catch_exceptions=False)
     assert done.exit_code == 0
     assert "# storage:" in to.read_text()
     assert f"      table: {table}\n" in to.read_text() or f'table: "{table}"' in to.read_text()
+
+
+def test_init_writes_one_file_for_the_tables_of_a_folder_on_s3(
+    aws: Aws, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", aws.endpoint)
+    monkeypatch.setattr(infra.key_proposal, "CHECKED_ROWS", 0)
+    folder = table.rpartition("/")[0]
+    to = tmp_path / "made.yaml"
+    written = f"{folder.replace('s3a://', 's3://')}/*"
+    done = CliRunner().invoke(app, ["init", written, "--to", str(to)], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "1 table: 1 with the key customer_id, 0 with another key, 0 WITHOUT A KEY" in done.output
+    assert f'tables: "{folder}/*"' in to.read_text()
+    assert "# storage:" in to.read_text()
+    refused = CliRunner().invoke(app, ["init", folder, "--to", str(tmp_path / "x.yaml")])
+    assert isinstance(refused.exception, TableNotFound)
+    assert refused.exception.hint == f"write one file for all of them: deltarelay init '{folder}/*'"
 
 
 def test_keys_of_the_environment_need_no_profile(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:

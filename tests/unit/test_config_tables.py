@@ -142,6 +142,12 @@ def test_two_patterns_may_have_targets_of_one_form(tmp_path: Path, lake: Path) -
         ('"lake/*"', '"lake/*", table: b', (9, 14, "source.tables"), "is set beside `table`; set only one of the two"),
         ('"lake/*"', "lake", (9, 22, "source.tables"), "must be a path or a URL that ends in a pattern"),
         ('"lake/*"', "lake/orders", (9, 22, "source.tables"), "has no wildcard in its last part"),
+        (
+            '"lake/*"',
+            '"sales.*"',
+            (9, 22, "source.tables"),
+            "names a catalog schema, whose tables only Spark knows; name",
+        ),
         ('"lake/*"', '"*/orders"', (9, 22, "source.tables"), "may have wildcards in its last part only"),
         ('"lake/*"', '"**/*"', (9, 22, "source.tables"), "may have wildcards in its last part only"),
         ('"lake/*"', '"abfss://x@y/z/*"', (9, 22, "source.tables"), "must be a local path or an address on S3"),

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import infra.scaffold
+import infra.key_proposal
 from cdf.errors import ConfigError, TableNotFound
 from infra.cli.main import app
 from infra.config.load import load
 from infra.diagnostics.delta_table import open_source
-from infra.scaffold import VARIABLE, propose_key, scaffold, write_new
+from infra.key_proposal import propose_key
+from infra.scaffold import VARIABLE, scaffold, write_new
 from tests.fixtures.setups import delta_table
 
 ENVIRONMENT = {VARIABLE: "postgresql://user:canary-hunter2@127.0.0.1:1/x"}
@@ -177,6 +178,26 @@ def test_the_proposed_key(here: Path, columns: dict[str, list[Any]], key: str, u
     assert proposal.reason
 
 
+def test_two_columns_that_are_unique_together_only_by_more_than_chance(here: Path) -> None:
+    orders, lines = [number // 2 for number in range(20)], [number % 2 for number in range(20)]
+    columns: dict[str, list[Any]] = {
+        "price": list(range(20)),
+        "order_id": orders,
+        "line_number": lines,
+        "x_id": [1] * 20,
+    }
+    table = open_source(str(delta_table(here / "lines", columns)))
+    proposal = propose_key(table, "lines")
+    assert (proposal.columns, proposal.unique, proposal.rows) == (("order_id", "line_number"), True, 20)
+    text = scaffold(table, to=here / "x.yaml")[1]
+    assert "key: [order_id, line_number]" in text
+    assert "# order_id with line_number was chosen because no likely column is unique alone" in text
+    few = {name: values[:19] for name, values in columns.items()}
+    assert propose_key(open_source(str(delta_table(here / "few", few))), "few").unique is False
+    null = {**columns, "line_number": [None, *lines[1:]]}
+    assert propose_key(open_source(str(delta_table(here / "null", null))), "null").unique is False
+
+
 def test_rows_that_were_deleted_do_not_count(here: Path) -> None:
     from deltalake import DeltaTable
 
@@ -187,7 +208,7 @@ def test_rows_that_were_deleted_do_not_count(here: Path) -> None:
 
 
 def test_a_large_table_is_not_read(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(infra.scaffold, "CHECKED_ROWS", 1)
+    monkeypatch.setattr(infra.key_proposal, "CHECKED_ROWS", 1)
     table = open_source(str(delta_table(here / "customers")))
     assert propose_key(table, "customers").unique is None
     assert "was not checked against the rows" in scaffold(table, to=here / "x.yaml")[1]

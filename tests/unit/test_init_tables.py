@@ -11,7 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-import infra.scaffold
+import infra.key_proposal
 import infra.scaffold_tables
 from cdf.errors import ConfigError, SourceUnavailable, TableNotFound
 from infra.cli.main import app
@@ -87,11 +87,17 @@ def test_an_unknown_key_is_refused_until_it_is_named_or_its_table_excluded(lake:
 def test_what_was_not_checked_is_said(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("lines", "rates"):
         (lake / folder).rename(lake.parent / folder)
-    monkeypatch.setattr(infra.scaffold, "CHECKED_ROWS", 1)
+    monkeypatch.setattr(infra.key_proposal, "CHECKED_ROWS", 1)
     done = run("lake/*")
     assert keys()["lake.customers"] == ("customer_id",)
     assert "these keys were not checked: customers, items, orders, visits" in done.output
     assert re.search(r"# NOT CHECKED, because more than .* rows; please check:\n", FILE.read_text())
+
+
+def test_a_key_of_two_columns_is_marked_for_a_check(lake: Path) -> None:
+    delta_table(lake / "pairs", {"order_id": [n // 2 for n in range(20)], "line": [n % 2 for n in range(20)]})
+    run("lake/*")
+    assert "        pairs: {key: [order_id, line]}  # PLEASE CHECK: unique together" in FILE.read_text()
 
 
 def test_an_empty_table_is_not_checked(here: Path) -> None:
