@@ -112,10 +112,13 @@ def propose_tables(
         raise TableNotFound(f"no Delta table matches {pattern}", hint=hint)
     addresses = [address for address in found if _has_usable_name(address)]
     tables = []
-    with ThreadPoolExecutor(_THREADS) as pool:
+    pool = ThreadPoolExecutor(_THREADS)
+    try:
         for table in pool.map(_propose, addresses):
             tables.append(table)
             report_progress(len(tables), len(addresses))
+    finally:  # after an error or Ctrl-C the remaining tables are not read
+        pool.shutdown(cancel_futures=True)
     return pattern, tables, [_last(address) for address in found if address not in addresses]
 
 
