@@ -23,7 +23,7 @@ NAMED = $(if $(ONLY),-k '$(ONLY)') $(ARGS)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo unit test check soak durations mutants bench fmt references docs clean java python
+.PHONY: help demo unit test check wheel soak durations mutants bench fmt references docs clean java python
 
 help: ## this list
 	@echo "make ..."
@@ -48,6 +48,9 @@ check: $(VENV)/.installed-dev ## format, lint, types, layers, links of the docs,
 	$(BIN)/python -m infra.cli.reference --check
 	$(BIN)/python -m tools.reference --check
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+wheel: java $(VENV)/.installed-dev ## build the wheel, and try it in a new environment: without extras, then the whole demo
+	@$(BIN)/python -m tools.wheel
 
 soak: java $(VENV)/.spark-classes.jsa ## what is random or long, with new seeds: MINUTES=20 as much as fits, else all of it
 	@$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) --jobs $(JOBS) -- $(TESTS) $(NAMED)

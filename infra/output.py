@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cdf.errors import CdfError, ConfigError, SourceError
+from cdf.extras import explain_missing_module
 from cdf.result import plain
 from infra import logs
 
@@ -177,10 +178,13 @@ class Output:
 
 
 def to_cdf_error(error: Exception) -> CdfError:
-    """Return a CdfError as it is; wrap any other exception as an unexpected error, with the exception as its cause."""
+    """Return a CdfError as it is; wrap any other exception, with the exception as its cause: a missing extra is named,
+    everything else is an unexpected error."""
     if isinstance(error, CdfError):
         return error
-    unexpected = CdfError(f"an unexpected error occurred ({type(error).__name__})", hint="run again with --debug")
+    unexpected = explain_missing_module(error) or CdfError(
+        f"an unexpected error occurred ({type(error).__name__})", hint="run again with --debug"
+    )
     unexpected.__cause__ = error
     return unexpected
 

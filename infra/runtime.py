@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from cdf.extras import require_extra
 from infra.output import Output
 from infra.temporary import private_folder
 
@@ -32,6 +33,7 @@ def spark_session(output: Output, project: Project | None, *, tables: Sequence[s
     Tables on S3 are probed first: Spark would wait for minutes for a bucket that does not answer. Spark's own output goes to
     a file, which is kept with --debug.
     """
+    require_extra("spark")
     from pyspark.logger import PySparkLogger
 
     from infra.config.models import storage_of

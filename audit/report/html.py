@@ -6,16 +6,18 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from audit.report.document import Document, visible
-from audit.report.model import Report
-from audit.report.sections import build_document
 
 if TYPE_CHECKING:
     import jinja2
+
+    from audit.report.model import Report
 
 __all__ = ["as_html", "render", "render_page"]
 
 
 def as_html(report: Report) -> str:
+    from audit.report.sections import build_document
+
     return render_page(build_document(report))
 
 

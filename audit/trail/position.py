@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from audit.trail.column_history import Column, columns_from_json
 from audit.trail.redaction import parse_object
 from cdf.errors import ConfigError, SinkUnavailable
 from cdf.sink import Position
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+    from audit.trail.column_history import Column
 
 __all__ = ["MAINTENANCE_OPERATIONS", "RECENT_COMMITS", "read_columns", "read_position"]
 
@@ -66,6 +67,8 @@ def read_columns(path: str, options: Mapping[str, str] | None = None) -> tuple[S
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
     from pyspark.sql.types import StructType
+
+    from audit.trail.column_history import columns_from_json
 
     if "://" not in path and not Path(path, "ledger", "_delta_log").is_dir():
         raise ConfigError(f"there is no trail at {path}", hint="`deltarelay run` creates it")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from audit.anchors.base import parse_note
 from audit.errors import ForkedTrail
 from audit.proof import ProofError
-from audit.trail.ledger_state import State
 from cdf.errors import CdfError
 from connectors.delta_audit.context import TrailContext
+
+if TYPE_CHECKING:
+    from audit.trail.ledger_state import State
 
 __all__ = ["SIGN_SECONDS", "Checkpoints"]
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from audit.audit_trail import Trail
 from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from audit.anchors.base import NamedAnchor
+    from audit.audit_trail import Trail
     from audit.encryption.encrypt import ColumnEncryption
     from audit.encryption.key_registry import Registry
     from audit.proof import VerifierKey
@@ -53,6 +53,8 @@ class TrailContext:
 
     @property
     def trail(self) -> Trail:
+        from audit.audit_trail import Trail
+
         return Trail(
             self.spark,
             self.path,

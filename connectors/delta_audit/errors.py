@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from audit.errors import find_named_file
-from audit.trail.ledger_state import State
 from cdf.errors import CdfError, SinkError, TargetNotReady, WindowOutOfOrder, condition_of
 from cdf.sink import Bounds
+
+if TYPE_CHECKING:
+    from audit.trail.ledger_state import State
 
 __all__ = ["build_foreign_rows_error", "build_unfinished_error", "translate_errors"]
 

@@ -3,7 +3,8 @@
     rows of the feed ─▶ payload ─▶ events ─▶ ledger ─▶ position
 
 Three durable steps, each one Delta commit; a step that an earlier runner has completed is skipped. The ledger comes last and
-is the position: a window without ledger records is pending, and the next runner finishes it with exactly its bounds.
+is the position: a window without ledger records is pending, and the next runner finishes it with exactly its bounds. What
+needs PySpark is imported at its first use: the position is read without it.
 """
 
 from __future__ import annotations
@@ -14,37 +15,33 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from audit.anchors.base import NamedAnchor
-from audit.audit_trail import Trail
-from audit.reencryption.reencrypt import Reencryption
-from audit.trail.ledger import append_notes
-from audit.trail.ledger_state import State, read_state
 from audit.trail.position import read_columns, read_position
-from audit.trail.tables import TrailTables
-from audit.writing.removal import remove_encrypted, remove_values
 from cdf.changes.schema_diff import ChangeKind
 from cdf.errors import ConfigError, PositionError, TargetNotReady
 from cdf.sink import Applied, Capabilities, Inspection, Position, Sink, Source
 from connectors.delta_audit.checkpoints import Checkpoints
 from connectors.delta_audit.context import TrailContext
 from connectors.delta_audit.errors import translate_errors
-from connectors.delta_audit.inspect import find_evolution_problem, find_problems, find_proof_gaps
-from connectors.delta_audit.open_trail import OpenTrail
-from connectors.delta_audit.verify import TrailImage
-from connectors.delta_audit.write.window_writer import WindowWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from audit.audit_trail import Trail
     from audit.encryption.encrypt import ColumnEncryption
     from audit.encryption.key_registry import Registry
     from audit.erasure.scan.files import Files
     from audit.proof import VerifierKey
     from audit.signing.signer import Signer
     from audit.trail.column_history import Column
+    from audit.trail.ledger_state import State
+    from audit.trail.tables import TrailTables
     from cdf.changes.schema_diff import SchemaChange
     from cdf.changes.window import Snapshot, Window
     from connectors.delta_audit.erasure.sink_erasure import DeltaAuditErasure
+    from connectors.delta_audit.open_trail import OpenTrail
+    from connectors.delta_audit.verify import TrailImage
+    from connectors.delta_audit.write.window_writer import WindowWriter
 
 __all__ = ["DeltaAuditSink"]
 
@@ -109,6 +106,8 @@ class DeltaAuditSink(Sink):
         )
 
     def cannot_follow(self, change: SchemaChange, key: Collection[str]) -> str | None:
+        from connectors.delta_audit.inspect import find_evolution_problem
+
         return find_evolution_problem(change, key)
 
     def position(self) -> Position:
@@ -122,6 +121,10 @@ class DeltaAuditSink(Sink):
     @contextlib.contextmanager
     def image(self, source: Source) -> Iterator[TrailImage]:
         """Return the table's rows according to the trail, at the trail's present position."""
+        from audit.trail.ledger_state import read_state
+        from audit.trail.tables import TrailTables
+        from connectors.delta_audit.verify import TrailImage
+
         with translate_errors(self.path, "reading the position"):
             position = _to_position(read_state(TrailTables(self._context.spark, self.path)))
         image = TrailImage(self.trail, position, source)
@@ -133,6 +136,10 @@ class DeltaAuditSink(Sink):
     # ── inspect, open, close ─────────────────────────────────────────────────────────────────────────────────────
 
     def inspect(self, source: Source) -> Inspection:
+        from audit.trail.ledger_state import read_state
+        from audit.trail.tables import TrailTables
+        from connectors.delta_audit.inspect import find_problems, find_proof_gaps
+
         if self._context.has_spark:
             tables = TrailTables(self._context.spark, self.path)
             with translate_errors(self.path, "inspecting the trail"):
@@ -145,6 +152,10 @@ class DeltaAuditSink(Sink):
         return Inspection(position, tuple(problems), ddl, warnings=find_proof_gaps(self._context))
 
     def open(self, source: Source) -> Position:
+        from connectors.delta_audit.inspect import find_problems
+        from connectors.delta_audit.open_trail import OpenTrail
+        from connectors.delta_audit.write.window_writer import WindowWriter
+
         self.close()
         if problems := find_problems(self._context, source.schema):
             raise TargetNotReady(
@@ -190,6 +201,8 @@ class DeltaAuditSink(Sink):
         ``places``: the events, by ``version`` and ``index`` (long). ``reasons``: some of
         ``audit.writing.removal.REASONS``. May be called again after a failure. Raises WindowOutOfOrder while a window
         must be finished first."""
+        from audit.writing.removal import remove_values
+
         signer = self._context.signer
         self._change(
             "removing values", lambda tables, state: remove_values(tables, state, places, reasons, signer=signer)
@@ -197,6 +210,8 @@ class DeltaAuditSink(Sink):
 
     def remove_encrypted(self, keys: Collection[bytes], reasons: Mapping[str, str]) -> None:
         """Remove the values that were encrypted with these keys; the rows stay. Otherwise as ``remove``."""
+        from audit.writing.removal import remove_encrypted
+
         signer = self._context.signer
         self._change(
             "removing encrypted values",
@@ -205,6 +220,8 @@ class DeltaAuditSink(Sink):
 
     def record_erasure_steps(self, steps: Sequence[Mapping[str, Any]]) -> None:
         """Write steps of an erasure into the ledger. Raises WindowOutOfOrder as ``remove`` does."""
+        from audit.trail.ledger import append_notes
+
         signer = self._context.signer
         self._change("recording an erasure", lambda tables, state: append_notes(tables, state, steps, signer=signer))
 
@@ -225,6 +242,8 @@ class DeltaAuditSink(Sink):
 
         ``progress`` is called with the number of rows that are done. May be called again after a failure. Raises ConfigError
         if no columns are configured, and WindowOutOfOrder as ``remove`` does."""
+        from audit.reencryption.reencrypt import Reencryption
+
         encryption, signer = self._context.encryption, self._context.signer
         if encryption is None:
             raise ConfigError("no class of columns is configured", hint="configure `classes` in `erasure.tables`")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
-
-from cdf.errors import ConfigError
 
 if TYPE_CHECKING:
     from cdf.sink import Sink
@@ -179,8 +176,6 @@ class KafkaKind:
         return options.topic
 
     def build(self, connection: KafkaConnection, options: KafkaOptions, *, pipeline: str) -> Sink:
-        if importlib.util.find_spec("confluent_kafka") is None:
-            raise ConfigError("the Kafka client is not installed", hint="pip install 'deltarelay[kafka]'")
         from connectors.kafka.client import Cluster
         from connectors.kafka.event_format import EventFormat
         from connectors.kafka.sink import KafkaSink

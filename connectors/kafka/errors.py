@@ -63,8 +63,8 @@ _MAPPINGS = (
              "GROUP_AUTHORIZATION_FAILED",
              TargetNotReady, "the user lacks a right needed for {doing} ({name})",
              "grant Write, Describe and DescribeConfigs on the topics (Create, if topics are to be created; Read, for "
-             "verify and erasure), also Read on the position topic, and Write and Describe on the transactional ids that begin with "
-             "`deltarelay.`"),
+             "verify and erasure), also Read on the position topic, and Write and Describe on the transactional ids "
+             "that begin with `deltarelay.`"),
     _Mapping("UNKNOWN_TOPIC_OR_PART _UNKNOWN_TOPIC _UNKNOWN_PARTITION TOPIC_EXCEPTION UNKNOWN_TOPIC_ID",
              TargetNotReady, "{doing} failed: a topic or one of its partitions does not exist ({name})",
              "`deltarelay plan` shows what is missing: create the topic, or set create: in the sink"),

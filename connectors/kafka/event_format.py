@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
-
-from pyspark.sql import types as T
+from typing import TYPE_CHECKING, Literal
 
 from cdf.changes.columns import CONFLICTS, METADATA_COLUMNS
 from cdf.changes.keys import check_key
 from cdf.errors import TypeNotSupported
-from connectors.kafka.types import has_json_form
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 __all__ = ["Envelope", "EventFormat", "check_schema", "select_table_columns"]
 
@@ -27,11 +27,13 @@ class EventFormat:
     """Add the Kafka Connect schema to every key and value: ``{"schema": …, "payload": …}``."""
 
 
-def check_schema(schema: T.StructType, key: Sequence[str], format: EventFormat) -> list[str]:  # noqa: ARG001
+def check_schema(schema: StructType, key: Sequence[str], format: EventFormat) -> list[str]:  # noqa: ARG001
     """Return why rows of this schema cannot be written without loss, one text per column; empty if they can.
 
     The JSON holds the same types in each envelope, with and without Connect's schema; a future format may differ.
     """
+    from connectors.kafka.types import has_json_form
+
     problems = [
         f"column {field.name!r} has type {field.dataType.simpleString()}, which has no JSON form without loss"
         for field in select_table_columns(schema).fields
@@ -45,6 +47,8 @@ def check_schema(schema: T.StructType, key: Sequence[str], format: EventFormat) 
     return problems
 
 
-def select_table_columns(schema: T.StructType) -> T.StructType:
+def select_table_columns(schema: StructType) -> StructType:
     """Return the schema without the metadata columns of the change feed."""
-    return T.StructType([field for field in schema.fields if field.name not in (*METADATA_COLUMNS, CONFLICTS)])
+    from pyspark.sql.types import StructType
+
+    return StructType([field for field in schema.fields if field.name not in (*METADATA_COLUMNS, CONFLICTS)])

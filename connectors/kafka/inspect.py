@@ -13,7 +13,6 @@ from connectors.kafka.event_format import EventFormat, check_schema
 from connectors.kafka.state.position import State, read_state
 from connectors.kafka.target import KafkaTarget
 from connectors.kafka.topics import Topic
-from connectors.kafka.types import has_json_form
 
 if TYPE_CHECKING:
     from cdf.changes.schema_diff import SchemaChange
@@ -158,6 +157,8 @@ def find_topic_problems(target: KafkaTarget, topic: Topic) -> tuple[list[str], l
 
 def find_evolution_problem(format: EventFormat, change: SchemaChange, key: Collection[str]) -> str | None:
     """Return why events cannot follow the schema change; None if they can."""
+    from connectors.kafka.types import has_json_form
+
     after, before = change.after, change.before
     if after is not None and not has_json_form(after.dataType):
         return "its type has no form in an event that keeps every value"

@@ -4,6 +4,8 @@
 
 Lanes commit separately: a reader may see the part of a window in one lane before that in another. After a failure the bounds
 are on record; the next runner writes what is missing of exactly that window.
+
+What needs PySpark is imported at its first use.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cdf.changes.schema_diff import ChangeKind
 from cdf.errors import PositionError, TargetNotReady
+from cdf.extras import require_extra
 from cdf.sink import Applied, Capabilities, Inspection, Position, Sink, Source, Standing
 from connectors.kafka import topics
 from connectors.kafka.client import Cluster
@@ -28,17 +31,16 @@ from connectors.kafka.inspect import (
     inspect_topics,
     read_existing_state,
 )
-from connectors.kafka.move_position import move_position
 from connectors.kafka.state.lease import Lease
 from connectors.kafka.target import KafkaTarget
-from connectors.kafka.verify import KafkaImage, open_image
-from connectors.kafka.write.lane_producers import LaneProducers
-from connectors.kafka.write.window_writer import DuplicateKeyWarning, WindowWriter
 
 if TYPE_CHECKING:
     from cdf.changes.schema_diff import SchemaChange
     from cdf.changes.window import Snapshot, Window
     from connectors.kafka.erasure.sink_erasure import KafkaErasure
+    from connectors.kafka.verify import KafkaImage
+    from connectors.kafka.write.lane_producers import LaneProducers
+    from connectors.kafka.write.window_writer import DuplicateKeyWarning, WindowWriter
 
 __all__ = ["KafkaSink"]
 
@@ -73,6 +75,7 @@ class KafkaSink(Sink):
         pipeline: str | None = None,
         small_window_bytes: int = SMALL_WINDOW_BYTES,
     ) -> None:
+        require_extra("kafka")
         self.topic = topic
         self._target = KafkaTarget(
             cluster=cluster,
@@ -87,7 +90,7 @@ class KafkaSink(Sink):
         )
         self._pipeline = pipeline
         self._small_window_bytes = small_window_bytes
-        self._key_warning = DuplicateKeyWarning()
+        self._key_warning: DuplicateKeyWarning | None = None
         self._lease: Lease | None = None
         self._producers: LaneProducers | None = None
         self._writer: WindowWriter | None = None
@@ -128,6 +131,9 @@ class KafkaSink(Sink):
             raise
 
     def _open(self, source: Source) -> Position:
+        from connectors.kafka.write.lane_producers import LaneProducers
+        from connectors.kafka.write.window_writer import DuplicateKeyWarning, WindowWriter
+
         target, pipeline = self._target, self._pipeline or source.pipeline
         existing = check_topics(target, source)
         if target.position_topic not in existing:
@@ -149,6 +155,7 @@ class KafkaSink(Sink):
             raise TargetNotReady(
                 f"{self.topic} was changed while the sink opened it", hint="nothing was written: run again"
             )
+        self._key_warning = self._key_warning or DuplicateKeyWarning()
         self._writer = WindowWriter(
             target,
             lease,
@@ -192,6 +199,8 @@ class KafkaSink(Sink):
 
     def move(self, source: Source, before: Position, to: Position, *, action: str, reason: str | None = None) -> None:
         """Move the position as the contract says; afterwards the topic has the configured number of lanes."""
+        from connectors.kafka.move_position import move_position
+
         self.close()
         with translate_faults("moving the position"):
             pipeline = self._pipeline or source.pipeline
@@ -199,6 +208,8 @@ class KafkaSink(Sink):
 
     @contextlib.contextmanager
     def image(self, source: Source) -> Iterator[KafkaImage]:
+        from connectors.kafka.verify import open_image
+
         with translate_faults("reading the topic"):
             image = open_image(self._target, source)
         try:

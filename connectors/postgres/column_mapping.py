@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from cdf.changes.columns import METADATA_COLUMNS
 from cdf.changes.schema_diff import ChangeKind, SchemaChange
-from connectors.postgres.types import NativeArray, native_type
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
@@ -125,6 +124,8 @@ class Columns:
 
     def _target_field(self, found: StructField) -> StructField:
         from pyspark.sql.types import ArrayType, StructField
+
+        from connectors.postgres.types import NativeArray, native_type
 
         kind = found.dataType
         if self.native_arrays and isinstance(kind, ArrayType) and native_type(kind) is not None:

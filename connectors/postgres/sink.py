@@ -4,12 +4,14 @@
     apply     COPY the net effect into staging, recount; DELETE, then key-sorted upsert             │ in one transaction
     reload    COPY into a fresh table and swap it in, or merge the differing rows                   ┘
 
-This module is the façade; ``steps`` executes the durable steps.
+This module is the façade; ``steps`` executes the durable steps. What needs PySpark is imported at its first use: ``status``,
+``runs`` and ``position`` work without it.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -33,25 +35,20 @@ from cdf.sink import (
 )
 from connectors.postgres.client import Session
 from connectors.postgres.column_mapping import Columns
-from connectors.postgres.inspect import inspect_target
-from connectors.postgres.load.reload import find_reload_problems
 from connectors.postgres.options import Modes, OnConflict
 from connectors.postgres.sql_parts import TargetName
 from connectors.postgres.state import dead_letters, progress, run_history
 from connectors.postgres.state.position import read_position, read_standing
-from connectors.postgres.steps.load_steps import SnapshotLoader
-from connectors.postgres.steps.move_position import find_move_problems, move_by_hand
-from connectors.postgres.steps.open_target import OpenTarget
 from connectors.postgres.steps.settings import SinkSettings
-from connectors.postgres.steps.window_steps import WindowApplier
 from connectors.postgres.table_name import MAX_NAME_BYTES, split_table
-from connectors.postgres.target.drift import why_not_followed
-from connectors.postgres.verify.image import PostgresImage
 
 if TYPE_CHECKING:
     from cdf.changes.schema_diff import SchemaChange
     from cdf.changes.window import Snapshot, Window
     from connectors.postgres.erasure.sink_erasure import PostgresErasure
+    from connectors.postgres.steps.load_steps import SnapshotLoader
+    from connectors.postgres.steps.open_target import OpenTarget
+    from connectors.postgres.steps.window_steps import WindowApplier
 
 __all__ = ["PostgresSink"]
 
@@ -98,9 +95,24 @@ class PostgresSink(Sink):
         self._columns = columns or Columns()
         self._modes = modes or Modes()
         self._settings = SinkSettings(self._columns, self._modes, conflicts, pipeline, small_window_bytes)
-        self._open_target = OpenTarget(self._session, self._settings)
-        self._loader = SnapshotLoader(self._open_target)
-        self._applier = WindowApplier(self._open_target)
+
+    @functools.cached_property
+    def _open_target(self) -> OpenTarget:
+        from connectors.postgres.steps.open_target import OpenTarget
+
+        return OpenTarget(self._session, self._settings)
+
+    @functools.cached_property
+    def _loader(self) -> SnapshotLoader:
+        from connectors.postgres.steps.load_steps import SnapshotLoader
+
+        return SnapshotLoader(self._open_target)
+
+    @functools.cached_property
+    def _applier(self) -> WindowApplier:
+        from connectors.postgres.steps.window_steps import WindowApplier
+
+        return WindowApplier(self._open_target)
 
     def __repr__(self) -> str:
         return f"PostgresSink({str(self.target)!r})"
@@ -115,6 +127,8 @@ class PostgresSink(Sink):
         )
 
     def cannot_follow(self, change: SchemaChange, key: Collection[str]) -> str | None:
+        from connectors.postgres.target.drift import why_not_followed
+
         why = self._columns.cannot_follow(change, key, self._modes.followed_changes, self._settings.own)
         mapped = self._columns.map_change(change)
         return why_not_followed(mapped) if why is None and mapped is not None else why
@@ -132,6 +146,8 @@ class PostgresSink(Sink):
             return self._inspect(connection, source)
 
     def _inspect(self, connection: Connection, source: Source, position: Position | None = None) -> Inspection:
+        from connectors.postgres.inspect import inspect_target
+
         return inspect_target(
             connection, self.target, source, self._columns, self._modes, self._settings.own, position=position
         )
@@ -145,6 +161,8 @@ class PostgresSink(Sink):
         )
 
     def open_to_reload(self, source: Source) -> Position:
+        from connectors.postgres.load.reload import find_reload_problems
+
         own, deletes = self._settings.own, self._modes.deletes
 
         def find_problems(connection: Connection) -> list[str]:
@@ -230,6 +248,8 @@ class PostgresSink(Sink):
             return read_standing(connection, str(self.target), most_records=most_records)
 
     def move(self, source: Source, before: Position, to: Position, *, action: str, reason: str | None = None) -> None:
+        from connectors.postgres.steps.move_position import find_move_problems, move_by_hand
+
         try:
             present = self._open(
                 source,
@@ -248,6 +268,8 @@ class PostgresSink(Sink):
 
     @contextmanager
     def _image(self, source: Source) -> Iterator[Image]:
+        from connectors.postgres.verify.image import PostgresImage
+
         included = tuple(name for name in source.schema.fieldNames() if self._columns.includes(name))
         with self._connect("reading the target") as connection:
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ

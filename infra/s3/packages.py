@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 from cdf.errors import ConfigError
+from cdf.extras import require_extra
 from infra.s3.model import DynamoDBCommits, Storage
 
 __all__ = ["LOG_STORE_ARTIFACT", "hadoop_version", "list_excludes", "list_packages", "uses_lock_table"]
@@ -21,6 +22,7 @@ _AWS_SDK_1 = "1.12.797"  # Delta's log store uses the first SDK
 @cache
 def hadoop_version() -> str:
     """The version of the Hadoop client inside the installed PySpark, which hadoop-aws must have as well."""
+    require_extra("spark")
     spec = importlib.util.find_spec("pyspark")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         for jar in (Path(folder) / "jars").glob("hadoop-client-api-*.jar"):

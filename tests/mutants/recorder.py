@@ -29,7 +29,7 @@ class Recorder:
         # That an example fails is enough: a small one is searched for minutes
         settings.register_profile("mutants", phases=(Phase.explicit, Phase.reuse, Phase.generate))
         settings.load_profile("mutants")
-        for name in PACKAGES:
+        for name in ("deltarelay", *PACKAGES):
             file = import_module(name).__file__
             if file is None or not Path(file).is_relative_to(self._tree):
                 raise pytest.UsageError(f"{name} is imported from {file}, not from {self._tree}")

