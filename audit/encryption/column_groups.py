@@ -13,13 +13,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from pyspark.sql.types import StructType
-
 from audit.encryption.aead import DecryptionFailed, Decryptor, Encryptor, commitment
-from audit.trail.column_history import GROUPS
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
     from audit.encryption.key_registry import KeyState
     from audit.identifiers import Spelling
@@ -110,6 +108,7 @@ def encrypt_rows(
     ciphertext.
     """
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
     groups: list[list[dict[str, Any]]] = [[] for _ in ids]
     ciphertexts: list[list[bytes]] = [[] for _ in ids]
@@ -142,7 +141,7 @@ def encrypt_rows(
     )
 
 
-_GROUP_FIELDS = GROUPS.elementType.names  # type: ignore[attr-defined]
+_GROUP_FIELDS = ("class", "columns", "token", "key_id", "commitment", "digest")
 
 
 def _encode(rows: pa.RecordBatch, schema: StructType, places: Sequence[int]) -> list[bytes]:
@@ -155,6 +154,8 @@ def _encode(rows: pa.RecordBatch, schema: StructType, places: Sequence[int]) -> 
 
 def _arrow_type() -> pa.DataType:
     from pyspark.sql.pandas.types import to_arrow_type
+
+    from audit.trail.column_history import GROUPS
 
     return to_arrow_type(GROUPS, timezone="UTC")
 

@@ -11,17 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
-
 from audit.encryption.column_groups import PersonColumns, keys_column
-from audit.encryption.keys_to_tasks import create_rows
 from audit.identifiers import stored_forms
-from audit.trail.column_history import GROUPS, SEALED
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, DELETE, UPDATE_PREIMAGE, quoted
 from cdf.errors import ConfigError, RowRejected
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
     from audit.encryption.key_registry import Registry
 
@@ -29,9 +26,6 @@ __all__ = ["ColumnEncryption", "PersonKeys", "invalid_utf8_error", "join_keys"]
 
 PersonKeys: TypeAlias = "tuple[bytes, list[tuple[bytes, bytes]]]"
 """A person's token, and id and key for each of the classes."""
-
-_KEY = StructType([StructField("key_id", BinaryType()), StructField("key", BinaryType())])
-_KEYS = StructType([StructField("token", BinaryType()), StructField("keys", ArrayType(_KEY))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +42,16 @@ class ColumnEncryption:
 
     def extend_schema(self, source: StructType) -> StructType:
         """The schema with the column that records the groups."""
+        from pyspark.sql.types import StructField, StructType
+
+        from audit.trail.column_history import GROUPS, SEALED
+
         return StructType([*source.fields, StructField(SEALED, GROUPS)])
 
     def find_problems(self, schema: StructType) -> list[str]:
         """Why rows of this schema cannot be encrypted."""
+        from audit.trail.column_history import SEALED
+
         names = {name.casefold() for name in schema.names}
         problems = [
             f"column {person.column}, which names the person of a row, does not exist: nothing could be encrypted"
@@ -66,7 +66,9 @@ class ColumnEncryption:
         """Add the key columns without keys: nothing is encrypted."""
         from pyspark.sql import functions as F
 
-        return feed.select("*", *(F.lit(None).cast(_KEYS).alias(keys_column(at)) for at in range(len(self.people))))
+        return feed.select(
+            "*", *(F.lit(None).cast(_keys_type()).alias(keys_column(at)) for at in range(len(self.people)))
+        )
 
     def add_keys(self, feed: DataFrame, withheld: Collection[int]) -> DataFrame:
         """Add a ``keys_column`` for each person: NULL where the row does not name the person. New people get keys.
@@ -144,10 +146,21 @@ def invalid_utf8_error(rows: DataFrame, column: str, hint: str, *, version: str 
 
 def join_keys(rows: DataFrame, value: Column, keys: Sequence[tuple[str, PersonKeys]], name: str) -> DataFrame:
     """Add a column of this name with the keys of the person whom ``value`` names; NULL where it names no one."""
-    schema = StructType([StructField("deltarelay_value", StringType()), StructField(name, _KEYS)])
+    from pyspark.sql.types import StructType
+
+    from audit.encryption.keys_to_tasks import create_rows
+
+    schema = StructType().add("deltarelay_value", "string").add(name, _keys_type())
     columns: list[list[Any]] = [[text for text, _ in keys], [_to_struct(person_keys) for _, person_keys in keys]]
     by_value = create_rows(rows.sparkSession, columns, schema)
     return rows.join(by_value, value == by_value["deltarelay_value"], "left").drop("deltarelay_value")
+
+
+def _keys_type() -> StructType:
+    from pyspark.sql.types import ArrayType, StructType
+
+    key = StructType().add("key_id", "binary").add("key", "binary")
+    return StructType().add("token", "binary").add("keys", ArrayType(key))
 
 
 def _to_struct(person_keys: PersonKeys) -> dict[str, Any]:

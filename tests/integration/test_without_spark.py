@@ -34,16 +34,29 @@ def test_a_target_is_watched_without_pyspark(pg: Pg, tmp_path: Path) -> None:
         "  trail:\n"
         f"    source: {{table: {table}, key: [id]}}\n"
         "    sink: {connection: trails, table: trail}\n"
+        "erasure:\n"
+        f"  state: {{connection: warehouse, schema: {pg.schema}_erasure}}\n"
+        f"  keys: {{connection: warehouse, schema: {pg.schema}_keys, root_key: '${{file:{tmp_path / 'root.key'}}}'}}\n"
+        f"  signing_key: ${{file:{tmp_path / 'erasure.key'}}}\n"
+        "  subjects: {person: {identifiers: {id: exact}}}\n"
+        "  tables:\n"
+        f"    {table}: {{subject: person, identified_by: id, personal: [name], classes: {{contact: [id, name]}}}}\n"
     )
     commands = [
+        ["keys", "new-root", "root.key"],
+        ["erase", "keygen", "example.org/erasures", "--out", "erasure.key"],
+        ["erase", "init"],
+        ["keys", "init"],
+        ["keys", "status"],
+        ["erase", "status"],
         ["status", "--json"],
         ["runs", "-p", "people", "--json"],
         ["position", "show", "-p", "people", "--json"],
         ["deadletter", "list", "-p", "people", "--json"],
     ]
     done = run_without(SPARK, commands, cwd=tmp_path, environment={"DSN": pg.dsn})
-    assert [one.code for one in done] == [0, 0, 0, 0], done
-    status, runs, position, letters = (json.loads(one.out)["result"] for one in done)
+    assert [one.code for one in done] == [0] * len(commands), done
+    status, runs, position, letters = (json.loads(one.out)["result"] for one in done[-4:])
     assert [(one["state"], one["position"], one["lag_versions"]) for one in status["pipelines"]] == [
         ("behind", 0, 1),
         ("empty", None, None),
