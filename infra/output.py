@@ -182,11 +182,11 @@ def to_cdf_error(error: Exception) -> CdfError:
     everything else is an unexpected error."""
     if isinstance(error, CdfError):
         return error
-    unexpected = explain_missing_module(error) or CdfError(
+    failure = explain_missing_module(error) or CdfError(
         f"an unexpected error occurred ({type(error).__name__})", hint="run again with --debug"
     )
-    unexpected.__cause__ = error
-    return unexpected
+    failure.__cause__ = error
+    return failure
 
 
 def escape_formula(text: str) -> str:
