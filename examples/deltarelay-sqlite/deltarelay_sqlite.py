@@ -17,26 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
+import deltarelay
 from cdf.changes.columns import CHANGE_TYPE, CONFLICTS, DELETE
 from cdf.changes.keys import check_key
-from deltarelay import (
-    Applied,
-    Capabilities,
-    Conflicts,
-    Fenced,
-    Inspection,
-    KeyViolation,
-    LeaseHeld,
-    Position,
-    RowRejected,
-    Sink,
-    SinkUnavailable,
-    Source,
-    TableReplaced,
-    TargetNotReady,
-    TypeNotSupported,
-    WindowOutOfOrder,
-)
+from deltarelay import Applied, Capabilities, Conflicts, Inspection, Position, Sink, Source
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
@@ -104,13 +88,15 @@ class SqliteSink(Sink):
 
     def open(self, source: Source) -> Position:
         if problems := self.inspect(source).problems:
-            raise TargetNotReady("the target is not ready: " + "; ".join(problems), problems=list(problems))
+            raise deltarelay.TargetNotReady("the target is not ready: " + "; ".join(problems), problems=list(problems))
         self.close()
         with self._errors():
             self._db = self._connect()
             self._db.execute(POSITIONS)
             if not self._acquire_lease(self._db):
-                raise LeaseHeld(f"another runner holds the lease of table {self._name}", hint="wait until it ends")
+                raise deltarelay.LeaseHeld(
+                    f"another runner holds the lease of table {self._name}", hint="wait until it ends"
+                )
             self._closed = threading.Event()
             threading.Thread(target=self._renew, args=(self._closed, self._epoch), daemon=True).start()
             not_null = dict.fromkeys(source.key, "not null")
@@ -151,11 +137,11 @@ class SqliteSink(Sink):
     def load(self, snapshot: Snapshot) -> Applied:
         with self._step(Position(snapshot.version, snapshot.table_id)) as (db, position):
             if position.version is not None:
-                raise WindowOutOfOrder(f"table {self._name} is already loaded", position=position.version)
+                raise deltarelay.WindowOutOfOrder(f"table {self._name} is already loaded", position=position.version)
             with _reading(snapshot):
                 faults = dataclasses.asdict(snapshot.key_faults())
             if any(faults.values()):
-                raise KeyViolation(f"{snapshot.table} is not keyed by {snapshot.key}: {faults}", **faults)
+                raise deltarelay.KeyViolation(f"{snapshot.table} is not keyed by {snapshot.key}: {faults}", **faults)
             count = self._stage(db, snapshot.iterate(), snapshot)
             db.execute("begin immediate")
             self._insert(db, snapshot.schema, "true")
@@ -188,7 +174,7 @@ class SqliteSink(Sink):
     def _step(self, reached: Position) -> Iterator[tuple[sqlite3.Connection, Position]]:
         """Yield the present position. If the block began a transaction, store the new position in it and commit."""
         if (db := self._db) is None:
-            raise Fenced(f"this runner holds no lease of table {self._name}", hint="open the sink first")
+            raise deltarelay.Fenced(f"this runner holds no lease of table {self._name}", hint="open the sink first")
         with self._errors():
             try:
                 self._check_fence(db)
@@ -206,15 +192,17 @@ class SqliteSink(Sink):
     def _check_fence(self, db: sqlite3.Connection) -> None:
         mine = "select 1 from _deltarelay_position where target = ? and epoch = ?"
         if not db.execute(mine, (self._name, self._epoch)).fetchone():
-            raise Fenced(f"another runner has taken over table {self._name}")
+            raise deltarelay.Fenced(f"another runner has taken over table {self._name}")
 
     def _is_replay(self, position: Position, window: Window) -> bool:
         if position.version is not None and position.table_id != window.table_id:
-            raise TableReplaced(f"{window.table} is not the table that {self._name} was filled from")
+            raise deltarelay.TableReplaced(f"{window.table} is not the table that {self._name} was filled from")
         if position.version is not None and window.last <= position.version:
             return True
         if position.version is None or window.first != position.version + 1:
-            raise WindowOutOfOrder(f"{window.first}..{window.last} does not follow position {position.version}")
+            raise deltarelay.WindowOutOfOrder(
+                f"{window.first}..{window.last} does not follow position {position.version}"
+            )
         return False
 
     def _stage(self, db: sqlite3.Connection, rows: Iterator[dict[str, Any]], of: Window | Snapshot) -> int:
@@ -250,7 +238,7 @@ class SqliteSink(Sink):
         try:
             yield
         except sqlite3.Error as error:
-            raise SinkUnavailable(f"SQLite could not carry out a step on table {self._name}") from error
+            raise deltarelay.SinkUnavailable(f"SQLite could not carry out a step on table {self._name}") from error
 
 
 @contextmanager
@@ -266,7 +254,7 @@ def _reading(of: Window | Snapshot) -> Iterator[None]:
 def _problems(source: Source, columns: dict[str, str]) -> Iterator[str]:
     try:
         check_key(source.schema, source.key, source.table)
-    except TypeNotSupported as error:
+    except deltarelay.TypeNotSupported as error:
         yield error.message
     for field in source.schema.fields:
         found, needed = columns.get(field.name), TYPES.get(field.dataType.typeName())
@@ -276,13 +264,15 @@ def _problems(source: Source, columns: dict[str, str]) -> Iterator[str]:
 
 def _type(field: StructField) -> str:
     if (kind := TYPES.get(field.dataType.typeName())) is None:
-        raise TypeNotSupported(f"column {field.name!r}: no faithful type for {field.dataType.simpleString()}")
+        raise deltarelay.TypeNotSupported(
+            f"column {field.name!r}: no faithful type for {field.dataType.simpleString()}"
+        )
     return kind
 
 
 def _stored(value: Any) -> Any:
     if isinstance(value, float) and math.isnan(value):
-        raise RowRejected("a column holds NaN, which SQLite would store as NULL")
+        raise deltarelay.RowRejected("a column holds NaN, which SQLite would store as NULL")
     return str(value) if isinstance(value, (Decimal, dt.date)) else value
 
 
