@@ -196,6 +196,9 @@ connections:
     dsn: ${{{variable}}}
 """
 FURTHER_SETTINGS = """\
+      # A change that contradicts the target: refuse_duplicates (stop when an inserted key exists already; correct and
+      # count all others), report (correct and count all) or refuse (stop at every contradiction).
+      conflicts: refuse_duplicates
     # How much is applied in one step; a commit above the limit is applied alone.
     # window:
     #   max_commits: 500
@@ -234,7 +237,4 @@ pipelines:
       connection: warehouse
       # Created where it is missing; an existing table must be empty.
       table: {target}
-      # A change that contradicts the target: refuse_duplicates (stop when an inserted key exists already; correct and
-      # count all others), report (correct and count all) or refuse (stop at every contradiction).
-      conflicts: refuse_duplicates
 {further}{storage}"""

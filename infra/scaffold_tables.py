@@ -260,7 +260,4 @@ pipelines:
       connection: warehouse
       # {{name}} is the name of the table's folder. Created where it is missing; an existing table must be empty.
       table: {target}
-      # A change that contradicts the target: refuse_duplicates (stop when an inserted key exists already; correct and
-      # count all others), report (correct and count all) or refuse (stop at every contradiction).
-      conflicts: refuse_duplicates
 {further}{storage}"""

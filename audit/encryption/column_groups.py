@@ -110,6 +110,9 @@ def encrypt_rows(
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from audit.trail.column_history import GROUPS
+
+    fields = GROUPS.elementType.names  # type: ignore[attr-defined]
     groups: list[list[dict[str, Any]]] = [[] for _ in ids]
     ciphertexts: list[list[bytes]] = [[] for _ in ids]
     columns, encryptor = dict(zip(schema.names, rows.columns, strict=True)), Encryptor()
@@ -130,7 +133,7 @@ def encrypt_rows(
                 ciphertext = encryptor.encrypt(key, plaintext, associated_data=_associated_data(ids[at], class_name))
                 digest = hashlib.sha256(ciphertext).digest()
                 group = (class_name, own.names, keys.token, key_id, commitment(key), digest)
-                groups[at].append(dict(zip(_GROUP_FIELDS, group, strict=True)))
+                groups[at].append(dict(zip(fields, group, strict=True)))
                 ciphertexts[at].append(ciphertext)
             for name in own.names:  # a NULL index gives NULL, whatever the type
                 columns[name] = columns[name].take(remaining)
@@ -139,9 +142,6 @@ def encrypt_rows(
         pa.array([of_row or None for of_row in groups], _arrow_type()),
         pa.array([of_row or None for of_row in ciphertexts], pa.list_(pa.binary())),
     )
-
-
-_GROUP_FIELDS = ("class", "columns", "token", "key_id", "commitment", "digest")
 
 
 def _encode(rows: pa.RecordBatch, schema: StructType, places: Sequence[int]) -> list[bytes]:

@@ -75,7 +75,7 @@ class _Expansion:
             except ValueError as error:
                 self.check.add(tables_path, f"matches {address}: {error}")
                 continue
-            if (member := self.build_member(table, address, self.pipeline.source.overrides.get(folder))) is not None:
+            if (member := self.build_member(table, folder, address)) is not None:
                 members[f"{self.name}.{table}"] = member
         return members
 
@@ -97,8 +97,8 @@ class _Expansion:
                 fields = {"excluded": name, "at": f"{self.check.report.file}:{span.line}:{span.column}"}
                 log.warning("a name under `exclude` is not a table that `tables` matches", extra=fields)
 
-    def build_member(self, table: str, address: str, own: TableOverrides | None) -> Pipeline | None:
-        own = own or TableOverrides()
+    def build_member(self, table: str, folder: str, address: str) -> Pipeline | None:
+        own = self.pipeline.source.overrides.get(folder) or TableOverrides()
         written = _at(self.check.data, self.sink)
         options_data = {key: value for key, value in written.items() if key != "connection"} | own.sink
         kind = find_kind(self.check.data, self.sink)
@@ -107,7 +107,7 @@ class _Expansion:
             fill_in_name(options_data, table),
             self.sink,
             about=f"for the table {table}: ",
-            elsewhere=dict.fromkeys(own.sink, (*self.source, "overrides", address.rsplit("/", 1)[-1], "sink")),
+            elsewhere=dict.fromkeys(own.sink, (*self.source, "overrides", folder, "sink")),
         )
         if options is None:
             return None

@@ -267,7 +267,7 @@ def test_a_table_may_differ_in_any_setting_and_all_others_stay_alike(tmp_path: P
         ),
     ],
 )
-def test_a_mistake_in_the_settings_of_one_table_is_told_where_it_stands(
+def test_a_mistake_in_the_settings_of_one_table_is_reported_at_its_place(
     tmp_path: Path, lake: Path, before: str, after: str, where: tuple[int, int, str], message: str
 ) -> None:
     assert before in OVERRIDDEN
@@ -293,13 +293,13 @@ def test_exclude_and_overrides_need_a_pattern(tmp_path: Path, lake: Path) -> Non
     ]
 
 
-def test_an_excluded_name_that_is_gone_stops_nothing_but_is_told(
+def test_an_excluded_name_that_is_gone_stops_nothing_but_is_logged(
     tmp_path: Path, lake: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A typing error there would replicate a table that was to be left out."""
     assert list(read(tmp_path, OVERRIDDEN).pipelines) == ["sales.items", "sales.orders"]
-    (told,) = caplog.records
-    fields = told.__dict__
+    (record,) = caplog.records
+    fields = record.__dict__
     assert (fields["excluded"], fields["at"]) == ("scratch", f"{tmp_path}/deltarelay.yaml:9:17")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,10 @@ from cdf.errors import ConfigError, TableNotFound
 from cdf.listing import list_some
 from infra.cli.options import DEFAULT_CONFIG, Debug, Json
 from infra.output import Output, format_count
+
+if TYPE_CHECKING:
+    from infra.scaffold import Scaffold
+    from infra.scaffold_tables import TablesScaffold
 
 __all__ = ["init"]
 
@@ -70,9 +74,7 @@ def init(
     output.line("next:")
     if made.feed_on is False:
         output.line(f"  deltarelay feed enable {source.address if source else ''}   (its change feed is off)")
-    output.line(f"  export {made.variable}='postgresql://user:password@host:5432/database'")
-    output.line("  deltarelay validate --connect" + ("" if to == DEFAULT_CONFIG else f" --config {to}"))
-    output.result(made)
+    _finish(output, made, to)
 
 
 def _write_for_many(output: Output, pattern: str, to: Path, *, overwrite: bool) -> None:
@@ -105,6 +107,11 @@ def _write_for_many(output: Output, pattern: str, to: Path, *, overwrite: bool) 
     output.line("next:")
     if feeds_off:
         output.line(f"  deltarelay feed enable TABLE   (the change feed is off: {list_some(feeds_off, 20)})")
+    _finish(output, made, to)
+
+
+def _finish(output: Output, made: Scaffold | TablesScaffold, to: Path) -> None:
+    """Print the last of the next steps, and the result."""
     output.line(f"  export {made.variable}='postgresql://user:password@host:5432/database'")
     output.line("  deltarelay validate --connect" + ("" if to == DEFAULT_CONFIG else f" --config {to}"))
     output.result(made)
