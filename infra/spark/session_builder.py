@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from infra.s3.model import Storage
 
-__all__ = ["EXCLUDED", "delta_package", "session", "build_settings"]
+__all__ = ["EXCLUDED", "delta_package", "choose_worker_python", "session", "build_settings"]
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -45,6 +45,7 @@ EXCLUDED = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-
 # A caller's value is added to these: replacing them would remove Delta from the session.
 _LISTS = ("spark.jars", "spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_WORKER_PYTHON = "spark.pyspark.python"
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\]")
 
@@ -172,7 +173,8 @@ def session(
         master = (conf or {}).get("spark.master") or master or DEFAULT_MASTER
         # By default workers run `python3` from PATH: outside of this environment, without pyarrow.
         # The choice of spark-submit is kept: on a cluster Python may be elsewhere than on the driver.
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ["PYSPARK_PYTHON"] = choose_worker_python(master, conf or {}, os.environ)
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     java: tuple[str, ...] = ()
     if storage is not None:
         storage = fill_in_region(storage)
@@ -204,6 +206,13 @@ def session(
         )
     _check_java(spark, java)
     return spark
+
+
+def choose_worker_python(master: str, conf: Mapping[str, str], environment: Mapping[str, str]) -> str:
+    """The Python of the workers: on this machine that of this process, on a cluster the one that the user names."""
+    if master.startswith("local"):
+        return sys.executable
+    return conf.get(_WORKER_PYTHON) or environment.get("PYSPARK_PYTHON") or sys.executable
 
 
 def _check_java(spark: SparkSession, wanted: Sequence[str]) -> None:

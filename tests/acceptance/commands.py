@@ -195,9 +195,9 @@ class Running:
         self.process.kill()
         self.process.wait()
         try:
-            wait_for(lambda: not _alive(below), "the JVM and the workers of a killed driver to end")
+            wait_for(lambda: not alive(below), "the JVM and the workers of a killed driver to end")
         finally:
-            for pid in _alive(below):
+            for pid in alive(below):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
@@ -219,7 +219,7 @@ def descendants(root: int) -> dict[int, tuple[int, str]]:
     return found
 
 
-def _alive(recorded: Mapping[int, tuple[int, str]]) -> list[int]:
+def alive(recorded: Mapping[int, tuple[int, str]]) -> list[int]:
     """Those of the recorded processes that still run: same pid and same command line, so nobody else's."""
     now = _processes()
     return [pid for pid, (_, command) in recorded.items() if command and now.get(pid, (0, ""))[1] == command]
@@ -327,7 +327,7 @@ class Project:
                 below = descendants(running.process.pid)
                 running.process.kill()
                 running.process.wait()
-                for pid in _alive(below):
+                for pid in alive(below):
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
 

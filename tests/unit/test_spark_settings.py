@@ -12,7 +12,14 @@ import pytest
 
 from cdf.errors import ConfigError
 from infra.spark import session_builder as module
-from infra.spark.session_builder import CATALOG, EXTENSION, build_settings, delta_package, find_jar_files
+from infra.spark.session_builder import (
+    CATALOG,
+    EXTENSION,
+    build_settings,
+    choose_worker_python,
+    delta_package,
+    find_jar_files,
+)
 
 
 def made(master: str | None = "local[2]", **given: Any) -> dict[str, str]:
@@ -135,3 +142,19 @@ def test_a_foreign_session_without_delta_is_refused() -> None:
         module._reuse_session(active(None))
     with_delta = active(f"x.Y,{EXTENSION}")
     assert module._reuse_session(with_delta) is with_delta
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "environment", "chosen"),
+    [
+        ("local[2]", {}, {"PYSPARK_PYTHON": "/opt/python"}, sys.executable),
+        ("local-cluster[2,1,1024]", {"spark.pyspark.python": "/opt/python"}, {}, sys.executable),
+        ("spark://m:7077", {}, {}, sys.executable),
+        ("spark://m:7077", {}, {"PYSPARK_PYTHON": "/opt/python"}, "/opt/python"),
+        ("spark://m:7077", {"spark.pyspark.python": "/opt/conf"}, {"PYSPARK_PYTHON": "/opt/python"}, "/opt/conf"),
+    ],
+)
+def test_workers_of_a_cluster_have_the_python_that_the_user_names(
+    master: str, conf: dict[str, str], environment: dict[str, str], chosen: str
+) -> None:
+    assert choose_worker_python(master, conf, environment) == chosen

@@ -1,0 +1,112 @@
+"""A standalone cluster: jobs of users and the command, whose executors are processes of other machines but for the name."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdf import ChangeFeed
+from connectors.postgres.sink import SMALL_WINDOW_BYTES
+from tests.acceptance.commands import REPOSITORY, Database, Project, change, create_source, pipeline, source_rows
+from tests.fixtures.fix_spark_cluster import SPARK_HOME, SparkCluster
+
+OWN_JVM = "its driver is registered at a master, with executors on the cluster"
+JOB = Path(__file__).with_name("cluster_job.py")
+EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+TARGET = "public.customers"
+TEXT = "sha2(cast(id as string), 512)"
+
+
+@pytest.fixture(scope="session")
+def postgres_dsn(tcp_postgres_dsn: str) -> str:
+    """Of all databases of this file."""
+    return tcp_postgres_dsn
+
+
+def configure(project: Project, cluster: SparkCluster, delta_path: str, **settings: object) -> None:
+    spark = {"master": cluster.url, "conf": cluster.conf}
+    project.write({"customers": pipeline(delta_path, start=1, **settings)}, rest=f"spark: {json.dumps(spark)}")
+
+
+def large_history(spark: SparkSession, path: str) -> None:
+    """Versions 2 and 3 are windows that executors copy."""
+    create_source(spark, path)
+    change(
+        spark,
+        path,
+        f"insert into {{t}} select id, {TEXT}, id / 4 from range(20000)",
+        f"insert into {{t}} select id, {TEXT}, id / 4 from range(20000, 40000)",
+        "delete from {t} where id % 2 = 0",
+    )
+    changes = list(ChangeFeed(spark, path).log.commits(2, 3))
+    assert min(commit.change_bytes for commit in changes) > SMALL_WINDOW_BYTES, "the driver would copy a window"
+
+
+def test_a_job_of_spark_submit(
+    spark_cluster: SparkCluster, database: Database, spark: SparkSession, delta_path: str, jars: str, tmp_path: Path
+) -> None:
+    create_source(spark, delta_path)
+    change(
+        spark,
+        delta_path,
+        "insert into {t} select id, concat('n', id), id / 4 from range(1000)",
+        "update {t} set name = concat(name, '+') where id % 3 = 0",
+        "delete from {t} where id % 7 = 0",
+    )
+    conf = {**spark_cluster.conf, "spark.sql.extensions": EXTENSION, "spark.sql.catalog.spark_catalog": CATALOG}
+    words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+    done = subprocess.run(
+        [
+            SPARK_HOME / "bin" / "spark-submit",
+            *("--master", spark_cluster.url, "--jars", jars),
+            *words,
+            *(JOB, delta_path, database.dsn),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines()[-1] == "position 3"
+    assert database.position() == 3
+    assert database.rows(TARGET) == source_rows(spark, delta_path, 3)
+    assert database.leftovers() == []
+
+
+def test_the_command_with_a_master(
+    spark_cluster: SparkCluster, project: Project, database: Database, spark: SparkSession, delta_path: str
+) -> None:
+    large_history(spark, delta_path)
+    configure(project, spark_cluster, delta_path, window={"max_commits": 1})
+
+    run = project.start("run", "--json")
+    stage = run.until(lambda: database.staging("stage", database.epoch()), "staging is made")
+    with database.locked(stage):
+        run.until(lambda: len(database.waiting(stage, "copy")) == 2, "both executors copy the window")
+        addresses = database.query(
+            "select distinct client_addr::text from pg_stat_activity where pid = any(%s)", database.waiting(stage)
+        )
+        assert addresses == [("127.0.0.1/32",)], "not over TCP"
+        assert len(spark_cluster.executors()) == 2
+    done = run.done()
+
+    assert done.code == 0, done.err
+    result = done.pipeline("customers")
+    assert (result["position"], result["loaded_rows"], result["windows"]) == (3, 20_000, 2)
+    assert (result["inserts"], result["deletes"]) == (20_000, 20_000)
+    assert database.rows(TARGET) == source_rows(spark, delta_path, 3)
+    assert database.leftovers() == []
+    verified = project.run("verify", "--json")
+    assert verified.code == 0, verified.err
+    assert verified.pipeline("customers")["target_rows"] == 20_000
