@@ -6,8 +6,9 @@ import re
 
 __all__ = ["contains_password", "mask_passwords"]
 
-# A password may contain an unescaped @, or an unescaped slash. Digits and a slash after the colon are a port
-_PASSWORD = re.compile(r"://[^@\s/]*:(?!\d{1,5}/)(?:[^\s/]*|[^@\s]*)@")
+# A password may contain an unescaped @, or an unescaped slash. Only addresses on HDFS (hdfs, webhdfs) have no password and
+# may have a port: everywhere else, digits and a slash after the colon may begin a password
+_PASSWORD = re.compile(r"(?:(?<!hdfs)://[^@\s/]*:|(?<=hdfs)://[^@\s/]*:(?!\d{1,5}/))(?:[^\s/]*|[^@\s]*)@")
 
 
 def contains_password(url: str) -> bool:
