@@ -16,7 +16,14 @@ from pathlib import Path
 
 from cdf.errors import CdfError, ConfigError, TableNotFound
 from cdf.result import Result
-from infra.config.table_patterns import check_pattern, has_wildcard, list_tables, table_name
+from infra.config.table_patterns import (
+    check_pattern,
+    has_wildcard,
+    is_catalog_pattern,
+    list_tables,
+    split_address,
+    table_name,
+)
 from infra.diagnostics.delta_table import open_source
 from infra.key_proposal import CHECKED_ROWS, propose_key
 from infra.s3.address import is_s3, normalize_address
@@ -97,10 +104,10 @@ def propose_tables(
     ``report_progress`` gets the number of finished tables and of all, in the calling thread. Raises ConfigError where the
     pattern matches nothing or is invalid, and the error of S3 if it does not answer.
     """
-    if "/" not in pattern and "." in pattern:
+    if is_catalog_pattern(pattern):
         raise ConfigError(
-            f"the tables of the catalog schema {pattern.partition('.')[0]} cannot be listed without Spark",
-            hint="name the folder of the tables, such as 's3a://lake/sales/*', or the tables one by one",
+            f"the keys of the tables in the catalog schema {split_address(pattern)[0]} cannot be proposed without Spark",
+            hint=f"name their folder, such as 's3a://lake/sales/*'; or write `tables: {pattern}` and the keys into a file",
         )
     try:
         pattern = check_pattern(normalize_address(pattern if "/" in pattern else f"./{pattern}"))
@@ -119,7 +126,7 @@ def propose_tables(
             report_progress(len(tables), len(addresses))
     finally:  # after an error or Ctrl-C the remaining tables are not read
         pool.shutdown(cancel_futures=True)
-    return pattern, tables, [_last(address) for address in found if address not in addresses]
+    return pattern, tables, [split_address(address)[1] for address in found if address not in addresses]
 
 
 def _has_usable_name(address: str) -> bool:
@@ -131,7 +138,7 @@ def _has_usable_name(address: str) -> bool:
 
 
 def _propose(address: str) -> ProposedTable:
-    name = _last(address)
+    name = split_address(address)[1]
     try:
         table = open_source(address)
     except CdfError as error:
@@ -238,10 +245,6 @@ def _are_identifiers(names: Iterable[str]) -> bool:
 def _to_yaml_key(name: str) -> str:
     """``$`` has no meaning in keys."""
     return to_yaml_scalar(name).replace("$$", "$")
-
-
-def _last(address: str) -> str:
-    return address.rstrip("/").rpartition("/")[2]
 
 
 _TEMPLATE = """\

@@ -17,7 +17,17 @@ __all__ = ["load_optional_project", "load_project", "select_pipelines"]
 def load_project(config: Path) -> Project:
     from infra.config.load import load  # pydantic is slow to import, and `--help` does not need it
 
-    return load(config)
+    return load(config, list_schema=_list_schema)
+
+
+def _list_schema(project: Project, pattern: str) -> list[str]:
+    """Start Spark for the list: a catalog may be a metastore that only the session's settings describe."""
+    from infra.catalog_tables import list_catalog_tables
+    from infra.output import Output
+    from infra.runtime import spark_session
+
+    with spark_session(Output("list"), project) as spark:
+        return list_catalog_tables(spark, pattern)
 
 
 def load_optional_project(config: Path) -> Project | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cdf.errors import ConfigError
@@ -10,26 +11,41 @@ from infra.config.file.problems import Path
 from infra.config.known_keys import find_kind
 from infra.config.messages import suggest_name
 from infra.config.pipeline_models import Pipeline, TableOverrides
-from infra.config.table_patterns import fill_in_name, find_excluded, has_wildcard, list_tables, table_name
+from infra.config.table_patterns import (
+    fill_in_name,
+    find_excluded,
+    has_wildcard,
+    is_catalog_pattern,
+    list_tables,
+    split_address,
+    table_name,
+)
 
 if TYPE_CHECKING:
     from infra.config.models import Project
     from infra.config.validate import Check
 
-__all__ = ["expand_tables"]
+__all__ = ["ListSchema", "expand_tables"]
+
+ListSchema = Callable[["Project", str], list[str]]
+"""Lists the tables of a pattern such as ``sales.*`` with the settings of the project."""
 
 log = logging.getLogger("deltarelay.config")
 
 
-def expand_tables(check: Check, project: Project) -> Project:
-    """The pipelines in the file's order, those of one pattern by name. Problems are added to the report of ``check``."""
+def expand_tables(check: Check, project: Project, list_schema: ListSchema | None) -> Project:
+    """The pipelines in the file's order, those of one pattern by name. Problems are added to the report of ``check``.
+
+    ``list_schema`` lists the tables of a pattern such as ``sales.*`` with Spark; None: such a pattern stays one pipeline.
+    """
     pipelines: dict[str, Pipeline] = {}
     families: dict[str, str] = {}
     for name, pipeline in project.pipelines.items():
-        if pipeline.source.tables is None:
+        pattern = pipeline.source.tables
+        if pattern is None or (list_schema is None and is_catalog_pattern(pattern)):
             pipelines[name] = pipeline
             continue
-        members = _Expansion(check, project, name, pipeline).expand()
+        members = _Expansion(check, project, name, pipeline, list_schema).expand()
         pipelines |= members
         families |= dict.fromkeys(members, name)
     expanded = project.model_copy(update={"pipelines": pipelines})
@@ -42,26 +58,36 @@ def expand_tables(check: Check, project: Project) -> Project:
 class _Expansion:
     """The tables of one pipeline."""
 
-    def __init__(self, check: Check, project: Project, name: str, pipeline: Pipeline) -> None:
+    def __init__(
+        self, check: Check, project: Project, name: str, pipeline: Pipeline, list_schema: ListSchema | None
+    ) -> None:
         self.check = check
         self.project = project
         self.name = name
         self.pipeline = pipeline
+        self.list_schema = list_schema
         self.source: Path = ("pipelines", name, "source")
         self.sink: Path = ("pipelines", name, "sink")
 
     def expand(self) -> dict[str, Pipeline]:
         pattern, tables_path = self.pipeline.source.table, (*self.source, "tables")
         try:
-            addresses = list_tables(pattern, self.project.storage)
+            if self.list_schema is not None and is_catalog_pattern(pattern):
+                addresses = self.list_schema(self.project, pattern)
+            else:
+                addresses = list_tables(pattern, self.project.storage)
         except ConfigError as error:
             self.check.add(tables_path, error.message, hint=error.hint)
             return {}
-        found = {address.rsplit("/", 1)[-1]: address for address in addresses}
+        found = {split_address(address)[1]: address for address in addresses}
         excluded = find_excluded(list(found), self.pipeline.source.exclude)
         replicated = {table: address for table, address in found.items() if table not in excluded}
         if not found:
             hint = "list that folder: a Delta table is a folder that contains _delta_log, and its name must match"
+            if is_catalog_pattern(pattern):
+                hint = (
+                    "views and tables of other formats are left out; set the catalog of the session under `spark.conf`"
+                )
             self.check.add(tables_path, f"no Delta table matches {pattern}", hint=hint)
             return {}
         if not replicated:

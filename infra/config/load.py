@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from infra.config.expand_tables import ListSchema
 from infra.config.file.former_names import FormerName, log_former_names, replace_former_names
 from infra.config.file.problems import Report
 from infra.config.file.references import expand_references
@@ -20,16 +21,23 @@ _MAX_BYTES = 256 * 1024
 _NAME_A_FILE = "name the file with --config, or create one with `deltarelay init`"
 
 
-def load(path: str | Path, *, environ: Mapping[str, str] | None = None, look_for_tables: bool = True) -> Project:
+def load(
+    path: str | Path,
+    *,
+    environ: Mapping[str, str] | None = None,
+    look_for_tables: bool = True,
+    list_schema: ListSchema | None = None,
+) -> Project:
     """Read and check a configuration file. References to variables are taken from ``environ`` (default: the process's).
 
     Every ``tables:`` becomes one pipeline for each table that the pattern matches now; for S3 its folder is listed, and
     SourceUnavailable is raised where S3 does not answer. Without ``look_for_tables`` only the file itself is read, and such
-    a pipeline has the pattern as its table: for commands that need the settings only.
+    a pipeline has the pattern as its table: for commands that need the settings only. ``list_schema`` lists the tables of a
+    catalog schema, with Spark; without it such a pipeline has the pattern as its table as well.
 
     Settings that the file writes by a former name are logged as warnings, and listed in ``Project.former_names``.
     """
-    project, report, former_names = _check(path, environ, look_for_tables=look_for_tables)
+    project, report, former_names = _check(path, environ, look_for_tables=look_for_tables, list_schema=list_schema)
     if project is None:
         raise report.fail("is not valid", hint="compare it with docs/reference/deltarelay.schema.json")
     return project.with_former_names(former_names)
@@ -56,7 +64,12 @@ def check_without_secrets(path: str | Path, *, environ: Mapping[str, str] | None
 
 
 def _check(
-    path: str | Path, environ: Mapping[str, str] | None, *, look_for_tables: bool, unset: list[str] | None = None
+    path: str | Path,
+    environ: Mapping[str, str] | None,
+    *,
+    look_for_tables: bool,
+    list_schema: ListSchema | None = None,
+    unset: list[str] | None = None,
 ) -> tuple[Project | None, Report, list[FormerName]]:
     file = Path(path)
     report = Report(str(path))
@@ -70,7 +83,8 @@ def _check(
     folder = Path(os.path.abspath(file)).parent  # noqa: PTH100  links are not resolved: they may change between two runs
     environ = os.environ if environ is None else environ
     data, failed = expand_references(document, report, environ=environ, folder=folder, unset=unset)
-    project = Check(document, report, data, failed, folder).check_project(look_for_tables=look_for_tables)
+    check = Check(document, report, data, failed, folder)
+    project = check.check_project(look_for_tables=look_for_tables, list_schema=list_schema)
     report.raise_if_any()
     return project, report, former_names
 

@@ -185,8 +185,8 @@ class TableSource(Model):
         default=None,
         title="Tables",
         description="Instead of `table`: a folder with wildcards in its last part, such as /lake/sales/* or "
-        "s3a://lake/sales/*. Each matching Delta table becomes a separate pipeline PIPELINE.FOLDER; {name} in the "
-        "sink's options is replaced by the name of its folder.",
+        "s3a://lake/sales/*, or a catalog schema: sales.*. Each matching Delta table becomes a separate pipeline "
+        "PIPELINE.TABLE; {name} in the sink's options is replaced by the name of its folder, or of the table.",
     )
     exclude: tuple[str, ...] = Field(
         default=(),

@@ -1,4 +1,7 @@
-"""``tables: /lake/sales/*``: the Delta tables that a pattern matches, on this machine or on S3. Needs no JVM."""
+"""``tables: /lake/sales/*``: the Delta tables that a pattern matches, on this machine or on S3. Needs no JVM.
+
+The tables of a catalog schema, ``tables: sales.*``, are known to Spark only: ``infra.spark.catalog_tables`` lists them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ __all__ = [
     "fill_in_name",
     "find_excluded",
     "has_wildcard",
+    "is_catalog_pattern",
     "list_tables",
+    "matches_pattern",
+    "split_address",
     "table_name",
 ]
 
@@ -38,22 +44,22 @@ _MAX_THREADS = 8
 
 
 def check_pattern(pattern: str) -> str:
-    """Raises ValueError unless the pattern is a folder and a last part with wildcards."""
-    if "/" not in pattern and "." in pattern:
-        raise ValueError(
-            "names a catalog schema, whose tables only Spark knows; name their folder, such as s3a://lake/sales/*, or list "
-            "the tables one by one with `table`"
-        )
-    if "/" not in pattern:
-        raise ValueError("must be a path or a URL that ends in a pattern, such as /lake/sales/*")
+    """Raises ValueError unless the pattern is a folder or a catalog schema, and a last part with wildcards."""
+    if "/" not in pattern and not is_catalog_pattern(pattern):
+        raise ValueError("must be a path or a URL that ends in a pattern, such as /lake/sales/*, or a schema: sales.*")
     if _URL.match(pattern) and not is_s3(pattern):
         raise ValueError("must be a local path or an address on S3; list tables elsewhere one by one with `table`")
-    folder, last = _split(pattern)
+    folder, last = split_address(pattern)
     if _WILD.search(folder):
         raise ValueError("may have wildcards in its last part only, such as /lake/sales/*")
     if not _WILD.search(last):
         raise ValueError("has no wildcard in its last part; for a single table write `table`")
     return pattern
+
+
+def is_catalog_pattern(pattern: str) -> bool:
+    """Whether a pattern is that of a schema in Spark's catalog, SCHEMA.PATTERN or CATALOG.SCHEMA.PATTERN."""
+    return "/" not in pattern and "." in pattern.strip(".")
 
 
 def list_tables(pattern: str, storage: Storage) -> list[str]:
@@ -66,10 +72,10 @@ def list_tables(pattern: str, storage: Storage) -> list[str]:
 
 def table_name(address: str) -> str:
     """The value of ``{name}``. Raises ValueError where it cannot be part of a pipeline's name."""
-    name = _split(address)[1]
+    name = split_address(address)[1]
     if _PLAIN_NAME.fullmatch(name) is None:
         raise ValueError(
-            "the name of a folder may consist of letters, digits, spaces, _ - and . only; "
+            "the name of a table may consist of letters, digits, spaces, _ - and . only; "
             "rename it, or give the table a separate pipeline with `table`"
         )
     return name
@@ -103,23 +109,24 @@ def fill_in_name(options: Any, name: str) -> Any:
     return options.replace(NAME, name) if isinstance(options, str) else options
 
 
-def _split(address: str) -> tuple[str, str]:
-    folder, _, last = address.rstrip("/").rpartition("/")
+def split_address(address: str) -> tuple[str, str]:
+    """The folder or schema of a table or pattern, and its last part."""
+    folder, _, last = address.rstrip("/").rpartition("/" if "/" in address else ".")
     return folder, last
 
 
-def _matches(name: str, pattern: str) -> bool:
+def matches_pattern(name: str, pattern: str) -> bool:
     """Like a shell: a name that begins with a dot, or with Delta's ``_``, needs a pattern that begins with it."""
     is_hidden = name[:1] in (".", "_") and name[:1] != pattern[:1]
     return not is_hidden and fnmatch.fnmatchcase(name, pattern)
 
 
 def _list_local(pattern: str) -> list[str]:
-    folder, last = _split(pattern)
+    folder, last = split_address(pattern)
     path = Path(folder or "/")
     try:
         with os.scandir(path) as entries:
-            names = [entry.name for entry in entries if _matches(entry.name, last)]
+            names = [entry.name for entry in entries if matches_pattern(entry.name, last)]
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise ConfigError(
@@ -147,7 +154,7 @@ def _list_on_s3(pattern: str, storage: Storage) -> list[str]:
             Bucket=address.bucket, Prefix=prefix + fixed, Delimiter="/"
         )
         folders = [str(one["Prefix"]) for page in pages for one in page.get("CommonPrefixes", ())]
-        keys = [key.rstrip("/") for key in folders if _matches(key.rstrip("/").rpartition("/")[2], last)]
+        keys = [key.rstrip("/") for key in folders if matches_pattern(key.rstrip("/").rpartition("/")[2], last)]
 
         def is_table(key: str) -> bool:
             response = client.list_objects_v2(Bucket=address.bucket, Prefix=f"{key}/{LOG}/", MaxKeys=1)

@@ -13,7 +13,7 @@ from cdf.errors import ConfigError
 from connectors.registry import get_sink_kind
 from connectors.sink_kind import TargetNaming
 from infra.config.erasure_models import PARTS
-from infra.config.expand_tables import expand_tables
+from infra.config.expand_tables import ListSchema, expand_tables
 from infra.config.file.problems import Path, Report, mask_key
 from infra.config.file.yaml_document import Document
 from infra.config.known_keys import find_kind, is_secret, list_keys, list_kinds, to_file_path
@@ -48,7 +48,7 @@ class Check:
         self.data = data
         self.failed = failed
 
-    def check_project(self, *, look_for_tables: bool = True) -> Project | None:
+    def check_project(self, *, look_for_tables: bool, list_schema: ListSchema | None = None) -> Project | None:
         version = self.data.get("version")
         if version is not None and (version != 1 or isinstance(version, bool)):
             # the rest of the file follows unknown rules
@@ -71,7 +71,7 @@ class Check:
         self.check_keys_apart(data)
         if not isinstance(project, Project) or self.report.problems or not look_for_tables:
             return project if isinstance(project, Project) else None
-        return expand_tables(self, project)
+        return expand_tables(self, project, list_schema)
 
     def collect_secrets(self) -> None:
         for path in self.document.scalars:

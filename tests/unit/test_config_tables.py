@@ -118,6 +118,30 @@ def test_nothing_outside_of_the_file_is_looked_at_unless_wanted(tmp_path: Path) 
     assert project.pipeline("sales").source.table == f"{tmp_path}/lake/*"
 
 
+def test_the_tables_of_a_catalog_schema_are_listed_by_the_callers_spark(tmp_path: Path) -> None:
+    text = SALES.replace("lake/*", "spark_catalog.sales.*").replace(
+        "start: 3}", "start: 3, exclude: [tmp], overrides: {lines: {key: [order_id, line]}}}"
+    )
+    asked: list[str] = []
+
+    def list_schema(project: Project, pattern: str) -> list[str]:
+        asked.append(pattern)
+        return [f"spark_catalog.sales.{name}" for name in ("lines", "orders", "tmp")]
+
+    project = read(tmp_path, text, list_schema=list_schema)
+    assert asked == ["spark_catalog.sales.*"]
+    found = {name: (one.source.table, one.source.key) for name, one in project.pipelines.items() if name != "first"}
+    assert found == {
+        "sales.lines": ("spark_catalog.sales.lines", ("order_id", "line")),
+        "sales.orders": ("spark_catalog.sales.orders", ("id",)),
+    }
+    assert project.pipeline("sales.orders").sink.options.table == "sales.orders"  # type: ignore[attr-defined]
+    assert read(tmp_path, text).pipeline("sales").source.table == "spark_catalog.sales.*"
+
+    with pytest.raises(ConfigError, match=r"no Delta table matches spark_catalog\.sales\.\*"):
+        read(tmp_path, text, list_schema=lambda *_: [])
+
+
 def test_two_tables_for_one_target_are_told_with_both(tmp_path: Path, lake: Path) -> None:
     make_tables(lake, "Orders")
     (line, column, path, message), *more = refusal(tmp_path, SALES)
@@ -144,9 +168,9 @@ def test_two_patterns_may_have_targets_of_one_form(tmp_path: Path, lake: Path) -
         ('"lake/*"', "lake/orders", (9, 22, "source.tables"), "has no wildcard in its last part"),
         (
             '"lake/*"',
-            '"sales.*"',
+            '"s*.orders"',
             (9, 22, "source.tables"),
-            "names a catalog schema, whose tables only Spark knows; name",
+            "may have wildcards in its last part only",
         ),
         ('"lake/*"', '"*/orders"', (9, 22, "source.tables"), "may have wildcards in its last part only"),
         ('"lake/*"', '"**/*"', (9, 22, "source.tables"), "may have wildcards in its last part only"),
@@ -171,7 +195,7 @@ def test_a_folder_whose_name_cannot_be_a_name_is_told(tmp_path: Path, lake: Path
     make_tables(lake, 'or"ders')
     ((line, column, path, message),) = refusal(tmp_path, SALES)
     assert (line, column, path) == (9, 22, "pipelines.sales.source.tables")
-    assert message.startswith(f'matches {lake}/or"ders: the name of a folder may consist of')
+    assert message.startswith(f'matches {lake}/or"ders: the name of a table may consist of')
 
 
 # ── tables that differ ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -173,7 +173,7 @@ def test_a_folder_of_tables_leads_to_the_pattern(lake: Path) -> None:
         ("*/orders", "the pattern may have wildcards in its last part only"),
         ("abfss://c@a.dfs.core.windows.net/x/*", "the pattern must be a local path or an address on S3"),
         ("s3://key:canary-hunter2@bucket/*", "the pattern contains credentials"),
-        ("sales.*", "the tables of the catalog schema sales cannot be listed without Spark"),
+        ("sales.*", "the keys of the tables in the catalog schema sales cannot be proposed without Spark"),
     ],
 )
 def test_a_pattern_that_cannot_be_listed(lake: Path, pattern: str, message: str) -> None:
