@@ -61,7 +61,6 @@ __all__ = [
     "Interrupted",
     "VerificationError",
     "condition_of",
-    "unsupported_features",
 ]
 
 
@@ -197,30 +196,8 @@ class VerificationError(CdfError):
 
 
 _IN_BRACKETS = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
-_FEATURES = re.compile(
-    r'unsupported by (?:this version of )?Delta Lake "[^"]*": (?P<spark>[^\n]+?)\.(?:\s|$)'
-    r"|Feature '(?P<rust>[^']+)' is not supported|Unsupported minimum reader version (?P<version>\d+)"
-)
 # These wrap the relevant condition, which is in the text.
 _WRAPPERS = {"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR"}
-
-
-def unsupported_features(error: BaseException, table: str) -> FeatureNotSupported | None:
-    """The error for a table feature that a reader does not know; None: another error.
-
-    Both Delta in Spark and delta-rs name the features in the text only.
-    """
-    if (found := _FEATURES.search(str(error))) is None:
-        return None
-    features, version = found["spark"] or found["rust"], found["version"]
-    needs = f"the table feature {features}" if features else f"reader version {version}"
-    return FeatureNotSupported(
-        f"{table} needs {needs}, which {'the installed Delta Lake' if found['spark'] else 'delta-rs'} does not support",
-        hint="upgrade deltarelay, or remove the feature from the table, if a writer that supports it can do that "
-        "(`ALTER TABLE … DROP FEATURE …`)",
-        condition=condition_of(error),
-        table=table,
-    )
 
 
 def condition_of(error: BaseException) -> str | None:

@@ -16,7 +16,7 @@ from cdf.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["Commit", "Limits", "Metadata", "cut"]
+__all__ = ["Commit", "Limits", "Metadata", "Protocol", "cut"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,16 @@ class Metadata:
     @property
     def feed_enabled(self) -> bool:
         return self.properties.get("delta.enableChangeDataFeed", "false").lower() == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """What a reader and a writer must support."""
+
+    min_reader: int
+    min_writer: int
+    reader_features: tuple[str, ...] = ()
+    writer_features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,10 @@ class Commit:
     """The commit wrote change files (``cdc`` actions): Delta's stream never delivers a part of it."""
     metadata: Metadata | None = None
     """Set if the commit writes new table metadata, even if only a property changed."""
+    protocol: Protocol | None = None
+    """Set if the commit changes what readers or writers must support."""
+    engine: str | None = None
+    """The program that wrote the commit, as it names itself."""
     erasing: bool = False
     """The commit erased persons, according to the pipeline's guard: a history must not keep its rows' old values."""
 

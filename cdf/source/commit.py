@@ -7,16 +7,17 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from cdf.changes.commits import Commit, Metadata
+from cdf.changes.commits import Commit, Metadata, Protocol
 from cdf.errors import SourceError, VersionsExpired
 
-__all__ = ["from_milliseconds", "missing_commits", "parse_commit", "parse_metadata", "version_gone"]
+__all__ = ["from_milliseconds", "missing_commits", "parse_commit", "parse_metadata", "parse_protocol", "version_gone"]
 
 
 def parse_commit(version: int, text: str, modified: dt.datetime) -> Commit:
     """Parse a commit file. ``modified``, the file's time, is the commit's time unless it has an in-commit timestamp."""
     info: dict[str, Any] = {}
     metadata: Metadata | None = None
+    protocol: Protocol | None = None
     change_sizes: list[int] = []
     file_sizes: list[int] = []
     # Not splitlines(): file statistics hold column values, and those may contain U+2028, U+0085 and the like.
@@ -33,6 +34,8 @@ def parse_commit(version: int, text: str, modified: dt.datetime) -> Commit:
             info = action["commitInfo"]
         elif "metaData" in action:
             metadata = parse_metadata(action["metaData"])
+        elif "protocol" in action:
+            protocol = parse_protocol(action["protocol"])
         elif "cdc" in action:
             change_sizes.append(int(action["cdc"].get("size") or 0))
         elif (file := action.get("add") or action.get("remove")) and file.get("dataChange", True):
@@ -51,6 +54,8 @@ def parse_commit(version: int, text: str, modified: dt.datetime) -> Commit:
         change_bytes=sum(read),
         atomic=bool(change_sizes),
         metadata=metadata,
+        protocol=protocol,
+        engine=info.get("engineInfo"),
     )
 
 
@@ -62,6 +67,16 @@ def parse_metadata(action: Mapping[str, Any]) -> Metadata:
         table_id=str(action["id"]),
         schema=StructType.fromJson(json.loads(action["schemaString"])),
         properties=dict(action.get("configuration") or {}),
+    )
+
+
+def parse_protocol(action: Mapping[str, Any]) -> Protocol:
+    """Parse the content of a ``protocol`` action."""
+    return Protocol(
+        min_reader=int(action["minReaderVersion"]),
+        min_writer=int(action["minWriterVersion"]),
+        reader_features=tuple(action.get("readerFeatures") or ()),
+        writer_features=tuple(action.get("writerFeatures") or ()),
     )
 
 

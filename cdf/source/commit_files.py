@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cdf.errors import CdfError, ConfigError, SourceError, VersionsExpired, condition_of, unsupported_features
+from cdf.errors import CdfError, ConfigError, SourceError, VersionsExpired, condition_of
 from cdf.source.commit import from_milliseconds, missing_commits
+from cdf.source.table_features import translate_refusal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +70,7 @@ def translate_log_errors(location: str) -> Iterator[None]:
     except CdfError:
         raise
     except Exception as error:
-        if (unknown := unsupported_features(error, location)) is not None:
+        if (unknown := translate_refusal(error, location)) is not None:
             raise unknown from error
         condition = condition_of(error)
         gone = condition in _LOG_GONE or "FileNotFoundException" in str(error)

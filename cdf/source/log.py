@@ -18,6 +18,7 @@ from cdf.changes.commits import Commit, Metadata
 from cdf.source.commit import missing_commits, parse_commit, parse_metadata
 from cdf.source.commit_files import CommitFiles, LogListing
 from cdf.source.snapshots import DeltaSnapshots, LatestVersion
+from cdf.source.table_features import check_features
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,8 +94,10 @@ class TableLog:
         return self._update().version
 
     def _update(self) -> LatestVersion:
-        """Let Delta read what is new."""
-        self._known = known = self._snapshots.read_latest()
+        """Let Delta read what is new. Raises FeatureNotSupported for a table that this reader would read wrongly."""
+        known = self._snapshots.read_latest()
+        check_features(known.protocol, known.metadata.properties, self.location)
+        self._known = known
         if (cache := self._cache) is not None:  # a file that did not exist a moment ago may exist now
             cache.times = {version: time for version, time in cache.times.items() if time is not None}
         return known
@@ -118,7 +121,7 @@ class TableLog:
                 known = self._update()
             else:
                 time = self._read_time(version)
-                self._known = known = LatestVersion(version, time or known.time, known.metadata)
+                self._known = known = replace(known, version=version, time=time or known.time)
         if version <= known.version and not self._may_write_metadata(version + 1, known.version):
             return known.metadata
         return self._snapshots.read_metadata(version)
@@ -190,6 +193,8 @@ class TableLog:
         previous: dt.datetime | None = None
         for version in range(first, last + 1):
             commit = parse_commit(version, self._read_text(version), files[version])
+            # The latest state may no longer need a feature that the commits up to here were written with
+            check_features(commit.protocol, commit.metadata.properties if commit.metadata else {}, self.location)
             # Delta's own rule: commit times never run backwards, whatever the files' clocks say
             if previous is not None and commit.timestamp <= previous:
                 commit = replace(commit, timestamp=previous + dt.timedelta(milliseconds=1))

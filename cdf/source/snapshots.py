@@ -7,9 +7,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cdf.changes.commits import Metadata
+from cdf.changes.commits import Metadata, Protocol
 from cdf.errors import TableNotFound, VersionsExpired
-from cdf.source.commit import from_milliseconds, parse_metadata, version_gone
+from cdf.source.commit import from_milliseconds, parse_metadata, parse_protocol, version_gone
 from cdf.source.commit_files import translate_log_errors
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class LatestVersion:
     time: dt.datetime
     """Modification time of that version's commit file."""
     metadata: Metadata
+    protocol: Protocol
 
 
 class DeltaSnapshots:
@@ -42,7 +43,8 @@ class DeltaSnapshots:
         """Let Delta read what is new. Lists the log: the cost grows with the table's history."""
         snapshot = self._update()
         time = from_milliseconds(int(snapshot.logSegment().lastCommitFileModificationTimestamp()))
-        return LatestVersion(int(snapshot.version()), time, _metadata_of(snapshot))
+        protocol = parse_protocol(json.loads(snapshot.protocol().json())["protocol"])
+        return LatestVersion(int(snapshot.version()), time, _metadata_of(snapshot), protocol)
 
     def read_metadata(self, version: int) -> Metadata:
         return _metadata_of(self._at(version))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cdf.errors import ConfigError, FeedNotEnabled, SourceError, TableNotFound, condition_of, unsupported_features
+from cdf.errors import ConfigError, FeedNotEnabled, SourceError, TableNotFound, condition_of
 from cdf.session import check_session
 from cdf.source.log import TableLog
+from cdf.source.table_features import translate_refusal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +81,7 @@ def _locate(spark: SparkSession, table: str) -> str:
 
 def translate_table_error(error: Exception, table: str, failure: str) -> SourceError:
     """Our error for Delta's error about a whole table. ``failure`` continues the table's name in the message."""
-    if (unknown := unsupported_features(error, table)) is not None:
+    if (unknown := translate_refusal(error, table)) is not None:
         return unknown
     condition = condition_of(error)
     kind = TableNotFound if condition in _NOT_FOUND else SourceError

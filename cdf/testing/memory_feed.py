@@ -18,7 +18,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cdf.changes.commits import Commit, Metadata
+from cdf.changes.commits import Commit, Metadata, Protocol
 from cdf.changes.in_memory import InMemorySnapshot, InMemoryWindow, arrow_table, feed_schema
 from cdf.changes.window import Snapshot, Window
 from cdf.errors import ConfigError, VersionNotFound
@@ -80,7 +80,7 @@ class _MemorySnapshots(DeltaSnapshots):
 
     def read_latest(self) -> LatestVersion:
         table = self._table
-        return LatestVersion(table.latest, table.time(table.latest), table.metadata())
+        return LatestVersion(table.latest, table.time(table.latest), table.metadata(), Protocol(1, 4))
 
     def read_metadata(self, version: int) -> Metadata:
         if version > self._table.latest or not self._table.rebuildable(version):

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdf.errors import CdfError, ConfigError, SourceUnavailable, TableNotFound, unsupported_features
+from cdf.changes.commits import Protocol
+from cdf.errors import CdfError, ConfigError, SourceUnavailable, TableNotFound
+from cdf.source.table_features import check_features, translate_refusal
 from infra.s3.address import is_s3
 from infra.s3.delta_rs import prepare_delta_rs
 from infra.url_passwords import mask_passwords
@@ -98,7 +100,17 @@ def open_source(address: str, storage: Storage | None = None) -> SourceTable:
     address, options = prepare_delta_rs(address, storage)
     try:
         table = DeltaTable(address, storage_options=options)
-        metadata, schema = table.metadata(), table.schema()
+        metadata, schema, protocol = table.metadata(), table.schema(), table.protocol()
+        check_features(
+            Protocol(
+                protocol.min_reader_version,
+                protocol.min_writer_version,
+                tuple(protocol.reader_features or ()),
+                tuple(protocol.writer_features or ()),
+            ),
+            metadata.configuration,
+            shown,
+        )
         text = schema.to_json()
         fields = json.loads(text)["fields"]
         return SourceTable(
@@ -125,7 +137,7 @@ def translate_read_error(address: str, error: Exception) -> CdfError:
         return ConfigError(f"{shown}: permission denied for these credentials", hint=hint)
     if is_s3(address) and isinstance(error, OSError) and _UNAVAILABLE.search(said):
         return SourceUnavailable(f"{shown}: S3 did not answer", hint="try again; check the connection to the endpoint")
-    if (unsupported := unsupported_features(error, shown)) is not None:
+    if (unsupported := translate_refusal(error, shown)) is not None:
         return unsupported
     # delta-rs names the cause last
     why = said if len(said) <= _MAX_LENGTH else f"{said[: _MAX_LENGTH // 3]} … {said[-2 * _MAX_LENGTH // 3 :]}"

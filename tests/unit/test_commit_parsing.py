@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdf.changes.commits import Commit
+from cdf.changes.commits import Commit, Protocol
 from cdf.errors import SourceError
 from cdf.source.commit import missing_commits, parse_commit
 from cdf.source.commit_files import LogListing
@@ -165,3 +165,21 @@ def test_missing_commits_are_named_and_long_lists_shortened() -> None:
     error = missing_commits("t", list(range(200)))
     assert "version 0, 1, 2, 3, 4 … 199 of t" in error.message
     assert error.fields["versions"] == list(range(100))
+
+
+def test_a_commit_names_its_writer_and_what_readers_must_support() -> None:
+    commit = parsed(
+        {"commitInfo": {"operation": "UPGRADE PROTOCOL", "engineInfo": "OtherEngine/7.1"}},
+        {
+            "protocol": {
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": ["a"],
+                "writerFeatures": ["a", "b"],
+            }
+        },
+    )
+    assert (commit.engine, commit.protocol) == ("OtherEngine/7.1", Protocol(3, 7, ("a",), ("a", "b")))
+    older = parsed({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
+    assert (older.engine, older.protocol) == (None, Protocol(1, 2))
+    assert parsed({"add": file(1)}).protocol is None

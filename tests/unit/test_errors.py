@@ -167,23 +167,3 @@ def test_the_condition_in_the_text_when_nothing_else_tells_it() -> None:
 
 def test_no_condition_at_all() -> None:
     assert condition_of(RuntimeError("list index [0] out of range [A]")) is None
-
-
-@pytest.mark.parametrize(
-    ("said", "names"),
-    [
-        (
-            'requires reader table feature(s) that are unsupported by Delta Lake "4.4.0": timeMachine, oracle.\n\tat org',
-            "the table feature timeMachine, oracle, which the installed Delta Lake",
-        ),
-        (
-            "Kernel error: Unsupported: Feature 'timeMachine' is not supported",
-            "the table feature timeMachine, which delta-rs",
-        ),
-        ("Kernel error: Unsupported: Unsupported minimum reader version 9", "reader version 9, which delta-rs"),
-        ("no such file", None),
-    ],
-)
-def test_a_feature_that_the_reader_does_not_know_is_named(said: str, names: str | None) -> None:
-    found = errors.unsupported_features(ValueError(said), "lake/t")
-    assert (found and found.message) == (names and f"lake/t needs {names} does not support")
