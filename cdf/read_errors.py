@@ -11,6 +11,7 @@ from cdf.errors import (
     VersionsExpired,
     condition_of,
 )
+from cdf.executors import explain_worker_failure
 
 __all__ = ["translate"]
 
@@ -54,6 +55,8 @@ def translate(error: Exception, *, table: str, first: int, last: int) -> CdfErro
             "raise delta.deletedFileRetentionDuration above the longest pause of the pipeline",
             condition=condition,
         )
+    if (lacking := explain_worker_failure(error)) is not None:
+        return lacking
     if "Python worker exited unexpectedly" in text:
         return SourceUnavailable(
             f"reading {versions} failed: Spark lost a Python worker more times than it retries",

@@ -45,6 +45,8 @@ class Capabilities:
     """The kinds of schema change that ``apply`` follows: values of ``cdf.changes.schema_diff.ChangeKind``."""
     identifier_length: int | None = None
     """Longest column name in bytes; None: the target has no limit."""
+    executor_modules: tuple[str, ...] = ()
+    """Modules that the sink's tasks import. They are checked on a cluster before a run writes anything; empty: no check."""
     counts_conflicts: bool = True
     """False: the sink writes without reading the target, so ``Applied.conflicts`` says nothing."""
 

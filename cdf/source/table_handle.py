@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cdf.errors import ConfigError, FeedNotEnabled, SourceError, TableNotFound, condition_of
+from cdf.executors import check_executors
 from cdf.session import check_session
 from cdf.source.log import TableLog
 from cdf.source.table_features import translate_refusal
@@ -35,9 +37,10 @@ class TableHandle:
         self.log = TableLog(spark, self.location)
         self.log.latest()
 
-    def check_session(self) -> None:
-        """Refuse a session that would silently leave out rows."""
+    def check_session(self, executor_modules: Sequence[str] = ()) -> None:
+        """Refuse a session that would silently leave out rows, and executors without what a sink's tasks import."""
         check_session(self.spark)
+        check_executors(self.spark, executor_modules)
 
     def require_enabled(self) -> None:
         """Raise FeedNotEnabled if the change feed is off now."""

@@ -113,7 +113,7 @@ class MemoryFeed(ChangeFeed):
             hint="run, reload, plan and replay work without one; following and verifying need a ChangeFeed",
         )
 
-    def check_session(self) -> None:
+    def check_session(self, executor_modules: Sequence[str] = ()) -> None:
         """There is no session to check."""
 
     def partition_columns(self) -> tuple[str, ...]:

@@ -103,6 +103,7 @@ class DeltaAuditSink(Sink):
             transactional=False,
             counts_conflicts=False,
             schema_changes=frozenset(kind.value for kind in ChangeKind),
+            executor_modules=("audit.writing.payload", "cryptography"),
         )
 
     def cannot_follow(self, change: SchemaChange, key: Collection[str]) -> str | None:

@@ -105,6 +105,7 @@ class KafkaSink(Sink):
             transactional=False,
             counts_conflicts=False,
             schema_changes=frozenset(kind.value for kind in ChangeKind),
+            executor_modules=("connectors.kafka.write.strategies", "confluent_kafka"),
         )
 
     def cannot_follow(self, change: SchemaChange, key: Collection[str]) -> str | None:

@@ -124,6 +124,7 @@ class PostgresSink(Sink):
             transactional=True,
             schema_changes=self._modes.followed_changes,
             identifier_length=MAX_NAME_BYTES,
+            executor_modules=("connectors.postgres.staging.tasks", "adbc_driver_postgresql.dbapi"),
         )
 
     def cannot_follow(self, change: SchemaChange, key: Collection[str]) -> str | None:

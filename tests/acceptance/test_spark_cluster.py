@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +15,16 @@ from pyspark.sql import SparkSession
 from cdf import ChangeFeed
 from connectors.postgres.sink import SMALL_WINDOW_BYTES
 from tests.acceptance.commands import REPOSITORY, Database, Project, change, create_source, pipeline, source_rows
-from tests.fixtures.fix_spark_cluster import SPARK_HOME, SparkCluster
+from tests.fixtures.fix_spark_cluster import OURS, SPARK_HOME, SparkCluster, make_worker_python
 
 OWN_JVM = "its driver is registered at a master, with executors on the cluster"
 JOB = Path(__file__).with_name("cluster_job.py")
+PYTHONS = Path(__file__).with_name("cluster_pythons.py")
+NEWER_PYTHON = """
+import collections, sys
+version_info = collections.namedtuple("version_info", "major minor micro releaselevel serial")
+sys.version_info = version_info(3, 99, 0, "final", 0)
+"""
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 TARGET = "public.customers"
@@ -33,6 +40,20 @@ def postgres_dsn(tcp_postgres_dsn: str) -> str:
 def configure(project: Project, cluster: SparkCluster, delta_path: str, **settings: object) -> None:
     spark = {"master": cluster.url, "conf": cluster.conf}
     project.write({"customers": pipeline(delta_path, start=1, **settings)}, rest=f"spark: {json.dumps(spark)}")
+
+
+def submit(cluster: SparkCluster, jars: str, folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    conf = {**cluster.conf, "spark.sql.extensions": EXTENSION, "spark.sql.catalog.spark_catalog": CATALOG}
+    settings = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+    return subprocess.run(
+        [SPARK_HOME / "bin" / "spark-submit", "--master", cluster.url, "--jars", jars, *settings, *words],
+        cwd=folder,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
 
 def large_history(spark: SparkSession, path: str) -> None:
@@ -60,22 +81,7 @@ def test_a_job_of_spark_submit(
         "update {t} set name = concat(name, '+') where id % 3 = 0",
         "delete from {t} where id % 7 = 0",
     )
-    conf = {**spark_cluster.conf, "spark.sql.extensions": EXTENSION, "spark.sql.catalog.spark_catalog": CATALOG}
-    words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
-    done = subprocess.run(
-        [
-            SPARK_HOME / "bin" / "spark-submit",
-            *("--master", spark_cluster.url, "--jars", jars),
-            *words,
-            *(JOB, delta_path, database.dsn),
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = submit(spark_cluster, jars, tmp_path, JOB, delta_path, database.dsn)
 
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines()[-1] == "position 3"
@@ -110,3 +116,53 @@ def test_the_command_with_a_master(
     verified = project.run("verify", "--json")
     assert verified.code == 0, verified.err
     assert verified.pipeline("customers")["target_rows"] == 20_000
+
+
+def test_workers_without_deltarelay_are_refused(
+    spark_cluster: SparkCluster,
+    project: Project,
+    database: Database,
+    spark: SparkSession,
+    delta_path: str,
+    tmp_path: Path,
+) -> None:
+    create_source(spark, delta_path)
+    change(spark, delta_path, "insert into {t} values (1, 'Ada', 1.5)")
+    configure(project, spark_cluster, delta_path)
+    python = make_worker_python(tmp_path / "bare", without=OURS)
+
+    refused = project.run("run", environment={"PYSPARK_PYTHON": str(python)})
+
+    assert refused.code == 2
+    (line,) = [line for line in refused.err.splitlines() if "deltarelay is not installed on the executors" in line]
+    assert f"({python} on {socket.gethostname()})" in line
+    assert "PYSPARK_PYTHON" in refused.err
+    assert "Traceback" not in refused.err
+    assert not database.exists("deltarelay.position"), "the refused run has written"
+
+
+def test_workers_whose_python_lacks_something_are_refused(
+    spark_cluster: SparkCluster, database: Database, spark: SparkSession, delta_path: str, jars: str, tmp_path: Path
+) -> None:
+    create_source(spark, delta_path)
+    change(spark, delta_path, "insert into {t} values (1, 'Ada', 1.5)")
+    no_driver = make_worker_python(tmp_path / "no_driver", without=["adbc_driver_postgresql"])
+    older = make_worker_python(tmp_path / "older", without=[], release="0.0.9")
+    newer = make_worker_python(tmp_path / "newer", without=[], customize=NEWER_PYTHON)
+    nowhere = tmp_path / "nowhere" / "python"
+
+    words = (delta_path, database.dsn, no_driver, older, newer, nowhere, sys.executable)
+    done = submit(spark_cluster, jars, tmp_path, PYTHONS, *map(str, words))
+
+    assert done.returncode == 0, done.stderr[-2000:]
+    *refused, last = map(json.loads, done.stdout.splitlines())
+    assert [one["code"] for one in refused] == ["config"] * 4
+    assert [one["message"].partition(" (")[0] for one in refused] == [
+        "the module adbc_driver_postgresql is missing on the executors",
+        "the executors have deltarelay 0.0.9",
+        f"the executors have Python 3.99, and the driver has Python {sys.version_info[0]}.{sys.version_info[1]}",
+        f"the executors cannot start Python: there is no {nowhere}",
+    ]
+    assert ["PYSPARK_PYTHON" in one["hint"] for one in refused] == [True, False, True, True]
+    assert refused[1]["hint"] == "install the driver's release in the Python environment of the workers"
+    assert last == {"position": 1}
