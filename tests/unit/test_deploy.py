@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sysconfig
 from collections.abc import Iterator
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from ruamel.yaml import YAML
 from typer.main import get_command
 
+from infra.cli.commands.run.follow import GRACE_SECONDS
 from infra.cli.main import app
 from infra.config.load import check_without_secrets
 from infra.spark.session_builder import JARS_VARIABLE
@@ -98,6 +100,24 @@ def listed_commands() -> Iterator[tuple[str, list[str]]]:
     for name, service in read("docker/compose.yaml")["services"].items():
         if name != "postgres":
             yield f"compose {name}", service["command"]
+    for manifest in manifests():
+        for container in containers(manifest):
+            yield f"kubernetes {manifest['kind']}", container["args"]
+
+
+def manifests() -> list[Any]:
+    return [one for name in FILES if name.startswith("kubernetes/") for one in YAML(typ="safe").load_all(FILES[name])]
+
+
+def containers(manifest: Any) -> list[Any]:
+    return pod_of(manifest).get("containers", [])
+
+
+def pod_of(manifest: Any) -> Any:
+    """The specification of the pods that a manifest starts."""
+    if manifest["kind"] == "CronJob":
+        return manifest["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    return manifest["spec"]["template"]["spec"] if manifest["kind"] == "Deployment" else {}
 
 
 COMMANDS = [
@@ -140,6 +160,9 @@ def configurations() -> Iterator[tuple[str, str]]:
     for name, path in FILES.items():
         if path.name in ("deltarelay.yaml", "jars.yaml"):
             yield name, path.read_text()
+    for manifest in manifests():
+        if manifest["kind"] == "ConfigMap":
+            yield "kubernetes ConfigMap", manifest["data"]["deltarelay.yaml"]
 
 
 @pytest.mark.parametrize(("name", "text"), list(configurations()), ids=lambda value: value if "\n" not in value else "")
@@ -197,3 +220,59 @@ def test_the_compose_file_satisfies_its_schema_and_pins_images() -> None:
         service = compose["services"][name]
         assert service["read_only"], name
         assert service["cap_drop"] == ["ALL"], name
+
+
+def test_manifests_satisfy_the_schemas_of_kubernetes() -> None:
+    if importlib.util.find_spec("kubernetes_validate") is None:
+        cannot_run("kubernetes-validate is not installed (extra `test`)")
+    from kubernetes_validate import ValidationError, validate
+
+    for version in ("1.31", "1.37"):
+        for manifest in manifests():
+            validate(manifest, version, strict=True)
+    follower = next(one for one in manifests() if one["kind"] == "Deployment")
+    with pytest.raises(ValidationError, match="stratgy"):
+        validate({**follower, "spec": {**follower["spec"], "stratgy": {}}}, "1.37", strict=True)
+
+
+def test_pods_have_no_root_no_capability_and_no_writable_file_system() -> None:
+    pods = [pod for manifest in manifests() if (pod := pod_of(manifest))]
+    assert len(pods) == 2
+    for pod in pods:
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["runAsUser"] == 10001
+        (container,) = pod["containers"]
+        assert re.search(r":\d+\.\d+$", container["image"])
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        volumes = {volume["name"] for volume in pod["volumes"]}
+        assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+
+
+def test_a_configuration_mounts_where_the_image_looks_for_it() -> None:
+    image = FILES["docker/Dockerfile"].read_text()
+    assert "DELTARELAY_CONFIG=/etc/deltarelay/deltarelay.yaml" in image
+    for manifest in manifests():
+        for container in containers(manifest):
+            assert "/etc/deltarelay" in {mount["mountPath"] for mount in container["volumeMounts"]}
+
+
+# ── systemd ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", ["systemd/deltarelay@.service", "systemd/deltarelay-follow@.service"])
+def test_a_service_has_no_root_and_repeats_only_what_is_temporary(name: str) -> None:
+    unit = ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(FILES[name].read_text())
+    service = unit["Service"]
+    assert service["User"] == "deltarelay"
+    assert service["CapabilityBoundingSet"] == ""
+    assert (service["NoNewPrivileges"], service["ProtectSystem"]) == ("yes", "strict")
+    assert (service["Restart"], service["RestartPreventExitStatus"]) == ("on-failure", "1 2")
+    # systemd refuses this for a unit that runs once
+    assert "RestartForceExitStatus" not in service
+    assert int(service["TimeoutStopSec"]) > GRACE_SECONDS
