@@ -23,7 +23,7 @@ NAMED = $(if $(ONLY),-k '$(ONLY)') $(ARGS)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo unit test check wheel soak durations mutants bench fmt references docs clean java python
+.PHONY: help demo unit test check wheel compat soak durations mutants bench fmt references docs clean java python
 
 help: ## this list
 	@echo "make ..."
@@ -51,6 +51,9 @@ check: $(VENV)/.installed-dev ## format, lint, types, layers, links of the docs,
 
 wheel: java $(VENV)/.installed-dev ## build the wheel, and try it in a new environment: without extras, then the whole demo
 	@$(BIN)/python -m tools.wheel
+
+compat: java $(VENV)/.installed-dev ## the tests on every pair of Spark and Delta; ONLY=3.5 one pair, PART=S3 one part, QUICK=1 the smoke
+	@ONLY='$(ONLY)' $(BIN)/python -m tools.compat
 
 soak: java $(VENV)/.spark-classes.jsa ## what is random or long, with new seeds: MINUTES=20 as much as fits, else all of it
 	@$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) --jobs $(JOBS) -- $(TESTS) $(NAMED)

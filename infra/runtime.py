@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from cdf.extras import require_extra
+from cdf.spark_versions import query_logger
 from infra.output import Output
 from infra.temporary import private_folder
 
@@ -34,8 +35,6 @@ def spark_session(output: Output, project: Project | None, *, tables: Sequence[s
     a file, which is kept with --debug.
     """
     require_extra("spark")
-    from pyspark.logger import PySparkLogger
-
     from infra.config.models import storage_of
     from infra.s3.probe import probe, probe_any
     from infra.s3.spark_settings import has_own_access
@@ -52,7 +51,7 @@ def spark_session(output: Output, project: Project | None, *, tables: Sequence[s
 
     # PySpark logs every error that it raises on stderr, with the text of the JVM, which may quote rows
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        PySparkLogger.getLogger(name).disabled = not output.debug
+        query_logger(name).disabled = not output.debug
     log_file = private_folder() / f"spark-{os.getpid()}.log"
     output.note("starting Spark …")
     spark = session(

@@ -15,6 +15,7 @@ from audit.trail.ledger_state import read_record_at, read_record_of_version
 from audit.trail.record_kinds import CommitRecord, parse_record
 from audit.trail.tables import EVENT, EVENTS, LEDGER, PAYLOAD, TrailTables
 from cdf.errors import CdfError, ConfigError, VerificationError
+from cdf.spark_versions import collect_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -29,7 +30,7 @@ def prove_event(checkpoints: AnchoredCheckpoints, version: int, index: int, *, s
     tables = checkpoints.tables
     events = tables.read(EVENTS).where(F.col("version") == version)
     first = index // CHUNK_EVENTS * CHUNK_EVENTS
-    rows = events.where(F.col("index").between(first, first + CHUNK_EVENTS - 1)).orderBy("index").toArrow()
+    rows = collect_arrow(events.where(F.col("index").between(first, first + CHUNK_EVENTS - 1)).orderBy("index"))
     places = rows.column("index").to_pylist()
     if index not in places:
         raise ConfigError(
@@ -113,7 +114,7 @@ def _read_row(tables: TrailTables, id: bytes, version: int, hash: bytes) -> tupl
     from pyspark.sql import functions as F
 
     rows = tables.read(PAYLOAD).where((F.col("version") == version) & (F.col("id") == F.lit(bytearray(id))))
-    found = rows.select("salt", "row", "row_hash").toArrow()
+    found = collect_arrow(rows.select("salt", "row", "row_hash"))
     if found.num_rows != 1:
         raise ConfigError("the values of this event were removed from the trail", hint="leave out --show-row")
     if found.column("row_hash")[0].as_py() != hash:

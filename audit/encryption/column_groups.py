@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from audit.encryption.aead import DecryptionFailed, Decryptor, Encryptor, commitment
+from cdf.spark_versions import arrow_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -153,11 +154,9 @@ def _encode(rows: pa.RecordBatch, schema: StructType, places: Sequence[int]) -> 
 
 
 def _arrow_type() -> pa.DataType:
-    from pyspark.sql.pandas.types import to_arrow_type
-
     from audit.trail.column_history import GROUPS
 
-    return to_arrow_type(GROUPS, timezone="UTC")
+    return arrow_type(GROUPS)
 
 
 # ── decryption ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -15,6 +15,7 @@ from audit.encryption.column_groups import PersonColumns, keys_column
 from audit.identifiers import stored_forms
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, DELETE, UPDATE_PREIMAGE, quoted
 from cdf.errors import ConfigError, RowRejected
+from cdf.spark_versions import collect_arrow, is_valid_utf8
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -85,19 +86,18 @@ class ColumnEncryption:
         return feed
 
     def _add_keys_of(self, feed: DataFrame, name: str, person: PersonColumns, withheld: Collection[int]) -> DataFrame:
-        from pyspark.sql import functions as F
 
         column = next(column for column in feed.columns if column.casefold() == person.column.casefold())
         value = quoted(column).cast("string")
         asked = feed.where(value.isNotNull())
         if withheld:
             asked = asked.where(~_is_before_image(withheld))
-        found, values = asked.select(value).distinct().toArrow().column(0), None
+        found, values = collect_arrow(asked.select(value).distinct()).column(0), None
         with suppress(UnicodeDecodeError):
             values = found.to_pylist()
         if values is None:
             hint = "correct the value at the source and continue after that version, or start a new trail"
-            raise invalid_utf8_error(asked.where(~F.is_valid_utf8(value)), column, hint)
+            raise invalid_utf8_error(asked.where(~is_valid_utf8(value)), column, hint)
         return join_keys(feed, value, self.get_keys_by_value(person, values, feed.columns), name)
 
     def get_keys_by_value(

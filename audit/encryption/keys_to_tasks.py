@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
+from cdf.spark_versions import arrow_schema
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -26,18 +28,17 @@ def create_rows(spark: SparkSession, columns: Sequence[Sequence[Any]], schema: S
     """``columns``: the values of each column. A small result is broadcast where it is joined."""
     import pyarrow as pa
     from pyspark.sql import functions as F
-    from pyspark.sql.pandas.types import to_arrow_schema
 
-    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    fields = arrow_schema(schema)
     count = len(columns[0])
     chunks = [
         _serialize(
             pa.RecordBatch.from_arrays(
                 [
                     pa.array(values[start : start + _CHUNK], field.type)
-                    for values, field in zip(columns, arrow_schema, strict=True)
+                    for values, field in zip(columns, fields, strict=True)
                 ],
-                schema=arrow_schema,
+                schema=fields,
             )
         )
         for start in range(0, max(count, 1), _CHUNK)

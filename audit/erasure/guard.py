@@ -30,6 +30,7 @@ from cdf.changes.columns import (
     quoted,
 )
 from cdf.errors import CdfError
+from cdf.spark_versions import make_valid_utf8
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -257,9 +258,8 @@ def _without_erasing(rows: DataFrame, erasing: Collection[int]) -> DataFrame:
 def _texts(columns: Iterable[str]) -> list[Column]:
     """Return the columns as text that Python can read: with U+FFFD for bytes that are not UTF-8, which no identifier
     contains."""
-    from pyspark.sql import functions as F
 
-    return [F.make_valid_utf8(quoted(column).cast("string")).alias(f"c{at}") for at, column in enumerate(columns)]
+    return [make_valid_utf8(quoted(column).cast("string")).alias(f"c{at}") for at, column in enumerate(columns)]
 
 
 def _find_marks(

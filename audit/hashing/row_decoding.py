@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 
 from audit.hashing.row_encoding import encode_rows
 from cdf.errors import RowRejected
+from cdf.spark_versions import arrow_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,7 +76,6 @@ def _arrow_values(decoded: Sequence[Any], type: T.DataType) -> pa.Array:
 def _arrow(type: T.DataType, text: pa.DataType) -> pa.DataType:
     """``text``: the Arrow type for strings; they are decoded as binary first, because they need not be valid UTF-8."""
     import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_type
 
     match type:
         case T.StringType() | T.CharType() | T.VarcharType():
@@ -87,7 +87,7 @@ def _arrow(type: T.DataType, text: pa.DataType) -> pa.DataType:
         case T.StructType():
             return pa.struct([(field.name, _arrow(field.dataType, text)) for field in type.fields])
         case _:
-            return to_arrow_type(type, timezone="UTC")
+            return arrow_type(type)
 
 
 class _Reader:

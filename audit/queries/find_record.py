@@ -42,6 +42,7 @@ from audit.queries.view import add_missing_columns, read_values, select_row
 from audit.trail.column_history import SEALED
 from audit.trail.tables import PAYLOAD, TrailTables
 from cdf.errors import ConfigError
+from cdf.spark_versions import metadata_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -99,7 +100,7 @@ def find_rows(trail: Trail, wanted: Wanted, fields: Sequence[Field]) -> tuple[Da
 
     def matching(paths: Sequence[str]) -> DataFrame:
         rows = files.rows(paths)
-        file = rows.metadataColumn("_metadata").getField("file_path").alias("path")
+        file = metadata_column(rows).getField("file_path").alias("path")
         # Not ``*``, because columns may have been added
         own = ("salt", "row_hash", "sealed") if has_groups(rows) else ()
         rows = add_missing_columns(trail, rows.select("id", "version", "row", *own, file))

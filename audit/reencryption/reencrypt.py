@@ -33,6 +33,7 @@ from audit.trail.tables import EVENTS, LEDGER, PAYLOAD, TrailTables
 from audit.verification.payload_records import read_cleared_keys, read_reencrypted_hashes
 from audit.writing.encrypted_folder import folder_path, merge_folder, remove_folders
 from cdf.errors import VerificationError
+from cdf.spark_versions import collect_arrow, is_valid_utf8
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,7 +113,7 @@ class Reencryption:
         keyed.mapInArrow(work, schema).write.parquet(folder_path(tables, folder))
         written = tables.spark.read.schema(schema).parquet(folder_path(tables, folder))
         self._check_intact(written, folder)
-        places = written.select("version", "index", "id", "row_hash").orderBy("version", "index").toArrow()
+        places = collect_arrow(written.select("version", "index", "id", "row_hash").orderBy("version", "index"))
         if (repeated := find_repeated_place(places)) is not None:
             raise self._refuse(*repeated, "has more than one row", folder)
         if not places.num_rows:
@@ -204,11 +205,11 @@ def _add_keys(rows: DataFrame, encryption: ColumnEncryption) -> DataFrame:
 
     for at, person in enumerate(encryption.people):
         who = f"who_{at}"
-        found, names = rows.where(f"{who} is not null").select(who).distinct().toArrow().column(0), None
+        found, names = collect_arrow(rows.where(f"{who} is not null").select(who).distinct()).column(0), None
         with suppress(UnicodeDecodeError):
             names = found.to_pylist()
         if names is None:
-            invalid = rows.where(~F.is_valid_utf8(who))
+            invalid = rows.where(~is_valid_utf8(F.col(who)))
             hint = "start a new trail after the last version that has such values"
             raise invalid_utf8_error(invalid, person.column, hint, version="version")
         values, tokens = ([name[1:] for name in names if name[0] == kind] for kind in "vt")

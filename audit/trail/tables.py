@@ -37,6 +37,7 @@ from audit.trail.redaction import parse_object
 from cdf.changes.columns import quote_name
 from cdf.errors import Fenced, TableNotFound, TargetNotReady, condition_of
 from cdf.source.log import TableLog
+from cdf.spark_versions import create_from_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -239,7 +240,7 @@ class TrailTables:
 
     def create_rows(self, table: pa.Table, schema: StructType) -> DataFrame:
         """Make rows for ``append``, written as one file. Needs ``schema``: an Arrow timestamp fits two types of Spark."""
-        return self.spark.createDataFrame(table, schema).coalesce(1)
+        return create_from_arrow(self.spark, table, schema).coalesce(1)
 
     def append(
         self, name: str, rows: DataFrame, *, about: Mapping[str, Any], create_with: Mapping[str, str] | None = None

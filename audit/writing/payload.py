@@ -19,6 +19,7 @@ from audit.trail.tables import payload_schema
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from cdf.changes.few_rows import few_rows
 from cdf.changes.keys import MARK
+from cdf.spark_versions import arrow_type, is_valid_utf8
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,7 +81,7 @@ class PayloadRows:
                 key = quoted(column.name)
                 refusal = F.raise_error(F.concat(F.lit(f"{MARK} not_utf8 "), F.col(COMMIT_VERSION).cast("string")))
                 values[column.name] = (
-                    F.when(F.is_valid_utf8(key) | key.isNull(), key).otherwise(refusal).alias(f"value_{at}")
+                    F.when(is_valid_utf8(key) | key.isNull(), key).otherwise(refusal).alias(f"value_{at}")
                 )
         keys = [keys_column(at) for at in range(len(self.people))]
         rows = self.feed.select(*values.values(), CHANGE_TYPE, COMMIT_VERSION, *keys)
@@ -178,7 +179,6 @@ class _PayloadBuilder:
 
     def _build_batch(self, batch: pa.RecordBatch, changed: Sequence[Sequence[str] | None]) -> pa.RecordBatch:
         import pyarrow as pa
-        from pyspark.sql.pandas.types import to_arrow_type
 
         from audit.hashing.row_encoding import encode_rows, row_hash
 
@@ -199,7 +199,7 @@ class _PayloadBuilder:
         versions = batch.column(width + 1)
         values = dict(zip(schema.names, rows.columns, strict=True))
         # The plain type: it does not depend on nullability in the source or on the session's time zone
-        types = [to_arrow_type(column.type, timezone="UTC") for column in self.columns]
+        types = [arrow_type(column.type) for column in self.columns]
         arrays = [
             values[column.name].cast(type) if column.live else pa.nulls(count, type)
             for column, type in zip(self.columns, types, strict=True)

@@ -28,7 +28,6 @@ bucket's checksum is the sum of the first 15 hex digits of its row digests.
 from __future__ import annotations
 
 import json
-import math
 import struct
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,6 +38,7 @@ import pyarrow as pa
 
 from cdf.changes.columns import quoted
 from cdf.session import setting
+from cdf.spark_versions import arrow_udf, is_variant
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -71,7 +71,7 @@ TO_JSON = {
 def is_nested(kind: DataType) -> bool:
     from pyspark.sql import types as T
 
-    return isinstance(kind, (T.ArrayType, T.MapType, T.StructType, T.VariantType))
+    return isinstance(kind, (T.ArrayType, T.MapType, T.StructType)) or is_variant(kind)
 
 
 def digests(
@@ -141,7 +141,7 @@ def _text(column: Column, kind: DataType) -> Column:
         return F.when(column, "t").when(~column, "f")
     if isinstance(kind, (T.FloatType, T.DoubleType)):
         widened = column.cast("double")
-        return F.when(F.isnan(widened), "NaN").otherwise(_bits(widened).cast("string"))
+        return F.when(F.isnan(widened), "NaN").when(column.isNotNull(), _bits(widened).cast("string"))
     if isinstance(kind, T.BinaryType):
         return F.lower(F.hex(column))
     if isinstance(kind, T.DateType):
@@ -161,9 +161,9 @@ def _elements(column: Column, kind: DataType) -> Column:
     assert isinstance(kind, T.ArrayType)
     element = kind.elementType
     if isinstance(element, (T.FloatType, T.DoubleType)):
-        # A Python function cannot be called inside of transform
-        texts = F.arrow_udf(_float_list_texts, "string")  # type: ignore[attr-defined]
-        return texts(column.cast("array<double>"))  # type: ignore[no-any-return]
+        # A Python function cannot be called inside of transform. As text, because pandas has no null beside NaN; of the
+        # widened value, because a float has a shorter text
+        return arrow_udf(_float_list_texts, "string")(column.cast("array<double>").cast("array<string>"))
     return F.array_join(F.transform(column, lambda item: _framed(_text(item, element))), "")
 
 
@@ -175,9 +175,8 @@ def plain_decimals(spark: SparkSession) -> Iterator[None]:
 
 
 def _bits(column: Column) -> Column:
-    from pyspark.sql import functions as F
 
-    return F.arrow_udf(_double_bits, "bigint")(column)  # type: ignore[attr-defined,no-any-return]
+    return arrow_udf(_double_bits, "bigint")(column)
 
 
 def _double_bits(values: pa.Array) -> pa.Array:
@@ -189,17 +188,16 @@ def _float_list_texts(lists: pa.Array) -> pa.Array:
     return pa.array(texts, type=pa.string())
 
 
-def _framed_float(value: float | None) -> str:
+def _framed_float(value: str | None) -> str:
     if value is None:
         return "~"
-    text = "NaN" if math.isnan(value) else str(int.from_bytes(struct.pack(">d", value), signed=True))
+    text = value if value == "NaN" else str(int.from_bytes(struct.pack(">d", float(value)), signed=True))
     return f"{len(text)}:{text}"
 
 
 def _jsonb(column: Column) -> Column:
-    from pyspark.sql import functions as F
 
-    return F.arrow_udf(_jsonb_texts, "string")(column)  # type: ignore[attr-defined,no-any-return]
+    return arrow_udf(_jsonb_texts, "string")(column)
 
 
 def _jsonb_texts(values: pa.Array) -> pa.Array:

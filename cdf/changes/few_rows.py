@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as T
 
 from cdf.changes.columns import quote_name
+from cdf.spark_versions import collect_arrow, is_variant
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +50,7 @@ def limited(rows: DataFrame) -> DataFrame:
 
 def collect_few(rows: DataFrame) -> pa.Table | None:
     try:
-        return rows.toArrow().drop_columns([_FEW])
+        return collect_arrow(rows).drop_columns([_FEW])
     except Exception as error:
         if _MARK not in str(error) and "maxResultSize" not in str(error):
             raise
@@ -65,7 +66,7 @@ def _size(field: T.StructField) -> str:
     name, kind = quote_name(field.name), field.dataType
     if isinstance(kind, _TEXTS):
         return f"{_width(kind)}L + coalesce(octet_length({name}), 0)"
-    if isinstance(kind, (T.ArrayType, T.MapType, T.StructType, T.VariantType)):
+    if isinstance(kind, (T.ArrayType, T.MapType, T.StructType)) or is_variant(kind):
         factor = 1 + -(-_element_width(kind) // 2)
         return f"{_width(kind)}L + {factor}L * coalesce(octet_length(cast({name} as string)), 0)"
     return f"{_width(kind)}L"
@@ -91,4 +92,4 @@ def _element_width(kind: T.DataType) -> int:
         return _width(kind.elementType) + _element_width(kind.elementType)
     if isinstance(kind, T.MapType):
         return sum(_width(part) + _element_width(part) for part in (kind.keyType, kind.valueType))
-    return 16 if isinstance(kind, T.VariantType) else 0
+    return 16 if is_variant(kind) else 0

@@ -30,6 +30,7 @@ from cdf.changes.keys import KeyFaults
 from cdf.changes.net_arrow import KeyRefused, net_on_driver
 from cdf.changes.window import COUNTED, Snapshot, Window, commit_of_inserts
 from cdf.errors import ConfigError
+from cdf.spark_versions import arrow_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -230,13 +231,6 @@ def arrow_table(rows: Sequence[Sequence[Any]], schema: StructType) -> pa.Table:
     ]
     names = [pa.field(of.name, array.type) for of, array in zip(schema.fields, arrays, strict=True)]
     return pa.Table.from_arrays(arrays, schema=pa.schema(names))
-
-
-def arrow_type(kind: DataType) -> pa.DataType:
-    """The type that Spark's ``toArrow`` gives the values of a column."""
-    from pyspark.sql.pandas.types import to_arrow_type
-
-    return to_arrow_type(kind, timezone="UTC")
 
 
 # ── key digests, as in cdf.changes.canonical ────────────────────────────────────────────────────────────

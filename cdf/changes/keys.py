@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cdf.errors import KeyViolation, TypeNotSupported
+from cdf.spark_versions import has_collation, is_variant
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -44,9 +45,9 @@ def check_key(schema: StructType, key: Sequence[str], table: str) -> None:
         kind = fields[name].dataType
         if isinstance(kind, (T.FloatType, T.DoubleType)):
             problems.append(f"key column {name!r} is a {kind.simpleString()}: NaN and -0.0 have no single identity")
-        elif isinstance(kind, T.StringType) and not kind.isUTF8BinaryCollation():
+        elif isinstance(kind, T.StringType) and has_collation(kind):
             problems.append(f"key column {name!r} has a collation: keys equal to Spark would differ in the target")
-        elif isinstance(kind, (T.ArrayType, T.MapType, T.StructType, T.VariantType)):
+        elif isinstance(kind, (T.ArrayType, T.MapType, T.StructType)) or is_variant(kind):
             problems.append(f"key column {name!r} is nested ({kind.typeName()})")
     if problems:
         raise TypeNotSupported(

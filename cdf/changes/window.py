@@ -21,6 +21,7 @@ from cdf.changes.commits import Commit
 from cdf.changes.keys import KeyFaults, violation_of
 from cdf.errors import CdfError, KeyViolation
 from cdf.read_errors import translate
+from cdf.spark_versions import collect_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -308,7 +309,7 @@ def _failure(error: Exception, table: str, key: tuple[str, ...], first: int, las
 
 def _collect(of: Window | Snapshot, read: Callable[[], DataFrame]) -> pa.Table:
     try:
-        return read().toArrow()
+        return collect_arrow(read())
     except Exception as error:
         # Spark's own text may quote row values: it is kept as the cause only
         raise of.failure(error) from error

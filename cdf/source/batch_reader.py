@@ -12,6 +12,7 @@ from cdf.errors import (
 from cdf.read_errors import translate
 from cdf.session import check_session, setting
 from cdf.source.commit import missing_commits
+from cdf.spark_versions import takes_catalog_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -67,7 +68,7 @@ def _without_objects(rows: DataFrame, first: int, last: int) -> DataFrame:
         first,
         last,
         spark._jsparkSession,
-        none,
+        *([none] if takes_catalog_table(spark) else []),
         some(relation.snapshotForBatchSchema()),
         False,
         none,

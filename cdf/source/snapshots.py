@@ -11,6 +11,7 @@ from cdf.changes.commits import Metadata, Protocol
 from cdf.errors import TableNotFound, VersionsExpired
 from cdf.source.commit import from_milliseconds, parse_metadata, parse_protocol, version_gone
 from cdf.source.commit_files import translate_log_errors
+from cdf.spark_versions import takes_catalog_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +37,7 @@ class DeltaSnapshots:
         self._location = location
         jvm: Any = spark._jvm
         self._jvm = jvm
+        self._takes_catalog_table = takes_catalog_table(spark)
         with translate_log_errors(location):
             self._delta = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
 
@@ -65,7 +67,9 @@ class DeltaSnapshots:
         none, minute = jvm.scala.Option.empty(), jvm.org.apache.spark.sql.delta.TruncationGranularity.MINUTE()
         # Negative: files of the last minute too. Delta wants a long, and Py4J makes a long only of what is no integer
         retention = jvm.scala.Some(-(2**31) - 1) if at_once else none
-        self._delta.cleanUpExpiredLogs(self._update(), none, retention, minute)
+        self._delta.cleanUpExpiredLogs(
+            self._update(), *([none] if self._takes_catalog_table else []), retention, minute
+        )
 
     def _update(self) -> Any:
         with translate_log_errors(self._location):
@@ -86,7 +90,7 @@ class DeltaSnapshots:
                     version,
                     getattr(self._delta, "getSnapshotAt$default$2")(),
                     getattr(self._delta, "getSnapshotAt$default$3")(),
-                    False,
+                    *([False] if self._takes_catalog_table else []),
                 )
         except VersionsExpired as error:
             raise version_gone(self._location, version, error.condition) from error

@@ -12,6 +12,8 @@ from typing import Any
 
 from pyspark.sql import types as T
 
+from cdf.spark_versions import is_variant
+
 __all__ = ["build_envelope_schema", "build_key_schema", "build_row_schema"]
 
 Schema = dict[str, Any]
@@ -30,7 +32,6 @@ _LOGICAL: dict[type[T.DataType], tuple[str, str]] = {
     T.DateType: ("int32", "io.debezium.time.Date"),
     T.TimestampType: ("string", "io.debezium.time.ZonedTimestamp"),
     T.TimestampNTZType: ("int64", "io.debezium.time.MicroTimestamp"),
-    T.VariantType: ("string", "io.debezium.data.Json"),
 }
 
 
@@ -92,6 +93,8 @@ def _build_type(kind: T.DataType) -> Schema:
             "type": "struct",
             "fields": [{**_build_optional_type(field.dataType), "field": field.name} for field in kind.fields],
         }
+    if is_variant(kind):
+        return {"type": "string", "name": "io.debezium.data.Json", "version": 1}
     if type(kind) in _LOGICAL:
         plain, name = _LOGICAL[type(kind)]
         return {"type": plain, "name": name, "version": 1}

@@ -30,6 +30,7 @@ from pyspark.sql import types as T
 
 from cdf.changes.columns import quoted
 from cdf.errors import RowRejected
+from cdf.spark_versions import is_valid_utf8, is_variant, parse_variant, to_clock_time
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -59,7 +60,6 @@ _SIMPLE = (
     T.DateType,
     T.TimestampType,
     T.TimestampNTZType,
-    T.VariantType,
 )
 _NAMES = (T.StringType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.BooleanType)
 """Types of a map's keys that can be parsed from a name in JSON, which is a string."""
@@ -86,7 +86,7 @@ def has_json_form(kind: T.DataType) -> bool:
         return bool(kind.fields) and all(has_json_form(field.dataType) for field in kind.fields)
     if isinstance(kind, T.MapType):
         return isinstance(kind.keyType, _NAMES) and has_json_form(kind.valueType)
-    return isinstance(kind, _SIMPLE)
+    return isinstance(kind, _SIMPLE) or is_variant(kind)
 
 
 def to_json_object(schema: T.StructType, names: Sequence[str], version: Column, *, connect: bool) -> Column:
@@ -120,7 +120,7 @@ class _ColumnForm:
             return value
         if isinstance(kind, T.StringType):
             # to_json would silently replace bytes that are not UTF-8 by U+FFFD
-            return self._refuse_where("not_utf8", ~F.is_valid_utf8(value), value, kind)
+            return self._refuse_where("not_utf8", ~is_valid_utf8(value), value, kind)
         if isinstance(kind, _FLOATS):
             finite = F.abs(value) < float("inf")  # NaN is greater than any number
             return self._refuse_where("not_finite", ~finite, value, kind)
@@ -129,11 +129,10 @@ class _ColumnForm:
         if isinstance(kind, T.DateType):
             return F.unix_date(value)
         if isinstance(kind, T.TimestampType):
-            epoch = F.lit("1970-01-01 00:00:00").cast("timestamp_ntz")
-            return F.timestamp_add("MICROSECOND", F.unix_micros(value), epoch)
+            return to_clock_time(F.unix_micros(value))
         if isinstance(kind, T.TimestampNTZType):
             return _to_clock_micros(value)
-        if isinstance(kind, T.VariantType):
+        if is_variant(kind):
             return F.to_json(value, {"timeZone": "UTC"})
         return self._convert_nested(value, kind)
 
@@ -150,7 +149,7 @@ class _ColumnForm:
             return F.when(value.isNotNull(), F.struct(*fields))
         assert isinstance(kind, T.MapType), kind
         if isinstance(kind.keyType, T.StringType):
-            invalid = F.exists(F.map_keys(value), lambda name: ~F.is_valid_utf8(name))
+            invalid = F.exists(F.map_keys(value), lambda name: ~is_valid_utf8(name))
             value = self._refuse_where("not_utf8", invalid, value, kind)
         if self._is_unchanged(kind.valueType):
             return value
@@ -225,9 +224,9 @@ def parse_value(value: Column, kind: T.DataType) -> Column:
     if isinstance(kind, T.DateType):
         return F.date_from_unix_date(value)
     if isinstance(kind, T.TimestampNTZType):
-        return F.timestamp_add("MICROSECOND", value, F.lit("1970-01-01 00:00:00").cast("timestamp_ntz"))
-    if isinstance(kind, T.VariantType):
-        return F.parse_json(value)
+        return to_clock_time(value)
+    if is_variant(kind):
+        return parse_variant(value)
     return value.cast(kind) if isinstance(kind, (T.DecimalType, T.TimestampType)) else value
 
 

@@ -38,6 +38,7 @@ from pyspark.sql import types as T
 from cdf.changes.canonical import TO_JSON, is_nested
 from cdf.changes.columns import quoted
 from cdf.errors import TypeNotSupported
+from cdf.spark_versions import has_collation, is_valid_utf8, is_variant
 from connectors.postgres.errors import TASK_MARK
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def wire(name: str, kind: T.DataType) -> Column:
         return refuse_unless(valid_text(column, kind), json, T.StringType(), "22021")
     if isinstance(kind, T.ByteType):
         return column.cast("smallint")
-    if isinstance(kind, T.StringType) and not kind.isUTF8BinaryCollation():
+    if isinstance(kind, T.StringType) and has_collation(kind):
         return column.cast("string")  # Arrow has no collations
     return refuse_unless(in_range(column, kind), column, kind, "22008")
 
@@ -202,7 +203,7 @@ def valid_text(column: Column, kind: T.DataType) -> Column | None:
         return keys & F.forall(F.map_values(column), lambda item: valid(item, kind.valueType))
     if isinstance(kind, T.StructType):
         return reduce(and_, (valid(column.getField(field.name), field.dataType) for field in kind.fields))
-    return F.is_valid_utf8(column)
+    return is_valid_utf8(column)
 
 
 def _holds_text(kind: T.DataType) -> bool:
@@ -229,4 +230,4 @@ def _json_safe(kind: T.DataType) -> bool:
     if isinstance(kind, T.MapType):
         plain_keys = (T.StringType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.BooleanType)
         return isinstance(kind.keyType, plain_keys) and _json_safe(kind.valueType)
-    return isinstance(kind, (T.DecimalType, T.VariantType)) or type(kind) in _SIMPLE
+    return isinstance(kind, T.DecimalType) or is_variant(kind) or type(kind) in _SIMPLE

@@ -14,7 +14,8 @@ from infra.s3.model import SingleWriterCommits, Storage
 from infra.s3.packages import LOG_STORE_ARTIFACT, list_excludes, list_packages, uses_lock_table
 from infra.s3.settings import delta_rs_options, fill_in_region, mask_secrets
 from infra.s3.spark_settings import java_options, spark_conf
-from infra.spark.session_builder import EXCLUDED, delta_package
+from infra.spark.session_builder import EXCLUDED
+from infra.spark_pairs import delta_package
 
 __all__ = ["StorageSettings", "Target", "show_settings"]
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from cdf.errors import ConfigError
 from cdf.extras import require_extra
 from infra.s3.model import DynamoDBCommits, Storage
+from infra.spark_pairs import installed_pair
 
 __all__ = ["LOG_STORE_ARTIFACT", "hadoop_version", "list_excludes", "list_packages", "uses_lock_table"]
 
 LOG_STORE_ARTIFACT = "delta-storage-s3-dynamodb"
 
-_AWS_SDK = "2.35.4"  # the version that hadoop-aws 3.5.0 is built with
-_AWS_SDK_1 = "1.12.797"  # Delta's log store uses the first SDK
+_AWS_SDK_1 = "1.12.797"  # Delta's log store uses the first SDK, and hadoop-aws up to 3.3
 
 
 @cache
@@ -35,12 +35,19 @@ def hadoop_version() -> str:
 
 def list_packages(storage: Storage) -> list[str]:
     """Maven coordinates."""
+    packages = [f"org.apache.hadoop:hadoop-aws:{hadoop_version()}"]
+    sdk = installed_pair().aws_sdk
+    if sdk is None:
+        first = ["s3", "sts", "dynamodb"]  # its S3 file system names classes of DynamoDB
+        packages += [f"com.amazonaws:aws-java-sdk-{name}:{_AWS_SDK_1}" for name in first]
+        if uses_lock_table(storage):
+            packages.append(f"io.delta:{LOG_STORE_ARTIFACT}:{metadata.version('delta-spark')}")
+        return packages
     kinds = {one.credentials or "default" for one in (storage.s3, *storage.s3.buckets.values())}
     modules = ["s3", "s3-transfer-manager", "apache-client", "netty-nio-client"]
     if kinds != {"env"}:  # for roles: of assume_role, of a profile, and of a Kubernetes service account
         modules.append("sts")
-    packages = [f"org.apache.hadoop:hadoop-aws:{hadoop_version()}"]
-    packages += [f"software.amazon.awssdk:{name}:{_AWS_SDK}" for name in modules]
+    packages += [f"software.amazon.awssdk:{name}:{sdk}" for name in modules]
     if uses_lock_table(storage):
         packages.append(f"io.delta:{LOG_STORE_ARTIFACT}:{metadata.version('delta-spark')}")
         packages.append(f"com.amazonaws:aws-java-sdk-dynamodb:{_AWS_SDK_1}")  # depends on joda-time and jackson's CBOR
@@ -51,6 +58,8 @@ def list_packages(storage: Storage) -> list[str]:
 
 def list_excludes(storage: Storage) -> list[str]:
     """Dependencies of the packages that are not needed. They are not needed without S3 either."""
+    if installed_pair().aws_sdk is None:
+        return ["com.amazonaws:aws-java-sdk-bundle", "org.wildfly.openssl:wildfly-openssl"]
     excludes = ["software.amazon.awssdk:bundle", "org.wildfly.openssl:wildfly-openssl"]
     return [*excludes, "com.amazonaws:aws-java-sdk-s3"] if uses_lock_table(storage) else excludes
 

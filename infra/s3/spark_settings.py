@@ -13,24 +13,36 @@ from cdf.errors import ConfigError
 from cdf.source.single_writer import COMMITS_SETTING, LOCK_STORE
 from infra.s3.address import is_s3, normalize_address
 from infra.s3.model import Bucket, Storage
+from infra.spark_pairs import installed_pair
 
 __all__ = ["has_own_access", "java_options", "spark_conf"]
 
 _S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 _SDK_2 = "software.amazon.awssdk.auth.credentials"
-_DEFAULT_PROVIDERS = (
+_FROM_CONF = (
     # keys under spark.conf come first, as in Hadoop's own chain …
     "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
     "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
-    # … then the chain that boto3 and delta-rs use as well; Hadoop's own chain ignores ~/.aws
-    f"{_SDK_2}.DefaultCredentialsProvider",
 )
+_PROVIDERS = {
+    # … then the chain that boto3 and delta-rs use as well; Hadoop's own chain ignores ~/.aws
+    "default": f"{_SDK_2}.DefaultCredentialsProvider",
+    "env": f"{_SDK_2}.EnvironmentVariableCredentialsProvider",
+    # Amazon's provider has one profile for the whole JVM, Hadoop's has one for each bucket
+    "profile": "org.apache.hadoop.fs.s3a.auth.ProfileAWSCredentialsProvider",
+}
+_PROVIDERS_OF_FIRST_SDK = {
+    "default": "com.amazonaws.auth.DefaultAWSCredentialsProviderChain",
+    "env": "com.amazonaws.auth.EnvironmentVariableCredentialsProvider",
+    "profile": "com.amazonaws.auth.profile.ProfileCredentialsProvider",
+}
+"""Of hadoop-aws up to 3.3, and of Delta's log store: classes whose constructors need no arguments."""
 _PATIENCE = {
     # By default Hadoop waits 200 s for an answer, 6 times, and repeats that 8 times: more than two hours with a server that
     # never answers. Here it is 15 s, 3 times, 3 times. S3 begins to answer within a second or two. A busy server (503) has a
-    # separate limit, which is unchanged: fs.s3a.retry.throttle.limit.
-    "connection.establish.timeout": "5s",
-    "connection.timeout": "15s",
+    # separate limit, which is unchanged: fs.s3a.retry.throttle.limit. In milliseconds, because Hadoop 3.3 knows no units.
+    "connection.establish.timeout": "5000",
+    "connection.timeout": "15000",
     "attempts.maximum": "2",
     "retry.limit": "2",
 }
@@ -67,7 +79,7 @@ def spark_conf(storage: Storage, addresses: Iterable[str] = ()) -> dict[str, str
     if (lock := storage.lock) is not None:
         if lock.region is None:
             problems.append("the lock table has no region: set storage.commits.region")
-        provider = _log_store_provider(storage.s3.credentials)
+        provider = _PROVIDERS_OF_FIRST_SDK.get((storage.s3.credentials or "default").partition(":")[0])
         if provider is None:
             problems.append(
                 "storage.s3.credentials: the log store in Spark cannot assume a role: set profile:NAME, with role_arn and "
@@ -101,18 +113,23 @@ def _s3a_settings(prefix: str, bucket: Bucket, *, credentials: str | None) -> di
 
 def _s3a_credentials(credentials: str, region: str | None) -> dict[str, str]:
     kind, _, name = credentials.partition(":")
+    pair = installed_pair()
+    providers = _PROVIDERS if pair.aws_sdk else _PROVIDERS_OF_FIRST_SDK
     if kind == "env":
-        return {"aws.credentials.provider": f"{_SDK_2}.EnvironmentVariableCredentialsProvider"}
+        return {"aws.credentials.provider": providers["env"]}
     if kind == "profile":
-        # Amazon's provider has one profile for the whole JVM, Hadoop's has one for each bucket
-        provider = "org.apache.hadoop.fs.s3a.auth.ProfileAWSCredentialsProvider"
-        return {"aws.credentials.provider": provider, "auth.profile.name": name}
+        if pair.aws_sdk is None:
+            raise ConfigError(
+                f"credentials: profile:{name}: Hadoop {pair.hadoop}, inside of PySpark {pair.line}, cannot name a profile",
+                hint=f"set AWS_PROFILE={name} and no `credentials`, or use PySpark 4.0 or newer",
+            )
+        return {"aws.credentials.provider": providers["profile"], "auth.profile.name": name}
     if kind == "assume_role":
         settings = {
             "aws.credentials.provider": "org.apache.hadoop.fs.s3a.auth.AssumedRoleCredentialProvider",
             "assumed.role.arn": name,
             "assumed.role.session.name": "deltarelay",
-            "assumed.role.credentials.provider": f"{_SDK_2}.DefaultCredentialsProvider",
+            "assumed.role.credentials.provider": providers["default"],
         }
         if region is not None:  # Hadoop accepts a region for STS only together with an endpoint
             ending = ".cn" if region.startswith("cn-") else ""
@@ -121,17 +138,7 @@ def _s3a_credentials(credentials: str, region: str | None) -> dict[str, str]:
                 "assumed.role.sts.endpoint.region": region,
             }
         return settings
-    return {"aws.credentials.provider": ",".join(_DEFAULT_PROVIDERS)}
-
-
-def _log_store_provider(credentials: str | None) -> str | None:
-    """A class of the first SDK whose constructor needs no arguments; None where there is no such class."""
-    kind = (credentials or "default").partition(":")[0]
-    return {
-        "default": "com.amazonaws.auth.DefaultAWSCredentialsProviderChain",
-        "env": "com.amazonaws.auth.EnvironmentVariableCredentialsProvider",
-        "profile": "com.amazonaws.auth.profile.ProfileCredentialsProvider",
-    }.get(kind)
+    return {"aws.credentials.provider": ",".join([*_FROM_CONF, providers["default"]])}
 
 
 def _to_text(value: bool) -> str:

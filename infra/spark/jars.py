@@ -1,7 +1,7 @@
 """The jars that Delta needs: their names, their location on this machine, and problems of a given set of jars.
 
-Spark's Ivy fetches them into ``~/.ivy2.5.2`` on the first start, unless they are given by path. Jars are recognised by their
-content, because their file names differ between Ivy and Maven.
+Spark's Ivy fetches them into ``~/.ivy2.5.2`` (``~/.ivy2`` up to Spark 3.5) on the first start, unless they are given by
+path. Jars are recognised by their content, because their file names differ between Ivy and Maven.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from infra.s3.model import Storage
 from infra.s3.packages import LOG_STORE_ARTIFACT, list_packages
 from infra.s3.settings import fill_in_region
 from infra.spark.java import require_java, start_java
-from infra.spark.session_builder import NO_LOG_STORE, build_settings, delta_package
+from infra.spark.session_builder import NO_LOG_STORE, build_settings
+from infra.spark_pairs import delta_artifacts, delta_package, installed_pair
 
 __all__ = [
-    "ARTIFACTS",
     "CENTRAL",
     "Jar",
     "JarSet",
@@ -42,9 +42,6 @@ __all__ = [
 
 CENTRAL = "https://repo1.maven.org/maven2"
 
-ARTIFACTS = ("delta-storage", "delta-kernel-api", "delta-kernel-defaults", "delta-kernel-unitycatalog")
-"""Dependencies of ``delta-spark``, with the same version."""
-
 _CLASSES = {
     "delta-spark": "io/delta/sql/DeltaSparkSessionExtension.class",
     "delta-storage": "io/delta/storage/LogStore.class",
@@ -57,6 +54,7 @@ _S3_CLASSES = {
     "apache-client": "software/amazon/awssdk/http/apache/ApacheHttpClient.class",
     "netty-nio-client": "software/amazon/awssdk/http/nio/netty/NettyNioAsyncHttpClient.class",
     "sts": "software/amazon/awssdk/services/sts/StsClient.class",
+    "aws-java-sdk-s3": "com/amazonaws/services/s3/AmazonS3Client.class",
     LOG_STORE_ARTIFACT: "io/delta/storage/S3DynamoDBLogStore.class",
     "aws-java-sdk-dynamodb": "com/amazonaws/services/dynamodbv2/AmazonDynamoDBClient.class",
     "aws-java-sdk-sts": "com/amazonaws/services/securitytoken/AWSSecurityTokenService.class",
@@ -117,7 +115,7 @@ def user_home(environment: Mapping[str, str] | None = None) -> Path:
 
 def ivy_folder(home: Path, conf: Mapping[str, str] | None = None) -> Path:
     folder = (conf or {}).get("spark.jars.ivy")
-    return Path(folder).expanduser() if folder else home / ".ivy2.5.2"
+    return Path(folder).expanduser() if folder else home / installed_pair().ivy_folder
 
 
 # ── available jars ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -126,7 +124,7 @@ def ivy_folder(home: Path, conf: Mapping[str, str] | None = None) -> Path:
 def find_cached_jars(ivy: Path, storage: Storage | None = None) -> list[Jar]:
     """Delta's jars in Ivy's cache, and with ``storage`` those for S3. Empty where one is missing: Ivy would fetch them."""
     _, artifact, version = delta_package().split(":")
-    wanted = [f"{_DELTA_GROUP}:{name}:{version}" for name in (artifact, *ARTIFACTS)]
+    wanted = [f"{_DELTA_GROUP}:{name}:{version}" for name in (artifact, *delta_artifacts())]
     found = [find_in_ivy(ivy, package) for package in wanted + (list_packages(storage) if storage is not None else [])]
     return [_to_jar(file) for file in found if file is not None] if all(found) else []
 
@@ -172,7 +170,7 @@ def examine_jars(files: Iterable[str | Path], storage: Storage | None = None) ->
                 )
         if _HADOOP in names:
             problems.append(f"{file.name} contains a Hadoop client, and PySpark has its own: remove it")
-    line = package.split(":")[1].removeprefix("delta-spark_")
+    line = package.split(":")[1].removeprefix("delta-spark_")  # 4.2_2.13, or 2.12
     for artifact, holders in found.items():
         if not holders:
             name = f"{artifact}_{line}" if artifact == "delta-spark" else artifact
@@ -189,7 +187,7 @@ def examine_jars(files: Iterable[str | Path], storage: Storage | None = None) ->
 
 def _find_other_lines(names: list[str], line: str) -> list[str]:
     """Delta has a build for each Spark release, and only the name of the jar shows which."""
-    lines = [(name, match[1]) for name in names if (match := re.search(r"delta-spark_([\d.]+_[\d.]+)-", name))]
+    lines = [(name, match[1]) for name in names if (match := re.search(r"delta-spark_([\d._]+)-", name))]
     return [f"{name} is built for another Spark: use the jar for {line}" for name, other in lines if other != line]
 
 
@@ -221,7 +219,7 @@ class IncompleteArtifact:
 def find_incomplete_artifacts(home: Path) -> list[IncompleteArtifact]:
     repository = home / ".m2" / "repository"
     wanted = metadata.version("delta-spark")
-    artifacts = {delta_package().split(":")[1], *ARTIFACTS}
+    artifacts = {delta_package().split(":")[1], *delta_artifacts()}
     found = []
     for group in _GROUPS:
         for description in sorted((repository / group).rglob("*.pom")):

@@ -16,9 +16,9 @@ from typing import Any
 
 from cdf.errors import ConfigError
 from infra.signals import defer_signals
+from infra.spark_pairs import installed_pair
 
 __all__ = [
-    "SUPPORTED",
     "Java",
     "find_java",
     "explain_failed_start",
@@ -27,9 +27,6 @@ __all__ = [
     "name_output",
     "start_java",
 ]
-
-SUPPORTED = (17, 21)
-"""The long-term support releases that both Spark 4.2 and Delta 4.4 are built and tested with."""
 
 HINT = (
     "install Java 17 (Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17; "
@@ -100,9 +97,11 @@ def require_java(environment: Mapping[str, str] | None = None) -> Java:
     java = find_java(environment)
     if java is None:
         raise ConfigError("Java is not installed, and Spark needs it", hint=HINT)
-    if java.release not in SUPPORTED:
+    pair = installed_pair()
+    if java.release not in pair.java:
         raise ConfigError(
-            f"{java} is not supported: Spark and Delta need Java {' or '.join(map(str, SUPPORTED))}", hint=HINT
+            f"{java} is not supported: Spark {pair.line} and Delta need Java {' or '.join(map(str, pair.java))}",
+            hint=HINT,
         )
     return java
 

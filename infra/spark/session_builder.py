@@ -10,7 +10,6 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from infra.s3.packages import LOG_STORE_ARTIFACT, list_excludes, list_packages
 from infra.s3.settings import fill_in_region, is_secret
 from infra.s3.spark_settings import java_options, spark_conf
 from infra.spark.java import name_output, require_java, start_java
+from infra.spark_pairs import delta_package
 from infra.temporary import private_folder, private_path
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from infra.s3.model import Storage
 
-__all__ = ["EXCLUDED", "delta_package", "choose_worker_python", "session", "build_settings"]
+__all__ = ["EXCLUDED", "choose_worker_python", "session", "build_settings"]
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -46,14 +46,16 @@ EXCLUDED = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-
 _LISTS = ("spark.jars", "spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _WORKER_PYTHON = "spark.pyspark.python"
+_DEFAULTS_OF_SPARK_4 = {
+    # Spark 3.5 refuses to write dates before 1582, and computes on after an overflow
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+}
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\]")
-
-
-def delta_package() -> str:
-    """The Maven coordinate of the Delta jars for the installed PySpark and delta-spark."""
-    line = ".".join(metadata.version("pyspark").split(".")[:2])
-    return f"io.delta:delta-spark_{line}_2.13:{metadata.version('delta-spark')}"
 
 
 def build_settings(
@@ -75,6 +77,7 @@ def build_settings(
         "spark.sql.extensions": EXTENSION,
         "spark.sql.catalog.spark_catalog": CATALOG,
         "spark.sql.session.timeZone": "UTC",
+        **_DEFAULTS_OF_SPARK_4,
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
         # The default also limits Arrow batches by bytes, which splits wide rows into many small batches.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),

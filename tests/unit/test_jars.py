@@ -18,8 +18,9 @@ from infra.config.load import load
 from infra.config.models import storage_of
 from infra.s3.model import Storage
 from infra.s3.packages import hadoop_version, list_packages
-from infra.spark.jars import ARTIFACTS, examine_jars, find_cached_jars, find_incomplete_artifacts, user_home
-from infra.spark.session_builder import build_settings, delta_package
+from infra.spark.jars import examine_jars, find_cached_jars, find_incomplete_artifacts, ivy_folder, user_home
+from infra.spark.session_builder import build_settings
+from infra.spark_pairs import delta_artifacts, delta_package
 
 VERSION = metadata.version("delta-spark")
 SPARK_JAR = f"{delta_package().split(':')[1]}-{VERSION}.jar"
@@ -134,9 +135,9 @@ def test_a_folder_under_jars_reaches_spark(whole: Path, here: Path) -> None:
 
 
 def fill_ivy(home: Path) -> None:
-    for name in (delta_package().split(":")[1], *ARTIFACTS):
-        jar(home / ".ivy2.5.2" / "jars" / f"io.delta_{name}-{VERSION}.jar")
-        description = home / ".ivy2.5.2" / "cache" / "io.delta" / name / f"ivy-{VERSION}.xml"
+    for name in (delta_package().split(":")[1], *delta_artifacts()):
+        jar(ivy_folder(home) / "jars" / f"io.delta_{name}-{VERSION}.jar")
+        description = ivy_folder(home) / "cache" / "io.delta" / name / f"ivy-{VERSION}.xml"
         description.parent.mkdir(parents=True)
         description.write_text("")
 
@@ -151,14 +152,18 @@ def test_nothing_is_here_yet() -> None:
 def test_what_ivy_has_fetched(here: Path) -> None:
     fill_ivy(here / "home")
     result = json.loads(run("list", "--json").output)["result"]
-    assert (result["package"], result["origin"], len(result["jars"])) == (delta_package(), "ivy", 1 + len(ARTIFACTS))
+    assert (result["package"], result["origin"], len(result["jars"])) == (
+        delta_package(),
+        "ivy",
+        1 + len(delta_artifacts()),
+    )
     assert all(one["bytes"] > 0 for one in result["jars"])
 
 
 def test_a_part_of_it_is_not_enough(here: Path) -> None:
     fill_ivy(here / "home")
-    (here / "home" / ".ivy2.5.2" / "jars" / f"io.delta_delta-storage-{VERSION}.jar").unlink()
-    assert find_cached_jars(here / "home" / ".ivy2.5.2") == []
+    (ivy_folder(here / "home") / "jars" / f"io.delta_delta-storage-{VERSION}.jar").unlink()
+    assert find_cached_jars(ivy_folder(here / "home")) == []
 
 
 def test_jars_by_path_are_listed(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +250,7 @@ def test_a_log_store_that_is_missing_says_where_else_it_may_come_from(whole: Pat
 
 def test_ivy_has_to_have_those_for_s3_too(here: Path, on_s3: Storage) -> None:
     fill_ivy(here / "home")
-    ivy = here / "home" / ".ivy2.5.2"
+    ivy = ivy_folder(here / "home")
     assert find_cached_jars(ivy)
     assert find_cached_jars(ivy, on_s3) == []
     result = json.loads(run("list", "--json").output)["result"]

@@ -8,6 +8,7 @@ import pytest
 
 from cdf.errors import ConfigError
 from infra.spark.java import explain_failed_start, find_java, parse_version, require_java
+from infra.spark_pairs import installed_pair
 
 OPENJDK_17 = 'openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment (build 17.0.15+6)'
 
@@ -65,7 +66,7 @@ def test_the_placeholder_of_macos_is_no_java(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", ["1.8.0_381", "11.0.2", "18", "25.0.1"])
 def test_a_java_that_spark_is_not_made_for(tmp_path: Path, version: str) -> None:
     program = make_java(tmp_path, f'openjdk version "{version}"')
-    with pytest.raises(ConfigError, match="Spark and Delta need Java 17 or 21") as caught:
+    with pytest.raises(ConfigError, match=f"Spark {installed_pair().line} and Delta need Java 17") as caught:
         require_java({"PATH": str(program.parent)})
     assert version in caught.value.message
     assert "\n" not in caught.value.message

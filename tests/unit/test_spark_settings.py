@@ -17,9 +17,9 @@ from infra.spark.session_builder import (
     EXTENSION,
     build_settings,
     choose_worker_python,
-    delta_package,
     find_jar_files,
 )
+from infra.spark_pairs import delta_package
 
 
 def made(master: str | None = "local[2]", **given: Any) -> dict[str, str]:
@@ -31,12 +31,6 @@ def jars(tmp_path: Path) -> Path:
     for name in ("b.jar", "a.jar", "notes.txt"):
         (tmp_path / name).touch()
     return tmp_path
-
-
-def test_the_jars_fit_the_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed = {"pyspark": "4.1.1", "delta-spark": "4.3.0"}
-    monkeypatch.setattr(module, "metadata", SimpleNamespace(version=installed.__getitem__))
-    assert delta_package() == "io.delta:delta-spark_4.1_2.13:4.3.0"
 
 
 def test_a_local_session() -> None:

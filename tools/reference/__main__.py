@@ -7,6 +7,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
+from tools.reference.compatibility import compatibility_page
 from tools.reference.configuration import configuration_page
 from tools.reference.errors import errors_page
 from tools.reference.python_api import python_page
@@ -21,6 +22,7 @@ def proof_hash() -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "reference/errors.md": errors_page,
+    "reference/compatibility.md": compatibility_page,
     "reference/configuration.md": configuration_page,
     "reference/python.md": python_page,
     "audit/proof-sha256.txt": proof_hash,

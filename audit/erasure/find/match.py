@@ -18,6 +18,7 @@ from audit.identifiers import Spelling, normalise
 from cdf.changes.columns import quoted
 from cdf.errors import ConfigError
 from cdf.session import setting
+from cdf.spark_versions import arrow_udf, create_from_arrow, try_cast
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -118,12 +119,14 @@ class RowMatcher:
     def hidden_frame(self, known: Sequence[tuple[str, str]], kind: DataType | None) -> DataFrame:
         """Return (request, value) as a frame whose plan shows no value."""
         from pyspark.sql import functions as F
+        from pyspark.sql.types import StringType, StructField, StructType
 
         rows = pa.table({"request": [request for request, _ in known], "value": [value for _, value in known]})
+        schema = StructType([StructField(name, StringType()) for name in ("request", "value")])
         # With the default setting the rows would be written into the plan
         with setting(self._tables.spark, _LOCAL_RELATION_THRESHOLD, "0"):
-            frame = self._tables.spark.createDataFrame(rows, "request string, value string").coalesce(1)
-        return frame if kind is None else frame.select("request", F.col("value").try_cast(kind).alias("value"))
+            frame = create_from_arrow(self._tables.spark, rows, schema).coalesce(1)
+        return frame if kind is None else frame.select("request", try_cast(F.col("value"), kind).alias("value"))
 
 
 def holds_identifiers(kind: DataType) -> bool:
@@ -141,9 +144,7 @@ def _normalised(value: Column, spelling: Spelling) -> Column:
     if spelling != "email":
         return text
 
-    other = F.arrow_udf(_normalise_addresses, "string")(  # type: ignore[attr-defined]
-        F.when(text.rlike("[^!-~]"), text)
-    )
+    other = arrow_udf(_normalise_addresses, "string")(F.when(text.rlike("[^!-~]"), text))
     return F.coalesce(other, F.lower(text))
 
 

@@ -24,6 +24,7 @@ from audit.erasure.model import Link, PersonalTable, Request, Subject
 from cdf.changes.columns import quoted
 from cdf.result import Result
 from cdf.source.table import ChangeFeed
+from cdf.spark_versions import metadata_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -129,7 +130,7 @@ class Resolution:
             self._counts = {}
             for table, one in self._tables.tables.items():
                 rows = self._tables.read(table)
-                rows = rows.withColumn(FILE, rows.metadataColumn("_metadata")["file_path"])
+                rows = rows.withColumn(FILE, metadata_column(rows)["file_path"])
                 matched = self._matcher.match(one.people, rows)
                 by_request = matched.select(F.explode(REQUESTS).alias("request"), FILE).groupBy("request")
                 for row in by_request.agg(F.count("*"), F.countDistinct(FILE)).collect():

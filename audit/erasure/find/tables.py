@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from audit.erasure.model import Link, PersonalTable, Subject
 from cdf.errors import ConfigError
+from cdf.spark_versions import is_variant
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +65,7 @@ class TablesAtVersions:
             self._check(one)
 
     def _check(self, one: PersonalTable) -> None:
-        from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
+        from pyspark.sql.types import ArrayType, MapType, StructType
 
         if isinstance(one.path, Link):
             if one.path.table not in self.tables:
@@ -80,7 +81,7 @@ class TablesAtVersions:
                 )
         schema = self.schema(one.table)
         for column in self.match_columns(one, schema.names):
-            if isinstance(schema[column].dataType, ArrayType | MapType | StructType | VariantType):
+            if isinstance(kind := schema[column].dataType, ArrayType | MapType | StructType) or is_variant(kind):
                 raise ConfigError(
                     f"{one.table}.{column} has a nested type, so its values cannot be compared with an identifier",
                     hint="rename the column, or give the identifier another name",

@@ -12,6 +12,7 @@ from audit.queries.column_eras import list_column_eras, list_column_eras_by_name
 from audit.queries.view import add_missing_columns
 from audit.trail.column_history import SEALED
 from audit.trail.tables import PAYLOAD
+from cdf.spark_versions import try_cast
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -56,8 +57,8 @@ def _as_type(column: Column, type: DataType) -> SparkColumn:
     if any(isinstance(one, ArrayType | MapType | StructType) for one in (column.type, type)):
         return F.lit(None).cast(type)  # such a column holds no identifier
     if isinstance(column.type, NumericType) and isinstance(type, NumericType):
-        return value.try_cast(type)
-    return value.cast("string").try_cast(type)
+        return try_cast(value, type)
+    return try_cast(value.cast("string"), type)
 
 
 def retained_values(

@@ -27,6 +27,7 @@ from cdf.changes.columns import (
 )
 from cdf.changes.keys import MARK, check_key
 from cdf.errors import ConfigError, TypeNotSupported
+from cdf.spark_versions import repartition_by_number
 from connectors.kafka.connect_schema import build_envelope_schema, build_key_schema, build_row_schema
 from connectors.kafka.event_format import EventFormat, check_schema, select_table_columns
 from connectors.kafka.types import to_json_object
@@ -142,7 +143,7 @@ class EventBuilder:
                 again.alias(_AGAIN),
             )
         lane = F.pmod(F.crc32(F.col(_KEY).cast("binary")), F.lit(self._lanes)).cast("int")
-        return texts.select("*", lane.alias(_LANE)).repartitionById(self._lanes, _LANE)
+        return repartition_by_number(texts.select("*", lane.alias(_LANE)), self._lanes, _LANE)
 
     def _to_json(self, names: Sequence[str], version: Column) -> Column:
         return to_json_object(self._schema, names, version, connect=self._format.schemas)

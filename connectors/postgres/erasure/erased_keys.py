@@ -15,6 +15,7 @@ from audit.errors import raise_without_context
 from cdf.changes.canonical import key_digest, plain_decimals
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, DELETE, quoted
 from cdf.source.table import ChangeFeed
+from cdf.spark_versions import collect_arrow
 from connectors.postgres.erasure.retained_rows import find_retained_condition, read_retained_rows
 from connectors.postgres.errors import StagingFailed, error_of_state
 from connectors.postgres.staging import adbc_copy, storability
@@ -53,7 +54,7 @@ def stage_keys(
         session.main().execute(
             create_staging(session.own_table("stage"), [*columns, (DIGEST, "text"), (GONE, "boolean")])
         )
-    table = _in_wire_form(keys, schema).toArrow()
+    table = collect_arrow(_in_wire_form(keys, schema))
     batches = table.combine_chunks().to_batches(COPY_ROWS)
     if not batches:
         return schema, 0

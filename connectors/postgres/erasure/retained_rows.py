@@ -9,6 +9,7 @@ import psycopg
 from psycopg import sql
 
 from cdf.errors import RowRejected
+from cdf.spark_versions import try_cast
 from connectors.postgres.conversions import PLAIN, find_cast
 from connectors.postgres.sql_parts import fill_template
 from connectors.postgres.state import dead_letters
@@ -92,7 +93,7 @@ def read_retained_rows(
         return
     numbers = {name: f"c{number}" for number, name in enumerate(taken)}
     texts = T.StructType([T.StructField(number, T.StringType()) for number in numbers.values()])
-    values = {name: F.col(number).try_cast(source[name].dataType) for name, number in numbers.items()}
+    values = {name: try_cast(F.col(number), source[name].dataType) for name, number in numbers.items()}
     typed = [values.get(field.name, F.lit(None)).alias(field.name) for field in source.fields]
     query = sql.SQL("select {} from {} t where {}").format(
         sql.SQL(", ").join(_as_text(source[name].dataType, column, found[column]) for name, column in taken.items()),

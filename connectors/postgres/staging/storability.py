@@ -9,6 +9,7 @@ from cdf.changes.canonical import TO_JSON, key_digest
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, INSERT, UPDATE, UPDATE_POSTIMAGE, quoted
 from cdf.changes.in_memory import InMemorySnapshot, InMemoryWindow
 from cdf.changes.window import Snapshot, Window
+from cdf.spark_versions import is_valid_utf8
 from connectors.postgres.staging import in_memory
 from connectors.postgres.types import has_text, in_range, valid_text
 
@@ -31,7 +32,7 @@ def unstorable_conditions(column: Column, kind: DataType) -> Iterator[tuple[str,
         return
     no_text = "text with a NUL character or bytes that are not UTF-8"
     if isinstance(kind, T.StringType):
-        yield no_text, F.contains(column, F.lit("\0")) | ~F.is_valid_utf8(column)
+        yield no_text, F.contains(column, F.lit("\0")) | ~is_valid_utf8(column)
         return
     # In JSON a NUL is written \u0000; after an even number of backslashes it is ordinary text
     with_nul = F.rlike(F.to_json(column, TO_JSON), F.lit(r"(?<!\\)(?:\\\\)*\\u0000"))

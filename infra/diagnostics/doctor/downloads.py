@@ -13,7 +13,8 @@ from infra.diagnostics.doctor.finding import Finding, failed, ok, skipped, warni
 from infra.diagnostics.doctor.machine import Machine
 from infra.s3.model import Storage
 from infra.spark.jars import CENTRAL, examine_jars, find_cached_jars, find_incomplete_artifacts, ivy_folder
-from infra.spark.session_builder import delta_package, find_jar_files
+from infra.spark.session_builder import find_jar_files
+from infra.spark_pairs import delta_package
 
 __all__ = ["check_jars", "check_maven", "ask_registry"]
 

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
+from cdf.listing import list_some
 from infra.diagnostics.doctor.finding import Finding, failed, ok, warning
 from infra.spark.jars import user_home
 from infra.spark.java import require_java
+from infra.spark_pairs import PAIRS, installed_pair
 from infra.temporary import find_folder_problem, private_path
 
 __all__ = [
@@ -30,7 +32,7 @@ __all__ = [
 LOW_BYTES = 5_000_000_000
 TOO_LOW_BYTES = 1_000_000_000
 
-_PAIR = {"pyspark": "4.2.", "delta-spark": "4.4."}
+_PACKAGES = ("pyspark", "delta-spark")
 _OLDEST_PYTHON = (3, 11)
 
 
@@ -81,18 +83,25 @@ def check_python(_machine: Machine) -> Finding:
 def check_packages(machine: Machine) -> Finding:
     """Each Delta release is built for one Spark release, but pip accepts other pairs."""
     found: dict[str, str | None] = {}
-    for name in _PAIR:
+    for name in _PACKAGES:
         try:
             found[name] = machine.installed(name)
         except metadata.PackageNotFoundError:
             found[name] = None
     text = ", ".join(f"{name} {version or 'is not installed'}" for name, version in found.items())
-    if all(version is not None and version.startswith(_PAIR[name]) for name, version in found.items()):
-        return ok("packages", text)
-    if None in found.values():
+    spark, delta = (found[name] for name in _PACKAGES)
+    if spark is None or delta is None:
         return failed("packages", text, "pip install 'deltarelay[spark]'")
-    wanted = " ".join(f"'{name}=={line}*'" for name, line in _PAIR.items())
-    return failed("packages", text, f"pip install {wanted}")
+    pair = installed_pair(machine.installed)
+    fix = f"pip install pyspark=={pair.spark} delta-spark=={pair.delta}"
+    if not spark.startswith(f"{pair.line}."):
+        known = list_some([f"{one.line} with Delta {one.delta_line}" for one in PAIRS], len(PAIRS))
+        return failed("packages", f"{text}: deltarelay works with Spark {known}", fix)
+    if not pair.fits(delta):
+        return failed("packages", f"{text}: this Delta has no jars for Spark {pair.line}", fix)
+    if not delta.startswith(f"{pair.delta_line}."):
+        return warning("packages", f"{text}: deltarelay is not tested with this pair", fix)
+    return ok("packages", text)
 
 
 def check_temporary_folder(machine: Machine) -> Finding:

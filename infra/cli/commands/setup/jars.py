@@ -28,7 +28,8 @@ def list_jars(config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Deb
     from infra.config.models import storage_of
     from infra.s3.packages import list_packages
     from infra.spark.jars import find_cached_jars, ivy_folder, user_home
-    from infra.spark.session_builder import delta_package, find_jar_files
+    from infra.spark.session_builder import find_jar_files
+    from infra.spark_pairs import delta_package
 
     output = Output("jars list", as_json, debug)
     project = load_optional_project(config)

@@ -10,6 +10,7 @@ import typer
 
 from cdf.errors import ConfigError
 from cdf.os_user import os_user
+from cdf.spark_versions import collect_arrow
 from infra.cli.commands.audit.questions.answer import Format, flatten_rows, print_answer
 from infra.cli.commands.audit.questions.parameters import parse_parameter
 from infra.cli.commands.audit.trails import open_trail, translate_read_errors
@@ -75,7 +76,7 @@ def ask(command: str, name: str, pipeline: str, given: Mapping[str, Sequence[str
         if purpose is not None:
             trail.states = _read_keys(project, trail.path, name, purpose)
         with translate_read_errors(trail):
-            answer = flatten_rows(query.ask(trail, **values)).limit(options.limit + 1).toArrow()
+            answer = collect_arrow(flatten_rows(query.ask(trail, **values)).limit(options.limit + 1))
             removed = count_removed_values(trail) if query.shows_values else 0
             until = values.get("second", values.get("when"))
             left_out = count_hidden_keys(trail, values["key"], until) if "key" in query.parameters else 0

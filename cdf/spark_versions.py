@@ -1,0 +1,243 @@
+"""What differs between the supported releases of Spark and Delta: functions that older releases lack, and signatures.
+
+The rest of the code calls these functions and never asks for a version. ``infra.spark_pairs`` names the supported pairs.
+"""
+
+# The types of PySpark are those of its newest release, and declare what is for the others to be wrong.
+# mypy: disable-error-code="attr-defined,no-any-return,operator,union-attr,unreachable,call-overload"
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from functools import cache
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+from cdf.errors import FeatureNotSupported
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+__all__ = [
+    "arrow_schema",
+    "arrow_type",
+    "arrow_udf",
+    "collect_arrow",
+    "create_from_arrow",
+    "has_collation",
+    "is_valid_utf8",
+    "is_variant",
+    "make_valid_utf8",
+    "metadata_column",
+    "parse_variant",
+    "query_logger",
+    "repartition_by_number",
+    "takes_catalog_table",
+    "to_clock_time",
+    "try_cast",
+]
+
+_DAY_MICROS = 86_400_000_000
+
+
+# ── types ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_variant(kind: DataType) -> bool:
+    """Spark 3.5 has no variant: its Delta refuses the tables by the name of their feature."""
+    return kind.typeName() == "variant"
+
+
+def has_collation(kind: DataType) -> bool:
+    """Whether texts that differ can be equal. Spark 3.5 has no collations."""
+    is_binary = getattr(kind, "isUTF8BinaryCollation", None)
+    return is_binary is not None and not is_binary()
+
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    """The type of the column's values in ``collect_arrow``."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    if "timezone" in signature(to_arrow_type).parameters:
+        return to_arrow_type(kind, timezone="UTC")
+    return to_arrow_type(kind)  # up to Spark 4.1 this is UTC as well
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([pa.field(one.name, arrow_type(one.dataType), one.nullable) for one in schema.fields])
+
+
+# ── session ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def query_logger(name: str) -> logging.Logger:
+    """A logger of PySpark. Up to Spark 3.5 there is none of that name."""
+    try:
+        from pyspark.logger import PySparkLogger
+    except ModuleNotFoundError:
+        return logging.getLogger(name)
+    return PySparkLogger.getLogger(name)
+
+
+# ── functions ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_valid_utf8(text: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    if hasattr(F, "is_valid_utf8"):
+        return F.is_valid_utf8(text)
+    return make_valid_utf8(text).cast("binary") == text.cast("binary")
+
+
+def make_valid_utf8(text: Column) -> Column:
+    """The text with U+FFFD in place of bytes that are not UTF-8."""
+    from pyspark.sql import functions as F
+
+    if hasattr(F, "make_valid_utf8"):
+        return F.make_valid_utf8(text)
+    return F.decode(text.cast("binary"), "UTF-8")  # up to Spark 3.5 Java decodes, and replaces what is invalid
+
+
+def parse_variant(json: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    if hasattr(F, "parse_json"):
+        return F.parse_json(json)
+    raise FeatureNotSupported("this release of Spark has no variant", hint="use Spark 4.0 or newer")
+
+
+def to_clock_time(micros: Column) -> Column:
+    """Microseconds since 1970-01-01T00:00:00 as ``timestamp_ntz``."""
+    from pyspark.sql import functions as F
+
+    epoch = F.lit("1970-01-01 00:00:00").cast("timestamp_ntz")
+    if hasattr(F, "timestamp_add"):
+        return F.timestamp_add("MICROSECOND", micros, epoch)
+    rest = micros % _DAY_MICROS
+    days = F.round((micros - rest) / _DAY_MICROS).cast("int")
+    seconds = (rest.cast("decimal(20,0)") / 1_000_000).cast("decimal(18,6)")
+    return epoch + F.make_dt_interval(days, F.lit(0), F.lit(0), seconds)
+
+
+def try_cast(value: Column, kind: DataType) -> Column:
+    """The value in the type; null if it cannot be converted."""
+    if hasattr(type(value), "try_cast"):  # a column has every attribute
+        return value.try_cast(kind)
+    from pyspark.sql import Column, SparkSession
+
+    spark: Any = SparkSession.getActiveSession()
+    java = spark._jvm.org.apache.spark.sql
+    expressions = java.catalyst.expressions
+    target = spark._jsparkSession.parseDataType(kind.json())
+    cast = expressions.Cast(value._jc.expr(), target, spark._jvm.scala.Option.empty(), expressions.EvalMode.TRY())
+    return Column(java.Column(cast))
+
+
+def arrow_udf(function: Callable[[pa.Array], pa.Array], returns: str) -> Callable[[Column], Column]:
+    """A Python function of one Arrow array as a function of a column. Up to Spark 4.0 it receives null for NaN."""
+    from pyspark.sql import functions as F
+
+    if hasattr(F, "arrow_udf"):
+        return F.arrow_udf(function, returns)
+    import pandas as pd
+    import pyarrow as pa
+
+    def convert(values: pd.Series) -> pd.Series:
+        # As Python objects: pandas would turn integers beside a null into floats
+        return pd.Series(function(pa.Array.from_pandas(values)).to_pylist(), dtype=object)
+
+    convert.__annotations__ = {"values": pd.Series, "return": pd.Series}
+    return F.pandas_udf(convert, returns)
+
+
+# ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def collect_arrow(rows: DataFrame) -> pa.Table:
+    if hasattr(type(rows), "toArrow"):
+        return rows.toArrow()
+    import pyarrow as pa
+
+    schema, batches = arrow_schema(rows.schema), rows._collect_as_arrow()
+    return pa.Table.from_batches(batches, batches[0].schema).cast(schema) if batches else schema.empty_table()
+
+
+def create_from_arrow(spark: SparkSession, table: pa.Table, schema: StructType) -> DataFrame:
+    from pyspark.sql import DataFrame
+
+    if hasattr(DataFrame, "toArrow"):
+        return spark.createDataFrame(table, schema)
+    from pyspark.sql.pandas.serializers import ArrowStreamSerializer
+
+    utils: Any = spark._jvm.PythonSQLUtils
+    batches = table.cast(arrow_schema(schema)).to_batches()
+    java = spark.sparkContext._serialize_to_jvm(
+        batches,
+        ArrowStreamSerializer(),
+        lambda file: utils.readArrowStreamFromFile(file),
+        lambda: spark._jvm.ArrowIteratorServer(),
+    )
+    return DataFrame(utils.toDataFrame(java, schema.json(), spark._jsparkSession), spark)
+
+
+def metadata_column(rows: DataFrame) -> Column:
+    """Spark's column ``_metadata`` of a table that is read; up to Spark 3.5 the table must have no column of that name."""
+    from pyspark.sql import functions as F
+
+    return rows.metadataColumn("_metadata") if hasattr(type(rows), "metadataColumn") else F.col("_metadata")
+
+
+def repartition_by_number(rows: DataFrame, count: int, number: str) -> DataFrame:
+    """Each row in the partition whose number, below ``count``, is in this column."""
+    from pyspark.sql import functions as F
+
+    if hasattr(type(rows), "repartitionById"):
+        return rows.repartitionById(count, number)
+    # Up to Spark 4.0 a partition is chosen by a hash only: by one of a value that has the wanted one
+    values = _values_by_hash(count)
+    return rows.repartition(count, F.element_at(F.array(*map(F.lit, values)), F.col(number) + 1))
+
+
+@cache
+def _values_by_hash(count: int) -> tuple[int, ...]:
+    """For each number below ``count`` an integer whose hash leaves it as remainder."""
+    found: dict[int, int] = {}
+    value = 0
+    while len(found) < count:
+        found.setdefault(_hash_integer(value) % count, value)
+        value += 1
+    return tuple(found[number] for number in range(count))
+
+
+def _hash_integer(value: int) -> int:
+    """Murmur3 of an integer, with Spark's seed, as a signed number."""
+    bits = 0xFFFFFFFF
+
+    def rotate(number: int, by: int) -> int:
+        return (number << by | number >> (32 - by)) & bits
+
+    mixed = rotate(value * 0xCC9E2D51 & bits, 15) * 0x1B873593 & bits
+    hashed = (rotate(42 ^ mixed, 13) * 5 + 0xE6546B64) & bits
+    hashed ^= 4
+    hashed = (hashed ^ hashed >> 16) * 0x85EBCA6B & bits
+    hashed = (hashed ^ hashed >> 13) * 0xC2B2AE35 & bits
+    hashed ^= hashed >> 16
+    return hashed - (1 << 32) if hashed >> 31 else hashed
+
+
+# ── Delta's own classes ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def takes_catalog_table(spark: SparkSession) -> bool:
+    """Whether Delta's functions for the log have a parameter for the table in the catalog: since Delta 4.1."""
+    jvm: Any = spark._jvm
+    found = re.match(r"(\d+)\.(\d+)", str(jvm.io.delta.package.VERSION()))
+    assert found is not None
+    return (int(found[1]), int(found[2])) >= (4, 1)

@@ -1,0 +1,81 @@
+"""Where an older Spark lacks a function, its replacement gives the same values. ``make compat`` runs this on every pair."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession, types
+from pyspark.sql import functions as F
+
+from cdf import spark_versions as versions
+
+TEXTS = [b"", b"a\xc3\xa4", b"\xef\xbf\xbd", b"a\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\x80", None]
+VALID = [True, True, True, False, False, False, False, None]
+MICROS = [0, 1, -1, 1234567890123456, -62135596800000000, 253402300799999999]
+
+
+@pytest.fixture(params=["as in this Spark", "as in Spark 3.5"])
+def spark_release(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replacements that every release can run: here the functions of newer releases are hidden."""
+    if request.param == "as in Spark 3.5":
+        for name in ("timestamp_add", "arrow_udf"):
+            monkeypatch.delattr(F, name, raising=False)
+
+
+@pytest.mark.usefixtures("spark_release")
+def test_functions_of_a_column(spark: SparkSession) -> None:
+    texts = spark.createDataFrame([(at, text) for at, text in enumerate(TEXTS)], "at int, raw binary")
+    text = F.expr("cast(raw as string)")
+    found = texts.select("at", versions.is_valid_utf8(text), versions.make_valid_utf8(text)).sort("at").collect()
+    assert [row[1] for row in found] == VALID
+    decoded = [None if text is None else text.decode(errors="replace") for text in TEXTS]
+    assert [row[2] for row in found][:5] == decoded[:5]
+    times = spark.createDataFrame([(micros,) for micros in MICROS], "micros long").orderBy("micros")
+    clock = times.select(versions.to_clock_time(F.col("micros")).cast("string")).collect()
+    epoch = dt.datetime(1970, 1, 1)
+    wanted = [str(epoch + dt.timedelta(microseconds=micros)) for micros in sorted(MICROS)]
+    assert [row[0].rstrip("0") if "." in row[0] else row[0] for row in clock] == [
+        one.rstrip("0") if "." in one else one for one in wanted
+    ]
+
+
+@pytest.mark.usefixtures("spark_release")
+def test_a_python_function_gets_and_returns_exact_values(spark: SparkSession) -> None:
+    bits = versions.arrow_udf(_bits, "bigint")
+    rows = spark.sql("select * from values (1, 0.1d), (2, -0.0d), (3, double('Infinity')) as t(at, value)").sort("at")
+    assert [row[0] for row in rows.select(bits(F.col("value"))).collect()] == [
+        4591870180066957722,
+        -(2**63),
+        9218868437227405312,
+    ]
+
+
+def _bits(values: pa.Array) -> pa.Array:
+    return values.view(pa.int64())
+
+
+def test_a_cast_that_fails_gives_null(spark: SparkSession) -> None:
+    rows = spark.sql("select * from values ('12'), ('x'), ('99999999999'), ('1.5') as t(value)")
+    found = rows.select(versions.try_cast(F.col("value"), types.IntegerType())).collect()
+    assert [row[0] for row in found] == [12, None, None, None]
+
+
+def test_rows_as_arrow_and_back(spark: SparkSession) -> None:
+    rows = spark.sql("select 1 as id, timestamp'2024-01-01 00:00:00Z' as at, array(1, null) as several")
+    table = versions.collect_arrow(rows)
+    assert table.schema.field("at").type == pa.timestamp("us", tz="UTC")
+    assert versions.collect_arrow(rows.limit(0)).schema.types == table.schema.types
+    assert versions.create_from_arrow(spark, table, rows.schema).collect() == rows.collect()
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["Spark's", "by hash"])
+def test_each_number_has_its_partition(spark: SparkSession, own: bool) -> None:
+    rows = spark.range(50).select((F.col("id") % 7).cast("int").alias("lane"))
+    if own:
+        placed = versions.repartition_by_number(rows, 7, "lane")
+    else:
+        values = versions._values_by_hash(7)
+        placed = rows.repartition(7, F.element_at(F.array(*map(F.lit, values)), F.col("lane") + 1))
+    assert placed.where(F.spark_partition_id() != F.col("lane")).count() == 0
