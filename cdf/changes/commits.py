@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Commit", "Limits", "Metadata", "Protocol", "cut"]
 
+_BOTH_IMAGES = ("Apache-Spark/", "Databricks-Runtime/")
+"""Writers, by the beginning of their names, that record both images of every update: Delta itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
@@ -65,6 +68,11 @@ class Commit:
     """The program that wrote the commit, as it names itself."""
     erasing: bool = False
     """The commit erased persons, according to the pipeline's guard: a history must not keep its rows' old values."""
+
+    @property
+    def may_lack_images(self) -> bool:
+        """Whether an update's old or new image may be missing: the commit wrote change files, and not by Delta itself."""
+        return self.atomic and not (self.engine or "").startswith(_BOTH_IMAGES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,8 +84,10 @@ class InMemoryWindow(Window):
     def _net(self, transients: bool) -> pa.Table:
         from cdf.changes.keys import key_violation
 
+        rows = self.rows()
+        self.refuse_missing_images(rows)
         try:
-            net = net_on_driver(self.rows(), self.key, transients=transients)
+            net = net_on_driver(rows, self.key, transients=transients)
         except KeyRefused as refused:
             raise key_violation(refused.reason, refused.version, table=self.table, key=self.key) from refused
         return net.select([*self.schema.fieldNames(), *METADATA_COLUMNS, CONFLICTS])

@@ -62,11 +62,20 @@ def violation_of(error: BaseException, *, table: str, key: Sequence[str]) -> Key
     return None if found is None else key_violation(found.group(1), int(found.group(2)), table=table, key=key)
 
 
-def key_violation(reason: str, version: int, *, table: str, key: Sequence[str]) -> KeyViolation:
+def key_violation(
+    reason: str, version: int, *, table: str, key: Sequence[str], engine: str | None = None
+) -> KeyViolation:
+    """``engine``: the program that wrote the version, where it is to blame."""
     columns = ", ".join(key)
     if reason == "key_changed":
         message = f"version {version} of {table} changes the key ({columns}) of a row, and key_changes is set to refuse"
         hint = "set key_changes: follow to delete the old key and insert the new one"
+    elif reason == "image_missing":
+        message = (
+            f"version {version} of {table} has updates without their old or new row: its writer ({engine or 'unknown'}) did "
+            f"not record it, so a changed key ({columns}) would leave a row that no longer exists"
+        )
+        hint = "reload the target, `deltarelay run --reload`; update the table with a writer that records both rows"
     elif reason == "null_key":
         message = f"version {version} of {table} changes rows with a null in the key ({columns})"
         hint = "choose key columns that are never null, and add a NOT NULL constraint to them"

@@ -20,13 +20,14 @@ from cdf.changes.columns import (
     TRANSIENT,
     UPDATE,
     UPDATE_POSTIMAGE,
+    UPDATE_PREIMAGE,
 )
 from cdf.changes.keys import MARK
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["KeyRefused", "net_of_sorted", "net_on_driver"]
+__all__ = ["KeyRefused", "first_unpaired_image", "net_of_sorted", "net_on_driver"]
 _PUT = "__relay_put"
 
 
@@ -78,6 +79,18 @@ def net_on_driver(changes: pa.Table, key: Sequence[str], *, transients: bool = F
     net = net.append_column(CHANGE_TYPE, pa.array(net_type, pa.string()))
     net = net.append_column(CONFLICTS, pa.array(conflicts.astype("int32")))
     return net.filter(pa.array(last & (transients | ~transient)))
+
+
+def first_unpaired_image(changes: pa.Table) -> int | None:
+    """The first version with more preimages than postimages, or fewer. It needs all rows of a version."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    before, after = (pc.equal(changes[CHANGE_TYPE], kind).cast("int64") for kind in (UPDATE_PREIMAGE, UPDATE_POSTIMAGE))
+    images = pa.table({"version": changes[COMMIT_VERSION], "unpaired": pc.subtract(before, after)})
+    by_version = images.group_by("version").aggregate([("unpaired", "sum")])
+    found = pc.min(by_version["version"].filter(pc.not_equal(by_version["unpaired_sum"], 0))).as_py()
+    return None if found is None else int(found)
 
 
 def net_of_sorted(

@@ -57,7 +57,7 @@ from cdf.changes.keys import MARK, KeyFaults
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["net_effect", "first_key_change", "count_key_faults"]
+__all__ = ["net_effect", "first_unpaired_image", "count_key_faults"]
 
 _PUT, _NEW, _LAST, _REFUSED = "__relay_put", "__relay_new", "__relay_last", "__relay_refused"
 
@@ -102,10 +102,11 @@ def _refusal(kind: str, version: Column) -> Column:
     return F.raise_error(message).cast("boolean")
 
 
-def first_key_change(changes: DataFrame, key: Sequence[str]) -> int | None:
+def first_unpaired_image(changes: DataFrame, key: Sequence[str] = ()) -> int | None:
     """The first version in which a preimage of an update has no postimage under the same key, or the reverse.
 
-    The feed does not say which images belong together, so this is the only sign of a changed key.
+    The feed does not say which images belong together, so this is the only sign of a changed key. Without a key: the first
+    version with more of one kind than of the other, in which an image is missing.
     """
     images = changes.where(F.col(CHANGE_TYPE).isin(UPDATE_PREIMAGE, UPDATE_POSTIMAGE))
     before = F.sum(F.when(F.col(CHANGE_TYPE) == UPDATE_PREIMAGE, 1).otherwise(-1))

@@ -1,4 +1,7 @@
-"""What a sink gets: the changes of a range of commits (``Window``), or the whole table at one version (``Snapshot``)."""
+"""What a sink gets: the changes of a range of commits (``Window``), or the whole table at one version (``Snapshot``).
+
+One module, because each of them can become the other.
+"""
 
 from __future__ import annotations
 
@@ -133,6 +136,7 @@ class Window:
         """
         from cdf.changes.net_spark import net_effect
 
+        self.refuse_missing_images()
         return net_effect(self.read(), self.key, transients=transients)
 
     def everything(self) -> Any:
@@ -198,14 +202,33 @@ class Window:
     def refuse_key_changes(self) -> None:
         """Raise KeyViolation if an update changes the key of a row: its images have two different keys."""
         from cdf.changes.keys import key_violation
-        from cdf.changes.net_spark import first_key_change
+        from cdf.changes.net_spark import first_unpaired_image
 
         try:
-            version = first_key_change(self.read(), self.key) if self.has_changes else None
+            version = first_unpaired_image(self.read(), self.key) if self.has_changes else None
         except Exception as error:
             raise self.failure(error) from error
         if version is not None:
             raise key_violation("key_changed", version, table=self.table, key=self.key)
+
+    def refuse_missing_images(self, rows: pa.Table | None = None) -> None:
+        """Raise KeyViolation if a version has updates without their old or new row: the net effect would be wrong.
+
+        ``rows``: all rows, if they are in memory. Otherwise they are read, if one of the writers is not Delta itself.
+        """
+        from cdf.changes import net_arrow, net_spark
+        from cdf.changes.keys import key_violation
+
+        if self.filtered or (rows is None and not any(commit.may_lack_images for commit in self.commits)):
+            return
+        try:
+            find = net_spark.first_unpaired_image
+            version = find(self.read()) if rows is None else net_arrow.first_unpaired_image(rows)
+        except Exception as error:
+            raise self.failure(error) from error
+        if version is not None:
+            engine = next((commit.engine for commit in self.commits if commit.version == version), None)
+            raise key_violation("image_missing", version, table=self.table, key=self.key, engine=engine)
 
     def failure(self, error: Exception) -> CdfError:
         """Translate the error of a Spark job over this window's rows. A CdfError is returned unchanged."""

@@ -8,19 +8,26 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Literal
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from cdf.changes import net_arrow, net_spark
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, CONFLICTS
 from cdf.changes.keys import key_violation, violation_of
 from cdf.changes.net_arrow import KeyRefused, net_of_sorted, net_on_driver
 from cdf.changes.net_spark import net_effect
+from cdf.changes.window import Window
+from cdf.errors import KeyViolation
 from cdf.testing import SampleTable, delete, insert, update
 from cdf.testing.model import COLUMNS, KEY, History, Key, histories, key_of, random_history
 from tests.fixtures.fix_seed import examples
@@ -205,6 +212,59 @@ def test_the_driver_refuses_it_in_the_same_words(table: SampleTable, edits: list
     assert (caught.value.reason, caught.value.version) == (reason, 8)
     assert "secret" not in f"{caught.value!r}"
     assert said in str(key_violation(reason, 8, table="orders", key=table.key))
+
+
+def without_preimages(window: Window) -> Window:
+    """The same window as a writer leaves it that does not record the old rows of updates."""
+    commits = tuple(replace(commit, atomic=True, engine="OtherEngine/7.1") for commit in window.commits)
+    return replace(window, commits=commits).without(
+        lambda rows: (
+            rows.filter(pc.not_equal(rows[CHANGE_TYPE], "update_preimage"))
+            if isinstance(rows, pa.Table)
+            else rows.where(F.col(CHANGE_TYPE) != "update_preimage")
+        )
+    )
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_an_update_without_its_old_row_refuses_the_window(spark: SparkSession, in_memory: bool) -> None:
+    schema = StructType().add("id", "string").add("part", "long").add("name", "string")
+    table = SampleTable(None if in_memory else spark, schema, ("id", "part"), table="orders")
+    unchanged = table.window(7, [insert(row("x")), delete(row("y"))], [insert(row("z"))])
+    assert len(without_preimages(unchanged).collect_net()) == 3
+    window = table.window(7, [insert(row("x"))], [update(row("secret"), row("hidden"))], [update(row("x"), row("x"))])
+    assert len(window.collect_net()) == 3
+    with pytest.raises(KeyViolation) as caught:
+        without_preimages(window).collect_net()
+    error = caught.value
+    assert error.fields == {"table": "orders", "version": 8, "key": ["id", "part"], "reason": "image_missing"}
+    assert error.message.startswith(
+        "version 8 of orders has updates without their old or new row: its writer (OtherEngine/7.1)"
+    )
+    assert not {"secret", "hidden"} & set(f"{error} {error!r} {error.to_dict()}".replace("'", " ").split())
+    # Of a window whose rows a guard has removed, a part of a pair may be left
+    assert len(replace(without_preimages(window), filtered=True).collect_net()) == 2
+    by_delta = replace(window.commits[1], atomic=True, engine="Apache-Spark/4.2.0 Delta-Lake/4.4.0")
+    assert not by_delta.may_lack_images
+
+
+@pytest.mark.parametrize(
+    ("kinds", "version"),
+    [
+        ([], None),
+        ([(1, "insert"), (2, "delete")], None),
+        ([(1, "update_preimage"), (1, "update_postimage")], None),
+        ([(1, "update_preimage"), (2, "update_postimage")], 1),
+        ([(3, "update_postimage"), (2, "update_postimage"), (2, "update_preimage")], 3),
+        ([(4, "update_preimage"), (4, "update_preimage"), (4, "update_postimage"), (5, "update_postimage")], 4),
+    ],
+)
+def test_the_images_of_a_version_are_counted(
+    spark: SparkSession, kinds: list[tuple[int, str]], version: int | None
+) -> None:
+    rows = spark.createDataFrame(kinds, f"{COMMIT_VERSION} bigint, {CHANGE_TYPE} string")
+    assert net_spark.first_unpaired_image(rows) == version
+    assert net_arrow.first_unpaired_image(rows.toArrow()) == version
 
 
 MOMENT = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)

@@ -41,6 +41,7 @@ def plan_copy(window: Window, options: StagingOptions, dsn: str, table: str) -> 
     """
     if any(is_nested(field.dataType) for field in window.schema.fields):
         return plan_copy_of_net(window, options, dsn, table)
+    window.refuse_missing_images()  # a task does not see all rows of a version
     form = NetForm.of(window, options)
     rows = wire_changes(window, options).repartition(*form.key).sortWithinPartitions(*form.key)
 

@@ -129,6 +129,7 @@ def wire_net_on_driver(window: Window, options: StagingOptions) -> pa.Table | No
         return None
     if rows is None:
         return None
+    window.refuse_missing_images(rows)
     form = NetForm.of(window, options)
     try:
         net = net_on_driver(rows, form.key, transients=options.transients)
