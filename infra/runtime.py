@@ -39,6 +39,7 @@ def spark_session(output: Output, project: Project | None, *, tables: Sequence[s
     from infra.s3.probe import probe, probe_any
     from infra.s3.spark_settings import has_own_access
     from infra.signals import install_handlers
+    from infra.spark.executors import report_missing_executors
     from infra.spark.session_builder import session
 
     storage = storage_of(project, tables)
@@ -63,7 +64,8 @@ def spark_session(output: Output, project: Project | None, *, tables: Sequence[s
     )
     install_handlers()
     try:
-        yield spark
+        with report_missing_executors(spark, output.note):
+            yield spark
     finally:
         with suppress(Exception):  # a JVM that has died must not hide the error that ends the command
             spark.stop()

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -37,8 +38,15 @@ def postgres_dsn(tcp_postgres_dsn: str) -> str:
     return tcp_postgres_dsn
 
 
-def configure(project: Project, cluster: SparkCluster, delta_path: str, **settings: object) -> None:
-    spark = {"master": cluster.url, "conf": cluster.conf}
+def configure(
+    project: Project,
+    cluster: SparkCluster,
+    delta_path: str,
+    *,
+    conf: Mapping[str, str] | None = None,
+    **settings: object,
+) -> None:
+    spark = {"master": cluster.url, "conf": cluster.conf | dict(conf or {})}
     project.write({"customers": pipeline(delta_path, start=1, **settings)}, rest=f"spark: {json.dumps(spark)}")
 
 
@@ -166,3 +174,20 @@ def test_workers_whose_python_lacks_something_are_refused(
     assert ["PYSPARK_PYTHON" in one["hint"] for one in refused] == [True, False, True, True]
     assert refused[1]["hint"] == "install the driver's release in the Python environment of the workers"
     assert last == {"position": 1}
+
+
+def test_a_cluster_without_room_is_named(
+    spark_cluster: SparkCluster, project: Project, spark: SparkSession, delta_path: str
+) -> None:
+    create_source(spark, delta_path)
+    change(spark, delta_path, "insert into {t} values (1, 'Ada', 1.5)")
+    configure(project, spark_cluster, delta_path, conf={"spark.executor.memory": "64g"})
+
+    run = project.start("run")
+
+    text = f"still waiting for executors of {spark_cluster.url}"
+    run.until(lambda: text in run.describe(), "the command says that it waits")
+    (line,) = [line for line in run.describe().splitlines() if text in line]
+    assert line.endswith("free with spark.executor.memory=64g and spark.executor.cores=all of a worker")
+    run.terminate()
+    assert run.done().code == 130
