@@ -43,7 +43,10 @@ def limited(rows: DataFrame) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    size = " + ".join(map(_size, rows.schema.fields))
+    fields = rows.schema.fields
+    # One constant: the optimizer turns a sum of several into a chain as deep as there are terms, like its parser
+    width = sum(_width(field.dataType) for field in fields)
+    size = _sum([f"{width}L", *(text for field in fields if (text := _text_size(field)))])
     few = f"monotonically_increasing_id() < least({DRIVER_ROWS}, {DRIVER_BYTES} div ({size}))"
     return rows.coalesce(1).select("*", F.expr(f"if({few}, true, raise_error('{_MARK}'))").alias(_FEW))
 
@@ -58,18 +61,26 @@ def collect_few(rows: DataFrame) -> pa.Table | None:
         return None
 
 
-def _size(field: T.StructField) -> str:
-    """An upper bound of the bytes that a value takes in Arrow, as an SQL expression.
+def _sum(terms: list[str]) -> str:
+    """The sum as a balanced tree: a chain of hundreds of terms overflows the stack of Spark's parser."""
+    if len(terms) == 1:
+        return terms[0]
+    middle = len(terms) // 2
+    return f"({_sum(terms[:middle])} + {_sum(terms[middle:])})"
+
+
+def _text_size(field: T.StructField) -> str | None:
+    """With ``_width`` an upper bound of the bytes that a value takes in Arrow, as an SQL expression; None: 0.
 
     In the text of an array or a map each element takes two characters or more.
     """
     name, kind = quote_name(field.name), field.dataType
     if isinstance(kind, _TEXTS):
-        return f"{_width(kind)}L + coalesce(octet_length({name}), 0)"
+        return f"coalesce(octet_length({name}), 0)"
     if isinstance(kind, (T.ArrayType, T.MapType, T.StructType)) or is_variant(kind):
         factor = 1 + -(-_element_width(kind) // 2)
-        return f"{_width(kind)}L + {factor}L * coalesce(octet_length(cast({name} as string)), 0)"
-    return f"{_width(kind)}L"
+        return f"{factor}L * coalesce(octet_length(cast({name} as string)), 0)"
+    return None
 
 
 _TEXTS = (T.StringType, T.CharType, T.VarcharType, T.BinaryType)

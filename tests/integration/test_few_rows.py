@@ -67,6 +67,14 @@ def test_the_limit_of_bytes(wide: DataFrame, value: str, most: int) -> None:
     assert few_rows(wide.where(f"id <= {most}").selectExpr("id", f"{value} as v")) is None
 
 
+def test_rows_of_many_columns(spark: SparkSession) -> None:
+    """The sum of 500 sizes overflowed the stack of Spark's parser."""
+    rows = spark.range(2, numPartitions=1).selectExpr("id", *(f"concat('{n}-', id) as `c{n}`" for n in range(1000)))
+    found = few_rows(rows)
+    assert found is not None
+    assert (found.num_rows, found["c999"].to_pylist()) == (2, ["999-0", "999-1"])
+
+
 def test_the_limit_of_rows_and_of_one_row(spark: SparkSession) -> None:
     found = few_rows(spark.range(DRIVER_ROWS, numPartitions=3))
     assert found is not None
