@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import re
@@ -11,6 +12,7 @@ import sysconfig
 from collections.abc import Iterator
 from configparser import ConfigParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -21,7 +23,7 @@ from typer.main import get_command
 from infra.cli.commands.run.follow import GRACE_SECONDS
 from infra.cli.main import app
 from infra.config.load import check_without_secrets
-from infra.spark.session_builder import JARS_VARIABLE
+from infra.spark.session_builder import EXCLUDED, JARS_VARIABLE, build_settings, delta_package
 from tests.fixtures.fix_spark import cannot_run
 
 ROOT = Path(__file__).parents[2]
@@ -103,6 +105,19 @@ def listed_commands() -> Iterator[tuple[str, list[str]]]:
     for manifest in manifests():
         for container in containers(manifest):
             yield f"kubernetes {manifest['kind']}", container["args"]
+    yield "airflow", tree_of_words("airflow/deltarelay_kubernetes_dag.py", "arguments")
+
+
+def tree_of_words(name: str, keyword: str) -> list[str]:
+    """The value of a keyword argument in a Python file that cannot be imported here."""
+    (found,) = [
+        one.value
+        for one in ast.walk(ast.parse(FILES[name].read_text()))
+        if isinstance(one, ast.keyword) and one.arg == keyword
+    ]
+    words = ast.literal_eval(found)
+    assert isinstance(words, list)
+    return words
 
 
 def manifests() -> list[Any]:
@@ -276,3 +291,60 @@ def test_a_service_has_no_root_and_repeats_only_what_is_temporary(name: str) -> 
     # systemd refuses this for a unit that runs once
     assert "RestartForceExitStatus" not in service
     assert int(service["TimeoutStopSec"]) > GRACE_SECONDS
+
+
+# ── Airflow and spark-submit ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Failed(Exception):
+    """Is retried."""
+
+
+class FailedFinally(Failed):
+    """Is not retried."""
+
+
+def test_the_dag_retries_only_what_is_temporary(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = ast.parse(FILES["airflow/deltarelay_dag.py"].read_text())
+    kept = [one for one in source.body if isinstance(one, ast.Assign) or getattr(one, "name", "") == "run_deltarelay"]
+    names: dict[str, Any] = {
+        "subprocess": subprocess,
+        "AirflowException": Failed,
+        "AirflowFailException": FailedFinally,
+    }
+    exec(compile(ast.Module(kept, []), "dag", "exec"), names)
+    started: list[list[str]] = []
+
+    def run(code: int) -> None:
+        def start(words: list[str]) -> Any:
+            started.append(words)
+            return SimpleNamespace(wait=lambda: code)
+
+        monkeypatch.setattr(subprocess, "Popen", start)
+        names["run_deltarelay"]("verify")
+
+    run(0)
+    with pytest.raises(Failed) as temporary:
+        run(75)
+    assert type(temporary.value) is Failed
+    for code in (1, 2, 3, 130):
+        with pytest.raises(FailedFinally, match=f"exit code {code}"):
+            run(code)
+    program, *words = started[0]
+    assert program == "/opt/deltarelay/bin/deltarelay"
+    parse(words)
+
+
+def test_a_submitted_job_has_the_packages_and_settings_of_a_session() -> None:
+    script = FILES["spark-submit/submit.sh"].read_text()
+    wanted = build_settings(None, environment={})
+    conf = dict(one.split("=", 1) for one in re.findall(r"--conf (\S+)", script))
+    assert conf
+    assert conf == {name: wanted[name] for name in conf}
+    assert re.findall(r"packages (\S+)", script) == [delta_package(), EXCLUDED]
+
+
+def test_python_files_compile() -> None:
+    for name, path in FILES.items():
+        if path.suffix == ".py":
+            compile(path.read_text(), name, "exec")
