@@ -8,6 +8,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from cdf.errors import ConfigError
+from cdf.session import is_connect
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,9 +38,10 @@ _checked: set[tuple[str, tuple[str, ...]]] = set()
 def check_executors(spark: SparkSession, modules: Sequence[str]) -> None:
     """Raise ConfigError if the executors cannot import ``modules``, which tasks need, or have another release of ours.
 
-    Runs one small job on a cluster, once for each application; does nothing where tasks run on the driver's machine.
+    Runs one small job on a cluster, once for each application; does nothing where tasks run with the Python of the driver.
     """
-    if not modules or re.match(r"local(\[|$)", str(spark.conf.get("spark.master", "local"))):
+    is_local = re.match(r"local(\[|$)", str(spark.conf.get("spark.master", "local"))) is not None
+    if not modules or (is_local and not is_connect(spark)):
         return
     checked = (str(spark.conf.get("spark.app.id", "")), tuple(modules))
     if checked in _checked:

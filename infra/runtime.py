@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from cdf.errors import ConfigError
 from cdf.extras import require_extra
 from cdf.spark_versions import query_logger
 from infra.output import Output
@@ -28,13 +29,24 @@ PROBE_SECONDS = 30.0
 
 
 @contextmanager
-def spark_session(output: Output, project: Project | None, *, tables: Sequence[str] = ()) -> Iterator[SparkSession]:
+def spark_session(
+    output: Output, project: Project | None, *, tables: Sequence[str] = (), may_be_remote: bool = False
+) -> Iterator[SparkSession]:
     """Start a session for one command that reads the tables of the project, or ``tables``; stop it afterwards.
+
+    ``may_be_remote``: the command works over Spark Connect as well.
 
     Tables on S3 are probed first: Spark would wait for minutes for a bucket that does not answer. Spark's own output goes to
     a file, which is kept with --debug.
     """
     require_extra("spark")
+    # PySpark logs every error that it raises on stderr, with the text of the JVM, which may quote rows
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        query_logger(name).disabled = not output.debug
+    if project is not None and project.spark.remote is not None:
+        with _remote_session(output, project, may_be_remote) as spark:
+            yield spark
+        return
     from infra.config.models import storage_of
     from infra.s3.probe import probe, probe_any
     from infra.s3.spark_settings import has_own_access
@@ -50,9 +62,6 @@ def spark_session(output: Output, project: Project | None, *, tables: Sequence[s
     elif storage is not None and project is not None:
         probe_any(storage, [pipeline.source.table for pipeline in project.pipelines.values()])
 
-    # PySpark logs every error that it raises on stderr, with the text of the JVM, which may quote rows
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        query_logger(name).disabled = not output.debug
     log_file = private_folder() / f"spark-{os.getpid()}.log"
     output.note("starting Spark …")
     spark = session(
@@ -73,6 +82,27 @@ def spark_session(output: Output, project: Project | None, *, tables: Sequence[s
             output.note(f"Spark's log: {log_file}")
         else:
             log_file.unlink(missing_ok=True)
+
+
+@contextmanager
+def _remote_session(output: Output, project: Project, may_be_remote: bool) -> Iterator[SparkSession]:
+    from infra.signals import install_handlers
+    from infra.spark.connect import connect
+
+    assert project.spark.remote is not None
+    if not may_be_remote:
+        raise ConfigError(
+            "this command needs a classic Spark session, and the configuration has spark.remote (Spark Connect)",
+            hint="use a configuration with spark.master for it, or start it with spark-submit",
+        )
+    output.note("connecting to Spark …")
+    spark = connect(project.spark.remote.get_secret_value(), project.spark.settings())
+    install_handlers()
+    try:
+        yield spark
+    finally:
+        with suppress(Exception):
+            spark.stop()
 
 
 class BucketProbes:

@@ -8,6 +8,7 @@ pytest_plugins = [
     "tests.fixtures.fix_spark",
     "tests.fixtures.fix_postgres",
     "tests.fixtures.fix_spark_cluster",
+    "tests.fixtures.fix_connect",
     "tests.fixtures.fix_kafka",
     "tests.fixtures.fix_commands",
     "tests.fixtures.fix_aws",

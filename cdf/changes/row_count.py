@@ -40,7 +40,15 @@ class _Counting:
 
     def rows(self) -> int | None:
         """None if the rows were not read completely, or the count is not available yet."""
-        if self._observation is None or self._observation._jo is None:
+        if self._observation is None:
+            return None
+        if not hasattr(
+            self._observation, "_jo"
+        ):  # Spark Connect, which does not wait for a count that is not there yet
+            with suppress(Exception):
+                return int(self._observation.get["rows"])
+            return None
+        if self._observation._jo is None:
             return None
         with suppress(Exception):
             if self._observation._jo.future().isCompleted():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cdf.changes.commits import Commit, Limits
 from cdf.changes.window import Snapshot, Window
-from cdf.errors import CdfError, TableReplaced, VersionNotFound
+from cdf.errors import CdfError, ConfigError, TableReplaced, VersionNotFound
 from cdf.sink import Position, Sink, Source
 from cdf.source.bounds import Bound, parse_timestamp, resolve_end, resolve_start
 
@@ -35,6 +35,23 @@ class PipelineContext:
     start: str | int | dt.datetime
     limits: Limits
     guard: Guard | None
+
+    # ── what the session must be ─────────────────────────────────────────────────────────────────────────────────
+
+    def check_support(self) -> None:
+        """Refuse what does not work over Spark Connect, while nothing has been written yet."""
+        if self.sink.capabilities.needs_classic_session:
+            self.require_classic(f"a {type(self.sink).__name__}")
+        if self.guard is not None:
+            self.require_classic("an erasure register")
+
+    def require_classic(self, what: str) -> None:
+        if self.feed.over_connect:
+            raise ConfigError(
+                f"{what} needs a classic Spark session, and {self.feed.table} is read over Spark Connect",
+                hint="use a session with a JVM: local, spark-submit, or on the cluster's driver; over Spark Connect, "
+                "`run` replicates into PostgreSQL",
+            )
 
     # ── what the sink gets ───────────────────────────────────────────────────────────────────────────────────────
 

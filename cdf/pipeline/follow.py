@@ -69,6 +69,7 @@ class Following:
         progress: Progress | None,
     ) -> None:
         context = runner.context
+        context.require_classic("following")
         check_session(context.feed.spark)
         self._runner = runner
         self._context = context

@@ -70,6 +70,7 @@ class Pipeline:
             guard=guard,
         )
         self.context.parse_start()
+        self.context.check_support()
         self.runner = Runner(self.context)
 
     @property
@@ -176,6 +177,7 @@ class Pipeline:
         Leaving the block ends the running window: it may finish within 30 seconds, then it is cancelled and rolled back,
         and the query fails.
         """
+        self.context.require_classic("following")
         last = self.context.resolve_last_version(None)
         with self.runner.open(last) as position:
             batches = MicroBatches(self.runner, position, progress=progress)

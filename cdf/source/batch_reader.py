@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from cdf.changes.columns import quoted
 from cdf.changes.schema_diff import ChangeKind, compare
-from cdf.errors import (
-    FeedNotEnabled,
-)
+from cdf.errors import FeedNotEnabled
 from cdf.read_errors import translate
 from cdf.session import check_session, setting
 from cdf.source.commit import missing_commits
+from cdf.source.public_reader import SCHEMA_AS_OF, load_public
 from cdf.spark_versions import takes_catalog_table
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["read_range", "load_range"]
 
 _MAPPING = "delta.columnMapping.mode"
-_SCHEMA_AS_OF = "spark.databricks.delta.changeDataFeed.allowTimeTravelOptionsForSchema"
 
 
 def read_range(table: TableHandle, first: int, last: int) -> DataFrame:
@@ -41,10 +39,12 @@ def load_range(table: TableHandle, first: int, last: int) -> DataFrame:
         .option("startingVersion", first)
         .option("endingVersion", last)
     )
+    if not table.reaches_delta:
+        return load_public(table, reader, first, last, as_of_end=_is_outdated(table, first, last))
     try:
         if _is_outdated(table, first, last):
             # Lets ``versionAsOf`` choose the schema of a feed; needed only while the DataFrame is created
-            with setting(table.spark, _SCHEMA_AS_OF, "true"):
+            with setting(table.spark, SCHEMA_AS_OF, "true"):
                 return _without_objects(reader.option("versionAsOf", last).load(table.location), first, last)
         return _without_objects(reader.load(table.location), first, last)
     except Exception as error:

@@ -5,61 +5,32 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cdf.errors import CdfError, ConfigError, SourceError, VersionsExpired, condition_of
+from cdf.errors import CdfError, SourceError, VersionsExpired, condition_of
 from cdf.source.commit import from_milliseconds, missing_commits
+from cdf.source.log_readers import LogFiles, LogListing
 from cdf.source.table_features import translate_refusal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CommitFiles", "LogListing", "translate_log_errors"]
+__all__ = ["CommitFiles", "GLOB", "translate_log_errors"]
 
 _LOG_GONE = {
     "DELTA_VERSIONS_NOT_CONTIGUOUS",
     "DELTA_LOG_FILE_NOT_FOUND",
     "DELTA_MISSING_PART_FILES",
     "DELTA_TRUNCATED_TRANSACTION_LOG",
+    "PATH_NOT_FOUND",
+    "FAILED_READ_FILE.FILE_NOT_EXIST",
 }
 _COMMIT_FILE = re.compile(r"/(\d{20})\.json; [^\n]*?modification_time=(\d+)")
 _CHECKPOINT_FILE = re.compile(r"/(\d{20})\.checkpoint\.")
-_GLOB = re.compile(r"([\\*?{}\[\]])")
-
-
-@dataclass(frozen=True, slots=True)
-class LogListing:
-    """The commit files that exist (version → modification time, ascending), and the versions with a checkpoint."""
-
-    times: Mapping[int, dt.datetime]
-    checkpoints: frozenset[int] = frozenset()
-
-    @property
-    def earliest(self) -> int:
-        """The first version from which on every commit file exists."""
-        newest_first = sorted(self.times, reverse=True)
-        version = newest_first[0]
-        while version - 1 in self.times:
-            version -= 1
-        return version
-
-    @property
-    def readable(self) -> int:
-        """The first version from which on every commit file exists and the table can be rebuilt."""
-        first = self.earliest
-        bases = [version for version in self.checkpoints if version >= first - 1]
-        return first if first == 0 or not bases else max(first, min(bases))
-
-    def missing(self, first: int, last: int) -> list[int]:
-        return [version for version in range(first, last + 1) if version not in self.times]
-
-    @property
-    def gaps(self) -> tuple[int, ...]:
-        """Missing versions between the oldest and the newest commit file."""
-        return tuple(self.missing(min(self.times), max(self.times))) if self.times else ()
+GLOB = re.compile(r"([\\*?{}\[\]])")
+"""Characters of a path that Spark and Hadoop would read as a pattern."""
 
 
 @contextmanager
@@ -83,24 +54,20 @@ def translate_log_errors(location: str) -> Iterator[None]:
         ) from error
 
 
-class CommitFiles:
-    """Lists and reads the commit files below ``location``. Every call reads the storage."""
+class CommitFiles(LogFiles):
+    """Reads the commit files below ``location`` through the JVM of a classic session."""
+
+    few = 50  # at about 4 ms each
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         self._location = location
         self._spark = spark
-        jvm: Any = getattr(spark, "_jvm", None)
-        if jvm is None:
-            raise ConfigError(
-                "this Spark session has no JVM (Spark Connect), which reading the Delta log needs",
-                hint="use a classic session: local, spark-submit, or on the cluster's driver",
-            )
+        jvm: Any = spark._jvm
         self._jvm = jvm
         self._folder = jvm.org.apache.hadoop.fs.Path(location.rstrip("/") + "/_delta_log")
         self._file_system = self._folder.getFileSystem(spark._jsc.hadoopConfiguration())
 
     def list_log(self) -> LogListing:
-        """List the whole log folder. The cost grows with the table's history."""
         with translate_log_errors(self._location):
             # The whole array as one text: reading each file's name and time would be two calls to the JVM per file
             status = self._file_system.listStatus(self._folder)
@@ -109,25 +76,18 @@ class CommitFiles:
         return LogListing(dict(sorted(times.items())), frozenset(map(int, _CHECKPOINT_FILE.findall(listed))))
 
     def read_time(self, version: int) -> dt.datetime | None:
-        """The modification time of a commit file; None: the file does not exist."""
         with translate_log_errors(self._location):
             # One request, on S3 as well; first testing for existence would be a second one
             found = self._file_system.globStatus(self._pattern(version))
             return from_milliseconds(int(found[0].getModificationTime())) if found else None
 
     def read_text(self, version: int) -> str:
-        """A commit file's content. Raises VersionsExpired if the file is gone."""
         return self._read(version, lambda stream: self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
 
     def compute_sha256(self, version: int) -> str:
-        """A commit file's SHA-256 in hex. Raises VersionsExpired if the file is gone."""
         return self._read(version, self._jvm.org.apache.commons.codec.digest.DigestUtils.sha256Hex)
 
     def find_actions(self, versions: list[int], kind: str, containing: str = "") -> list[tuple[int, Any]]:
-        """The actions of one kind in these commit files, with their versions, by one Spark job.
-
-        Reading thousands of commit files one by one takes tens of seconds.
-        """
         from pyspark.sql import functions as F
 
         rows = (
@@ -152,7 +112,7 @@ class CommitFiles:
             raise missing_commits(self._location, [version]) from error
 
     def _pattern(self, version: int) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(_GLOB.sub(r"\\\1", str(self._path(version).toString())))
+        return self._jvm.org.apache.hadoop.fs.Path(GLOB.sub(r"\\\1", str(self._path(version).toString())))
 
     def _path(self, version: int) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._folder, f"{version:020d}.json")

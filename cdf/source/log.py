@@ -9,15 +9,21 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from cdf.changes.columns import quote_name
 from cdf.changes.commits import Commit, Metadata
-from cdf.source.commit import missing_commits, parse_commit, parse_metadata
-from cdf.source.commit_files import CommitFiles, LogListing
-from cdf.source.snapshots import DeltaSnapshots, LatestVersion
+from cdf.errors import FeatureNotSupported, SourceError, VersionsExpired
+from cdf.session import has_delta_classes
+from cdf.source.commit import missing_commits, parse_commit, parse_metadata, version_gone
+from cdf.source.commit_files import CommitFiles
+from cdf.source.log_readers import LatestVersion, LogFiles, LogListing, TableStates
+from cdf.source.public_files import PublicFiles
+from cdf.source.public_states import PublicStates
+from cdf.source.snapshots import DeltaSnapshots
 from cdf.source.table_features import check_features
 
 if TYPE_CHECKING:
@@ -25,8 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["TableLog"]
 
-_FEW = 50
-"""Up to this many commit files are read one by one, at about 4 ms each; for more a Spark job is faster."""
+_State = TypeVar("_State")
+_STEPS = 50
+"""So many commit files after the known version are looked for one by one; after that the log is listed."""
 _FEW_SINCE = 10
 _CACHED_CHARACTERS = 1 << 20
 """A larger commit file (an overwrite of many files) is read again instead of being cached."""
@@ -47,9 +54,12 @@ class TableLog:
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         self._spark = spark
-        self._assemble(location, CommitFiles(spark, location), DeltaSnapshots(spark, location))
+        if has_delta_classes(spark):
+            self._assemble(location, CommitFiles(spark, location), DeltaSnapshots(spark, location))
+        else:
+            self._assemble(location, PublicFiles(spark, location), PublicStates(spark, location))
 
-    def _assemble(self, location: str, files: CommitFiles, snapshots: DeltaSnapshots) -> None:
+    def _assemble(self, location: str, files: LogFiles, snapshots: TableStates) -> None:
         self.location = location
         self._files = files
         self._snapshots = snapshots
@@ -88,7 +98,7 @@ class TableLog:
             if cache is not None:
                 cache.latest = version
             return version
-        for version in range(known.version, known.version + _FEW):
+        for version in range(known.version, known.version + _STEPS):
             if self._read_time(version + 1) is None:
                 return version
         return self._update().version
@@ -124,7 +134,7 @@ class TableLog:
                 self._known = known = replace(known, version=version, time=time or known.time)
         if version <= known.version and not self._may_write_metadata(version + 1, known.version):
             return known.metadata
-        return self._snapshots.read_metadata(version)
+        return self._rebuild(self._snapshots.read_metadata, version)
 
     def _may_write_metadata(self, first: int, last: int) -> bool:
         """False if the commits are few and their files show that none writes metadata; True if it does or is unknown.
@@ -134,11 +144,22 @@ class TableLog:
         if last < first:
             return False
         found = self.files(first, last) if last - first < _FEW_SINCE else {}
-        return len(found) <= last - first or any('"metaData"' in self._read_text(version) for version in found)
+        return len(found) <= last - first or bool(self._find_metadata(list(found)))
 
     def size_bytes(self, version: int) -> int:
         """Size of the files that make up the table at a version."""
-        return self._snapshots.read_size_bytes(version)
+        return self._rebuild(self._snapshots.read_size_bytes, version)
+
+    def _rebuild(self, read: Callable[[int], _State], version: int) -> _State:
+        """Read a state. Delta has several errors, some without a condition, for one that the log can no longer rebuild."""
+        try:
+            return read(version)
+        except (VersionsExpired, FeatureNotSupported):
+            raise
+        except SourceError as error:
+            if self.listing().can_rebuild(version):
+                raise
+            raise version_gone(self.location, version, error.condition) from error
 
     def transaction(self, application: str) -> int | None:
         """The latest transaction version that writers with this ``txnAppId`` have written; None: none has."""
@@ -164,7 +185,7 @@ class TableLog:
 
     def files(self, first: int, last: int) -> Mapping[int, dt.datetime]:
         """Version → modification time of the existing commit files of ``first..last``, ascending."""
-        if last - first >= _FEW:
+        if last - first >= self._files.few:
             return {version: time for version, time in self.listing().times.items() if first <= version <= last}
         times = ((version, self._read_time(version)) for version in range(first, last + 1))
         return {version: time for version, time in times if time is not None}
@@ -187,12 +208,12 @@ class TableLog:
         if missing := [version for version in range(first, last + 1) if version not in files]:
             raise missing_commits(self.location, missing)
         found = self._parse_commits(first, last, files)
-        return iter(list(found)) if last - first < _FEW else found
+        return iter(list(found)) if last - first < _STEPS else found
 
     def _parse_commits(self, first: int, last: int, files: Mapping[int, dt.datetime]) -> Iterator[Commit]:
         previous: dt.datetime | None = None
-        for version in range(first, last + 1):
-            commit = parse_commit(version, self._read_text(version), files[version])
+        for version, text in self._read_texts(range(first, last + 1)):
+            commit = parse_commit(version, text, files[version])
             # The latest state may no longer need a feature that the commits up to here were written with
             check_features(commit.protocol, commit.metadata.properties if commit.metadata else {}, self.location)
             # Delta's own rule: commit times never run backwards, whatever the files' clocks say
@@ -203,8 +224,10 @@ class TableLog:
 
     def metadata_commits(self, first: int, last: int) -> list[tuple[int, Metadata]]:
         """The commits of ``first..last`` that write metadata, ascending. Missing commit files are skipped."""
-        versions = list(self.files(first, last))
-        if len(versions) <= _FEW:
+        return self._find_metadata(list(self.files(first, last)))
+
+    def _find_metadata(self, versions: list[int]) -> list[tuple[int, Metadata]]:
+        if len(versions) <= self._files.few:
             pairs = [(version, self._read_text(version)) for version in versions]
             return [
                 (version, commit.metadata)
@@ -218,7 +241,7 @@ class TableLog:
     def versions_naming(self, word: str, first: int, last: int) -> list[int]:
         """The commits of ``first..last`` whose ``userMetadata`` has the word, ascending. Missing files are skipped."""
         versions = list(self.files(first, last))
-        if len(versions) <= _FEW:
+        if len(versions) <= self._files.few:
             texts = ((version, self._read_text(version)) for version in versions)
             found = [
                 (version, parse_commit(version, text, _EPOCH).user_metadata) for version, text in texts if word in text
@@ -242,10 +265,9 @@ class TableLog:
         return adjusted
 
     def _read_in_commit_times(self) -> Mapping[int, dt.datetime]:
-        from delta.tables import DeltaTable
         from pyspark.sql import functions as F
 
-        history = DeltaTable.forPath(self._spark, self.location).history()
+        history = self._spark.sql(f"describe history delta.{quote_name(self.location)}")
         rows = history.select("version", F.unix_micros("timestamp").alias("micros")).collect()
         return {
             int(row["version"]): _EPOCH + dt.timedelta(microseconds=row["micros"])
@@ -260,6 +282,11 @@ class TableLog:
         if cache is not None:
             cache.times[version] = time
         return time
+
+    def _read_texts(self, versions: Sequence[int]) -> Iterator[tuple[int, str]]:
+        if len(versions) > self._files.few:
+            return self._files.read_texts(versions)
+        return ((version, self._read_text(version)) for version in versions)
 
     def _read_text(self, version: int) -> str:
         cache = self._cache

@@ -37,7 +37,10 @@ def read_snapshot(table: TableHandle, version: int) -> DataFrame:
             latest=latest,
         )
     try:
-        return table.spark.read.format("delta").option("versionAsOf", version).load(table.location)
+        rows = table.spark.read.format("delta").option("versionAsOf", version).load(table.location)
+        if table.over_connect:
+            _ = rows.schema  # the server reads the table's log only now
+        return rows
     except Exception as error:
         condition = condition_of(error)
         if condition in _GONE:

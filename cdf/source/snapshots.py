@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cdf.changes.commits import Metadata, Protocol
+from cdf.changes.commits import Metadata
 from cdf.errors import TableNotFound, VersionsExpired
 from cdf.source.commit import from_milliseconds, parse_metadata, parse_protocol, version_gone
 from cdf.source.commit_files import translate_log_errors
+from cdf.source.log_readers import LatestVersion, TableStates
 from cdf.spark_versions import takes_catalog_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DeltaSnapshots", "LatestVersion"]
+__all__ = ["DeltaSnapshots"]
 
 
-@dataclass(frozen=True, slots=True)
-class LatestVersion:
-    """The table as Delta last read it."""
-
-    version: int
-    time: dt.datetime
-    """Modification time of that version's commit file."""
-    metadata: Metadata
-    protocol: Protocol
-
-
-class DeltaSnapshots:
+class DeltaSnapshots(TableStates):
     """Delta's ``DeltaLog`` of the table at ``location``."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
@@ -42,7 +30,6 @@ class DeltaSnapshots:
             self._delta = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
 
     def read_latest(self) -> LatestVersion:
-        """Let Delta read what is new. Lists the log: the cost grows with the table's history."""
         snapshot = self._update()
         time = from_milliseconds(int(snapshot.logSegment().lastCommitFileModificationTimestamp()))
         protocol = parse_protocol(json.loads(snapshot.protocol().json())["protocol"])

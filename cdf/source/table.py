@@ -12,6 +12,7 @@ from cdf.changes.window import Snapshot, Window
 from cdf.errors import CdfError, ConfigError
 from cdf.lag import DEFAULT_RETENTION, parse_interval
 from cdf.result import Result
+from cdf.session import has_delta_classes
 from cdf.source import batch_reader as batch
 from cdf.source import stream_reader as stream
 from cdf.source.bounds import Bound, resolve_end, resolve_start
@@ -74,9 +75,7 @@ class ChangeFeed(TableHandle):
 
     def partition_columns(self) -> tuple[str, ...]:
         """The columns by which the table is partitioned."""
-        from delta.tables import DeltaTable
-
-        detail = DeltaTable.forPath(self.spark, self.location).detail().select("partitionColumns").first()
+        detail = self.spark.sql(f"describe detail delta.{quote_name(self.location)}").select("partitionColumns").first()
         return tuple(detail["partitionColumns"]) if detail else ()
 
     # ── turning the feed on ──────────────────────────────────────────────────────────────────────────────────────
@@ -100,6 +99,11 @@ class ChangeFeed(TableHandle):
         """Create an empty Delta table with the feed on from its first version."""
         from delta.tables import DeltaTable
 
+        if not has_delta_classes(spark):
+            raise ConfigError(
+                f"{table} cannot be created by this session, which does not reach Delta's own classes",
+                hint=f"use SQL: CREATE TABLE … USING delta TBLPROPERTIES ('{FEED_PROPERTY}' = 'true')",
+            )
         require_writer(spark, table)
         builder = DeltaTable.create(spark).addColumns(schema).property(FEED_PROPERTY, "true")
         builder = builder.location(table) if is_path(table) else builder.tableName(table)

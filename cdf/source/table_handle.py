@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cdf.errors import ConfigError, FeedNotEnabled, SourceError, TableNotFound, condition_of
+from cdf.changes.columns import quote_name
+from cdf.errors import CdfError, ConfigError, FeedNotEnabled, SourceError, TableNotFound, condition_of
 from cdf.executors import check_executors
-from cdf.session import check_session
+from cdf.session import check_session, has_delta_classes, is_connect
 from cdf.source.log import TableLog
 from cdf.source.table_features import translate_refusal
 
@@ -24,21 +25,31 @@ _NOT_FOUND = {
     "TABLE_OR_VIEW_NOT_FOUND",
     "SCHEMA_NOT_FOUND",
     "DELTA_NOT_A_DELTA_TABLE",
+    "DELTA_TABLE_ONLY_OPERATION",
 }
 
 
 class TableHandle:
-    """A Delta table that exists. ``table`` is the name that the caller gave, ``location`` the table's folder."""
+    """A Delta table that exists. ``table`` is the name that the caller gave, ``location`` the table's folder.
+
+    ``reaches_delta``: the session reaches Delta's own classes, which are faster than its public API.
+    """
 
     def __init__(self, spark: SparkSession, table: str) -> None:
         self.spark = spark
         self.table = table
-        self.location = _locate(spark, table)
+        self.reaches_delta = has_delta_classes(spark)
+        self.location = _locate(spark, table, self.reaches_delta)
         self.log = TableLog(spark, self.location)
         self.log.latest()
 
+    @property
+    def over_connect(self) -> bool:
+        """Whether the session is a client of Spark Connect."""
+        return is_connect(self.spark)
+
     def check_session(self, executor_modules: Sequence[str] = ()) -> None:
-        """Refuse a session that would silently leave out rows, and executors without what a sink's tasks import."""
+        """Refuse a session that would leave out or change rows silently, and executors without what tasks import."""
         check_session(self.spark)
         check_executors(self.spark, executor_modules)
 
@@ -57,29 +68,57 @@ def is_path(table: str) -> bool:
     return "/" in table or "\\" in table
 
 
-def _locate(spark: SparkSession, table: str) -> str:
+def _locate(spark: SparkSession, table: str, reaches_delta: bool) -> str:
     """The table's folder. Raises TableNotFound if there is no Delta table, before anything else reads it."""
-    from delta.tables import DeltaTable
-
     if not table.strip():
         raise ConfigError("the table has no name", hint="give a path, a URL or a catalog name")
     try:
-        if is_path(table):
-            if not DeltaTable.isDeltaTable(spark, table):
-                raise TableNotFound(
-                    f"there is no Delta table at {table}",
-                    hint="check the path; a catalog name has no slash, a local path starts with one",
-                    condition="DELTA_TABLE_NOT_FOUND",
-                    table=table,
-                )
-            return table.rstrip("/") or table
-        detail = DeltaTable.forName(spark, table).detail().select("location").first()
-    except SourceError:
+        return _locate_with_delta(spark, table) if reaches_delta else _locate_with_sql(spark, table)
+    except CdfError:
         raise
     except Exception as error:
         raise translate_table_error(error, table, "cannot be found") from error
+
+
+def _locate_with_delta(spark: SparkSession, table: str) -> str:
+    from delta.tables import DeltaTable
+
+    if is_path(table):
+        if not DeltaTable.isDeltaTable(spark, table):
+            raise _not_found(table)
+        return table.rstrip("/") or table
+    detail = DeltaTable.forName(spark, table).detail().select("location").first()
     assert detail is not None
     return str(detail["location"])
+
+
+def _locate_with_sql(spark: SparkSession, table: str) -> str:
+    """Over Spark Connect ``DeltaTable`` needs a plugin in the server; this needs Delta's SQL extension only."""
+    try:
+        detail = spark.sql(f"describe detail {f'delta.{quote_name(table)}' if is_path(table) else table}").first()
+    except Exception as error:
+        # Without the extension Spark reads the statement as DESCRIBE TABLE detail; without the jars it has no catalog
+        text, extensions = str(error), str(spark.conf.get("spark.sql.extensions", None))
+        if "catalog plugin class" in text or ("`detail`" in text and "DeltaSparkSession" not in extensions):
+            raise ConfigError(
+                f"{'the Spark Connect server' if is_connect(spark) else 'the Spark session'} has no Delta Lake",
+                hint="start it with Delta's jars (--packages io.delta:delta-spark_…), "
+                "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension and "
+                "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            ) from error
+        raise
+    if detail is None or detail["format"] != "delta":
+        raise _not_found(table)
+    return table.rstrip("/") or table if is_path(table) else str(detail["location"])
+
+
+def _not_found(table: str) -> TableNotFound:
+    return TableNotFound(
+        f"there is no Delta table at {table}",
+        hint="check the path; a catalog name has no slash, a local path starts with one",
+        condition="DELTA_TABLE_NOT_FOUND",
+        table=table,
+    )
 
 
 def translate_table_error(error: Exception, table: str, failure: str) -> SourceError:

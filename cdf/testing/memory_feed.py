@@ -23,9 +23,8 @@ from cdf.changes.in_memory import InMemorySnapshot, InMemoryWindow, arrow_table,
 from cdf.changes.window import Snapshot, Window
 from cdf.errors import ConfigError, VersionNotFound
 from cdf.source.commit import missing_commits, version_gone
-from cdf.source.commit_files import CommitFiles, LogListing
 from cdf.source.log import TableLog
-from cdf.source.snapshots import DeltaSnapshots, LatestVersion
+from cdf.source.log_readers import LatestVersion, LogFiles, LogListing, TableStates
 from cdf.source.table import ChangeFeed
 from cdf.testing.memory_table import MemoryTable
 
@@ -37,8 +36,10 @@ if TYPE_CHECKING:
 __all__ = ["MemoryFeed", "MemoryLog"]
 
 
-class _MemoryFiles(CommitFiles):
+class _MemoryFiles(LogFiles):
     """The commit files of a ``MemoryTable``."""
+
+    few = 50
 
     def __init__(self, table: MemoryTable) -> None:
         self._table = table
@@ -72,7 +73,7 @@ class _MemoryFiles(CommitFiles):
         return 0 <= version <= self._table.latest and version not in self._table.missing
 
 
-class _MemorySnapshots(DeltaSnapshots):
+class _MemorySnapshots(TableStates):
     """The states of a ``MemoryTable``."""
 
     def __init__(self, table: MemoryTable) -> None:
@@ -89,6 +90,15 @@ class _MemorySnapshots(DeltaSnapshots):
 
     def read_size_bytes(self, version: int) -> int:
         return self._table.bytes(version)
+
+    def read_transaction(self, application: str) -> int | None:  # noqa: ARG002 — rows in memory are written without one
+        return None
+
+    def write_checkpoint(self) -> None:
+        raise NotImplementedError("MemoryTable.checkpoint() writes one")
+
+    def clean_up(self, *, at_once: bool) -> None:
+        raise NotImplementedError("MemoryTable.expire_log() does it")
 
 
 class MemoryLog(TableLog):
@@ -112,6 +122,10 @@ class MemoryFeed(ChangeFeed):
             f"{self.table} is a table in memory, and has no Spark session",
             hint="run, reload, plan and replay work without one; following and verifying need a ChangeFeed",
         )
+
+    @property
+    def over_connect(self) -> bool:
+        return False
 
     def check_session(self, executor_modules: Sequence[str] = ()) -> None:
         """There is no session to check."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdf.errors import Interrupted
 from cdf.interrupt import Stop
+from cdf.session import cancel_jobs
 from infra.cli.project import select_pipelines
 from infra.output import DONE, Output, to_cdf_error
 from infra.runtime import BucketProbes, build_pipeline, spark_session
@@ -69,7 +70,7 @@ def process_pipelines_in_parallel(
     → entries for --json, exit codes; both in the order of the file
     """
     names = select_pipelines(project, wanted)
-    with spark_session(output, project) as spark:
+    with spark_session(output, project, may_be_remote=True) as spark:
         outcomes = _PipelineThreads(output, project, spark, work).run(names, jobs)
     return [entry for entry, _ in outcomes], [code for _, code in outcomes]
 
@@ -170,7 +171,7 @@ class _PipelineThreads:
             if time.monotonic() - cancelled_at > CANCEL_SECONDS:
                 cancelled_at = time.monotonic()
                 with suppress(Exception):
-                    self._spark.sparkContext.cancelAllJobs()
+                    cancel_jobs(self._spark)
                 for pipeline in list(self._open.values()):
                     pipeline.interrupt()
             time.sleep(0.05)

@@ -26,7 +26,7 @@ def _list_schema(project: Project, pattern: str) -> list[str]:
     from infra.output import Output
     from infra.runtime import spark_session
 
-    with spark_session(Output("list"), project) as spark:
+    with spark_session(Output("list"), project, may_be_remote=True) as spark:
         return list_catalog_tables(spark, pattern)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -230,9 +230,21 @@ class Spark(Model):
     """Additional settings for the Spark session."""
 
     master: str | None = Field(default=None, title="Master", description="Spark master URL, such as local[*].")
+    remote: SecretStr | None = Field(
+        default=None,
+        title="Remote",
+        description="Address of a Spark Connect server instead of a master, such as sc://host:15002. The server's own "
+        "settings decide how it reads storage; `conf` sets settings of its session.",
+    )
     conf: Annotated[dict[str, _Setting], AfterValidator(_mark_secrets)] = Field(
         default_factory=dict, title="Settings", description="Spark settings by their full name."
     )
+
+    @model_validator(mode="after")
+    def _check_one_place(self) -> Self:
+        if self.master is not None and self.remote is not None:
+            raise ValueError("set either master or remote: a Spark Connect server has its own master")
+        return self
 
     def settings(self) -> dict[str, str]:
         """``conf`` with its secrets in plain text, for the builder of the session."""

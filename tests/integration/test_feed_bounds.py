@@ -45,7 +45,7 @@ def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tabl
 
 
 @pytest.fixture(scope="module")
-def feed(spark: SparkSession, table: Table) -> ChangeFeed:
+def feed(spark: SparkSession, table: Table, log_reader: None) -> ChangeFeed:
     return ChangeFeed(spark, table.path)
 
 

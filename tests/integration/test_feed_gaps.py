@@ -13,7 +13,7 @@ from cdf.errors import VersionsExpired
 from cdf.testing import MemorySink
 from tests.integration.delta_table import Table, inserted, versions
 
-pytestmark = pytest.mark.usefixtures("interpreted")
+pytestmark = pytest.mark.usefixtures("interpreted", "log_reader")
 
 HOUR = dt.timedelta(hours=1)
 

@@ -11,7 +11,7 @@ import pytest
 from cdf.changes.commits import Commit, Protocol
 from cdf.errors import SourceError
 from cdf.source.commit import missing_commits, parse_commit
-from cdf.source.commit_files import LogListing
+from cdf.source.log_readers import LogListing
 
 MODIFIED = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
 SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'

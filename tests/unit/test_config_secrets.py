@@ -132,7 +132,7 @@ def test_a_project_never_shows_a_secret(tmp_path: Path) -> None:
                 "window": {"max_commits": 500, "max_bytes": 268435456},
             }
         },
-        "spark": {"master": None, "conf": {"spark.x": "***", "spark.hadoop.fs.s3a.secret.key": "***"}},
+        "spark": {"master": None, "remote": None, "conf": {"spark.x": "***", "spark.hadoop.fs.s3a.secret.key": "***"}},
         "jars": [],
     }
     assert json.loads(json.dumps(described)) == described

@@ -36,7 +36,7 @@ class Form(StrEnum):
 def enable(table: Table, config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug = False) -> None:
     """Enable the change feed of an existing table; does nothing if it is enabled."""
     output = Output("feed enable", as_json, debug)
-    with spark_session(output, load_optional_project(config), tables=(table,)) as spark:
+    with spark_session(output, load_optional_project(config), tables=(table,), may_be_remote=True) as spark:
         from cdf import ChangeFeed
 
         result = ChangeFeed(spark, table).enable()
@@ -51,7 +51,7 @@ def enable(table: Table, config: Config = DEFAULT_CONFIG, as_json: Json = False,
 def status(table: Table, config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Debug = False) -> None:
     """Show whether the feed is enabled and since when, which versions can be read, and which are missing."""
     output = Output("feed status", as_json, debug)
-    with spark_session(output, load_optional_project(config), tables=(table,)) as spark:
+    with spark_session(output, load_optional_project(config), tables=(table,), may_be_remote=True) as spark:
         from cdf import ChangeFeed
 
         result = ChangeFeed(spark, table).status()
@@ -81,7 +81,7 @@ def show(
 ) -> None:
     """Print the changes of a range of versions in commit order; within a version, deletes and old rows come first."""
     output = Output("feed show", form is Form.json, debug)
-    with spark_session(output, load_optional_project(config), tables=(table,)) as spark:
+    with spark_session(output, load_optional_project(config), tables=(table,), may_be_remote=True) as spark:
         from cdf import ChangeFeed
         from cdf.read_errors import translate
 

@@ -1,0 +1,59 @@
+"""A session of a Spark Connect server: `spark: {remote: sc://…}`."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from cdf.errors import ConfigError, SourceUnavailable, condition_of
+from cdf.extras import require_extra
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["connect"]
+
+DEFAULT_PORT = 15002
+PROBE_SECONDS = 10.0
+
+
+def connect(remote: str, conf: Mapping[str, str]) -> SparkSession:
+    """A new session of the server at ``remote``, with these settings. The address may have a token: no error shows it."""
+    require_extra("spark")
+    require_extra("connect")
+    place = _probe(remote)
+    from pyspark.sql import SparkSession
+
+    try:
+        spark = SparkSession.builder.remote(remote).getOrCreate()
+        for name, value in {"spark.sql.session.timeZone": "UTC", **conf}.items():
+            spark.conf.set(name, value)
+    except Exception as error:
+        condition = condition_of(error)
+        raise ConfigError(
+            f"the Spark Connect server at {place} refuses the session" + (f" ({condition})" if condition else ""),
+            hint="check the token in spark.remote, and that spark.conf has only settings that a session may change",
+            condition=condition,
+        ) from error
+    return spark
+
+
+def _probe(remote: str) -> str:
+    """Check that the server answers: PySpark would try again for minutes. → its host and port"""
+    try:
+        address = urlsplit(remote)
+        host, port = address.hostname, address.port or DEFAULT_PORT
+    except ValueError:
+        host, port = None, 0
+    if not remote.startswith("sc://") or host is None:
+        raise ConfigError("spark.remote is not the address of a Spark Connect server", hint="write sc://HOST:15002")
+    try:
+        socket.create_connection((host, port), PROBE_SECONDS).close()
+    except OSError as error:
+        raise SourceUnavailable(
+            f"cannot connect to the Spark Connect server at {host}:{port}: {error.strerror or error}",
+            hint="check spark.remote, and that the server runs",
+        ) from error
+    return f"{host}:{port}"
