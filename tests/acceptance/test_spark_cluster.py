@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -191,3 +192,26 @@ def test_a_cluster_without_room_is_named(
     assert line.endswith("free with spark.executor.memory=64g and spark.executor.cores=all of a worker")
     run.terminate()
     assert run.done().code == 130
+
+
+def test_workers_unpack_an_environment(
+    spark_cluster: SparkCluster,
+    project: Project,
+    database: Database,
+    spark: SparkSession,
+    delta_path: str,
+    tmp_path: Path,
+) -> None:
+    create_source(spark, delta_path)
+    change(spark, delta_path, "insert into {t} values (1, 'Ada', 1.5)")
+    environment, archive = tmp_path / "environment", tmp_path / "environment.tar.gz"
+    make_worker_python(environment, without=[])
+    subprocess.run(["tar", "czf", archive, "-C", environment, "."], check=True)
+    shutil.rmtree(environment)
+    conf = {"spark.archives": f"{archive}#environment", "spark.pyspark.python": "./environment/bin/python"}
+    configure(project, spark_cluster, delta_path, conf=conf)
+
+    done = project.run("run")
+
+    assert done.code == 0, done.err
+    assert database.rows(TARGET) == source_rows(spark, delta_path, 1)
