@@ -14,7 +14,7 @@ def run_deltarelay(command: str) -> None:
     process = subprocess.Popen(["/opt/deltarelay/bin/deltarelay", command, "--config", CONFIG])
     try:
         code = process.wait()
-    except BaseException:  # the task was stopped: let the running window finish
+    except BaseException:  # the task times out: let the running window finish
         process.terminate()
         process.wait(timeout=60)
         raise
