@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdf.errors import CdfError, SourceError, VersionsExpired, condition_of
 from cdf.source.commit import from_milliseconds, missing_commits
-from cdf.source.log_readers import LogFiles, LogListing
+from cdf.source.log_readers import LogFiles, LogListing, match_action
 from cdf.source.table_features import translate_refusal
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class CommitFiles(LogFiles):
 
         rows = (
             self._spark.read.text([str(self._pattern(version).toString()) for version in versions])
-            .where(F.col("value").startswith(f'{{"{kind}"') & F.col("value").contains(containing))
+            .where(F.col("value").rlike(match_action(kind)) & F.col("value").contains(containing))
             .select(F.input_file_name().alias("file"), "value")
             .collect()
         )

@@ -15,7 +15,12 @@ from typing import Protocol as Interface
 
 from cdf.changes.commits import Metadata, Protocol
 
-__all__ = ["LatestVersion", "LogFiles", "LogListing", "TableStates"]
+__all__ = ["LatestVersion", "LogFiles", "LogListing", "TableStates", "match_action"]
+
+
+def match_action(*kinds: str) -> str:
+    """A regular expression for the lines of a commit file with an action of these kinds: JSON may contain spaces."""
+    return rf'^\s*\{{\s*"({"|".join(kinds)})"'
 
 
 @dataclass(frozen=True, slots=True)

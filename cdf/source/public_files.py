@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cdf.errors import VersionsExpired, condition_of
 from cdf.source.commit import from_milliseconds, missing_commits
 from cdf.source.commit_files import GLOB, translate_log_errors
-from cdf.source.log_readers import LogFiles, LogListing
+from cdf.source.log_readers import LogFiles, LogListing, match_action
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -90,14 +90,10 @@ class PublicFiles(LogFiles):
 
         if not versions:
             return []
-        named = [F.col("value").startswith(f'{{"{kind}"') for kind in kinds]
-        wanted = named[0]
-        for other in named[1:]:
-            wanted = wanted | other
         with translate_log_errors(self._location):
             rows = (
                 self._spark.read.text([self._commit(version) for version in versions])
-                .where(wanted & F.col("value").contains(containing))
+                .where(F.col("value").rlike(match_action(*kinds)) & F.col("value").contains(containing))
                 .select(F.col("_metadata.file_name").alias("file"), "value")
                 .collect()
             )

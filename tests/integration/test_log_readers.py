@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from cdf.errors import FeatureNotSupported, TableNotFound, VersionsExpired
 from cdf.source.log import TableLog
 from tests.integration.delta_table import Table, setting
+from tests.integration.foreign_writer import append_commit, metadata_with
 from tests.integration.log_reader_case import describe_log, public_means
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -116,6 +117,17 @@ def test_a_checkpoint_in_parts_counts_only_when_it_is_complete(spark: SparkSessi
         TableLog(spark, broken.path).metadata(4)
     with pytest.raises(VersionsExpired):
         TableLog(spark, broken.path).metadata(4)
+
+
+def test_a_commit_file_with_spaces_in_its_json_is_read(spark: SparkSession, delta_path: str) -> None:
+    table = Table(spark, delta_path)
+    version = append_commit(delta_path, metadata_with(delta_path, enableChangeDataFeed="false"), operation="marked")
+    file = table.commit_file(version)
+    file.write_text(file.read_text().replace('{"metaData": ', ' { "metaData" : '))
+    table.forget()
+    found = assert_same(spark, delta_path)
+    assert not found["now"].feed_enabled
+    assert [at for at, _ in found["all metadata commits"]] == [0, version]
 
 
 def test_a_table_that_was_deleted_and_created_again_is_read_again(spark: SparkSession, delta_path: str) -> None:
