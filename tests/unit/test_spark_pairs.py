@@ -7,7 +7,10 @@ from importlib import metadata
 
 import pytest
 
+from cdf.errors import ConfigError
 from infra.diagnostics.doctor.machine import Machine, check_packages
+from infra.s3 import packages, spark_settings
+from infra.s3.model import Storage
 from infra.spark_pairs import PAIRS, Pair, delta_artifacts, delta_package, installed_pair
 
 
@@ -69,3 +72,34 @@ def test_another_pair_is_named(pyspark: str, delta: str | None, state: str, says
     assert says in found.found
     assert found.fix is not None
     assert fix in found.fix
+
+
+# ── S3 with Hadoop 3.3, inside of PySpark 3.5 ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def oldest_pair(monkeypatch: pytest.MonkeyPatch) -> Pair:
+    for module in (packages, spark_settings):
+        monkeypatch.setattr(module, "installed_pair", lambda: PAIRS[-1])
+    return PAIRS[-1]
+
+
+def storage(**s3: str) -> Storage:
+    return Storage.model_validate({"s3": {"region": "eu-west-1", **s3}})
+
+
+def test_the_oldest_pair_gets_the_first_sdk_without_its_bundle(oldest_pair: Pair) -> None:
+    assert oldest_pair.aws_sdk is None
+    names = [package.split(":")[1] for package in packages.list_packages(storage())]
+    assert names == ["hadoop-aws", "aws-java-sdk-s3", "aws-java-sdk-sts", "aws-java-sdk-dynamodb"]
+    assert "com.amazonaws:aws-java-sdk-bundle" in packages.list_excludes(storage())
+    conf = spark_settings.spark_conf(storage(credentials="env"))
+    provider = "com.amazonaws.auth.EnvironmentVariableCredentialsProvider"
+    assert conf["spark.hadoop.fs.s3a.aws.credentials.provider"] == provider
+
+
+@pytest.mark.usefixtures("oldest_pair")
+def test_a_profile_is_refused_by_name_where_hadoop_cannot_name_one() -> None:
+    with pytest.raises(ConfigError, match=r"profile:lake: Hadoop 3\.3\.4, inside of PySpark 3\.5") as caught:
+        spark_settings.spark_conf(storage(credentials="profile:lake"))
+    assert caught.value.hint == "set AWS_PROFILE=lake and no `credentials`, or use PySpark 4.0 or newer"
