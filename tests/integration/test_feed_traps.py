@@ -185,7 +185,7 @@ def test_many_commits_are_searched_for_metadata_like_few(
     table.sql("alter table {t} add column w int")
     log = ChangeFeed(spark, delta_path).log
     for few in (50, 0):
-        monkeypatch.setattr("cdf.source.log._FEW", few)
+        monkeypatch.setattr("cdf.source.commit_files.CommitFiles.few", few)
         found = log.metadata_commits(1, 3)
         assert [(version, one.feed_enabled, one.schema.names) for version, one in found] == [
             (2, False, ["id", "v"]),

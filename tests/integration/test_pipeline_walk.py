@@ -125,7 +125,7 @@ def test_nothing_is_lost_between_the_snapshot_and_the_feed_while_the_source_keep
 def test_without_a_register_to_ask_nothing_of_a_range_with_an_erasing_commit_is_applied(
     spark: SparkSession, delta_path: str, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cdf.source.log._FEW", few)
+    monkeypatch.setattr("cdf.source.commit_files.CommitFiles.few", few)
     table = Table(spark, delta_path)
     table.sql("insert into {t} values (1, 'a'), (2, 'deltarelay_erasure')")
     sink = MemorySink()
