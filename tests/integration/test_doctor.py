@@ -73,6 +73,10 @@ def java_8(setup: Setup, pg: Pg) -> None:
 
 
 def another_pair(setup: Setup, pg: Pg) -> None:
+    setup.machine["installed"] = {"pyspark": "3.5.9", "delta-spark": metadata.version("delta-spark")}.__getitem__
+
+
+def pair_without_tests(setup: Setup, pg: Pg) -> None:
     setup.machine["installed"] = {"pyspark": "4.1.1", "delta-spark": metadata.version("delta-spark")}.__getitem__
 
 
@@ -160,7 +164,16 @@ BROKEN = [
     Broken(no_java, "java", "Java is not installed", "install Java 17"),
     Broken(java_home_is_wrong, "java", "JAVA_HOME is .*not-there", "set JAVA_HOME"),
     Broken(java_8, "java", r"1\.8\.0_381.* is not supported", "install Java 17"),
-    Broken(another_pair, "packages", r"pyspark 4\.1\.1", r"pip install 'pyspark==4\.2"),
+    Broken(
+        another_pair, "packages", r"pyspark 3\.5\.9.* no jars for Spark 3\.5", r"pyspark==3\.5\.9 delta-spark==3\.3\.3"
+    ),
+    Broken(
+        pair_without_tests,
+        "packages",
+        r"pyspark 4\.1\.1.* not tested with this pair",
+        r"pyspark==4\.1\.1 delta-spark==4\.3\.1",
+        state="warning",
+    ),
     Broken(jar_is_missing, "jars", "delta.jar does not exist", "name jar files", besides=("maven",)),
     Broken(poisoned_maven, "maven", "a .pom without its jar", "rm -r .*/io/delta/delta-storage", besides=("jars",)),
     Broken(

@@ -94,7 +94,7 @@ def run(
     monkeypatch.setattr(leases, "RENEW_SECONDS", 0.3)
 
     @contextmanager
-    def session(*_: Any) -> Iterator[SparkSession]:
+    def session(*_: Any, **__: Any) -> Iterator[SparkSession]:
         yield spark
 
     monkeypatch.setattr(command, "spark_session", session)
