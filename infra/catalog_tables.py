@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from cdf.changes.columns import quote_name
@@ -13,8 +12,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["list_catalog_tables"]
-
-log = logging.getLogger("deltarelay.config")
 
 
 def list_catalog_tables(spark: SparkSession, pattern: str) -> list[str]:
@@ -40,7 +37,6 @@ def _is_delta(spark: SparkSession, table: str) -> bool:
     try:
         described = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()
     except Exception as error:
-        # dropped a moment ago, or damaged: one such table must not stop all others
-        log.warning("a table of the catalog is left out", extra={"table": table, "condition": condition_of(error)})
-        return False
+        # A table that cannot be described is not left out: its own pipeline fails and names it, and the others run
+        return condition_of(error) != "TABLE_OR_VIEW_NOT_FOUND"  # dropped a moment ago
     return any(row["col_name"] == "Provider" and str(row["data_type"]).lower() == "delta" for row in described)

@@ -1,6 +1,6 @@
 """The pairs of Spark and Delta that deltarelay is tested with, and what belongs to each: Java, jars, Hadoop.
 
-``make compat`` runs the tests on every pair. A release line stands for its patch releases.
+``make compat`` runs the tests on every pair. A release line includes its patch releases.
 """
 
 from __future__ import annotations

@@ -42,9 +42,8 @@ class _Counting:
         """None if the rows were not read completely, or the count is not available yet."""
         if self._observation is None:
             return None
-        if not hasattr(
-            self._observation, "_jo"
-        ):  # Spark Connect, which does not wait for a count that is not there yet
+        if not hasattr(self._observation, "_jo"):
+            # Spark Connect does not wait for a count that is not available yet
             with suppress(Exception):
                 return int(self._observation.get["rows"])
             return None

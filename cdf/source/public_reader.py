@@ -1,7 +1,7 @@
 """Reads the feed with Spark's public API only, through Delta's own relation.
 
 That relation converts each row to Java objects. A Java string replaces bytes that are not UTF-8 by U+FFFD, so different
-values, and different keys, become equal. A replaced value cannot be told afterwards: every text with U+FFFD is refused.
+values, and different keys, become equal. A replaced value cannot be detected afterwards: every text with U+FFFD is refused.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ class PublicStates(TableStates):
 
 
 def _name_vector(vector: Mapping[str, Any] | None) -> str | None:
-    """The unique name of a deletion vector, by which Delta tells apart the states of one file."""
+    """The unique name of a deletion vector, by which Delta distinguishes the states of one file."""
     if vector is None:
         return None
     name = f"{vector['storageType']}{vector['pathOrInlineDv']}"

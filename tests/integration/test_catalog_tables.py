@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,11 @@ def test_delta_tables_of_the_schema_and_neither_views_nor_other_formats(spark: S
             "spark_catalog.listed.orders",
         ]
         assert list_catalog_tables(spark, "listed.no_such_*") == []
+
+        # Left out, its changes would be lost silently; listed, its pipeline fails and names it
+        shutil.rmtree(tmp_path / "visits" / "_delta_log")
+        spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+        assert list_catalog_tables(spark, "listed.v*") == ["listed.visits"]
     finally:
         spark.catalog.dropTempView("order_temporary")
         spark.sql("drop schema listed cascade")

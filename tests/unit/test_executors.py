@@ -35,7 +35,7 @@ def test_a_python_that_cannot_run_tasks_is_one_error_that_names_the_setting(text
     assert isinstance(explained, ConfigError)
     assert explained.message == FAILURES[text]
     assert "PYSPARK_PYTHON" in str(explained.hint)
-    # An executor that came later, whose machine nobody has checked
+    # An executor that came later, on a machine that was not checked
     assert translate(failure, table="t", first=1, last=2).message == FAILURES[text]
 
 
