@@ -501,7 +501,7 @@ def test_a_renewal_that_fails_is_tried_again(
         with pytest.raises(LeaseHeld):
             register.lease("run-1").__enter__()
         held.check()
-    assert [one.message for one in caplog.records] == ["lease not renewed"] * 2
+    assert [one.getMessage() for one in caplog.records] == ["lease not renewed"] * 2
 
 
 @pytest.mark.parametrize(

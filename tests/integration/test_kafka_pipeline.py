@@ -194,7 +194,7 @@ def test_a_key_that_the_source_holds_twice_is_counted_and_told_once(
         table.sql("delete from {t} where id = 40")
         # two puts too many; two removes and two puts too many; two removes too many
         assert pipeline.run().conflicts.within_window == 2 + 4 + 2
-    told = [record for record in caplog.records if "more than once" in record.message]
+    told = [record for record in caplog.records if "more than once" in record.getMessage()]
     assert [(record.__dict__["target"], record.__dict__["changes"]) for record in told] == [(topic.topic, 1)]
 
 
