@@ -12,6 +12,7 @@ from cdf.errors import (
     condition_of,
 )
 from cdf.executors import explain_worker_failure
+from cdf.session import translate_lost_server
 
 __all__ = ["REPLACED", "translate"]
 
@@ -66,11 +67,8 @@ def translate(error: Exception, *, table: str, first: int, last: int) -> CdfErro
             "Connect the true value cannot be read",
             hint="run this pipeline in a classic session (local, spark-submit), which reads such texts exactly",
         )
-    if "StatusCode.UNAVAILABLE" in text or "RETRIES_EXCEEDED" in text:
-        return SourceUnavailable(
-            f"reading {versions} failed: the Spark Connect server does not answer",
-            hint="nothing is lost: run again when the server is back",
-        )
+    if (lost := translate_lost_server(error, f"reading {versions} failed")) is not None:
+        return lost
     if "Python worker exited unexpectedly" in text:
         return SourceUnavailable(
             f"reading {versions} failed: Spark lost a Python worker more times than it retries",

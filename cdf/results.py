@@ -130,7 +130,7 @@ class FollowStatus(Result):
     """Durable steps since the start; ``rows_applied`` is their sum."""
     rows_applied: int
     queries: int
-    """Streaming queries started so far."""
+    """Streaming queries started so far; over Spark Connect there are none."""
     last: Followed | None
     code: str | None
     error: str | None

@@ -7,12 +7,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from cdf.errors import ConfigError
+from cdf.errors import ConfigError, SourceUnavailable
+from cdf.interrupt import JVM_GONE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["cancel_jobs", "check_session", "has_delta_classes", "is_connect", "setting"]
+__all__ = [
+    "cancel_jobs",
+    "cancel_tagged_jobs",
+    "check_session",
+    "has_delta_classes",
+    "is_connect",
+    "setting",
+    "tag_jobs",
+    "translate_lost_server",
+]
 
 _SETTING = threading.RLock()
 _IGNORE = (
@@ -21,6 +31,8 @@ _IGNORE = (
     "spark.databricks.delta.changeDataFeed.unsafeBatchReadOnIncompatibleSchemaChanges.enabled",
 )
 _ANSI = "spark.sql.ansi.enabled"
+_LOST = ("StatusCode.UNAVAILABLE", "RETRIES_EXCEEDED", "INVALID_HANDLE.SESSION_")
+"""In the text of an error: the Spark Connect server does not answer, or no longer has the session."""
 
 
 @contextmanager
@@ -77,3 +89,33 @@ def cancel_jobs(spark: SparkSession) -> None:
         spark.interruptAll()
     else:
         spark.sparkContext.cancelAllJobs()
+
+
+def tag_jobs(spark: SparkSession, tag: str, description: str) -> None:
+    """Name the jobs that this thread will start, for ``cancel_tagged_jobs``."""
+    if is_connect(spark):
+        spark.addTag(tag)
+    else:
+        spark.sparkContext.setJobGroup(tag, description, True)
+
+
+def cancel_tagged_jobs(spark: SparkSession, tag: str) -> None:
+    """Cancel the jobs of a thread that has called ``tag_jobs``."""
+    if is_connect(spark):
+        spark.interruptTag(tag)
+    else:
+        spark.sparkContext.cancelJobGroup(tag)
+
+
+def translate_lost_server(error: BaseException, failure: str) -> SourceUnavailable | None:
+    """Our error, if this one or one of its causes says that the Spark Connect server is gone, and the session with it."""
+    cause: BaseException | None = error
+    while cause is not None and not any(word in str(cause) for word in _LOST):
+        cause = cause.__cause__
+    if cause is None:
+        return None
+    return SourceUnavailable(
+        f"{failure}: the Spark Connect server does not answer, or has ended this session",
+        hint="nothing is lost: run again when the server is back",
+        condition=JVM_GONE,
+    )

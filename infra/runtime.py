@@ -87,7 +87,7 @@ def spark_session(
 @contextmanager
 def _remote_session(output: Output, project: Project, may_be_remote: bool) -> Iterator[SparkSession]:
     from infra.signals import install_handlers
-    from infra.spark.connect import connect
+    from infra.spark.connect import connect, probe
 
     assert project.spark.remote is not None
     if not may_be_remote:
@@ -96,12 +96,14 @@ def _remote_session(output: Output, project: Project, may_be_remote: bool) -> It
             hint="use a configuration with spark.master for it, or start it with spark-submit",
         )
     output.note("connecting to Spark …")
-    spark = connect(project.spark.remote.get_secret_value(), project.spark.settings())
+    remote = project.spark.remote.get_secret_value()
+    spark = connect(remote, project.spark.settings())
     install_handlers()
     try:
         yield spark
     finally:
         with suppress(Exception):
+            probe(remote)  # PySpark would wait for a server that is gone
             spark.stop()
 
 

@@ -1,5 +1,7 @@
 """Follows a table: a structured streaming query signals new versions, whole windows are applied as in every run.
 
+Over Spark Connect ``cdf.pipeline.polling`` signals them instead of a query.
+
     open the sink, catch up in windows                      what a run does
     query from the position on, one micro-batch after the other ──▶ cdf.pipeline.micro_batches
 
@@ -29,10 +31,11 @@ from cdf.errors import (
 )
 from cdf.interrupt import JVM_GONE, Stop
 from cdf.pipeline.micro_batches import MicroBatches, Progress, measure_lag
+from cdf.pipeline.polling import FeedPolls
 from cdf.pipeline.streaming_query import FeedQuery, is_active, stop_query
 from cdf.read_errors import translate
 from cdf.results import Followed, FollowState, FollowStatus
-from cdf.session import check_session
+from cdf.session import cancel_tagged_jobs, check_session, is_connect, tag_jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,11 +72,15 @@ class Following:
         progress: Progress | None,
     ) -> None:
         context = runner.context
-        context.require_classic("following")
-        check_session(context.feed.spark)
+        feed = context.feed
+        check_session(feed.spark)
         self._runner = runner
         self._context = context
-        self._queries = FeedQuery(context.feed, context.name, checkpoint=checkpoint, trigger=trigger)
+        self._signals: FeedQuery | FeedPolls
+        if feed.over_connect:
+            self._signals = FeedPolls(feed.log, checkpoint=checkpoint, trigger=trigger)
+        else:
+            self._signals = FeedQuery(feed, context.name, checkpoint=checkpoint, trigger=trigger)
         self._progress = progress
         self._stopping = Stop()
         self._stop = self._stopping.asked
@@ -94,7 +101,7 @@ class Following:
 
     @property
     def query(self) -> StreamingQuery | None:
-        """Spark's query; None while no query runs. A schema change or a failure replaces it by another one."""
+        """Spark's query; None while none runs, and over Spark Connect. A schema change or a failure replaces it."""
         return self._query
 
     def stop(self, timeout: float | None = 30.0) -> bool:
@@ -127,7 +134,12 @@ class Following:
     def status(self) -> FollowStatus:
         """State, position and lag at this moment."""
         error, position, behind = self._error, None, None
-        if (batches := self._batches) is not None and (position := batches.position.version) is not None:
+        is_readable = error is None or error.condition != JVM_GONE
+        if (
+            (batches := self._batches) is not None
+            and (position := batches.position.version) is not None
+            and is_readable
+        ):
             with suppress(Exception):  # the lag is unknown while the source cannot be read
                 behind = measure_lag(self._context.feed.log, position)
         return FollowStatus(
@@ -150,7 +162,7 @@ class Following:
     def _run(self) -> None:
         try:
             spark = self._context.feed.spark
-            spark.sparkContext.setJobGroup(self._job_group, f"deltarelay {self._context.name}", True)
+            tag_jobs(spark, self._job_group, f"deltarelay {self._context.name}")
             while not self._stop.is_set():
                 try:
                     if self._follow():
@@ -182,7 +194,7 @@ class Following:
                 return True
             try:
                 batches.advance(context.feed.log.latest())
-                return self._stop.is_set() or self._follow_query(batches)
+                return self._stop.is_set() or self._apply_new_versions(batches)
             finally:
                 self._stop_query()
                 batches.stop()
@@ -191,13 +203,25 @@ class Following:
                     self._give_up()
                     batches.idle.wait(60.0)
 
-    def _follow_query(self, batches: MicroBatches) -> bool:
+    def _apply_new_versions(self, batches: MicroBatches) -> bool:
+        if isinstance(self._signals, FeedQuery):
+            return self._follow_query(self._signals, batches)
+        self._state = "following"
+        _log.info("following", extra={"pipeline": self._context.name, "version": batches.position.version})
+        began = time.monotonic()
+        try:
+            return self._signals.apply_new_versions(batches, self._stop)
+        finally:
+            if time.monotonic() - began > STEADY_SECONDS:
+                self._failures = self._pauses = 0
+
+    def _follow_query(self, queries: FeedQuery, batches: MicroBatches) -> bool:
         context = self._context
         version = batches.position.version
         assert version is not None  # the sink was loaded or has a position: the latest version is at least 0
         batches.starts_at = version
-        with self._queries.create_checkpoint() as checkpoint:
-            query = self._query = self._queries.start(batches, version, checkpoint)
+        with queries.create_checkpoint() as checkpoint:
+            query = self._query = queries.start(batches, version, checkpoint)
             self._query_count += 1
             self._state = "following"
             _log.info("following", extra={"pipeline": context.name, "version": version})
@@ -216,7 +240,7 @@ class Following:
             raise batches.failure
         failure = query.exception()
         if failure is None:
-            return self._queries.ends_by_itself
+            return queries.ends_by_itself
         if time.monotonic() - began > STEADY_SECONDS:
             self._failures = 0
         condition = condition_of(failure) or ""
@@ -238,7 +262,7 @@ class Following:
         """Cancel the sink's running statement, the jobs of a load or of catching up, and the query."""
         self._context.sink.cancel()
         with suppress(Exception):
-            self._context.feed.spark.sparkContext.cancelJobGroup(self._job_group)
+            cancel_tagged_jobs(self._context.feed.spark, self._job_group)
         self._stop_query()
 
     # ── failures and progress ────────────────────────────────────────────────────────────────────────────────────
@@ -302,6 +326,8 @@ class Following:
 
 
 def _is_alive(spark: SparkSession) -> bool:
+    if is_connect(spark):
+        return True
     with suppress(Exception):
         jvm: Any = spark._jvm
         return bool(jvm.java.lang.System.nanoTime())

@@ -156,7 +156,8 @@ class Pipeline:
         ends after catching up. ``checkpoint`` is a folder for Spark's files while the query runs (default: a temporary
         one); the sink keeps the position, so nothing in it is needed after a restart. ``progress`` is called after each
         durable step, in the handle's thread. Following waits for a database that became unreachable, and follows a new
-        column. An error that needs a decision ends it, and ``await_termination`` raises that error.
+        column. An error that needs a decision ends it, and ``await_termination`` raises that error. Over Spark Connect the
+        log is asked for new commits at the trigger's interval, without a query and a checkpoint.
         """
         return Following(
             self.runner, checkpoint=checkpoint, trigger=trigger or {"processingTime": "1 second"}, progress=progress
@@ -177,7 +178,7 @@ class Pipeline:
         Leaving the block ends the running window: it may finish within 30 seconds, then it is cancelled and rolled back,
         and the query fails.
         """
-        self.context.require_classic("following")
+        self.context.require_classic("foreach_batch")
         last = self.context.resolve_last_version(None)
         with self.runner.open(last) as position:
             batches = MicroBatches(self.runner, position, progress=progress)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from cdf.errors import CdfError, SourceError, VersionsExpired, condition_of
+from cdf.session import translate_lost_server
 from cdf.source.commit import from_milliseconds, missing_commits
 from cdf.source.log_readers import LogFiles, LogListing, match_action
 from cdf.source.table_features import translate_refusal
@@ -43,6 +44,8 @@ def translate_log_errors(location: str) -> Iterator[None]:
     except Exception as error:
         if (unknown := translate_refusal(error, location)) is not None:
             raise unknown from error
+        if (lost := translate_lost_server(error, f"the Delta log of {location} cannot be read")) is not None:
+            raise lost from error
         condition = condition_of(error)
         gone = condition in _LOG_GONE or "FileNotFoundException" in str(error)
         kind = VersionsExpired if gone else SourceError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from cdf.errors import ConfigError, SourceUnavailable, condition_of
@@ -13,21 +13,25 @@ from cdf.extras import require_extra
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["connect"]
+__all__ = ["connect", "probe"]
 
 DEFAULT_PORT = 15002
 PROBE_SECONDS = 10.0
+RETRIES = 6
+LONGEST_RETRY_MILLISECONDS = 10_000
+"""Together about 25 seconds for one request; by default PySpark repeats it silently for ten minutes."""
 
 
 def connect(remote: str, conf: Mapping[str, str]) -> SparkSession:
     """A new session of the server at ``remote``, with these settings. The address may have a token: no error shows it."""
     require_extra("spark")
     require_extra("connect")
-    place = _probe(remote)
+    place = probe(remote)
     from pyspark.sql import SparkSession
 
     try:
         spark = SparkSession.builder.remote(remote).getOrCreate()
+        _shorten_retries(spark)
         for name, value in {"spark.sql.session.timeZone": "UTC", **conf}.items():
             spark.conf.set(name, value)
     except Exception as error:
@@ -40,7 +44,16 @@ def connect(remote: str, conf: Mapping[str, str]) -> SparkSession:
     return spark
 
 
-def _probe(remote: str) -> str:
+def _shorten_retries(spark: SparkSession) -> None:
+    client: Any = getattr(spark, "client", None)
+    if not hasattr(client, "set_retry_policies"):  # PySpark 3.5
+        return
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    client.set_retry_policies([DefaultPolicy(max_retries=RETRIES, max_backoff=LONGEST_RETRY_MILLISECONDS)])
+
+
+def probe(remote: str) -> str:
     """Check that the server answers: PySpark would try again for minutes. → its host and port"""
     try:
         address = urlsplit(remote)

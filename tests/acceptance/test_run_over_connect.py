@@ -39,10 +39,6 @@ def test_commands_over_spark_connect(
     shown = project.run("feed", "show", delta_path, "--from", "2", "--format", "json", own_jvm=NO_JVM)
     assert [one["_change_type"] for one in shown.document["result"]["changes"]] == ["delete"]
 
-    refused = project.run("run", "--follow", own_jvm=NO_JVM)
-    assert refused.code == 2
-    assert "this command needs a classic Spark session" in refused.err
-
 
 def test_a_server_that_does_not_answer_is_named_at_once(project: Project, delta_path: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:

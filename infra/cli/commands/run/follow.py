@@ -39,7 +39,7 @@ def follow_pipelines(
     failed: dict[str, CdfError] = {}
     probes = BucketProbes()
     trigger = {"processingTime": f"{round(interval_seconds * 1000)} milliseconds"}
-    with spark_session(output, project) as spark, defer_first_signal() as is_interrupted:
+    with spark_session(output, project, may_be_remote=True) as spark, defer_first_signal() as is_interrupted:
         for name in names:
             try:
                 pipeline = build_pipeline(project, name, spark, probes=probes)

@@ -1,0 +1,66 @@
+"""Signals new versions without a streaming query: asks the log at an interval. Over Spark Connect ``foreachBatch`` would run
+on the server, where neither the sink nor its lease is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cdf.errors import ConfigError, SourceError
+from cdf.lag import parse_interval
+from cdf.pipeline.streaming_query import check_trigger
+
+if TYPE_CHECKING:
+    from cdf.pipeline.micro_batches import MicroBatches
+    from cdf.source.log import TableLog
+
+__all__ = ["FeedPolls"]
+
+REFRESH_SECONDS = 60.0
+"""How often Delta is asked for the latest version: it also sees commits that are in a lock table only."""
+
+
+class FeedPolls:
+    """Asks one log for new versions. ``trigger`` is that of a streaming query."""
+
+    def __init__(self, log: TableLog, *, checkpoint: str | None, trigger: Mapping[str, Any]) -> None:
+        if checkpoint is not None:
+            raise ConfigError(
+                "over Spark Connect following has no streaming query, so a checkpoint has no use",
+                hint="leave out the checkpoint: the target keeps the position",
+            )
+        self._log = log
+        self._seconds = _parse_seconds(trigger)
+
+    def apply_new_versions(self, batches: MicroBatches, stop: threading.Event) -> bool:
+        """Apply new versions until ``stop`` is set, or once. → False if the table changed: open it again."""
+        version = batches.position.version or 0
+        metadata, refreshed = self._log.metadata(version), time.monotonic()
+        while self._seconds is not None and not stop.wait(self._seconds):
+            refresh = time.monotonic() - refreshed > REFRESH_SECONDS
+            if refresh:
+                refreshed = time.monotonic()
+            with self._log.cache_reads():
+                latest = self._log.latest(refresh=refresh)
+                changed = self._log.metadata() != metadata
+            if changed or latest < version:
+                return False
+            if latest > version:
+                batches.advance(latest)
+                version = batches.position.version or 0
+        return True
+
+
+def _parse_seconds(trigger: Mapping[str, Any]) -> float | None:
+    """The seconds between two polls; None: no poll after catching up."""
+    interval = check_trigger(trigger).get("processingTime")
+    if interval is None:
+        return None
+    try:
+        return parse_interval(interval).total_seconds()
+    except SourceError as error:
+        raise ConfigError(
+            f"the trigger's interval {interval!r} cannot be used", hint="write it as in: 1 second"
+        ) from error
