@@ -34,6 +34,7 @@ __all__ = [
     "make_valid_utf8",
     "metadata_column",
     "parse_variant",
+    "partition_columns",
     "query_logger",
     "repartition_by_number",
     "takes_catalog_table",
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 _DAY_MICROS = 86_400_000_000
+_CHOSEN_BY = "_chosen_by"
 
 
 # ── types ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -195,14 +197,23 @@ def metadata_column(rows: DataFrame) -> Column:
 
 
 def repartition_by_number(rows: DataFrame, count: int, number: str) -> DataFrame:
-    """Each row in the partition whose number, below ``count``, is in this column."""
+    """Each row in the partition whose number, below ``count``, is in this column.
+
+    A window over these rows is by ``partition_columns`` first: otherwise Spark moves the rows to other partitions for it.
+    """
     from pyspark.sql import functions as F
 
     if hasattr(type(rows), "repartitionById"):
         return rows.repartitionById(count, number)
     # Up to Spark 4.0 a partition is chosen by a hash only: by one of a value that has the wanted one
-    values = _values_by_hash(count)
-    return rows.repartition(count, F.element_at(F.array(*map(F.lit, values)), F.col(number) + 1))
+    values, chosen = _values_by_hash(count), f"{number}{_CHOSEN_BY}"
+    by_value = rows.withColumn(chosen, F.element_at(F.array(*map(F.lit, values)), F.col(number) + 1))
+    return by_value.repartition(count, chosen)
+
+
+def partition_columns(rows: DataFrame, number: str) -> list[str]:
+    """The columns by which ``repartition_by_number`` has placed the rows."""
+    return [name for name in (number, f"{number}{_CHOSEN_BY}") if name in rows.columns]
 
 
 @cache

@@ -30,6 +30,7 @@ from connectors.kafka import EventFormat, check_schema, snapshot_to_envelope, to
 from connectors.kafka.connect_schema import build_row_schema
 from connectors.kafka.types import find_rejection
 from tests.fixtures.fix_seed import examples
+from tests.integration.test_spark_versions import hide_repartition_by_id
 
 DEBEZIUM, ROW = EventFormat(), EventFormat(envelope="row")
 ORIGIN: dict[str, Any] = {"table": "sample", "table_id": "id-1", "pipeline": "flow"}
@@ -309,6 +310,13 @@ def test_a_tombstone_follows_its_delete_at_once(spark: SparkSession) -> None:
 # ── order, lanes, ids ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.fixture(params=["as in this Spark", "as in Spark 4.0"])
+def spark_release(request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "as in Spark 4.0":
+        hide_repartition_by_id(spark, monkeypatch)
+
+
+@pytest.mark.usefixtures("spark_release")
 @pytest.mark.parametrize("format", [DEBEZIUM, ROW])
 def test_the_order_does_not_depend_on_how_the_rows_come(spark: SparkSession, format: EventFormat) -> None:
     """A writer that died in the middle of a lane goes on by counting."""
@@ -332,6 +340,7 @@ def test_the_order_does_not_depend_on_how_the_rows_come(spark: SparkSession, for
     assert len({event.event_id for event in first}) == len(told)
 
 
+@pytest.mark.usefixtures("spark_release")
 @pytest.mark.parametrize("net", [False, True])
 def test_a_lane_is_the_keys_for_ever(table: SampleTable, net: bool) -> None:
     edits = [insert(row(id, "a")) for id in range(200)]
@@ -349,6 +358,7 @@ def test_a_lane_is_the_keys_for_ever(table: SampleTable, net: bool) -> None:
             assert event.lane == event.partition == zlib.crc32(text.encode()) % 7
 
 
+@pytest.mark.usefixtures("spark_release")
 def test_there_is_one_shuffle(table: SampleTable) -> None:
     for format in (DEBEZIUM, ROW):
         plan = made(table, [insert(row(1, "a"))], format=format)._jdf.queryExecution().executedPlan().toString()

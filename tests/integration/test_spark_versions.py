@@ -6,7 +6,7 @@ import datetime as dt
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession, types
+from pyspark.sql import SparkSession, Window, types
 from pyspark.sql import functions as F
 
 from cdf import spark_versions as versions
@@ -70,12 +70,22 @@ def test_rows_as_arrow_and_back(spark: SparkSession) -> None:
     assert versions.create_from_arrow(spark, table, rows.schema).collect() == rows.collect()
 
 
+def hide_repartition_by_id(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to Spark 4.0 a DataFrame has no such method."""
+    for kind in type(spark.range(1)).__mro__:
+        if "repartitionById" in vars(kind):
+            monkeypatch.delattr(kind, "repartitionById")
+
+
 @pytest.mark.parametrize("own", [True, False], ids=["Spark's", "by hash"])
-def test_each_number_has_its_partition(spark: SparkSession, own: bool) -> None:
-    rows = spark.range(50).select((F.col("id") % 7).cast("int").alias("lane"))
-    if own:
-        placed = versions.repartition_by_number(rows, 7, "lane")
-    else:
-        values = versions._values_by_hash(7)
-        placed = rows.repartition(7, F.element_at(F.array(*map(F.lit, values)), F.col("lane") + 1))
-    assert placed.where(F.spark_partition_id() != F.col("lane")).count() == 0
+def test_each_number_has_its_partition_and_keeps_it_in_a_window(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    rows = spark.range(50).select("id", (F.col("id") % 7).cast("int").alias("lane"))
+    if not own:
+        hide_repartition_by_id(spark, monkeypatch)
+    placed = versions.repartition_by_number(rows, 7, "lane")
+    over = Window.partitionBy(*versions.partition_columns(placed, "lane"), "id").orderBy("lane")
+    numbered = placed.withColumn("number", F.row_number().over(over))
+    assert numbered.where(F.spark_partition_id() != F.col("lane")).count() == 0
+    assert numbered.count() == 50

@@ -27,7 +27,7 @@ from cdf.changes.columns import (
 )
 from cdf.changes.keys import MARK, check_key
 from cdf.errors import ConfigError, TypeNotSupported
-from cdf.spark_versions import repartition_by_number
+from cdf.spark_versions import partition_columns, repartition_by_number
 from connectors.kafka.connect_schema import build_envelope_schema, build_key_schema, build_row_schema
 from connectors.kafka.event_format import EventFormat, check_schema, select_table_columns
 from connectors.kafka.types import to_json_object
@@ -114,7 +114,7 @@ class EventBuilder:
         unknown = F.lit(None).cast(T.TimestampType())
         time = unknown if timestamp is None else F.timestamp_micros(F.lit(_to_micros(timestamp)))
         images = self._build_images(F.lit(version).cast("long"), time, F.lit(_ADDED), F.lit(0))
-        again = F.lag(F.lit(1), 1, 0).over(_get_neighbours())
+        again = F.lag(F.lit(1), 1, 0).over(_get_neighbours(images))
         read = images.withColumns({_OP: F.lit(READ), _BEFORE_IMAGE: F.lit(None).cast("string"), _AGAIN: again})
         return self._build_records(read, is_snapshot=True)
 
@@ -227,7 +227,7 @@ def _pair_images(images: DataFrame) -> DataFrame:
     """Add op and preimage, taken from the neighbouring row; drop the preimages that became part of an update."""
     from pyspark.sql import functions as F
 
-    neighbours = _get_neighbours()
+    neighbours = _get_neighbours(images)
     side = F.col(_SIDE)
     before, after = F.lag(side).over(neighbours), F.lead(side).over(neighbours)
     marked = images.select(
@@ -268,12 +268,12 @@ def _build_change_type() -> Column:
     return unpaired.otherwise(_map_codes(op, _CHANGE_TYPES))
 
 
-def _get_neighbours() -> WindowSpec:
+def _get_neighbours(images: DataFrame) -> WindowSpec:
     """Return the rows of a key and version, not those of a lane: Spark keeps all rows of a window's partition in memory
     until it has the last one. The rows are in the right partitions already, and the sort is the order of the events."""
     from pyspark.sql import Window as Over
 
-    return Over.partitionBy(_LANE, _VERSION, _KEY).orderBy(_SIDE, _IMAGE)
+    return Over.partitionBy(*partition_columns(images, _LANE), _VERSION, _KEY).orderBy(_SIDE, _IMAGE)
 
 
 def _map_codes(value: Column, codes: Mapping[Any, Any]) -> Column:
