@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from cdf.errors import (
     CdfError,
+    FeatureNotSupported,
     FeedNotEnabled,
     SchemaDrift,
     SourceError,
@@ -18,6 +21,10 @@ __all__ = ["REPLACED", "translate"]
 
 REPLACED = "DELTARELAY_REPLACEMENT_CHARACTER"
 """The text of the error that a query raises for a value with U+FFFD, read through Delta's relation."""
+_UNKNOWN_PARQUET_TYPE = re.compile(
+    r"NullPointerException[^\n]*\n\s*at [\w.]*ParquetMetadataConverter\.getLogicalTypeAnnotation"
+)
+_NEWER_PAIR = "run this pipeline with a newer pair of Spark and Delta (docs/reference/compatibility.md lists them)"
 
 
 def translate(error: Exception, *, table: str, first: int, last: int) -> CdfError:
@@ -48,6 +55,10 @@ def translate(error: Exception, *, table: str, first: int, last: int) -> CdfErro
             f"{versions} cannot be read with the table's present schema",
             hint="a column was renamed, dropped or changed its type in or after the range: read the two parts separately",
             condition=condition,
+        )
+    if (unsupported := _find_unsupported(condition, text)) is not None:
+        return FeatureNotSupported(
+            f"{versions} needs {unsupported}", hint=_NEWER_PAIR, condition=condition, table=table
         )
     if (
         condition in {"FAILED_READ_FILE.FILE_NOT_EXIST", "DELTA_FILE_NOT_FOUND_DETAILED"}
@@ -80,3 +91,12 @@ def translate(error: Exception, *, table: str, first: int, last: int) -> CdfErro
         hint="Spark's log shows the cause",
         condition=condition,
     )
+
+
+def _find_unsupported(condition: str | None, text: str) -> str | None:
+    """What the table needs and the installed Spark or Delta lacks, although that Delta knows the table's features."""
+    if condition in {"DELTA_UNSUPPORTED_TYPE_CHANGE_IN_PREVIEW", "DELTA_UNSUPPORTED_TYPE_CHANGE_IN_SCHEMA"}:
+        return "the table feature typeWidening, with a change of type that the installed Delta Lake does not support"
+    if _UNKNOWN_PARQUET_TYPE.search(text):
+        return "a Parquet type that the installed Spark does not know: Spark 4.0 reads no variants of newer releases"
+    return None

@@ -20,6 +20,7 @@ from cdf.changes.row_count import count_rows
 from cdf.changes.window import Window
 from cdf.errors import ConfigError, KeyViolation
 from cdf.source.table import ChangeFeed
+from cdf.spark_versions import collect_arrow
 from cdf.testing import SampleTable, delete, insert, update
 from cdf.testing.changes import Row
 
@@ -162,7 +163,7 @@ def test_a_keys_digest_is_the_same_in_memory(spark: SparkSession) -> None:
     snapshot = SampleTable(spark, SCHEMA, KEY).snapshot(1, rows)
     for key in [KEY, *((name,) for name in SCHEMA.names)]:
         with plain_decimals(spark):
-            found = snapshot.read().select(key_digest(SCHEMA, key)).toArrow()[0].to_pylist()
+            found = collect_arrow(snapshot.read().select(key_digest(SCHEMA, key)))[0].to_pylist()
         assert key_digests(snapshot.collect(), SCHEMA, key) == found, key
 
 

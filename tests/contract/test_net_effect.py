@@ -28,6 +28,7 @@ from cdf.changes.net_arrow import KeyRefused, net_of_sorted, net_on_driver
 from cdf.changes.net_spark import net_effect
 from cdf.changes.window import Window
 from cdf.errors import KeyViolation
+from cdf.spark_versions import collect_arrow
 from cdf.testing import SampleTable, delete, insert, update
 from cdf.testing.model import COLUMNS, KEY, History, Key, histories, key_of, random_history
 from tests.fixtures.fix_seed import examples
@@ -42,11 +43,11 @@ def reduced(changes: DataFrame, key: Sequence[str], way: Way, *, transients: boo
     if way == "cluster":
         return [row.asDict() for row in net_effect(changes, key, transients=transients).collect()]
     if way == "tasks":
-        in_order = changes.toArrow().sort_by([(name, "ascending") for name in key])
+        in_order = collect_arrow(changes).sort_by([(name, "ascending") for name in key])
         # Three rows at a time: nearly every key is torn apart
         nets = net_of_sorted(in_order.to_batches(max_chunksize=3), key, transients=transients)
         return [row for net in nets for row in net.to_pylist()]
-    return list(net_on_driver(changes.toArrow(), key, transients=transients).to_pylist())
+    return list(net_on_driver(collect_arrow(changes), key, transients=transients).to_pylist())
 
 
 def net_of(spark: SparkSession, cases: list[tuple[History, int, int]], way: Way) -> list[dict[Key, list[Row]]]:
@@ -208,7 +209,7 @@ def test_a_key_that_is_none_refuses_the_window(
 def test_the_driver_refuses_it_in_the_same_words(table: SampleTable, edits: list[Any], reason: str, said: str) -> None:
     window = table.window(7, [insert(row("other"))], edits, [delete(change.row) for change in edits[-1][-1:]])
     with pytest.raises(KeyRefused) as caught:
-        net_on_driver(window.read().toArrow(), window.key)
+        net_on_driver(collect_arrow(window.read()), window.key)
     assert (caught.value.reason, caught.value.version) == (reason, 8)
     assert "secret" not in f"{caught.value!r}"
     assert said in str(key_violation(reason, 8, table="orders", key=table.key))
@@ -264,7 +265,7 @@ def test_the_images_of_a_version_are_counted(
 ) -> None:
     rows = spark.createDataFrame(kinds, f"{COMMIT_VERSION} bigint, {CHANGE_TYPE} string")
     assert net_spark.first_unpaired_image(rows) == version
-    assert net_arrow.first_unpaired_image(rows.toArrow()) == version
+    assert net_arrow.first_unpaired_image(collect_arrow(rows)) == version
 
 
 MOMENT = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)

@@ -146,6 +146,8 @@ COLUMNS: dict[str, tuple[str, str, list[tuple[str, str]]]] = {
           ' "x": "AP8="}')],
     ),
 }  # fmt: skip
+if not hasattr(types, "VariantType"):  # Spark 3.5
+    del COLUMNS["any"]
 ROWS = max(len(values) for _, _, values in COLUMNS.values())
 TEXTS = [
     tuple(values[row][1] if row < len(values) else None for _, _, values in COLUMNS.values()) for row in range(ROWS)

@@ -25,12 +25,12 @@ from infra.cli.commands.audit.trails import translate_read_errors
 from tests.integration.delta_table import Table
 from tests.integration.trail_case import KEY, Trail, run, sealed
 
-COLUMNS = "id long, code varchar(3), address struct<city: string, lines: array<struct<text: string>>>, amount int"
+COLUMNS = "id long, code varchar(3), address struct<city: string, lines: array<struct<text: string>>>, amount smallint"
 STATEMENTS = (
     "insert into {t} select id, 'abc', struct(concat('c', id), array(struct('t'))), id from range(4)",
     "alter table {t} add columns (note string, address.zip string)",
-    "alter table {t} alter column amount type bigint",
-    "insert into {t} values (9, 'xyz', struct('there', array(struct('t')), '1010'), 5000000000, 'new')",
+    "alter table {t} alter column amount type int",
+    "insert into {t} values (9, 'xyz', struct('there', array(struct('t')), '1010'), 2000000000, 'new')",
     "delete from {t} where id = 1",
 )
 

@@ -41,7 +41,7 @@ def run_part(pair: Pair, part: str, python: Path) -> Outcome:
     # PySpark up to 4.1 leaves sockets to the garbage collector
     quiet = ["-Wignore::ResourceWarning", "-Wignore::pytest.PytestUnraisableExceptionWarning"]
     pytest = [str(python), "-m", "pytest", "-q", "-p", "no:xdist", *quiet, f"--junitxml={report}"]
-    command = [*pytest, f"--basetemp={FOLDER / f'{pair.line}-tmp'}", *left_out, *PARTS[part]]
+    command = [*pytest, f"--basetemp={report.with_suffix('')}", *left_out, *PARTS[part]]
     environment = {name: value for name, value in os.environ.items() if name not in ("ONLY", "PART", "QUICK")}
     subprocess.run(command, cwd=REPOSITORY, env={**environment, "CI": "true"}, check=False)
     counts = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)

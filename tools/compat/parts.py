@@ -14,7 +14,7 @@ RESULTS = Path(__file__).parent / "results.json"
 LIMITS = Path(__file__).parent / "limits.toml"
 
 PARTS: dict[str, tuple[str, ...]] = {
-    "smoke": ("tests/integration/test_three_sinks.py",),
+    "smoke": ("tests/integration/test_three_sinks.py", "tests/integration/test_newest_tables.py"),
     "conformance": ("tests/contract",),
     "PostgreSQL": ("tests/acceptance/test_commands.py", "tests/integration/test_postgres_types.py"),
     "Kafka": ("tests/acceptance/test_kafka.py", "tests/integration/test_kafka_pipeline.py"),
