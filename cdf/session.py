@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from cdf.errors import ConfigError, SourceUnavailable
+from cdf.errors import ConfigError, SourceUnavailable, condition_of
 from cdf.interrupt import JVM_GONE
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ __all__ = [
     "check_session",
     "has_delta_classes",
     "is_connect",
+    "lacks_delta",
     "setting",
     "tag_jobs",
     "translate_lost_server",
@@ -33,6 +34,7 @@ _IGNORE = (
 _ANSI = "spark.sql.ansi.enabled"
 _LOST = ("StatusCode.UNAVAILABLE", "RETRIES_EXCEEDED", "INVALID_HANDLE.SESSION_")
 """In the text of an error: the Spark Connect server does not answer, or no longer has the session."""
+_PROBE = "describe detail delta.`/deltarelay/no-table`"
 
 
 @contextmanager
@@ -81,6 +83,24 @@ def has_delta_classes(spark: SparkSession) -> bool:
     jvm: Any = None if is_connect(spark) else getattr(spark, "_jvm", None)
     # py4j answers a name that it does not know with a package
     return jvm is not None and type(jvm.org.apache.spark.sql.delta.DeltaLog).__name__ == "JavaClass"
+
+
+def lacks_delta(spark: SparkSession) -> bool:
+    """Whether the session cannot run Delta's SQL, shown by a statement about a folder that has no table.
+
+    No setting shows it: on Databricks Delta is built in, and ``spark.sql.extensions`` names other classes.
+    """
+    try:
+        spark.sql(_PROBE).first()
+    except Exception as error:
+        text, condition = str(error), condition_of(error) or ""
+        # Without the extension Spark reads DESCRIBE TABLE detail, or its column; without the jars it has no catalog
+        return (
+            (condition == "TABLE_OR_VIEW_NOT_FOUND" and "`detail`" in text)
+            or condition in ("COLUMN_NOT_FOUND", "DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG")
+            or "catalog plugin class" in text
+        )
+    return False
 
 
 def cancel_jobs(spark: SparkSession) -> None:

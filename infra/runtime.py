@@ -34,6 +34,8 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Start a session for one command that reads the tables of the project, or ``tables``; stop it afterwards.
 
+    A session that this process already has is used, and stays: on Databricks it belongs to the cluster.
+
     ``may_be_remote``: the command works over Spark Connect as well.
 
     Tables on S3 are probed first: Spark would wait for minutes for a bucket that does not answer. Spark's own output goes to
@@ -47,6 +49,8 @@ def spark_session(
         with _remote_session(output, project, may_be_remote) as spark:
             yield spark
         return
+    from pyspark import SparkContext
+
     from infra.config.models import storage_of
     from infra.s3.probe import probe, probe_any
     from infra.s3.spark_settings import has_own_access
@@ -63,7 +67,8 @@ def spark_session(
         probe_any(storage, [pipeline.source.table for pipeline in project.pipelines.values()])
 
     log_file = private_folder() / f"spark-{os.getpid()}.log"
-    output.note("starting Spark …")
+    is_ours = SparkContext._active_spark_context is None
+    output.note("starting Spark …" if is_ours else "using the active Spark session …")
     spark = session(
         master=project.spark.master if project else None,
         conf=project.spark_settings() if project else None,
@@ -76,8 +81,9 @@ def spark_session(
         with report_missing_executors(spark, output.note):
             yield spark
     finally:
-        with suppress(Exception):  # a JVM that has died must not hide the error that ends the command
-            spark.stop()
+        if is_ours:
+            with suppress(Exception):  # a JVM that has died must not hide the error that ends the command
+                spark.stop()
         if output.debug or output.needs_spark_log:
             output.note(f"Spark's log: {log_file}")
         else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cdf.changes.columns import quote_name
 from cdf.errors import CdfError, ConfigError, FeedNotEnabled, SourceError, TableNotFound, condition_of
 from cdf.executors import check_executors
-from cdf.session import check_session, has_delta_classes, is_connect
+from cdf.session import check_session, has_delta_classes, is_connect, lacks_delta
 from cdf.source.log import TableLog
 from cdf.source.table_features import translate_refusal
 
@@ -97,9 +97,7 @@ def _locate_with_sql(spark: SparkSession, table: str) -> str:
     try:
         detail = spark.sql(f"describe detail {f'delta.{quote_name(table)}' if is_path(table) else table}").first()
     except Exception as error:
-        # Without the extension Spark reads the statement as DESCRIBE TABLE detail; without the jars it has no catalog
-        text, extensions = str(error), str(spark.conf.get("spark.sql.extensions", None))
-        if "catalog plugin class" in text or ("`detail`" in text and "DeltaSparkSession" not in extensions):
+        if ("`detail`" in str(error) or "catalog plugin class" in str(error)) and lacks_delta(spark):
             raise ConfigError(
                 f"{'the Spark Connect server' if is_connect(spark) else 'the Spark session'} has no Delta Lake",
                 hint="start it with Delta's jars (--packages io.delta:delta-spark_…), "

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdf.errors import ConfigError, condition_of
 from cdf.extras import require_extra
+from cdf.session import lacks_delta
 from infra.s3.packages import LOG_STORE_ARTIFACT, list_excludes, list_packages
 from infra.s3.settings import fill_in_region, is_secret
 from infra.s3.spark_settings import java_options, spark_conf
@@ -246,8 +247,7 @@ def _start_java(conf: Any, log_file: str | Path | None, *, fetches: bool) -> Any
 
 
 def _reuse_session(spark: SparkSession) -> SparkSession:
-    extensions = spark.sparkContext.getConf().get("spark.sql.extensions") or ""
-    if EXTENSION not in extensions:
+    if lacks_delta(spark):
         raise ConfigError(
             "the active Spark session of this process has no Delta Lake",
             hint=f"start it with spark.sql.extensions={EXTENSION} and spark.sql.catalog.spark_catalog={CATALOG}, "

@@ -369,6 +369,42 @@ def test_requests_to_emr_satisfy_the_schemas_of_the_aws_sdk() -> None:
         assert {value for name, value in conf.items() if name not in shared} == {"/opt/deltarelay/bin/python"}
 
 
+def test_the_files_of_a_bundle_exist_and_its_command_reads_what_it_sets() -> None:
+    bundle = read("databricks/databricks.yml")
+    (task,) = bundle["resources"]["jobs"]["deltarelay"]["tasks"]
+    cluster, job = task["new_cluster"], task["spark_python_task"]
+    assert f"databricks/{job['python_file'].removeprefix('./')}" in FILES
+    *command, configuration = job["parameters"]
+    parse([*command, configuration])
+    folder, _, name = configuration.partition("/")
+    assert folder == "${workspace.file_path}"
+    assert set(cluster["spark_env_vars"]) == set(re.findall(r"\$\{(\w+)\}", FILES[f"databricks/{name}"].read_text()))
+    assert all(value.startswith("{{secrets/deltarelay/") for value in cluster["spark_env_vars"].values())
+    wanted = build_settings(None, environment={})
+    assert cluster["spark_conf"] == {setting: wanted[setting] for setting in cluster["spark_conf"]}
+    assert cluster["data_security_mode"] == "SINGLE_USER"
+
+
+@pytest.mark.parametrize("code", [0, 1, 75])
+def test_a_task_of_databricks_fails_with_every_exit_code_but_0(code: int) -> None:
+    called: list[list[str]] = []
+
+    def main(words: list[str]) -> None:
+        called.append(words)
+        raise SystemExit(code)
+
+    source = ast.parse(FILES["databricks/job.py"].read_text())
+    kept = [one for one in source.body if isinstance(one, ast.Try)]
+    names: dict[str, Any] = {"sys": SimpleNamespace(argv=["job.py", "run"]), "main": main}
+    run = compile(ast.Module(kept, []), "job", "exec")
+    if code:
+        with pytest.raises(RuntimeError, match=f"exit code {code}$"):
+            exec(run, names)
+    else:
+        exec(run, names)
+    assert called == [["run"]]
+
+
 def test_python_files_compile() -> None:
     for name, path in FILES.items():
         if path.suffix == ".py":

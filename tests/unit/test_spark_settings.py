@@ -127,15 +127,39 @@ def test_jars_that_are_not_there_are_all_named(tmp_path: Path) -> None:
         assert name in caught.value.message
 
 
-def test_a_foreign_session_without_delta_is_refused() -> None:
-    def active(extensions: str | None) -> Any:
-        conf = SimpleNamespace(get={"spark.sql.extensions": extensions}.get)
-        return SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))
+class AnswerOfSpark(Exception):
+    def __init__(self, condition: str, text: str) -> None:
+        super().__init__(text)
+        self.getCondition = lambda: condition
 
-    with pytest.raises(ConfigError, match="has no Delta Lake"):
-        module._reuse_session(active(None))
-    with_delta = active(f"x.Y,{EXTENSION}")
-    assert module._reuse_session(with_delta) is with_delta
+
+@pytest.mark.parametrize(
+    ("condition", "text", "refused"),
+    [
+        ("TABLE_OR_VIEW_NOT_FOUND", "The table or view `detail` cannot be found.", True),
+        ("COLUMN_NOT_FOUND", "The column `delta`.`/deltarelay/no-table` cannot be found.", True),
+        ("DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG", "This Delta operation requires", True),
+        ("", "Cannot find catalog plugin class for catalog 'spark_catalog'", True),
+        ("DELTA_MISSING_DELTA_TABLE", "`/deltarelay/no-table` is not a Delta table.", False),
+        ("INSUFFICIENT_PERMISSIONS", "User does not have permission SELECT on any file.", False),
+        (None, "", False),
+    ],
+)
+def test_a_foreign_session_is_refused_only_if_it_answers_that_it_has_no_delta(
+    condition: str | None, text: str, refused: bool
+) -> None:
+    def sql(statement: str) -> Any:
+        assert statement.startswith("describe detail delta.")
+        if condition is None:
+            return SimpleNamespace(first=lambda: None)
+        raise AnswerOfSpark(condition, text)
+
+    active: Any = SimpleNamespace(sql=sql)
+    if refused:
+        with pytest.raises(ConfigError, match="has no Delta Lake"):
+            module._reuse_session(active)
+    else:
+        assert module._reuse_session(active) is active
 
 
 @pytest.mark.parametrize(
