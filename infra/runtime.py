@@ -138,7 +138,8 @@ def build_pipeline(project: Project, name: str, spark: SparkSession, *, probes: 
     from infra.s3.spark_settings import has_own_access
 
     settings = project.pipeline(name)
-    if not has_own_access(project.spark.settings()):
+    # Over Spark Connect the server's access counts, which this machine need not have
+    if project.spark.remote is None and not has_own_access(project.spark.settings()):
         (probes or BucketProbes()).probe(project.storage, settings.source.table)
     return Pipeline(
         ChangeFeed(spark, settings.source.table),

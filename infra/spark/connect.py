@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from cdf.errors import ConfigError, SourceUnavailable, condition_of
 from cdf.extras import require_extra
+from cdf.session import translate_lost_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +36,17 @@ def connect(remote: str, conf: Mapping[str, str]) -> SparkSession:
         for name, value in {"spark.sql.session.timeZone": "UTC", **conf}.items():
             spark.conf.set(name, value)
     except Exception as error:
+        if "StatusCode.UNAUTHENTICATED" in str(error):
+            # Without a cause: PySpark's error is not needed, and may show more than this one
+            raise ConfigError(
+                f"the Spark Connect server at {place} refuses the token, or demands one",
+                hint="write spark.remote: sc://HOST:PORT/;token=${TOKEN}, and set this environment variable",
+            ) from None
+        if (lost := translate_lost_server(error, f"no session of {place}")) is not None:
+            lost.hint = (
+                "with a token PySpark uses TLS, except for sc://localhost: check that the server, or its proxy, has TLS"
+            )
+            raise lost from error
         condition = condition_of(error)
         raise ConfigError(
             f"the Spark Connect server at {place} refuses the session" + (f" ({condition})" if condition else ""),

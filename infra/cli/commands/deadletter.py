@@ -126,7 +126,7 @@ def replay(pipeline: OnePipeline, config: Config = DEFAULT_CONFIG, as_json: Json
     output = Output("deadletter replay", as_json, debug)
     project = load_project(config)
     _build_sink(project, pipeline)
-    with spark_session(output, project) as spark, raise_interrupt_on_signal():
+    with spark_session(output, project, may_be_remote=True) as spark, raise_interrupt_on_signal():
         applied = replay_dead_letters(build_pipeline(project, pipeline, spark).runner)
     result = Replayed(pipeline, max(applied.inserts - applied.rejected, 0), applied.deletes, applied.rejected)
     output.line(f"{pipeline}: {result.stored} stored, {result.deleted} deleted, {result.rejected} rejected again")

@@ -192,7 +192,7 @@ def _move(action: Action, version: int | None, options: MoveOptions, *, compare:
         raise ConfigError(f"{version} is not a version", hint="versions are whole numbers from 0")
     if not options.yes:
         require_terminal(f"position {action}")
-    with spark_session(output, project) as spark, raise_interrupt_on_signal():
+    with spark_session(output, project, may_be_remote=True) as spark, raise_interrupt_on_signal():
         pipeline = build_pipeline(project, name, spark)
         try:
             move = plan_move(pipeline.context, action, version, compare=compare)
