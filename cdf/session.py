@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from cdf.errors import ConfigError, SourceUnavailable, condition_of
@@ -17,9 +17,11 @@ __all__ = [
     "cancel_jobs",
     "cancel_tagged_jobs",
     "check_session",
+    "find_session",
     "has_delta_classes",
     "is_connect",
     "lacks_delta",
+    "require_classic",
     "setting",
     "tag_jobs",
     "translate_lost_server",
@@ -73,6 +75,23 @@ def is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
+def find_session() -> SparkSession | None:
+    """The session of this process, whichever thread asks; None: there is none."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql.utils import is_remote
+
+    if is_remote():
+        with suppress(Exception):  # there is none
+            return SparkSession.active()
+        return None
+    from pyspark import SparkContext
+
+    if SparkContext._active_spark_context is None:
+        return None
+    # The active session of another thread works as well: both use the same Spark context
+    return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+
+
 def has_delta_classes(spark: SparkSession) -> bool:
     """Whether the session reaches Delta's own classes in its JVM. Not over Spark Connect, nor on Databricks."""
     if not callable(getattr(spark, "sql", None)):
@@ -101,6 +120,15 @@ def lacks_delta(spark: SparkSession) -> bool:
             or "catalog plugin class" in text
         )
     return False
+
+
+def require_classic(spark: SparkSession, what: str) -> None:
+    """Refuse, over Spark Connect, what uses Spark's JVM. ``what``: the subject of the sentence."""
+    if is_connect(spark):
+        raise ConfigError(
+            f"{what} needs a classic Spark session, and this one is of Spark Connect",
+            hint="use a session with a JVM: local, spark-submit, or on the cluster's driver",
+        )
 
 
 def cancel_jobs(spark: SparkSession) -> None:

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from cdf.errors import VerificationError
+from cdf.session import find_session
 from cdf.sink import Position, Source
 from cdf.verify.spark_image import FrameImage
 from connectors.kafka import topics
@@ -123,14 +124,14 @@ def read_newest_version(cluster: Cluster, topic: str, ends: Sequence[int]) -> in
 
 
 def _read_records(cluster: Cluster, topic: str, ends: Sequence[int]) -> DataFrame:
-    from pyspark.sql import SparkSession
-
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 yield from _read_partition(cluster, topic, number, ends[number])
 
-    spark = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    spark = find_session()
+    if spark is None:
+        raise VerificationError(f"reading {topic} needs a Spark session", hint="create one first")
     return spark.range(0, len(ends), 1, max(1, len(ends))).mapInArrow(read, _RECORD)
 
 

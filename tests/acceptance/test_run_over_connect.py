@@ -8,6 +8,7 @@ import socket
 from pyspark.sql import SparkSession
 
 from tests.acceptance.commands import Database, Project, create_source, pipeline
+from tests.fixtures.fix_kafka import Kafka
 
 NO_JVM = "a client of Spark Connect, which starts no JVM"
 
@@ -52,3 +53,25 @@ def test_a_server_that_does_not_answer_is_named_at_once(project: Project, delta_
     use_server(project, delta_path, "spark://127.0.0.1")
     done = project.run("plan", own_jvm=NO_JVM)
     assert (done.code, "spark.remote is not the address of a Spark Connect server" in done.err) == (2, True)
+
+
+def test_a_topic_is_written_over_spark_connect(
+    project: Project, connect: SparkSession, connect_address: str, kafka: Kafka, delta_path: str
+) -> None:
+    create_source(connect, delta_path, "id bigint, name string")
+    connect.sql(f"insert into delta.`{delta_path}` values (1, 'a'), (2, 'b')")
+    source = {"table": delta_path, "key": ["id"], "start": "earliest"}
+    topic = {"connection": "events", "topic": f"{kafka.prefix}-made", "create": {"partitions": 3}}
+    project.write(
+        {"topic": {"source": source, "sink": topic}},
+        connections=f"  events: {{kind: kafka, bootstrap_servers: '{kafka.bootstrap}', "
+        f"position_topic: {kafka.prefix}-positions}}",
+        rest=f"spark: {json.dumps({'remote': connect_address, 'conf': {'spark.sql.shuffle.partitions': '1'}})}",
+    )
+    assert project.run("plan", own_jvm=NO_JVM).code == 0
+    for inserts in (2, 1):
+        done = project.run("run", "--json", own_jvm=NO_JVM)
+        assert done.code == 0, done.err
+        assert done.pipeline("topic")["inserts"] == inserts
+        connect.sql(f"insert into delta.`{delta_path}` values (3, 'c')")
+    assert len(kafka.consume(f"{kafka.prefix}-made")) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ from pyspark.sql import SparkSession
 
 from cdf import ChangeFeed, Pipeline
 from cdf.errors import ConfigError, RowRejected, SourceError, TableNotFound
+from cdf.sink import Capabilities
+from cdf.testing import MemorySink
 from connectors.delta_audit.sink import DeltaAuditSink
-from connectors.kafka import Cluster, KafkaSink
 from tests.fixtures.fix_connect import connect_server, connect_session
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table, changes
@@ -150,11 +152,17 @@ def test_what_cannot_work_over_connect_is_refused_before_anything_is_written(
         pipeline.run()
 
 
+class SinkOfAJvm(MemorySink):
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, needs_classic_session=True)
+
+
 def test_sinks_that_need_a_jvm_are_refused(connect: SparkSession, delta_path: str, tmp_path: Path) -> None:
     Table(connect, delta_path)
     feed = ChangeFeed(connect, delta_path)
-    with pytest.raises(ConfigError, match="a KafkaSink needs a classic Spark session"):
-        Pipeline(feed, KafkaSink(Cluster("localhost:1"), topic="t"), key="id")
+    with pytest.raises(ConfigError, match="a SinkOfAJvm needs a classic Spark session"):
+        Pipeline(feed, SinkOfAJvm(), key="id")
     with pytest.raises(ConfigError, match="a DeltaAuditSink needs a classic Spark session"):
         Pipeline(feed, DeltaAuditSink(str(tmp_path / "trail"), spark=connect), key="id")
     assert not (tmp_path / "trail").exists()

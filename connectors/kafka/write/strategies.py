@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from cdf.changes.few_rows import collect_few
+from cdf.changes.few_rows import collect_few, limited
 from cdf.changes.window import Snapshot, Window
 from cdf.errors import CdfError, RowRejected, SinkUnavailable, TargetNotReady
+from cdf.session import is_connect
 from connectors.kafka.errors import KafkaFault, build_fenced_error, find_task_fault, is_fenced, to_cdf_error
 from connectors.kafka.state.position import LaneProgress, PendingWindow
 from connectors.kafka.types import find_rejection
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["EventBatch", "plan_events", "write_by_driver", "write_by_tasks"]
+__all__ = ["EventBatch", "read_events", "write_by_driver", "write_by_tasks"]
 
 _WRITTEN = "rejected long, changes string"
 
@@ -42,7 +43,7 @@ class EventBatch:
     pending: PendingWindow
     rows: Window | Snapshot
     events: DataFrame
-    few: DataFrame | None = None
+    few: pa.Table | None = None
     """The events of a small window, for the driver."""
 
     def confirm(self) -> None:
@@ -50,7 +51,30 @@ class EventBatch:
             self.rows.confirm()
 
 
-def plan_events(events: DataFrame) -> None:
+def read_events(batch: EventBatch, *, is_small: bool) -> EventBatch:
+    """Find faults of the source before the window is recorded as pending; events that are few are read.
+
+    A window's events are complete afterwards, or cannot be read any more.
+    """
+    rows, events = batch.rows, batch.events
+    try:
+        few = collect_few(limited(events)) if is_small else None
+        if few is None and not is_connect(events.sparkSession):
+            _plan(events)
+        elif few is None and isinstance(rows, Window):
+            # A query over Spark Connect is planned when it runs, and a task's events are durable before their end is
+            # known. So they are stored on the executors first; without lineage, a lost part is not read again
+            events = events.localCheckpoint()
+        elif few is None:
+            rows.read().isEmpty()
+    except Exception as error:
+        raise _to_read_error(error, batch) from error
+    batch = replace(batch, events=events, few=few)
+    batch.confirm()
+    return batch
+
+
+def _plan(events: DataFrame) -> None:
     """Make Spark plan the query, which lists the source's files."""
     events._jdf.queryExecution().executedPlan()
 
@@ -73,9 +97,10 @@ def write_by_tasks(batch: EventBatch, work: LaneWork, producers: LaneProducers) 
 
     try:
         planned = batch.events.mapInArrow(write, _WRITTEN)
-        # Spark plans a derived DataFrame separately, and lists the Delta log again
-        plan_events(planned)
-        batch.confirm()
+        if not is_connect(planned.sparkSession):
+            # Spark plans a derived DataFrame separately, and lists the Delta log again
+            _plan(planned)
+            batch.confirm()
         rows = planned.collect()
     except CdfError:
         raise
@@ -88,15 +113,9 @@ def write_by_tasks(batch: EventBatch, work: LaneWork, producers: LaneProducers) 
 
 
 def write_by_driver(
-    batch: EventBatch, few: DataFrame, work: LaneWork, producers: LaneProducers
-) -> Sequence[LaneProgress] | None:
-    """Collect the events and write each lane in a thread; None, with nothing written, if there are too many events."""
-    try:
-        table = collect_few(few)
-    except Exception as error:
-        raise _to_task_error(error, batch, work) from error
-    if table is None:
-        return None
+    batch: EventBatch, table: pa.Table, work: LaneWork, producers: LaneProducers
+) -> Sequence[LaneProgress]:
+    """Write each lane of the events in a thread."""
     import pyarrow.compute as pc
 
     lanes = pc.unique(table.column("lane")).to_pylist()
@@ -126,6 +145,10 @@ def _to_task_error(error: Exception, batch: EventBatch, work: LaneWork) -> CdfEr
     fault = find_task_fault(error)
     if fault is not None:
         return _to_write_error(fault, batch, work)
+    return _to_read_error(error, batch)
+
+
+def _to_read_error(error: Exception, batch: EventBatch) -> CdfError:
     return find_rejection(error, table=batch.rows.table) or batch.rows.failure(error)
 
 

@@ -11,7 +11,6 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cdf.changes.few_rows import limited
 from cdf.errors import TableReplaced, WindowOutOfOrder
 from cdf.sink import Applied, Conflicts
 from cdf.sink.guard import erasing_versions
@@ -25,7 +24,7 @@ from connectors.kafka.write.envelope import snapshot_to_envelope, to_envelope
 from connectors.kafka.write.event_builder import TOMBSTONE
 from connectors.kafka.write.lane_producers import LaneProducers
 from connectors.kafka.write.lane_writer import AGAIN, LaneWork
-from connectors.kafka.write.strategies import EventBatch, plan_events, write_by_driver, write_by_tasks
+from connectors.kafka.write.strategies import EventBatch, read_events, write_by_driver, write_by_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -105,8 +104,7 @@ class WindowWriter:
                 lanes=self._target.lanes,
             )
         )
-        plan_events(events)
-        return self._write(EventBatch(pending, snapshot, events), state)
+        return self._write(read_events(EventBatch(pending, snapshot, events), is_small=False), state)
 
     def apply(self, window: Window) -> Applied:
         state = self._read_state()
@@ -136,14 +134,11 @@ class WindowWriter:
                 self._lease.write_position(self._build_state_after(state, window.last, window))
             return Applied(position=window.last)
         events = self._build_events(window, state)
-        few = limited(events) if window.change_bytes <= self._small_window_bytes else None
-        # Planning reports faults of the Delta log before the window is recorded as pending, and fixes the list of files
-        try:
-            plan_events(events if few is None else few)
-        except Exception as error:
-            raise window.failure(error) from error
-        window.confirm()
-        return self._write(EventBatch(pending, window, events, few), state)
+        seconds: dict[str, float] = {}
+        with timed(seconds, "read"):
+            is_small = window.change_bytes <= self._small_window_bytes
+            batch = read_events(EventBatch(pending, window, events), is_small=is_small)
+        return self._write(batch, state, seconds)
 
     def _read_state(self) -> State:
         with translate_faults("reading the position"):
@@ -210,17 +205,19 @@ class WindowWriter:
             pending=None,
         )
 
-    def _write(self, batch: EventBatch, state: State) -> Applied:
-        seconds: dict[str, float] = {}
+    def _write(self, batch: EventBatch, state: State, seconds: dict[str, float] | None = None) -> Applied:
+        seconds = {} if seconds is None else seconds
         after = self._build_state_after(state, batch.pending.last, batch.rows)
         if state.pending is None:
             with translate_faults("recording the window"), timed(seconds, "begin"):
                 self._lease.write_position(replace(after, version=state.version, pending=batch.pending))
         work = self._build_work(batch)
         with timed(seconds, "write"):
-            written = None if batch.few is None else write_by_driver(batch, batch.few, work, self._producers)
-            if written is None:
-                written = write_by_tasks(batch, work, self._producers)
+            written = (
+                write_by_tasks(batch, work, self._producers)
+                if batch.few is None
+                else write_by_driver(batch, batch.few, work, self._producers)
+            )
         with translate_faults("moving the position"), timed(seconds, "commit"):
             self._lease.write_position(after)
         changes: Counter[str] = Counter()
