@@ -28,7 +28,6 @@ __all__ = [
     "arrow_udf",
     "collect_arrow",
     "create_from_arrow",
-    "create_session",
     "has_collation",
     "is_valid_utf8",
     "is_variant",
@@ -86,20 +85,6 @@ def query_logger(name: str) -> logging.Logger:
     except ModuleNotFoundError:
         return logging.getLogger(name)
     return PySparkLogger.getLogger(name)
-
-
-def create_session(spark: SparkSession) -> SparkSession:
-    """A session of the same application with settings of its own. Over Spark Connect it is a copy, since Spark 4.1."""
-    from cdf.session import is_connect
-
-    if not is_connect(spark):
-        return spark.newSession()
-    if hasattr(spark, "cloneSession"):
-        return spark.cloneSession()
-    raise FeatureNotSupported(
-        "a session of Spark Connect cannot be copied before Spark 4.1",
-        hint="run once with a classic session, or use Spark 4.1 or newer",
-    )
 
 
 # ── functions ────────────────────────────────────────────────────────────────────────────────────────────────────────

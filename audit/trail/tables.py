@@ -36,9 +36,8 @@ from audit.trail.position import MAINTENANCE_OPERATIONS
 from audit.trail.redaction import parse_object
 from cdf.changes.columns import quote_name
 from cdf.errors import Fenced, TableNotFound, TargetNotReady, condition_of
-from cdf.session import is_connect, require_classic
 from cdf.source.log import TableLog
-from cdf.spark_versions import create_from_arrow, create_session
+from cdf.spark_versions import create_from_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -154,9 +153,6 @@ class TrailTables:
     def location(self, name: str) -> str:
         return f"{self.path.rstrip('/')}/{name}"
 
-    def quoted(self, name: str) -> str:
-        return f"delta.{quote_name(self.location(name))}"
-
     def exist(self) -> bool:
         """Whether all tables exist. A runner that is killed while it creates them leaves some."""
         return all(self._exists(name) for name in TABLES)
@@ -164,8 +160,6 @@ class TrailTables:
     def _exists(self, name: str) -> bool:
         from delta.tables import DeltaTable
 
-        if is_connect(self.spark):  # Delta's own functions need a plugin in the server
-            return self.log(name).exists()
         return DeltaTable.isDeltaTable(self.spark, self.location(name))
 
     def origin(self) -> str:
@@ -264,24 +258,25 @@ class TrailTables:
 
         return self._commit(name, write, about, is_new=create_with is not None)
 
-    def change(self, name: str, statement: str | Callable[[DeltaTable], object], *, about: Mapping[str, Any]) -> int:
-        """Run a DELETE (a text: its condition, which the log will show) or MERGE that changes at least one row, under the
-        same rules as ``append``."""
+    def change(self, name: str, statement: Callable[[DeltaTable], object], *, about: Mapping[str, Any]) -> int:
+        """Run a DELETE or MERGE that changes at least one row, under the same rules as ``append``."""
         from delta.tables import DeltaTable
 
         def run(number: int, metadata: str) -> None:
             # Statements read these settings from their session; in a shared session they would apply to all other writes
-            session = create_session(self.spark)
+            session = self.spark.newSession()
             session.conf.set(f"{_DELTA}.write.txnAppId", _APPLICATION)
             session.conf.set(f"{_DELTA}.write.txnVersion", str(number))
             session.conf.set(f"{_DELTA}.commitInfo.userMetadata", metadata)
-            if isinstance(statement, str):
-                session.sql(f"delete from {self.quoted(name)} where {statement}")
-            else:
-                require_classic(session, f"changing values of the trail at {self.path}")
-                statement(DeltaTable.forPath(session, self.location(name)))
+            statement(DeltaTable.forPath(session, self.location(name)))
 
         return self._commit(name, run, about)
+
+    def enable_timestamp_ntz(self) -> None:
+        """Allow TIMESTAMP_NTZ columns in the payload. Delta enables the feature by itself only when a table is created."""
+        from delta.tables import DeltaTable
+
+        DeltaTable.forPath(self.spark, self.location(PAYLOAD)).addFeatureSupport("timestampNtz")
 
     def _commit(
         self, name: str, write: Callable[[int, str], None], about: Mapping[str, Any], *, is_new: bool = False

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cdf.errors import ConfigError
-from cdf.session import find_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,15 +37,19 @@ class TrailContext:
 
     @property
     def has_spark(self) -> bool:
-        return self.session is not None or find_session() is not None
+        from pyspark import SparkContext
+
+        return self.session is not None or SparkContext._active_spark_context is not None
 
     @property
     def spark(self) -> SparkSession:
         """The session that was passed to the sink, otherwise the active one: the session that reads the source."""
-        session = self.session or find_session()
-        if session is None:
+        from pyspark.sql import SparkSession
+
+        if not self.has_spark:
             raise ConfigError("a trail needs a Spark session", hint="pass one to the sink, or create one first")
-        return session
+        # The active session of another thread works as well: both use the same Spark context
+        return self.session or SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
 
     @property
     def trail(self) -> Trail:

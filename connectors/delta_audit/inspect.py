@@ -10,7 +10,6 @@ from pyspark.sql.types import StructType
 from audit.hashing.value_encoding import find_unsupported_fields
 from audit.trail.column_history import find_unwritable_fields
 from cdf.errors import CdfError, ConfigError
-from cdf.session import is_connect
 from cdf.source.single_writer import require_writer
 from connectors.delta_audit.context import TrailContext
 
@@ -32,10 +31,7 @@ def find_problems(context: TrailContext, schema: StructType) -> list[str]:
         f"column {path} has no canonical form that can be hashed: leave it out of the source"
         for path in find_unsupported_fields(schema)
     ]
-    if context.encryption is not None:
-        if context.has_spark and is_connect(context.spark):
-            problems.append("columns that are encrypted for each person need a classic Spark session")
-        problems += context.encryption.find_problems(schema)
+    problems += context.encryption.find_problems(schema) if context.encryption is not None else []
     problems += [
         f"the field {path} has a name that is not allowed in files without column mapping, which a trail does not use"
         for path in find_unwritable_fields(schema)

@@ -62,7 +62,7 @@ class TrailHarness:
             if sink._open_trail is not None and (lease := sink._open_trail.lease) is not None:
                 with lease._lock:
                     lease._stopped.set()
-        file = Path(self.path) / "_lease_claims/claim"
+        file = Path(self.path) / "_lease"
         file.write_text(json.dumps({**json.loads(file.read_text()), "seconds": 0}))
 
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from audit.trail import lease
 from cdf.testing.conformance.load import LoadPromises
 from cdf.testing.conformance.position import PositionPromises
-from cdf.testing.conformance.runner import RunnerPromises
 from cdf.testing.conformance.state import StatePromises
 from connectors.kafka.event_format import EventFormat
-from tests.contract.test_delta_audit_sink import TrailHarness
 from tests.contract.test_kafka_sink import KafkaHarness, closing
 from tests.fixtures.fix_kafka import Kafka
 
@@ -24,41 +19,6 @@ from tests.fixtures.fix_kafka import Kafka
 def spark(connect: SparkSession) -> SparkSession:
     """The session of the suite."""
     return connect
-
-
-class ConnectTrailHarness(TrailHarness):
-    def expire_lease(self) -> None:
-        for sink in self.made:
-            if sink._open_trail is not None and (lease := sink._open_trail.lease) is not None:
-                with lease._lock:
-                    lease._stopped.set()
-        [file] = Path(self.path, "_lease_claims").glob("[!_.]*")
-        claim = {**json.loads(file.read_text()), "seconds": 0}
-        self.spark.createDataFrame([(json.dumps(claim),)], "value string").write.mode("overwrite").text(
-            str(file.parent)
-        )
-
-
-class TrailPromises:
-    test_vanished = PositionPromises.test_a_window_whose_commits_vanish_while_it_is_read_is_not_applied
-    test_repaired = PositionPromises.test_a_window_whose_rows_fail_leaves_everything_and_is_applied_after_repair
-    test_succeeded = PositionPromises.test_a_runner_that_dies_in_a_window_is_succeeded_without_a_trace
-
-
-class TestATrailThroughTheDriver(TrailPromises):
-    test_second_runner = RunnerPromises.test_a_second_runner_is_refused_while_the_first_is_alive
-    test_stale_runner = RunnerPromises.test_a_stale_runner_cannot_apply
-
-    @pytest.fixture
-    def harness(self, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TrailHarness]:
-        monkeypatch.setattr(lease, "RENEW_SECONDS", 1.0)
-        yield from closing_trail(ConnectTrailHarness(spark, tmp_path))
-
-
-def closing_trail(harness: TrailHarness) -> Iterator[TrailHarness]:
-    yield harness
-    for sink in harness.made:
-        sink.close()
 
 
 class EventPromises:

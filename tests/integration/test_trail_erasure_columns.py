@@ -149,7 +149,7 @@ def test_an_erasing_window_without_records_is_finished(changed: Changed, monkeyp
         patched.setattr(TrailTables, "append", append)
         with pytest.raises(Died):
             changed.pipeline.run()
-    lease = Path(changed.sink.path, "_lease_claims/claim")
+    lease = Path(changed.sink.path, "_lease")
     lease.write_text(json.dumps({**json.loads(lease.read_text()), "seconds": 0}))
 
     changed.pipeline.run()

@@ -120,7 +120,7 @@ def test_each_of_many_runners_dies_at_another_step(
 
 def out_of_time(path: Path) -> None:
     """As if the time of the dead runner's lease were over."""
-    lease = path / "_lease_claims/claim"
+    lease = path / "_lease"
     lease.write_text(json.dumps({**json.loads(lease.read_text()), "seconds": 0}))
 
 

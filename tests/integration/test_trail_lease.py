@@ -15,14 +15,14 @@ from audit.trail.lease import Lease
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    return tmp_path / "_lease_claims/claim"
+    return tmp_path / "_lease"
 
 
 @pytest.fixture
 def stale(spark: SparkSession, file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lease]:
     """Of a runner that does not know yet that its lease has ended."""
     monkeypatch.setattr("audit.trail.lease.RENEW_SECONDS", 3600)
-    lease = Lease(spark, str(file.parents[1]), target="the trail")
+    lease = Lease(spark, str(file), target="the trail")
     yield lease
     lease.close()
 

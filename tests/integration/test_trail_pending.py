@@ -64,7 +64,7 @@ def dies(
         patched.setattr(TrailTables, "append", append)
         with pytest.raises(Died):
             run(until)
-    lease = path / "_lease_claims/claim"
+    lease = path / "_lease"
     lease.write_text(json.dumps({**json.loads(lease.read_text()), "seconds": 0}))
 
 

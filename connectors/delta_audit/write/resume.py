@@ -63,7 +63,6 @@ def resume_window(
         try:
             candidates = _list_candidate_columns(context, payload_row, window, state, payload)
             columns = next(filter(is_as_written, candidates), None)
-            window.confirm()
         except CdfError:
             raise
         except Exception as error:

@@ -18,7 +18,7 @@ from connectors.delta_audit.context import TrailContext
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from audit.trail.column_history import Column
 
@@ -56,11 +56,6 @@ class TrailWindow:
     def is_small(self, limit_bytes: int) -> bool:
         return isinstance(self.rows, Window) and self.rows.change_bytes <= limit_bytes
 
-    def confirm(self) -> None:
-        """Raise if the rows that were read may be incomplete. A snapshot is complete or cannot be read."""
-        if isinstance(self.rows, Window):
-            self.rows.confirm()
-
     def build_condition(self) -> SparkColumn:
         """Return the condition for the rows of the window in the trail's tables."""
         from pyspark.sql import functions as F
@@ -77,12 +72,13 @@ class TrailWindow:
 def build_payload(
     context: TrailContext, window: TrailWindow, columns: tuple[Column, ...], *, encrypt: bool = True
 ) -> PayloadRows:
-    """Return the rows of the window for these columns. ``encrypt=False``: without keys, to compare with written rows.
-
-    Spark lists the source's files when it reads the rows: call ``TrailWindow.confirm`` afterwards.
-    """
+    """Return the rows of the window for these columns. ``encrypt=False``: without keys, to compare with written rows."""
     rows = window.rows
-    feed = rows.read() if isinstance(rows, Window) else _to_feed(rows)
+    if isinstance(rows, Window):
+        feed = _fix_plan(context.spark, rows.read(), rows)
+        rows.confirm()  # the plan fixes the files that are read
+    else:
+        feed = _to_feed(rows)
     withheld = erasing_versions(window.commits)
     is_encrypted = any(column.live and column.name == SEALED for column in columns)
     encryption = context.encryption if is_encrypted else None
@@ -98,6 +94,18 @@ def build_payload(
         withheld=withheld,
         people=() if encryption is None else encryption.people,
     )
+
+
+def _fix_plan(spark: SparkSession, feed: DataFrame, window: Window) -> DataFrame:
+    """Plan the query now: Spark plans a derived DataFrame again, and would list the Delta log again."""
+    from pyspark.sql import DataFrame
+
+    try:
+        planned = feed._jdf.queryExecution()
+        rows = spark._jsparkSession.internalCreateDataFrame(planned.toRdd(), feed._jdf.schema(), False)
+    except Exception as error:
+        raise window.failure(error) from error
+    return DataFrame(rows, spark)
 
 
 def _is_without_updates(window: Window) -> bool:

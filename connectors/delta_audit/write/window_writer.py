@@ -150,9 +150,7 @@ class WindowWriter:
         new = [field for field in row_type(columns, stored=True).fields if field.name not in row.names]
         if '"timestamp_ntz"' in StructType(new).json():
             with translate_errors(self._context.path, "adding a column"):
-                # Delta enables the feature by itself only when a table is created
-                supported = "set tblproperties ('delta.feature.timestampNtz' = 'supported')"
-                self._context.spark.sql(f"alter table {self._trail.tables.quoted(PAYLOAD)} {supported}")
+                self._trail.tables.enable_timestamp_ntz()
         self._trail.payload_row = StructType([*row.fields, *new])
 
     # ── payload and events ───────────────────────────────────────────────────────────────────────────────────────
@@ -172,7 +170,6 @@ class WindowWriter:
         with timed(seconds, "read"):
             try:
                 payload = build_payload(self._context, window, columns).build_on_driver()
-                window.confirm()
             except CdfError:
                 raise
             except Exception as error:
@@ -198,7 +195,6 @@ class WindowWriter:
             try:
                 payload = build_payload(self._context, window, columns).build_on_cluster(window.partitions)
                 written = tables.append(PAYLOAD, payload, about=window.about)
-                window.confirm()  # payload without events is not a part of the trail: the next runner deletes it
                 self._check_no_other_rows(PAYLOAD, window, written)
             except CdfError:
                 raise
