@@ -55,13 +55,19 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 
 def check_session(spark: SparkSession) -> None:
     """Refuse settings with which Spark silently returns fewer rows if a file is gone, or other values."""
-    on = [name for name in _IGNORE if (spark.conf.get(name, "false") or "").lower() == "true"]
+    try:
+        on = [name for name in _IGNORE if (spark.conf.get(name, "false") or "").lower() == "true"]
+        has_ansi = (spark.conf.get(_ANSI, "true") or "").lower() == "true"
+    except Exception as error:
+        if (lost := translate_lost_server(error, "the settings of the session cannot be read")) is not None:
+            raise lost from error
+        raise
     if on:
         raise ConfigError(
             f"the session has {' and '.join(on)} = true: missing files or columns would be skipped silently",
             hint="set it to false for the session that reads the change feed",
         )
-    if is_connect(spark) and (spark.conf.get(_ANSI, "true") or "").lower() != "true":
+    if is_connect(spark) and not has_ansi:
         # The server analyses each query again when it runs: a setting cannot be changed for a part of it
         raise ConfigError(
             f"the session has {_ANSI} = false: over Spark Connect small decimals would be written as 1E-38",

@@ -84,7 +84,7 @@ def spark_session(
         if is_ours:
             with suppress(Exception):  # a JVM that has died must not hide the error that ends the command
                 spark.stop()
-        if output.debug or output.needs_spark_log:
+        if is_ours and (output.debug or output.needs_spark_log):
             output.note(f"Spark's log: {log_file}")
         else:
             log_file.unlink(missing_ok=True)

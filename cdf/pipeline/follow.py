@@ -30,6 +30,7 @@ from cdf.errors import (
     condition_of,
 )
 from cdf.interrupt import JVM_GONE, Stop
+from cdf.lag import Lag
 from cdf.pipeline.micro_batches import MicroBatches, Progress, measure_lag
 from cdf.pipeline.polling import FeedPolls
 from cdf.pipeline.streaming_query import FeedQuery, is_active, stop_query
@@ -115,10 +116,14 @@ class Following:
         here = threading.current_thread()  # not compared by ident: the ident of an ended thread is used again
         if here is self._thread or (batches is not None and here is batches.thread):
             return False  # called from ``progress``: following ends after that has returned
-        if not self._ended.wait(timeout):
-            self._stopping.cancel()
-            self._give_up()
-        return self._ended.wait(GIVE_UP_SECONDS)
+        if self._ended.wait(timeout):
+            return True
+        self._stopping.cancel()
+        deadline = time.monotonic() + GIVE_UP_SECONDS
+        while not self._ended.is_set() and time.monotonic() < deadline:
+            self._give_up()  # repeatedly: between two statements there is nothing to cancel
+            self._ended.wait(1.0)
+        return self._ended.is_set()
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait for the end. → False if ``timeout`` (seconds) passed first. Raises the error that ended following, if any."""
@@ -141,7 +146,7 @@ class Following:
             and is_readable
         ):
             with suppress(Exception):  # the lag is unknown while the source cannot be read
-                behind = measure_lag(self._context.feed.log, position)
+                behind = self._measure_lag(position)
         return FollowStatus(
             pipeline=self._context.name,
             table=self._context.feed.table,
@@ -156,6 +161,13 @@ class Following:
             code=error.code if error else None,
             error=error.message if error else None,
         )
+
+    def _measure_lag(self, position: int) -> Lag | None:
+        if isinstance(self._signals, FeedQuery):
+            return measure_lag(self._context.feed.log, position)
+        # Without a job on the server, which may be busy or gone
+        latest = self._signals.latest
+        return None if latest is None else Lag(max(0, latest - position), 0.0, None)
 
     # ── the loop ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -261,9 +273,13 @@ class Following:
     def _give_up(self) -> None:
         """Cancel the sink's running statement, the jobs of a load or of catching up, and the query."""
         self._context.sink.cancel()
+        # In a thread of its own: over Spark Connect the request has no time limit, and the server may be gone
+        threading.Thread(target=self._cancel_jobs, name=f"cancel-{self._context.name}", daemon=True).start()
+        self._stop_query()
+
+    def _cancel_jobs(self) -> None:
         with suppress(Exception):
             cancel_tagged_jobs(self._context.feed.spark, self._job_group)
-        self._stop_query()
 
     # ── failures and progress ────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,5 +1,6 @@
-"""Signals new versions without a streaming query: asks the log at an interval. Over Spark Connect ``foreachBatch`` would run
-on the server, where neither the sink nor its lease is."""
+"""Follows without a streaming query: asks the log for new versions at an interval.
+
+Over Spark Connect ``foreachBatch`` would run on the server, which has neither the sink nor its lease."""
 
 from __future__ import annotations
 
@@ -8,18 +9,20 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from cdf.changes.schema_diff import compare, same_names_in_files
 from cdf.errors import ConfigError, SourceError
 from cdf.lag import parse_interval
 from cdf.pipeline.streaming_query import check_trigger
 
 if TYPE_CHECKING:
+    from cdf.changes.commits import Metadata
     from cdf.pipeline.micro_batches import MicroBatches
     from cdf.source.log import TableLog
 
 __all__ = ["FeedPolls"]
 
 REFRESH_SECONDS = 60.0
-"""How often Delta is asked for the latest version: it also sees commits that are in a lock table only."""
+"""How often Delta is asked for the latest version, instead of looking for the next commit file."""
 
 
 class FeedPolls:
@@ -33,6 +36,8 @@ class FeedPolls:
             )
         self._log = log
         self._seconds = _parse_seconds(trigger)
+        self.latest: int | None = None
+        """The table's latest version, as the last poll saw it."""
 
     def apply_new_versions(self, batches: MicroBatches, stop: threading.Event) -> bool:
         """Apply new versions until ``stop`` is set, or once. → False if the table changed: open it again."""
@@ -44,7 +49,8 @@ class FeedPolls:
                 refreshed = time.monotonic()
             with self._log.cache_reads():
                 latest = self._log.latest(refresh=refresh)
-                changed = self._log.metadata() != metadata
+                changed = _differs(self._log.metadata(), metadata)
+            self.latest = latest
             if changed or latest < version:
                 return False
             if latest > version:
@@ -53,14 +59,25 @@ class FeedPolls:
         return True
 
 
+def _differs(now: Metadata, before: Metadata) -> bool:
+    """Whether the sink has to be opened again. Other properties and notes of columns change with many commits: Delta keeps
+    the last value of an identity column in them."""
+    return (
+        (now.table_id, now.feed_enabled) != (before.table_id, before.feed_enabled)
+        or bool(compare(before.schema, now.schema))
+        or not same_names_in_files(before.schema, now.schema)
+    )
+
+
 def _parse_seconds(trigger: Mapping[str, Any]) -> float | None:
     """The seconds between two polls; None: no poll after catching up."""
     interval = check_trigger(trigger).get("processingTime")
     if interval is None:
         return None
     try:
-        return parse_interval(interval).total_seconds()
-    except SourceError as error:
-        raise ConfigError(
-            f"the trigger's interval {interval!r} cannot be used", hint="write it as in: 1 second"
-        ) from error
+        seconds = parse_interval(interval).total_seconds()
+    except SourceError:
+        seconds = -1.0
+    if seconds < 0 or not any(letter.isdigit() for letter in interval):
+        raise ConfigError(f"the trigger's interval {interval!r} cannot be used", hint="write it as in: 1 second")
+    return seconds

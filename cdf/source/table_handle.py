@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cdf.changes.columns import quote_name
 from cdf.errors import CdfError, ConfigError, FeedNotEnabled, SourceError, TableNotFound, condition_of
 from cdf.executors import check_executors
-from cdf.session import check_session, has_delta_classes, is_connect, lacks_delta
+from cdf.session import check_session, has_delta_classes, is_connect, lacks_delta, translate_lost_server
 from cdf.source.log import TableLog
 from cdf.source.table_features import translate_refusal
 
@@ -121,6 +121,8 @@ def _not_found(table: str) -> TableNotFound:
 
 def translate_table_error(error: Exception, table: str, failure: str) -> SourceError:
     """Our error for Delta's error about a whole table. ``failure`` continues the table's name in the message."""
+    if (lost := translate_lost_server(error, f"{table} {failure}")) is not None:
+        return lost
     if (unknown := translate_refusal(error, table)) is not None:
         return unknown
     condition = condition_of(error)

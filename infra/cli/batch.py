@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from cdf.errors import Interrupted
-from cdf.interrupt import Stop
+from cdf.errors import CdfError, Interrupted, SourceUnavailable
+from cdf.interrupt import JVM_GONE, Stop
 from cdf.session import cancel_jobs
 from infra.cli.project import select_pipelines
 from infra.output import DONE, Output, to_cdf_error
@@ -147,6 +147,20 @@ class _PipelineThreads:
             except Exception as error:
                 if not self._stop.broke_off(error):  # an interrupt is reported once for all pipelines
                     self._outcomes[name] = report_failure(self._output, name, error)
+                if isinstance(error, CdfError) and error.condition == JVM_GONE:
+                    self._end_without_session()
+
+    def _end_without_session(self) -> None:
+        """Report the pipelines that have not begun: without its session each of them could only fail, after a wait."""
+        error = SourceUnavailable(
+            "not started: Spark's session has ended",
+            hint="nothing is lost: run again",
+            condition=JVM_GONE,
+        )
+        with suppress(queue.Empty):
+            while True:
+                name = self._waiting.get_nowait()
+                self._outcomes[name] = report_failure(self._output, name, error)
 
     @contextmanager
     def _open_pipeline(self, name: str) -> Iterator[Pipeline]:

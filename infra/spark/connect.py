@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["connect", "probe"]
 
 DEFAULT_PORT = 15002
+_TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
+"""PySpark reads a token from it as well."""
 PROBE_SECONDS = 10.0
 RETRIES = 6
 LONGEST_RETRY_MILLISECONDS = 10_000
@@ -43,9 +46,12 @@ def connect(remote: str, conf: Mapping[str, str]) -> SparkSession:
                 hint="write spark.remote: sc://HOST:PORT/;token=${TOKEN}, and set this environment variable",
             ) from None
         if (lost := translate_lost_server(error, f"no session of {place}")) is not None:
-            lost.hint = (
-                "with a token PySpark uses TLS, except for sc://localhost: check that the server, or its proxy, has TLS"
-            )
+            if ";token=" in remote or _TOKEN_VARIABLE in os.environ:
+                raise ConfigError(
+                    f"the Spark Connect server at {place} is there, and does not answer a request with a token",
+                    hint="with a token PySpark uses TLS, except for sc://localhost: check that the server, or its proxy, "
+                    "has TLS",
+                ) from None
             raise lost from error
         condition = condition_of(error)
         raise ConfigError(

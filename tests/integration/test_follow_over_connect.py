@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from cdf import ChangeFeed, Followed, Pipeline
 from cdf.errors import CdfError, ConfigError, FeedNotEnabled, Fenced, LeaseHeld, TableReplaced, VersionNotFound
+from cdf.pipeline import polling
 from tests.acceptance.commands import wait_for
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table, inserted
@@ -90,6 +91,18 @@ def test_commits_arrive_while_it_follows_also_after_a_new_column(
     assert position(pg) == last + 1
 
 
+def test_asking_delta_itself_finds_new_versions_too(
+    connect: SparkSession, pg: Pg, delta_path: str, follow: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(polling, "REFRESH_SECONDS", 0.0)
+    table = inserted(connect, delta_path, 1)
+    watched = follow()
+    watched.following()
+    table.sql("insert into {t} values (2, 'a')")
+    watched.at(2)
+    assert watched.handle.status().lag_versions == 0
+
+
 def test_available_now_ends_after_catching_up(connect: SparkSession, pg: Pg, delta_path: str, follow: Any) -> None:
     inserted(connect, delta_path, 2)
     watched = follow(trigger={"availableNow": True})
@@ -116,8 +129,10 @@ def test_a_table_that_was_created_again_is_noticed(
     inserted(connect, delta_path, 3)
     watched = follow()
     watched.following()
-    shutil.rmtree(delta_path)
-    inserted(connect, delta_path, versions)
+    other = f"{delta_path}-again"
+    inserted(connect, other, versions)
+    Path(delta_path).rename(f"{delta_path}-before")
+    Path(other).rename(delta_path)
     error = watched.stopped_by()
     assert isinstance(error, (TableReplaced, VersionNotFound)), error
     assert position(pg) == 3

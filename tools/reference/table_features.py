@@ -165,10 +165,7 @@ Known reader features: {known}.
 |---|---|
 {refused}
 
-Reading a catalog-managed table through its catalog is not tested, so it is refused. The Maven registry has the client of
-Unity Catalog that Delta 4.4 uses (`unitycatalog-client` 0.6.0), but no release of `unitycatalog-server` from 0.4.0 to
-0.7.0, and no 0.6.0 of `unitycatalog-spark`, which connects Spark to the catalog. Without a server no such table could be
-created, and it is not known whether a closed range of its feed can be read.
+Reading a catalog-managed table through its catalog is not tested, so it is refused.
 
 Collated columns outside of the key are read, but not tested: the open-source Delta refuses to write them.
 
