@@ -30,7 +30,6 @@ from cdf.errors import (
     condition_of,
 )
 from cdf.interrupt import JVM_GONE, Stop
-from cdf.lag import Lag
 from cdf.pipeline.micro_batches import MicroBatches, Progress, measure_lag
 from cdf.pipeline.polling import FeedPolls
 from cdf.pipeline.streaming_query import FeedQuery, is_active, stop_query
@@ -138,22 +137,18 @@ class Following:
 
     def status(self) -> FollowStatus:
         """State, position and lag at this moment."""
-        error, position, behind = self._error, None, None
-        is_readable = error is None or error.condition != JVM_GONE
-        if (
-            (batches := self._batches) is not None
-            and (position := batches.position.version) is not None
-            and is_readable
-        ):
+        error, position = self._error, None
+        lag_versions, lag_seconds = None, None
+        if (batches := self._batches) is not None and (position := batches.position.version) is not None:
             with suppress(Exception):  # the lag is unknown while the source cannot be read
-                behind = self._measure_lag(position)
+                lag_versions, lag_seconds = self._measure_lag(position)
         return FollowStatus(
             pipeline=self._context.name,
             table=self._context.feed.table,
             state=self._state,
             position=position,
-            lag_versions=behind.versions if behind else None,
-            lag_seconds=behind.seconds if behind else None,
+            lag_versions=lag_versions,
+            lag_seconds=lag_seconds,
             windows=self._window_count,
             rows_applied=self._row_count,
             queries=self._query_count,
@@ -162,12 +157,17 @@ class Following:
             error=error.message if error else None,
         )
 
-    def _measure_lag(self, position: int) -> Lag | None:
+    def _measure_lag(self, position: int) -> tuple[int | None, float | None]:
+        """→ versions, seconds; None: unknown"""
         if isinstance(self._signals, FeedQuery):
-            return measure_lag(self._context.feed.log, position)
-        # Without a job on the server, which may be busy or gone
+            behind = measure_lag(self._context.feed.log, position)
+            return behind.versions, behind.seconds
+        # Polling: from the last poll, without a job on the server, which may be busy or gone
         latest = self._signals.latest
-        return None if latest is None else Lag(max(0, latest - position), 0.0, None)
+        if latest is None:
+            return None, None
+        versions = max(0, latest - position)
+        return versions, None if versions else 0.0
 
     # ── the loop ─────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -11,7 +11,7 @@ PARQUET = (
     "An error occurred while calling o1.collectToPython.\n"
     ": org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/t/part-0.\n"
     "\tat org.apache.spark.sql.execution.datasources.FileScanRDD$$anon$1.hasNext(FileScanRDD.scala:142)\n"
-    "Caused by: java.lang.NullPointerException{told}\n"
+    "Caused by: java.lang.NullPointerException{explanation}\n"
     "\tat org.apache.parquet.format.converter.ParquetMetadataConverter.getLogicalTypeAnnotation(Converter.java:1145)\n"
 )
 
@@ -21,9 +21,9 @@ class DeltaError(Exception):
         return "DELTA_UNSUPPORTED_TYPE_CHANGE_IN_PREVIEW"
 
 
-@pytest.mark.parametrize("told", ["", ': Cannot invoke "LogicalType$_Fields.ordinal()", it is null'])
-def test_a_parquet_type_of_a_newer_spark_is_named(told: str) -> None:
-    found = translate(RuntimeError(PARQUET.format(told=told)), table="t", first=1, last=2)
+@pytest.mark.parametrize("explanation", ["", ': Cannot invoke "LogicalType$_Fields.ordinal()", it is null'])
+def test_a_parquet_type_of_a_newer_spark_is_named(explanation: str) -> None:
+    found = translate(RuntimeError(PARQUET.format(explanation=explanation)), table="t", first=1, last=2)
     assert isinstance(found, FeatureNotSupported)
     assert found.message.startswith("version 1 to 2 of t needs a Parquet type that the installed Spark does not know: ")
     assert "newer pair of Spark and Delta" in str(found.hint)
@@ -36,5 +36,7 @@ def test_a_change_of_type_that_delta_does_not_know_is_named() -> None:
 
 
 def test_a_file_that_is_gone_is_no_type_that_is_unknown() -> None:
-    gone = RuntimeError(f"{PARQUET.format(told='').split('Caused by')[0]}Caused by: java.io.FileNotFoundException: /t")
+    gone = RuntimeError(
+        f"{PARQUET.format(explanation='').split('Caused by')[0]}Caused by: java.io.FileNotFoundException: /t"
+    )
     assert isinstance(translate(gone, table="t", first=1, last=2), VersionsExpired)
