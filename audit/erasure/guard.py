@@ -49,6 +49,7 @@ log = logging.getLogger("deltarelay.erasure")
 MARKS_SECONDS = 10.0
 """How long marks from the register are cached: at most so many seconds later a person is watched for."""
 
+_EXECUTOR_MODULES = ("audit.erasure.guard", "audit.erasure.register.secrets")
 _FLAGS = ("_of_theirs", "_before_of_theirs", "_after_of_theirs")
 
 
@@ -104,6 +105,10 @@ class Watch:
     _carried: set[Carrier] = field(default_factory=set)
     _marks: dict[bytes, str] = field(default_factory=dict, repr=False)
     _read_at: float = float("-inf")
+
+    @property
+    def executor_modules(self) -> tuple[str, ...]:
+        return _EXECUTOR_MODULES
 
     def check(
         self,

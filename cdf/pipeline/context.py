@@ -42,8 +42,6 @@ class PipelineContext:
         """Refuse what does not work over Spark Connect, while nothing has been written yet."""
         if self.sink.capabilities.needs_classic_session:
             self.require_classic(f"a {type(self.sink).__name__}")
-        if self.guard is not None:
-            self.require_classic("an erasure register")
 
     def require_classic(self, what: str) -> None:
         if self.feed.over_connect:
@@ -52,6 +50,11 @@ class PipelineContext:
                 hint="use a session with a JVM: local, spark-submit, or on the cluster's driver; over Spark Connect, "
                 "`run` replicates into PostgreSQL and Kafka",
             )
+
+    def check_session(self) -> None:
+        """Refuse a session that would alter rows, and executors that cannot run the tasks of the sink and the guard."""
+        guard = () if self.guard is None else self.guard.executor_modules
+        self.feed.check_session((*self.sink.capabilities.executor_modules, *guard))
 
     # ── what the sink gets ───────────────────────────────────────────────────────────────────────────────────────
 

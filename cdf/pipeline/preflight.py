@@ -26,7 +26,7 @@ __all__ = ["check_ahead", "expected_schema", "inspect"]
 def inspect(context: PipelineContext, last: int) -> Inspection:
     """Check session, feed and key, then let the sink inspect its target for the schema at ``last``."""
     feed = context.feed
-    feed.check_session(context.sink.capabilities.executor_modules)
+    context.check_session()
     feed.require_enabled()
     schema = feed.log.metadata(last).schema
     try:

@@ -26,7 +26,7 @@ def reload_target(runner: Runner, *, retries: int = 0) -> Step:
             f"the sink of {context.name} cannot be reloaded from a snapshot",
             hint="name a new target, or empty this one with the target's own tools",
         )
-    feed.check_session(sink.capabilities.executor_modules)
+    context.check_session()
     feed.require_enabled()  # or else no run could update the target after the reload
     snapshot = context.snapshot(feed.log.latest())
     check_key(snapshot.schema, snapshot.key, snapshot.table)

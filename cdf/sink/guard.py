@@ -34,6 +34,11 @@ Without: TypeAlias = "Callable[[DataFrame], DataFrame]"
 class Guard(Protocol):
     """Called by a pipeline before each durable step."""
 
+    @property
+    def executor_modules(self) -> tuple[str, ...]:
+        """Modules that Spark's tasks import to run ``check`` and its filter."""
+        ...
+
     def check(
         self,
         rows: DataFrame,
