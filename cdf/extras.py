@@ -6,7 +6,7 @@ import importlib.util
 
 from cdf.errors import ConfigError
 
-__all__ = ["explain_missing_module", "missing_extra", "require_extra"]
+__all__ = ["explain_missing_module", "missing_extra", "require_classic_spark", "require_extra"]
 
 _EXTRAS = {
     "spark": (
@@ -54,6 +54,19 @@ def require_extra(extra: str) -> None:
     """Raise ConfigError where the extra is not installed. Imports nothing."""
     if importlib.util.find_spec(_EXTRAS[extra][0]) is None:
         raise missing_extra(extra)
+
+
+def require_classic_spark() -> None:
+    """Raise ConfigError where PySpark cannot start Spark: it is not installed, or it is only the client of Spark Connect."""
+    require_extra("spark")
+    # Up to Spark 3.5 and since: neither is in the package pyspark-client
+    if all(importlib.util.find_spec(name) is None for name in ("pyspark.context", "pyspark.core")):
+        raise ConfigError(
+            "this Python has only the client of Spark Connect (pyspark-client), which cannot start Spark",
+            hint="name a server (`spark: {remote: sc://HOST:15002}`, in Python SparkSession.builder.remote(…)), "
+            "or replace the client: pip uninstall pyspark-client, pip install 'deltarelay[spark]'",
+            extra="spark",
+        )
 
 
 def explain_missing_module(error: Exception) -> ConfigError | None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from cdf.errors import ConfigError
-from cdf.extras import require_extra
+from cdf.extras import require_classic_spark, require_extra
 from cdf.spark_versions import query_logger
 from infra.output import Output
 from infra.temporary import private_folder
@@ -49,6 +49,7 @@ def spark_session(
         with _remote_session(output, project, may_be_remote) as spark:
             yield spark
         return
+    require_classic_spark()
     from pyspark import SparkContext
 
     from infra.config.models import storage_of

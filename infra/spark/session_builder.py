@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdf.errors import ConfigError, condition_of
-from cdf.extras import require_extra
+from cdf.extras import require_classic_spark
 from cdf.session import lacks_delta
 from infra.s3.packages import LOG_STORE_ARTIFACT, list_excludes, list_packages
 from infra.s3.settings import fill_in_region, is_secret
@@ -166,7 +166,7 @@ def session(
     With ``log_file`` the output of the JVM, Ivy and the Python workers is appended to that file, and nothing is written to
     stdout or stderr. Raises ConfigError with the cause where the session cannot be started.
     """
-    require_extra("spark")
+    require_classic_spark()
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 

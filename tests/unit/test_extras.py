@@ -101,6 +101,27 @@ def test_another_missing_extra_is_named_in_the_same_way(
     assert not (tmp_path / "deltarelay-demo").exists()
 
 
+def test_a_client_of_spark_connect_cannot_start_spark(tmp_path: Path) -> None:
+    """The package pyspark-client has neither ``pyspark.core`` nor, as before Spark 4, ``pyspark.context``."""
+    client = tmp_path / "client" / "pyspark"
+    client.mkdir(parents=True)
+    (client / "__init__.py").touch()
+    code = (
+        f"import sys; sys.path.insert(0, {str(client.parent)!r})\n"
+        "import deltarelay\n"
+        "from infra.output import Output\n"
+        "from infra.runtime import spark_session\n"
+        "for start in (deltarelay.session, spark_session(Output('plan'), None).__enter__):\n"
+        "    try:\n"
+        "        start()\n"
+        "    except deltarelay.ConfigError as error:\n"
+        "        print(error.message)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, timeout=120, capture_output=True, text=True)
+    message = "this Python has only the client of Spark Connect (pyspark-client), which cannot start Spark"
+    assert done.stdout.splitlines() == [message, message]
+
+
 def test_pages_of_certificates_and_access_reports_are_rendered_without_spark() -> None:
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({SPARK}))\n"
