@@ -7,11 +7,14 @@ from collections.abc import Iterator
 
 from cdf.errors import CdfError, Interrupted
 
-__all__ = ["ECHO_SECONDS", "JVM_GONE", "Stop", "is_echo", "may_be_echo"]
+__all__ = ["ECHO_SECONDS", "JVM_GONE", "SERVER_GONE", "SESSION_GONE", "Stop", "is_echo", "may_be_echo"]
 
 ECHO_SECONDS = 1.0
 """A signal to several processes may reach Spark's JVM first: after an error of a lost JVM, the signal is awaited so long."""
 JVM_GONE = "JVM_GONE"
+SERVER_GONE = "SPARK_CONNECT_SERVER_GONE"
+SESSION_GONE = frozenset({JVM_GONE, SERVER_GONE})
+"""The conditions of errors after which the session cannot be used any more."""
 
 
 def may_be_echo(error: BaseException) -> bool:
@@ -19,7 +22,7 @@ def may_be_echo(error: BaseException) -> bool:
     return any(
         isinstance(link, (ConnectionError, EOFError))
         or type(link).__name__ in ("Py4JError", "Py4JNetworkError")  # a Py4JJavaError is the answer of a running JVM
-        or (isinstance(link, CdfError) and link.condition == JVM_GONE)
+        or (isinstance(link, CdfError) and link.condition in SESSION_GONE)
         for link in _chain(error)
     )
 

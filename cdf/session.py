@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from cdf.errors import ConfigError, SourceUnavailable, condition_of
-from cdf.interrupt import JVM_GONE
+from cdf.interrupt import SERVER_GONE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -161,5 +161,5 @@ def translate_lost_server(error: BaseException, failure: str) -> SourceUnavailab
     return SourceUnavailable(
         f"{failure}: the Spark Connect server does not answer, or has ended this session",
         hint="nothing is lost: run again when the server is back",
-        condition=JVM_GONE,
+        condition=SERVER_GONE,
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from cdf.errors import CdfError, Interrupted, PositionError
-from cdf.interrupt import JVM_GONE
+from cdf.interrupt import SESSION_GONE
 
 if TYPE_CHECKING:
     from stamina.instrumentation import RetryDetails
@@ -29,7 +29,7 @@ _hook: contextvars.ContextVar[Callable[[RetryDetails], None]] = contextvars.Cont
 
 def is_retryable(error: BaseException) -> bool:
     """Whether a retry by the same runner can help. A lease of another runner was already waited for."""
-    if isinstance(error, CdfError) and error.condition == JVM_GONE:
+    if isinstance(error, CdfError) and error.condition in SESSION_GONE:
         return False  # the session is lost for the whole command
     return isinstance(error, CdfError) and error.transient and not isinstance(error, (PositionError, Interrupted))
 

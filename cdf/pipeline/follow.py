@@ -29,7 +29,7 @@ from cdf.errors import (
     WindowOutOfOrder,
     condition_of,
 )
-from cdf.interrupt import JVM_GONE, Stop
+from cdf.interrupt import JVM_GONE, SESSION_GONE, Stop
 from cdf.pipeline.micro_batches import MicroBatches, Progress, measure_lag
 from cdf.pipeline.polling import FeedPolls
 from cdf.pipeline.streaming_query import FeedQuery, is_active, stop_query
@@ -303,7 +303,7 @@ class Following:
 
     def _can_retry(self, error: CdfError) -> bool:
         """Every error before the first successful opening is final; later, temporary errors are retried."""
-        if not self._has_opened or isinstance(error, Fenced) or error.condition == JVM_GONE:
+        if not self._has_opened or isinstance(error, Fenced) or error.condition in SESSION_GONE:
             return False
         if error.transient and error.condition != CANCELLED:
             return True

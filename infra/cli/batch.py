@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from cdf.errors import CdfError, Interrupted, SourceUnavailable
-from cdf.interrupt import JVM_GONE, Stop
+from cdf.interrupt import SESSION_GONE, Stop
 from cdf.session import cancel_jobs
 from infra.cli.project import select_pipelines
 from infra.output import DONE, Output, to_cdf_error
@@ -147,15 +147,15 @@ class _PipelineThreads:
             except Exception as error:
                 if not self._stop.broke_off(error):  # an interrupt is reported once for all pipelines
                     self._outcomes[name] = report_failure(self._output, name, error)
-                if isinstance(error, CdfError) and error.condition == JVM_GONE:
-                    self._end_without_session()
+                if isinstance(error, CdfError) and error.condition in SESSION_GONE:
+                    self._end_without_session(error.condition)
 
-    def _end_without_session(self) -> None:
+    def _end_without_session(self, condition: str | None) -> None:
         """Report the pipelines that have not begun: without its session each of them could only fail, after a wait."""
         error = SourceUnavailable(
             "not started: Spark's session has ended",
             hint="nothing is lost: run again",
-            condition=JVM_GONE,
+            condition=condition,
         )
         with suppress(queue.Empty):
             while True:

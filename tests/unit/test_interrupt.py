@@ -13,7 +13,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from cdf.errors import CdfError, Interrupted, KeyViolation, SinkUnavailable, SourceError
-from cdf.interrupt import JVM_GONE, Stop, is_echo, may_be_echo
+from cdf.interrupt import JVM_GONE, SERVER_GONE, Stop, is_echo, may_be_echo
 from infra.cli.main import main
 from infra.retry import is_retryable
 from infra.signals import defer_first_signal, handle_signals, is_interrupt, raise_interrupt_on_signal
@@ -43,6 +43,7 @@ JAVA = Py4JJavaError.__new__(Py4JJavaError)  # its constructor asks a JVM
         (Py4JError("An error occurred while calling o1.version"), True),
         (Py4JNetworkError("Answer from Java side is empty"), True),
         (SourceError("ended", condition=JVM_GONE), True),
+        (SourceError("ended", condition=SERVER_GONE), True),
         (caused(SourceError("reading version 1 to 2 failed"), Py4JError("")), True),
         (JAVA, False),
         (caused(SourceError("reading version 1 to 2 failed"), JAVA), False),

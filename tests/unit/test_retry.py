@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from cdf.errors import CdfError, Fenced, LeaseHeld, SinkUnavailable, SourceUnavailable, TargetNotReady
-from infra.retry import TRIES, retry
+from cdf.interrupt import JVM_GONE
+from cdf.session import translate_lost_server
+from infra.retry import TRIES, is_retryable, retry
 
 Told = list[tuple[str, int]]
 
@@ -83,3 +85,13 @@ def test_a_try_that_got_somewhere_begins_the_count_anew() -> None:
     said, told = attempt(work, moved=lambda: now[0])
     assert said == "down"
     assert [number for _, number in told] == [2, 3, 4, 2, 2, 2, 3, 4, 5]
+
+
+def test_a_lost_session_is_not_tried_again_and_the_error_says_what_was_lost() -> None:
+    lost = translate_lost_server(RuntimeError("StatusCode.UNAVAILABLE"), "t cannot be read")
+    assert lost is not None
+    assert (lost.condition, lost.transient) == ("SPARK_CONNECT_SERVER_GONE", True)
+    assert "the Spark Connect server does not answer" in lost.message
+    assert not is_retryable(lost)
+    assert not is_retryable(SourceUnavailable("the Java process has ended", condition=JVM_GONE))
+    assert is_retryable(SourceUnavailable("a bucket does not answer"))
