@@ -21,9 +21,10 @@ from confluent_kafka.admin import (
 from pyspark.sql import SparkSession
 
 from cdf import ChangeFeed, Limits, Pipeline
-from cdf.errors import CdfError, ConfigError, RowRejected, SchemaDrift, SinkUnavailable, TargetNotReady
+from cdf.errors import CdfError, ConfigError, RowRejected, SchemaDrift, SinkError, SinkUnavailable, TargetNotReady
 from cdf.sink import Bounds
 from connectors.kafka import Cluster, EventFormat, KafkaSink, topics
+from connectors.kafka.write import event_builder
 from infra.embedded.kafka import EmbeddedKafka
 from tests.acceptance.commands import wait_for
 from tests.fixtures.fix_kafka import IMPATIENT, JAVA_OPTIONS, Kafka, Message
@@ -108,6 +109,21 @@ def test_a_table_and_its_story_become_events(spark: SparkSession, kafka: Kafka, 
     assert sum(one.value is None for one in topic.messages()) == 2
     again = topic.pipeline().run()
     assert (again.position, again.windows) == (6, 0)
+
+
+def test_a_task_with_several_lanes_is_refused(
+    spark: SparkSession, kafka: Kafka, delta_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its events would all be written as those of the first lane."""
+    topic = Topic(kafka, people(spark, delta_path), small_window_bytes=-1)
+    with monkeypatch.context() as patch:
+        patch.setattr(event_builder, "repartition_by_number", lambda rows, *_: rows.repartition(1))
+        with pytest.raises(SinkError, match="events of several lanes") as refused:
+            topic.pipeline().run()
+    assert refused.value.condition == "SEVERAL_LANES_IN_ONE_TASK"
+    assert (topic.sink().position().version, topic.messages()) == (None, [])
+    assert topic.pipeline().run().loaded_rows == 20
+    topic.holds_the_table()
 
 
 EVERY = (

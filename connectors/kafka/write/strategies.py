@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cdf.changes.few_rows import collect_few, limited
 from cdf.changes.window import Snapshot, Window
-from cdf.errors import CdfError, RowRejected, SinkUnavailable, TargetNotReady
+from cdf.errors import CdfError, RowRejected, SinkError, SinkUnavailable, TargetNotReady
 from cdf.session import is_connect
 from connectors.kafka.errors import KafkaFault, build_fenced_error, find_task_fault, is_fenced, to_cdf_error
 from connectors.kafka.state.position import LaneProgress, PendingWindow
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EventBatch", "read_events", "write_by_driver", "write_by_tasks"]
 
+SEVERAL_LANES = "SEVERAL_LANES_IN_ONE_TASK"
 _WRITTEN = "rejected long, changes string"
 
 
@@ -90,7 +91,7 @@ def write_by_tasks(batch: EventBatch, work: LaneWork, producers: LaneProducers) 
         if first is None or first.num_rows == 0:
             return
         lane = first.column("lane")[0].as_py()
-        written = write_lane(work, lane, iterate_events(chain([first], batches)))
+        written = write_lane(work, lane, iterate_events(_check_lane(chain([first], batches), lane)))
         yield pa.RecordBatch.from_pydict(
             {"rejected": [written.rejected], "changes": [json.dumps(dict(written.changes))]}
         )
@@ -110,6 +111,16 @@ def write_by_tasks(batch: EventBatch, work: LaneWork, producers: LaneProducers) 
         first, last = batch.pending.first, batch.pending.last
         return [LaneProgress(first, last, 0, whole=True, rejected=row[0], changes=json.loads(row[1])) for row in rows]
     raise failure
+
+
+def _check_lane(batches: Iterable[pa.RecordBatch], lane: int) -> Iterator[pa.RecordBatch]:
+    """The batches of a task; refuses those with another lane, whose own task would take its events for written."""
+    import pyarrow.compute as pc
+
+    for batch in batches:
+        if pc.any(pc.not_equal(batch.column("lane"), lane)).as_py():
+            raise KafkaFault(SEVERAL_LANES)
+        yield batch
 
 
 def write_by_driver(
@@ -170,6 +181,12 @@ def _to_write_error(fault: KafkaFault, batch: EventBatch, work: LaneWork) -> Cdf
             f"the number of partitions of {work.topic} has changed since it was opened: later changes of a key would go to "
             "another partition than its earlier ones",
             hint="use a new topic",
+        )
+    if fault.name == SEVERAL_LANES:
+        return SinkError(
+            f"Spark gave events of several lanes of {work.topic} to one task: the window was not finished",
+            hint="turn off extensions of this Spark that change how rows are distributed over tasks",
+            condition=fault.name,
         )
     if fault.name == LANE_FENCED:
         return SinkUnavailable(
