@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from cdf.changes.commits import Commit, Limits
     from cdf.changes.window import Snapshot, Window
     from cdf.errors import CdfError
+    from cdf.pipeline.brakes import Brakes
     from cdf.pipeline.follow import Following
     from cdf.pipeline.pipeline import Pipeline
     from cdf.results import Followed, FollowStatus, Plan, RunResult, Step
@@ -18,6 +19,7 @@ __all__ = [
     "ChangeFeed",
     "Pipeline",
     "Limits",
+    "Brakes",
     "FeedEnabled",
     "FeedStatus",
     "Plan",
@@ -44,6 +46,7 @@ __all__ = [
 _HOMES = {
     "cdf.errors": ("CdfError",),
     "cdf.pipeline.pipeline": ("Pipeline",),
+    "cdf.pipeline.brakes": ("Brakes",),
     "cdf.pipeline.follow": ("Following",),
     "cdf.results": ("Followed", "FollowStatus", "Plan", "RunResult", "Step"),
     "cdf.sink": ("Applied", "Capabilities", "Conflicts", "Inspection", "Position", "Sink", "Source"),

@@ -22,6 +22,8 @@
     │   ├── WindowOutOfOrder        the window does not start at position + 1
     │   ├── Fenced                  another runner has taken over                         (temporary)
     │   └── LeaseHeld               another runner holds the lease                       (temporary)
+    ├── BrakeStopped                a brake of the pipeline stopped the window
+    ├── Paused                      a user paused the pipeline
     ├── Interrupted                 a signal or a caller ended the run; the position is intact  (temporary)
     └── VerificationError           a comparison that is not possible
 
@@ -58,6 +60,8 @@ __all__ = [
     "WindowOutOfOrder",
     "Fenced",
     "LeaseHeld",
+    "BrakeStopped",
+    "Paused",
     "Interrupted",
     "VerificationError",
     "condition_of",
@@ -184,6 +188,14 @@ class Fenced(PositionError):
 class LeaseHeld(PositionError):
     code = "lease_held"
     transient = True
+
+
+class BrakeStopped(CdfError):
+    code = "brake_stopped"
+
+
+class Paused(CdfError):
+    code = "paused"
 
 
 class Interrupted(CdfError):

@@ -27,6 +27,8 @@ class PlannedWindow(Result):
     columns: int
     way: str
     """The strategy by which the sink will apply the window: ``changes``, or one of its own."""
+    stopped: str | None = None
+    """Why a brake would stop the window; None: it would be applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,9 @@ class Followed(Result):
     batch_id: int | None
 
 
-FollowState = Literal["starting", "catching_up", "following", "waiting", "stopped", "failed"]
+FollowState = Literal[
+    "starting", "catching_up", "following", "waiting", "paused", "stopped_by_brake", "stopped", "failed"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,8 @@ class FollowStatus(Result):
     pipeline: str
     table: str
     state: FollowState
-    """``waiting``: a temporary error occurred and the step will be retried."""
+    """``waiting``: a temporary error occurred and the step will be retried. ``paused`` and ``stopped_by_brake``: a user
+    has to decide."""
     position: int | None
     lag_versions: int | None
     lag_seconds: float | None

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cdf.changes.commits import Commit, Limits
     from cdf.changes.window import Snapshot, Window
     from cdf.errors import (
+        BrakeStopped,
         CdfError,
         ConfigError,
         ConflictFound,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         Interrupted,
         KeyViolation,
         LeaseHeld,
+        Paused,
         PositionError,
         RowRejected,
         SchemaDrift,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
         VersionsExpired,
         WindowOutOfOrder,
     )
+    from cdf.pipeline.brakes import Brakes
     from cdf.pipeline.follow import Following
     from cdf.pipeline.pipeline import Pipeline
     from cdf.results import Followed, FollowStatus, Plan, RunResult, Step
@@ -77,6 +80,7 @@ __all__ = [
     "FeedStatus",
     "Pipeline",
     "Limits",
+    "Brakes",
     "Plan",
     "Step",
     "RunResult",
@@ -147,6 +151,8 @@ __all__ = [
     "WindowOutOfOrder",
     "Fenced",
     "LeaseHeld",
+    "Paused",
+    "BrakeStopped",
     "Interrupted",
     "VerificationError",
 ]
@@ -173,7 +179,9 @@ _HOMES = {
         "Snapshot",
         "Window",
     ),
+    "cdf.pipeline.brakes": ("Brakes",),
     "cdf.errors": (
+        "BrakeStopped",
         "CdfError",
         "ConfigError",
         "ConflictFound",
@@ -183,6 +191,7 @@ _HOMES = {
         "Interrupted",
         "KeyViolation",
         "LeaseHeld",
+        "Paused",
         "PositionError",
         "RowRejected",
         "SchemaDrift",

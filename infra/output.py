@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from cdf.errors import CdfError, ConfigError, SourceError
+from cdf.errors import BrakeStopped, CdfError, ConfigError, Paused, SourceError
 from cdf.extras import explain_missing_module
 from cdf.result import plain
 from infra import logs
@@ -46,6 +46,10 @@ DONE, FAILED, USAGE, DIFFERENCE, TEMPORARY, INTERRUPTED = 0, 1, 2, 3, 75, 130
 def exit_code_for(error: CdfError) -> int:
     if isinstance(error, ConfigError):
         return USAGE
+    if isinstance(error, BrakeStopped):
+        return DIFFERENCE
+    if isinstance(error, Paused):
+        return DONE  # a user wants it so
     return TEMPORARY if error.transient else FAILED
 
 
@@ -139,7 +143,10 @@ class Output:
 
     def failure(self, name: str, error: CdfError) -> int:
         """Print the error of one pipeline of several; returns the exit code for this pipeline."""
-        self._print_error(error, name)
+        if isinstance(error, Paused):
+            self.note(f"{error.message} ({error.hint})")
+        else:
+            self._print_error(error, name)
         return exit_code_for(error)
 
     def _print_error(self, error: CdfError, name: str | None = None) -> None:

@@ -150,6 +150,7 @@ def build_pipeline(project: Project, name: str, spark: SparkSession, *, probes: 
         name=name,
         limits=settings.window.limits(),
         guard=_build_guard(project),
+        brakes=settings.brakes.brakes(),
     )
 
 

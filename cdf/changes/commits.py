@@ -58,6 +58,8 @@ class Commit:
     change_files: int = 0
     change_bytes: int = 0
     """Size of the files that the feed reads for this commit; 0 for a commit that changes no row."""
+    deleted_rows: int | None = None
+    """How many rows the commit deleted, as its writer recorded it; None: it recorded nothing."""
     atomic: bool = False
     """The commit wrote change files (``cdc`` actions): Delta's stream never delivers a part of it."""
     metadata: Metadata | None = None

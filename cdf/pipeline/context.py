@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from cdf.changes.commits import Commit, Limits
 from cdf.changes.window import Snapshot, Window
 from cdf.errors import CdfError, ConfigError, TableReplaced, VersionNotFound
+from cdf.pipeline.brakes import Brakes
 from cdf.sink import Position, Sink, Source
 from cdf.source.bounds import Bound, parse_timestamp, resolve_end, resolve_start
 
@@ -35,6 +36,7 @@ class PipelineContext:
     start: str | int | dt.datetime
     limits: Limits
     guard: Guard | None
+    brakes: Brakes
 
     # ── what the session must be ─────────────────────────────────────────────────────────────────────────────────
 

@@ -22,9 +22,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cdf.errors import (
+    BrakeStopped,
     CdfError,
     Fenced,
     LeaseHeld,
+    Paused,
     SourceError,
     WindowOutOfOrder,
     condition_of,
@@ -54,6 +56,8 @@ STEADY_SECONDS = 60.0
 """A query that ran this long did not end because of the previous failure."""
 CHECK_SECONDS = 15.0
 """How often the position is checked against the table while a query runs."""
+DECISION_SECONDS = 5.0
+"""How often a follower looks whether a pipeline was resumed, or a window approved."""
 CANCELLED = "57014"
 """PostgreSQL's SQLSTATE of a cancelled statement, usually cancelled by its time limit."""
 
@@ -93,6 +97,7 @@ class Following:
         self._window_count = self._row_count = self._query_count = 0
         self._has_opened = False
         self._failures = self._pauses = 0
+        self._waits_for: tuple[FollowState, str] | None = None
         self._job_group = f"deltarelay-follow-{uuid.uuid4().hex}"
         self._thread = threading.Thread(target=self._run, name=f"follow-{context.name}", daemon=True)
         self._thread.start()
@@ -222,7 +227,7 @@ class Following:
         _log.info("following", extra={"pipeline": self._context.name, "version": batches.position.version})
         began = time.monotonic()
         try:
-            return self._signals.apply_new_versions(batches, self._stop)
+            return self._signals.apply_new_versions(batches, self._stop, self._runner.controls.refresh)
         finally:
             if time.monotonic() - began > STEADY_SECONDS:
                 self._failures = self._pauses = 0
@@ -243,6 +248,7 @@ class Following:
                     checked = time.monotonic()
                     # For the query, a table that was created again with fewer versions is a table without new commits
                     context.check_position(batches.position)
+                self._runner.controls.refresh()
             if self._stop.is_set():
                 batches.idle.wait()
             self._stop_query()
@@ -302,7 +308,10 @@ class Following:
         return failure
 
     def _can_retry(self, error: CdfError) -> bool:
-        """Every error before the first successful opening is final; later, temporary errors are retried."""
+        """Every error before the first successful opening is final; later, temporary errors are retried. What a user has to
+        decide is waited for in any case."""
+        if isinstance(error, (BrakeStopped, Paused)):
+            return True
         if not self._has_opened or isinstance(error, Fenced) or error.condition in SESSION_GONE:
             return False
         if error.transient and error.condition != CANCELLED:
@@ -314,6 +323,9 @@ class Following:
         return passing and self._failures < TRIES
 
     def _pause(self, error: CdfError) -> None:
+        if isinstance(error, (BrakeStopped, Paused)):
+            self._wait_for_decision(error)
+            return
         self._state = "waiting"
         longest = 1.0 if isinstance(error, LeaseHeld) else LONGEST_PAUSE_SECONDS
         seconds = min(longest, 0.5 * 2 ** min(self._pauses, 10)) * random.uniform(0.5, 1.0)
@@ -329,8 +341,18 @@ class Following:
         )
         self._stop.wait(seconds)
 
+    def _wait_for_decision(self, error: BrakeStopped | Paused) -> None:
+        """The lease is free meanwhile. The next attempt finds out whether the user has decided, or repaired the source."""
+        state: FollowState = "paused" if isinstance(error, Paused) else "stopped_by_brake"
+        if (state, error.message) != self._waits_for:
+            fields = {"pipeline": self._context.name, "error": error.message, "code": error.code}
+            _log.warning("waiting for the decision of a user", extra=fields)
+        self._state, self._waits_for = state, (state, error.message)
+        self._stop.wait(DECISION_SECONDS)
+
     def _count_progress(self, followed: Followed) -> None:
         self._failures = self._pauses = 0
+        self._waits_for = None
         self._last = followed
         self._window_count += 1
         self._row_count += followed.rows_applied

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdf.changes.commits import Limits
 from cdf.changes.window import Snapshot, Window
+from cdf.pipeline.brakes import Brakes
 from cdf.pipeline.context import PipelineContext
 from cdf.pipeline.follow import Following
 from cdf.pipeline.micro_batches import MicroBatches
@@ -46,7 +47,7 @@ class Pipeline:
     version), ``"earliest"``, a version, or a time with a zone. A sink that holds state is loaded with the snapshot at that
     version and applies the feed from the next version on. A sink that holds history applies the feed from that version on
     (``"snapshot"``: after a baseline). Once the sink has a position, ``start`` is ignored. ``guard`` checks the rows of
-    each step before the sink gets them.
+    each step before the sink gets them. ``brakes`` stop a window that would delete or change too much of the target.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Pipeline:
         name: str | None = None,
         limits: Limits | None = None,
         guard: Guard | None = None,
+        brakes: Brakes | None = None,
     ) -> None:
         self.context = PipelineContext(
             feed=feed,
@@ -68,6 +70,7 @@ class Pipeline:
             start=start,
             limits=limits or Limits(),
             guard=guard,
+            brakes=brakes or Brakes(),
         )
         self.context.parse_start()
         self.context.check_support()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cdf.changes.window import COUNTED, Window
 from cdf.errors import CdfError, ConfigError
 from cdf.lag import DEFAULT_RETENTION, RETENTION_PROPERTY, lag, parse_interval
+from cdf.pipeline.heed_controls import HeededControls
 from cdf.pipeline.preflight import inspect
 from cdf.pipeline.windows import list_windows
 from cdf.results import Plan, PlannedWindow
@@ -36,7 +37,12 @@ def make_plan(context: PipelineContext, until: int | str | dt.datetime | None) -
             load_version = min(context.resolve_start_version(), last)
             position = replace(position, version=load_version)
             load_rows = context.snapshot(load_version).count()
-        windows = [_plan_window(context, window) for window in list_windows(context, position, last)]
+        controls = HeededControls(context)
+        controls.read()
+        windows = [
+            _plan_window(context, window, controls)
+            for window in list_windows(context, position, last, ends_window=controls.ends_window)
+        ]
     except ConfigError:
         raise
     except CdfError as error:
@@ -80,7 +86,7 @@ def _list_warnings(context: PipelineContext, position: Position, windows: Sequen
     return found
 
 
-def _plan_window(context: PipelineContext, window: Window) -> PlannedWindow:
+def _plan_window(context: PipelineContext, window: Window, controls: HeededControls) -> PlannedWindow:
     counts: dict[str, int] = {}
     net: dict[str, int] = {}
     conflicts = 0
@@ -99,4 +105,5 @@ def _plan_window(context: PipelineContext, window: Window) -> PlannedWindow:
         conflicts=conflicts,
         columns=len(window.schema.fields),
         way=context.sink.way(window),
+        stopped=None if (stop := controls.find_stop(window)) is None else stop.message,
     )

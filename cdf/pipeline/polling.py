@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cdf.changes.schema_diff import compare, same_names_in_files
@@ -39,11 +39,15 @@ class FeedPolls:
         self.latest: int | None = None
         """The table's latest version, as the last poll saw it."""
 
-    def apply_new_versions(self, batches: MicroBatches, stop: threading.Event) -> bool:
-        """Apply new versions until ``stop`` is set, or once. → False if the table changed: open it again."""
+    def apply_new_versions(self, batches: MicroBatches, stop: threading.Event, heed: Callable[[], None]) -> bool:
+        """Apply new versions until ``stop`` is set, or once. → False if the table changed: open it again.
+
+        ``heed`` is called before each poll, and raises if a user has paused the pipeline.
+        """
         version = batches.position.version or 0
         metadata, refreshed = self._log.metadata(version), time.monotonic()
         while self._seconds is not None and not stop.wait(self._seconds):
+            heed()
             refresh = time.monotonic() - refreshed > REFRESH_SECONDS
             if refresh:
                 refreshed = time.monotonic()

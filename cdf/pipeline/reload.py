@@ -31,11 +31,14 @@ def reload_target(runner: Runner, *, retries: int = 0) -> Step:
     snapshot = context.snapshot(feed.log.latest())
     check_key(snapshot.schema, snapshot.key, snapshot.table)
     with runner.close_afterwards(), runner.record_failures(retries):
+        runner.controls.forget()
+        runner.controls.refresh()
         try:
             snapshot = context.apply_guard(snapshot)
             source = context.describe_source(snapshot.schema)
             sink.open_to_reload(replace(source, former=_list_former_columns(feed.log), retries=retries))
             applied = sink.reload(snapshot)
+            runner.controls.clear(applied.position)
         except CdfError:
             raise
         except Exception as error:

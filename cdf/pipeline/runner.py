@@ -9,8 +9,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from cdf.errors import CdfError, Interrupted, LeaseHeld
+from cdf.errors import BrakeStopped, CdfError, Interrupted, LeaseHeld, Paused
 from cdf.interrupt import Stop
+from cdf.pipeline.heed_controls import HeededControls
 from cdf.pipeline.preflight import check_ahead, expected_schema, inspect
 from cdf.pipeline.windows import CheckedRange, list_windows
 from cdf.results import Step
@@ -30,6 +31,7 @@ class Runner:
         self.context = context
         self._lock = threading.Lock()
         self._stop = Stop()
+        self.controls = HeededControls(context)
         self._checked: CheckedRange | None = None
         """The range that ``open`` has checked: the first windows need not check it again."""
 
@@ -41,6 +43,8 @@ class Runner:
         """
         context, log = self.context, self.context.feed.log
         with self.close_afterwards(), self.record_failures(retries, stop):
+            self.controls.forget()
+            self.controls.refresh()
             # Inspected first: a replaced table is refused before the lease is acquired and before any DDL runs
             with log.cache_reads():
                 position = inspect(context, last).position
@@ -69,14 +73,20 @@ class Runner:
             position = replace(position, version=step.applied.position, pending=None)
             yield step
         checked, self._checked = self._checked, None
-        windows = list_windows(context, position, last, checked)
+        pending = position.pending
+        windows = list_windows(context, position, last, checked, ends_window=self.controls.ends_window)
         for window, announce in _with_next(map(through, windows) if through else windows):
             if self._stop.cancelled.is_set():
                 raise _interrupted()
+            self.controls.refresh()
             # ``through`` and the guard expect each window in its turn: no window is prepared ahead for them
             if through is None and context.guard is None:
                 announce(context.sink.announce)
-            yield Step("window", window.first, window.last, last, self._apply(window))
+            # A pending window is durable in part: it must be finished
+            is_begun = pending is not None and window.first == pending.first
+            step = Step("window", window.first, window.last, last, self._apply(window, is_begun=is_begun))
+            self.controls.clear(window.last)
+            yield step
 
     def _load(self, last: int, *, begun: Bounds | None) -> Step:
         """``begun``: a load that is durable in part is completed with the version that it was begun with."""
@@ -95,9 +105,11 @@ class Runner:
             raise snapshot.failure(error) from error
         return Step("load", version, version, last, applied)
 
-    def _apply(self, window: Window) -> Applied:
+    def _apply(self, window: Window, *, is_begun: bool) -> Applied:
         """Apply one window to the open sink. Every error is raised as a CdfError."""
         window = self.context.apply_guard(window)
+        if not is_begun:
+            self.controls.judge(window)
         try:
             return self.context.sink.apply(window)
         except CdfError:
@@ -124,8 +136,8 @@ class Runner:
     def record_failures(self, retries: int = 0, stop: Stop | None = None) -> Iterator[None]:
         """Record a failed or interrupted attempt in the sink's run history.
 
-        An attempt that only found another runner at work (LeaseHeld) is not recorded. An error that is a consequence of
-        an interrupt is raised as Interrupted.
+        An attempt that only found another runner at work (LeaseHeld) or a paused pipeline is not recorded. An error that
+        is a consequence of an interrupt is raised as Interrupted.
         """
         try:
             yield
@@ -136,11 +148,13 @@ class Runner:
             if (stop or self._stop).broke_off(error):
                 self._record(_interrupted(), retries)
                 raise _interrupted() from error
-            if isinstance(error, CdfError) and not isinstance(error, LeaseHeld):
+            if isinstance(error, CdfError) and not isinstance(error, (LeaseHeld, Paused)):
                 self._record(error, retries)
             raise
 
     def _record(self, error: CdfError, retries: int) -> None:
+        if isinstance(error, BrakeStopped) and self.controls.is_known_stop:
+            return
         sink = self.context.sink
         if isinstance(sink, Monitored):
             sink.record_failure(error, pipeline=self.context.name, source=self.context.feed.table, retries=retries)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -34,11 +34,17 @@ class CheckedRange:
 
 
 def list_windows(
-    context: PipelineContext, position: Position, last: int, checked: CheckedRange | None = None
+    context: PipelineContext,
+    position: Position,
+    last: int,
+    checked: CheckedRange | None = None,
+    *,
+    ends_window: Callable[[int], bool] = lambda _: False,
 ) -> Iterator[Window]:
     """The windows after the position. A pending window comes first, with exactly its recorded bounds.
 
-    The range is checked before its first window is returned, unless it was ``checked`` already.
+    The range is checked before its first window is returned, unless it was ``checked`` already. A window ends with each
+    version for which ``ends_window`` is true.
     """
     if position.pending is not None:
         pending = position.pending
@@ -50,7 +56,9 @@ def list_windows(
         first = context.resolve_start_version() if position.version is None else position.version + 1
     if first <= last:
         begins = position.version is None
-        yield from _list_range(context, first, last, context.limits, begins=begins, checked=checked)
+        yield from _list_range(
+            context, first, last, context.limits, begins=begins, checked=checked, ends_window=ends_window
+        )
 
 
 def _list_range(
@@ -61,6 +69,7 @@ def _list_range(
     *,
     begins: bool,
     checked: CheckedRange | None,
+    ends_window: Callable[[int], bool] = lambda _: False,
 ) -> Iterator[Window]:
     """``limits``: None if the range is one window already."""
     with context.feed.log.cache_reads():
@@ -79,7 +88,7 @@ def _list_range(
         return bool(compare(older, schema)) or not same_names_in_files(older, schema)
 
     def ends_segment(commit: Commit) -> bool:
-        return limits is not None and bool(context.find_erasures((commit,)))
+        return limits is not None and (ends_window(commit.version) or bool(context.find_erasures((commit,))))
 
     current, most = schema, limits or Limits(2**62, 2**62)
     for commits in cut(ahead, most, starts_segment=starts_segment, ends_segment=ends_segment):

@@ -1,7 +1,18 @@
 """The contract that every sink implements, and the guard that keeps erased rows out of every sink."""
 
 from cdf.sink.contract import Sink
-from cdf.sink.features import Comparable, DeadLetterStore, Image, Monitored, Movable, Reloadable, SetsAside, Tracked
+from cdf.sink.controls import Approval, BrakeStop, ControlRecord, Controls, Pause
+from cdf.sink.features import (
+    Comparable,
+    Controllable,
+    DeadLetterStore,
+    Image,
+    Monitored,
+    Movable,
+    Reloadable,
+    SetsAside,
+    Tracked,
+)
 from cdf.sink.records import (
     Applied,
     Bounds,
@@ -21,17 +32,23 @@ from cdf.sink.records import (
 
 __all__ = [
     "Applied",
+    "Approval",
     "Bounds",
+    "BrakeStop",
     "BucketDigest",
     "Capabilities",
     "Comparable",
     "Conflicts",
+    "ControlRecord",
+    "Controllable",
+    "Controls",
     "DeadLetter",
     "DeadLetterStore",
     "Image",
     "Inspection",
     "Monitored",
     "Movable",
+    "Pause",
     "Position",
     "PositionRecord",
     "Reloadable",

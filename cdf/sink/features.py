@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from cdf.sink.contract import Sink
+from cdf.sink.controls import Controls
 from cdf.sink.records import Applied, BucketDigest, DeadLetter, Position, RowDigest, RunRecord, Source, Standing
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Comparable",
+    "Controllable",
     "DeadLetterStore",
     "Image",
     "Monitored",
@@ -49,6 +51,25 @@ class Movable(Protocol):
         Takes the lease for that moment (``LeaseHeld`` while a runner is alive) and raises the epoch. Raises
         ``WindowOutOfOrder`` if the position is no longer ``before``, and ``TargetNotReady`` for everything that would make
         ``open`` refuse the target afterwards; that includes a position for an empty target.
+        """
+        ...
+
+
+@runtime_checkable
+class Controllable(Protocol):
+    """A sink that stores what users decide about its pipeline: for ``pause``, ``resume``, ``approve`` and every runner.
+
+    Neither method needs ``open`` or a Spark session, nor disturbs a runner. Both raise ``SinkUnavailable``.
+    """
+
+    def controls(self) -> Controls:
+        """Read the controls; empty where none are stored. Answers in milliseconds."""
+        ...
+
+    def change_controls(self, change: Callable[[Controls], Controls]) -> Controls:
+        """Replace the controls by ``change(controls)``, atomically and durably. → the new controls
+
+        ``change`` may be called again if another process changed them meanwhile. It has no other effect.
         """
         ...
 

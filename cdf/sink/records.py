@@ -49,6 +49,8 @@ class Capabilities:
     """Modules that the sink's tasks import. They are checked on a cluster before a run writes anything; empty: no check."""
     counts_conflicts: bool = True
     """False: the sink writes without reading the target, so ``Applied.conflicts`` says nothing."""
+    applies_deletes: bool = True
+    """False: rows that the source deletes stay in the target, so no brake on deletes is needed."""
     needs_classic_session: bool = False
     """True: the sink uses Spark's JVM, so a pipeline refuses it over Spark Connect."""
 

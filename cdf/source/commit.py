@@ -20,6 +20,7 @@ def parse_commit(version: int, text: str, modified: dt.datetime) -> Commit:
     protocol: Protocol | None = None
     change_sizes: list[int] = []
     file_sizes: list[int] = []
+    removes_files = False
     # Not splitlines(): file statistics hold column values, and those may contain U+2028, U+0085 and the like.
     for line in text.split("\n"):
         if not line.strip():
@@ -40,6 +41,7 @@ def parse_commit(version: int, text: str, modified: dt.datetime) -> Commit:
             change_sizes.append(int(action["cdc"].get("size") or 0))
         elif (file := action.get("add") or action.get("remove")) and file.get("dataChange", True):
             file_sizes.append(int(file.get("size") or 0))
+            removes_files = removes_files or "remove" in action
     # If a commit has change files, the feed reads only those; otherwise it reads the added and removed files.
     read = change_sizes or file_sizes
     in_commit = info.get("inCommitTimestamp")
@@ -52,11 +54,25 @@ def parse_commit(version: int, text: str, modified: dt.datetime) -> Commit:
         user_metadata=info.get("userMetadata"),
         change_files=len(read),
         change_bytes=sum(read),
+        deleted_rows=_find_deleted_rows(info) if change_sizes or removes_files else 0,
         atomic=bool(change_sizes),
         metadata=metadata,
         protocol=protocol,
         engine=info.get("engineInfo"),
     )
+
+
+_DELETED_ROWS = {"DELETE": "numDeletedRows", "MERGE": "numTargetRowsDeleted"}
+"""The metric in which Delta records how many rows an operation deleted. ``UPDATE`` deletes none."""
+
+
+def _find_deleted_rows(info: Mapping[str, Any]) -> int | None:
+    operation, metrics = info.get("operation"), info.get("operationMetrics") or {}
+    if operation == "UPDATE":
+        return 0
+    recorded = metrics.get(_DELETED_ROWS.get(operation or "", ""))
+    text = str(recorded)
+    return int(text) if text.isdecimal() else None
 
 
 def parse_metadata(action: Mapping[str, Any]) -> Metadata:

@@ -30,7 +30,7 @@ from cdf.errors import (
     TypeNotSupported,
     WindowOutOfOrder,
 )
-from cdf.sink import Applied, Capabilities, Conflicts, Inspection, Position, Sink, Source
+from cdf.sink import Applied, Capabilities, Conflicts, Controls, Inspection, Position, Sink, Source
 from cdf.sink.schema_evolution import check_followed
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class MemoryStore:
 
     def __init__(self, *, lease_seconds: float = 30.0, clock: Callable[[], float] = time.monotonic) -> None:
         self.contents = Contents()
+        self.controls = Controls()
         self.lease_seconds = lease_seconds
         self.epoch = 0
         self.owner: str | None = None
@@ -96,6 +97,11 @@ class MemoryStore:
                 "this runner no longer holds the lease of the target",
                 hint="another runner has taken over",
             )
+
+    def change_controls(self, change: Callable[[Controls], Controls]) -> Controls:
+        with self._lock:
+            self.controls = change(self.controls)
+            return self.controls
 
     def swap(self, epoch: int, contents: Contents) -> None:
         """The durable step: one assignment, only by the owner of the lease."""
@@ -219,6 +225,12 @@ class MemorySink(Sink):
 
     def close(self) -> None:
         self.store.release_lease(self._epoch)
+
+    def controls(self) -> Controls:
+        return self.store.controls
+
+    def change_controls(self, change: Callable[[Controls], Controls]) -> Controls:
+        return self.store.change_controls(change)
 
     def _is_replay(self, position: Position, window: Window) -> bool:
         """True for a window that the target already holds. Raises for a window that does not follow the position."""

@@ -15,10 +15,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from audit.anchors.base import NamedAnchor
+from audit.trail.controls import change_controls, read_controls
 from audit.trail.position import read_columns, read_position
 from cdf.changes.schema_diff import ChangeKind
 from cdf.errors import ConfigError, PositionError, TargetNotReady
-from cdf.sink import Applied, Capabilities, Inspection, Position, Sink, Source
+from cdf.sink import Applied, Capabilities, Controls, Inspection, Position, Sink, Source
 from connectors.delta_audit.checkpoints import Checkpoints
 from connectors.delta_audit.context import TrailContext
 from connectors.delta_audit.errors import translate_errors
@@ -115,6 +116,13 @@ class DeltaAuditSink(Sink):
     def position(self) -> Position:
         """Read with delta-rs, without a JVM, and without the pending window."""
         return read_position(self.path, self._storage_options())
+
+    def controls(self) -> Controls:
+        """Read with delta-rs, without a JVM."""
+        return read_controls(self.path, self._storage_options())
+
+    def change_controls(self, change: Callable[[Controls], Controls]) -> Controls:
+        return change_controls(self.path, change, self._storage_options())
 
     def columns(self) -> tuple[StructType, tuple[Column, ...]]:
         """Return the payload's schema, and the place of each column in it; needs no JVM."""

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from cdf.changes.schema_diff import ChangeKind
 from cdf.errors import PositionError, TargetNotReady
 from cdf.extras import require_extra
-from cdf.sink import Applied, Capabilities, Inspection, Position, Sink, Source, Standing
+from cdf.sink import Applied, Capabilities, Controls, Inspection, Position, Sink, Source, Standing
 from connectors.kafka import topics
 from connectors.kafka.client import Cluster
 from connectors.kafka.errors import translate_faults
@@ -206,6 +206,22 @@ class KafkaSink(Sink):
         with translate_faults("moving the position"):
             pipeline = self._pipeline or source.pipeline
             move_position(self._target, source, before, to, pipeline=pipeline, action=action, reason=reason)
+
+    def controls(self) -> Controls:
+        with translate_faults("reading the controls"):
+            if (lease := self._lease) is not None:
+                return lease.refresh().controls  # reads only what is new
+            existing = topics.describe_topics(self._target.cluster, self._target.position_topic)
+            return read_existing_state(self._target, existing).controls
+
+    def change_controls(self, change: Callable[[Controls], Controls]) -> Controls:
+        from connectors.kafka.state.controls import change_controls
+
+        target = self._target
+        with translate_faults("changing the controls"):
+            if target.position_topic not in topics.describe_topics(target.cluster, target.position_topic):
+                topics.create_topic(target.cluster, target.position_topic, topics.get_position_topic_settings())
+            return change_controls(target.cluster, target.position_topic, target.topic, change)
 
     @contextlib.contextmanager
     def image(self, source: Source) -> Iterator[KafkaImage]:

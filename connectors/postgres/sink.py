@@ -24,6 +24,7 @@ from cdf.errors import CdfError, ConfigError
 from cdf.sink import (
     Applied,
     Capabilities,
+    Controls,
     DeadLetter,
     Image,
     Inspection,
@@ -37,7 +38,7 @@ from connectors.postgres.client import Session
 from connectors.postgres.column_mapping import Columns
 from connectors.postgres.options import Modes, OnConflict
 from connectors.postgres.sql_parts import TargetName
-from connectors.postgres.state import dead_letters, progress, run_history
+from connectors.postgres.state import controls, dead_letters, progress, run_history
 from connectors.postgres.state.position import read_position, read_standing
 from connectors.postgres.steps.settings import SinkSettings
 from connectors.postgres.table_name import MAX_NAME_BYTES, split_table
@@ -125,6 +126,7 @@ class PostgresSink(Sink):
             schema_changes=self._modes.followed_changes,
             identifier_length=MAX_NAME_BYTES,
             executor_modules=("connectors.postgres.staging.tasks", "adbc_driver_postgresql.dbapi"),
+            applies_deletes=self._modes.deletes != "ignore",
         )
 
     def cannot_follow(self, change: SchemaChange, key: Collection[str]) -> str | None:
@@ -261,6 +263,16 @@ class PostgresSink(Sink):
             move_by_hand(self._session, present=present, before=before, to=to, action=action, reason=reason)
         finally:
             self.close()
+
+    # ── controls: pauses and approvals ───────────────────────────────────────────────────────────────────────────
+
+    def controls(self) -> Controls:
+        with self._connect("reading the controls") as connection:
+            return controls.read_controls(connection, str(self.target))
+
+    def change_controls(self, change: Callable[[Controls], Controls]) -> Controls:
+        with self._connect("changing the controls") as connection:
+            return controls.change_controls(connection, str(self.target), change)
 
     # ── verify ───────────────────────────────────────────────────────────────────────────────────────────────────
 

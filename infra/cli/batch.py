@@ -95,7 +95,7 @@ def report_failure(output: Output, name: str, error: Exception) -> tuple[dict[st
     """Print the error of one pipeline. → its entry for --json, its exit code"""
     failure = to_cdf_error(error)
     code = output.failure(name, failure)
-    return {"pipeline": name, "ok": False, "error": failure.to_dict()}, code
+    return {"pipeline": name, "ok": code == DONE, "error": failure.to_dict()}, code
 
 
 class _PipelineThreads:

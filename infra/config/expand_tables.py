@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel
 
 from cdf.errors import ConfigError
 from infra.config.file.problems import Path
@@ -29,6 +31,8 @@ __all__ = ["ListSchema", "expand_tables"]
 
 ListSchema = Callable[["Project", str], list[str]]
 """Lists the tables of a pattern such as ``sales.*`` with the settings of the project."""
+
+_Settings = TypeVar("_Settings", bound=BaseModel)
 
 log = logging.getLogger("deltarelay.config")
 
@@ -140,17 +144,21 @@ class _Expansion:
         settings: dict[str, Any] = {"table": address, "exclude": (), "overrides": {}}
         settings |= {} if own.key is None else {"key": own.key}
         settings |= {} if own.start is None else {"start": own.start}
-        window = self.pipeline.window
-        if own.window is not None:
-            limits = {name: getattr(own.window, name) for name in own.window.model_fields_set}
-            window = window.model_copy(update=limits)
         return self.pipeline.model_copy(
             update={
                 "source": self.pipeline.source.model_copy(update=settings),
                 "sink": self.pipeline.sink.model_copy(update={"options": options}),
-                "window": window,
+                "window": _override(self.pipeline.window, own.window),
+                "brakes": _override(self.pipeline.brakes, own.brakes),
             }
         )
+
+
+def _override(settings: _Settings, own: _Settings | None) -> _Settings:
+    """The settings that ``own`` sets replace those of the pipeline one by one."""
+    if own is None:
+        return settings
+    return settings.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
 
 
 def _at(data: Any, path: Path) -> dict[str, Any]:

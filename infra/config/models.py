@@ -258,6 +258,7 @@ def describe(project: Project) -> dict[str, Any]:
             "source": _describe_source(pipeline.source),
             "sink": {"connection": pipeline.sink.connection, **_to_plain(pipeline.sink.options)},
             "window": _to_plain(pipeline.window),
+            "brakes": _to_plain(pipeline.brakes),
         }
         for name, pipeline in project.pipelines.items()
     }

@@ -22,16 +22,27 @@ from pydantic import (
 )
 
 from cdf.changes.commits import Limits
+from cdf.pipeline.brakes import MIN_ROWS, Brakes
 from cdf.result import plain
 from infra.base_model import Model
 from infra.config.file.references import Expanded
 from infra.config.table_patterns import check_pattern
 from infra.config.values import Start, check_columns, folder_of, parse_count, parse_size, parse_start, resolve_table
 
-__all__ = ["Connection", "Name", "Pipeline", "SinkTarget", "Spark", "TableOverrides", "TableSource", "WindowLimits"]
+__all__ = [
+    "BrakeLimits",
+    "Connection",
+    "Name",
+    "Pipeline",
+    "SinkTarget",
+    "Spark",
+    "TableOverrides",
+    "TableSource",
+    "WindowLimits",
+]
 
 _SECRET_SETTING = re.compile(r"(?i)secret|passw|token|credential|access[._-]?key|account[._-]?key|private[._-]?key")
-_DEFAULTS = Limits()
+_DEFAULTS, _BRAKES = Limits(), Brakes()
 
 
 def _resolve_table(value: str, info: ValidationInfo) -> str:
@@ -128,6 +139,31 @@ class WindowLimits(Model):
         return Limits(max_commits=self.max_commits, max_bytes=self.max_bytes)
 
 
+class BrakeLimits(Model):
+    """The most that one window may do to its target. A window above a limit is stopped until it is approved."""
+
+    max_delete_rows: Annotated[int, Field(ge=0)] | None = Field(
+        default=_BRAKES.max_delete_rows,
+        title="Deleted rows",
+        description="Maximum number of rows that a window may delete; null: no limit.",
+    )
+    max_delete_share: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=_BRAKES.max_delete_share,
+        title="Share of deleted rows",
+        description=f"Maximum share of the target's rows that a window may delete, if the target has {MIN_ROWS:,} rows or "
+        "more; null: no limit.",
+    )
+    max_change_share: Annotated[float, Field(ge=0)] | None = Field(
+        default=_BRAKES.max_change_share,
+        title="Share of changed rows",
+        description="Maximum number of inserts, updates and deletes of a window, as a share of the target's rows, if the "
+        f"target has {MIN_ROWS:,} rows or more; null: no limit.",
+    )
+
+    def brakes(self) -> Brakes:
+        return Brakes(self.max_delete_rows, self.max_delete_share, self.max_change_share)
+
+
 def _check_key(value: Any) -> Any:
     if value in (None, [], ()):
         raise ValueError("has no columns: name those that identify a row, or move the table to `exclude`")
@@ -160,6 +196,9 @@ class TableOverrides(Model):
     )
     window: WindowLimits | None = Field(
         default=None, title="Window", description="Limits that replace those of the pipeline one by one."
+    )
+    brakes: BrakeLimits | None = Field(
+        default=None, title="Brakes", description="Brakes that replace those of the pipeline one by one."
     )
 
 
@@ -224,6 +263,9 @@ class Pipeline(Model):
     source: TableSource = Field(title="Source", description="The Delta table that the pipeline reads.")
     sink: SinkTarget = Field(title="Sink", description="Where the pipeline writes.")
     window: WindowLimits = Field(default=WindowLimits(), title="Window", description="How much is applied in one step.")
+    brakes: BrakeLimits = Field(
+        default=BrakeLimits(), title="Brakes", description="Which windows are stopped until a user approves them."
+    )
 
 
 class Spark(Model):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cdf.errors import CdfError, FeedNotEnabled, SinkError, TableReplaced, VersionNotFound
 from cdf.lag import DEFAULT_RETENTION, RETENTION_PROPERTY, lag, parse_interval
 from cdf.result import Result
-from cdf.sink import Monitored, Sink, Tracked
+from cdf.sink import Controllable, Controls, Monitored, Sink, Tracked
 from infra.diagnostics.delta_table import open_source, translate_read_error
 from infra.s3.address import is_s3
 from infra.s3.model import SingleWriterCommits
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PipelineStatus", "describe_risk", "read_pipeline_status"]
 
-State = Literal["up_to_date", "behind", "empty", "unreachable", "failed", "unknown"]
+State = Literal["up_to_date", "behind", "paused", "stopped_by_brake", "empty", "unreachable", "failed", "unknown"]
 """``unreachable``: source or target is temporarily unavailable; ``failed``: an error that needs a user's action."""
 
 HISTORY_LIMIT = 20_000
@@ -49,6 +49,8 @@ class PipelineStatus(Result):
     """True where a later attempt can succeed without a change."""
     last: Mapping[str, Any] | None = None
     """The figures of the last step of a run with ``--follow``, at the end of that step (``cdf.Followed``)."""
+    controls: Controls | None = None
+    """What users decided about the pipeline; None: the sink stores no decisions, or could not be read."""
     note: str | None = None
     """A risk of this configuration, although nothing is wrong."""
 
@@ -89,6 +91,7 @@ def _read_status(project: Project, name: str, now: dt.datetime | None) -> Pipeli
         if not isinstance(sink, Tracked):
             return PipelineStatus(name, source, "unknown", error="this sink does not report its position without a run")
         position = sink.position()
+        controls = sink.controls() if isinstance(sink, Controllable) else None
         last = _read_last_step(sink)
         table = _read_table(source, project.storage, position.version)
         if not table.feed_on:
@@ -119,7 +122,8 @@ def _read_status(project: Project, name: str, now: dt.datetime | None) -> Pipeli
             transient=error.transient,
         )
     if position.version is None:
-        return PipelineStatus(name, source, "empty", latest_version=table.version)
+        state: State = "empty" if controls is None or controls.paused is None else "paused"
+        return PipelineStatus(name, source, state, latest_version=table.version, controls=controls)
     if last is not None and last.get("position") != position.version:
         last = None  # the position was changed since by other means: the figures belong to another state
     behind = lag(
@@ -132,14 +136,23 @@ def _read_status(project: Project, name: str, now: dt.datetime | None) -> Pipeli
     return PipelineStatus(
         pipeline=name,
         source=source,
-        state="behind" if behind.versions else "up_to_date",
+        state=_judge_state(controls or Controls(), behind.versions),
         position=position.version,
         latest_version=table.version,
         lag_versions=behind.versions,
         lag_seconds=None if behind.versions and table.oldest_unapplied is None else behind.seconds,
         feed_files_days=behind.feed_files_days,
         last=last,
+        controls=controls,
     )
+
+
+def _judge_state(controls: Controls, lag_versions: int) -> State:
+    if controls.paused is not None:
+        return "paused"
+    if controls.stopped is not None and lag_versions:
+        return "stopped_by_brake"
+    return "behind" if lag_versions else "up_to_date"
 
 
 def _read_table(source: str, storage: Storage, position: int | None) -> _Table:

@@ -130,6 +130,7 @@ def test_a_project_never_shows_a_secret(tmp_path: Path) -> None:
                 "source": {"table": "plain", "tables": None, "key": ["id"], "start": "snapshot"},
                 "sink": {"connection": "warehouse", **PostgresOptions(table="t").model_dump(mode="json")},
                 "window": {"max_commits": 500, "max_bytes": 268435456},
+                "brakes": {"max_delete_rows": None, "max_delete_share": 0.5, "max_change_share": None},
             }
         },
         "spark": {"master": None, "remote": None, "conf": {"spark.x": "***", "spark.hadoop.fs.s3a.secret.key": "***"}},

@@ -32,7 +32,7 @@ def test_an_error_survives_pickling_with_everything_it_carries(kind: type[CdfErr
 
 def test_every_class_has_a_code_of_its_own() -> None:
     codes = [kind.code for kind in KINDS]
-    assert len(KINDS) == 24
+    assert len(KINDS) == 26
     assert len(set(codes)) == len(codes)
     inherited = [kind.__name__ for kind in KINDS if "code" not in vars(kind)]
     assert inherited == []
@@ -66,6 +66,8 @@ def test_the_codes_are_stable() -> None:
         "WindowOutOfOrder": "window_out_of_order",
         "Fenced": "fenced",
         "LeaseHeld": "lease_held",
+        "BrakeStopped": "brake_stopped",
+        "Paused": "paused",
         "Interrupted": "interrupted",
         "VerificationError": "cannot_verify",
     }

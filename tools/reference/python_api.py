@@ -14,7 +14,7 @@ SECTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "Pipelines": (
         "Read change feeds and run pipelines.",
         (
-            *("ChangeFeed", "Pipeline", "Limits", "FeedEnabled", "FeedStatus", "Plan", "Step", "RunResult"),
+            *("ChangeFeed", "Pipeline", "Limits", "Brakes", "FeedEnabled", "FeedStatus", "Plan", "Step", "RunResult"),
             *("Following", "Followed", "FollowStatus", "Verification", "Difference"),
         ),
     ),

@@ -4,6 +4,7 @@
     <topic> window    the position, and the window in progress: its bounds are recorded before its first event
     <topic> lane <n>  what lane n has written of that window; part of the transaction that has the events
     <topic> moves     changes of the position by an operator
+    <topic> controls  pauses and approvals (``connectors.kafka.state.controls``)
 
 A window is complete when all its lanes are. The runner and each lane write under transactional ids of their own, and a new
 producer fences the earlier ones with its id: two runners cannot both move the position.
@@ -18,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from cdf.sink import Bounds, Position, PositionRecord, Standing
+from cdf.sink import Bounds, Controls, Position, PositionRecord, Standing
 from connectors.kafka.client import Cluster
 from connectors.kafka.reader import PartitionReader
 
@@ -90,6 +91,7 @@ class State:
     """When the position was last written, by the brokers' clock, in seconds since 1970."""
     moves: tuple[PositionRecord, ...] = ()
     """The latest first."""
+    controls: Controls = field(default_factory=Controls)
 
     @property
     def position(self) -> Position:
@@ -208,6 +210,8 @@ def _apply_record(state: State, kind: str, fields: Any, at: float) -> State:
     if kind == "moves":
         moves = (PositionRecord(**{**move, "at": dt.datetime.fromisoformat(move["at"])}) for move in fields)
         return replace(state, moves=tuple(moves))
+    if kind == "controls":
+        return replace(state, controls=Controls.from_document(fields))
     if kind.startswith("lane "):
         lane = int(kind.removeprefix("lane "))
         return replace(state, lane_progress={**state.lane_progress, lane: LaneProgress(**fields)})

@@ -103,6 +103,15 @@ create table if not exists deltarelay.dead_letter (
 )"""
 """Created only for pipelines that store dead letters."""
 
+_CREATE_CONTROLS = """\
+create table if not exists deltarelay.controls (
+    target     text primary key,
+    document   jsonb not null default '{{}}',
+    changed_at timestamptz not null default clock_timestamp()
+);
+grant select on deltarelay.controls to public"""
+"""Created by the first pause, approval or stop by a brake."""
+
 STATE = Migrations(
     "the state of the pipelines",
     "deltarelay",
@@ -118,7 +127,7 @@ STATE = Migrations(
             },
         ),
     ],
-    optional={"dead_letter": CREATE_DEAD_LETTER},
+    optional={"dead_letter": CREATE_DEAD_LETTER, "controls": _CREATE_CONTROLS},
 )
 
 

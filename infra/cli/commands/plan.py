@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from infra.cli.batch import process_pipelines
 from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, Until
 from infra.cli.project import load_project
-from infra.output import DONE, FAILED, Output, combine_exit_codes
+from infra.output import DIFFERENCE, DONE, FAILED, Output, combine_exit_codes
 
 if TYPE_CHECKING:
     from cdf import Pipeline, Plan
@@ -35,7 +35,8 @@ def plan(
         if (warning := describe_risk(project, current.name)) is not None:
             found = replace(found, warnings=(*found.warnings, warning))
         _print_plan(output, found)
-        return found, FAILED if found.problems else DONE
+        is_stopped = any(window.stopped for window in found.windows)
+        return found, FAILED if found.problems else DIFFERENCE if is_stopped else DONE
 
     results, codes = process_pipelines(output, project, pipeline, plan_pipeline)
     output.finish({"pipelines": results}, combine_exit_codes(codes))
@@ -63,7 +64,13 @@ def _print_plan(output: Output, plan: Plan) -> None:
         output.table(("window", "commits", "bytes", "changes", "net effect"), rows)
     elif plan.load_version is None and not plan.problems:
         output.line("  nothing to do")
-    for label, lines in (("DDL", plan.ddl), ("warning", plan.warnings), ("problem", plan.problems)):
+    stopped = [window.stopped for window in plan.windows if window.stopped]
+    for label, lines in (
+        ("stopped", stopped),
+        ("DDL", plan.ddl),
+        ("warning", plan.warnings),
+        ("problem", plan.problems),
+    ):
         for line in lines:
             output.line(f"  {label}: {line}")
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cdf.sink import Controls
 from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json, Pipelines
 from infra.cli.project import load_project, select_pipelines
-from infra.output import DONE, FAILED, TEMPORARY, Output, combine_exit_codes
+from infra.output import DIFFERENCE, DONE, FAILED, TEMPORARY, Output, combine_exit_codes
 
 if TYPE_CHECKING:
     from infra.diagnostics.status import PipelineStatus
@@ -48,8 +49,14 @@ def status(
         raise typer.Exit(DONE) from None
     statuses = [read_pipeline_status(project, name) for name in names]
     _print_statuses(output, statuses)
-    codes = [(TEMPORARY if found.transient else FAILED) if found.code is not None else DONE for found in statuses]
+    codes = [_exit_code_of(found) for found in statuses]
     output.finish({"pipelines": [found.to_dict() for found in statuses]}, combine_exit_codes(codes))
+
+
+def _exit_code_of(found: PipelineStatus) -> int:
+    if found.code is not None:
+        return TEMPORARY if found.transient else FAILED
+    return DIFFERENCE if found.state == "stopped_by_brake" else DONE
 
 
 def _refresh(output: Output, statuses: Sequence[PipelineStatus]) -> None:
@@ -75,10 +82,26 @@ def _print_statuses(output: Output, statuses: Sequence[PipelineStatus]) -> None:
     for found in statuses:
         if found.last:
             output.line(f"{found.pipeline}: {_format_last_step(found.last)}")
+        for line in _describe_controls(found):
+            output.line(f"{found.pipeline}: {line}")
         if found.error:
             output.line(f"{found.pipeline}: {found.error}" + (f" ({found.hint})" if found.hint else ""))
         if found.note:
             output.line(f"{found.pipeline}: {found.note}", style="yellow")
+
+
+def _describe_controls(found: PipelineStatus) -> Iterator[str]:
+    controls = found.controls or Controls()
+    if (pause := controls.paused) is not None:
+        yield (
+            f"paused since {pause.at:%Y-%m-%d %H:%M} UTC by {pause.by}: {pause.reason} "
+            f"(`deltarelay resume {found.pipeline}`)"
+        )
+    if (stop := controls.stopped) is not None and found.state == "stopped_by_brake":
+        yield (
+            f"since {stop.at:%Y-%m-%d %H:%M} UTC: {stop.message} "
+            f"(`deltarelay approve {found.pipeline} --window {stop.first}..{stop.last} --by YOU`, or repair the source)"
+        )
 
 
 def _format_last_step(last: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cdf.errors import BrakeStopped, Paused
 from cdf.results import RunResult, Step
 from infra.output import Output, format_count
 
@@ -29,8 +30,12 @@ def format_result(result: RunResult) -> str:
 
 
 def format_outcome(entry: Mapping[str, Any]) -> str:
-    """Summarise the result of one pipeline in one to three words."""
+    """Summarise the result of one pipeline in a few words."""
     if (error := entry.get("error")) is not None:
+        if error["code"] == Paused.code:
+            return "paused"
+        if error["code"] == BrakeStopped.code:
+            return "stopped by a brake"
         return f"{'temporary' if error['transient'] else 'failed'}: {error['code']}"
     if entry["loaded_rows"] is not None:
         return "copied"
