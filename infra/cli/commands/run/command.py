@@ -15,9 +15,10 @@ from infra.cli.commands.run.follow import follow_pipelines
 from infra.cli.commands.run.progress import RunProgress
 from infra.cli.commands.run.summary import format_result, print_summary
 from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json, Logs, Pipelines, Until, Verbose
-from infra.cli.project import load_project
+from infra.cli.project import load_project, select_pipelines
 from infra.logs import LogFormat, configure
-from infra.output import DONE, Output, combine_exit_codes
+from infra.monitoring.observers import Observers, observe
+from infra.output import DONE, Output, combine_exit_codes, to_cdf_error
 from infra.retry import RETRY_SECONDS, TRIES, retry
 
 __all__ = ["run"]
@@ -90,10 +91,11 @@ def run(
         _finish(output, results, codes)
 
     project = load_project(config)
-    with RunProgress(output) as progress:
+    with observe(project, select_pipelines(project, pipeline)) as observers, RunProgress(output) as progress:
         runs = _Runs(
             output,
             progress,
+            observers,
             until,
             reload=reload,
             retry_seconds=RETRY_SECONDS if retry_seconds is None else retry_seconds,
@@ -109,18 +111,36 @@ class _Runs:
     """Runs single pipelines, and retries temporary failures."""
 
     def __init__(
-        self, output: Output, progress: RunProgress, until: str | None, *, reload: bool, retry_seconds: float
+        self,
+        output: Output,
+        progress: RunProgress,
+        observers: Observers,
+        until: str | None,
+        *,
+        reload: bool,
+        retry_seconds: float,
     ) -> None:
-        self._output, self._progress = output, progress
+        self._output, self._progress, self._observers = output, progress, observers
         self._until, self._reload, self._retry_seconds = until, reload, retry_seconds
 
     def run_pipeline(self, name: str, open_pipeline: OpenPipeline) -> tuple[RunResult, int]:
+        self._observers.begin(name)
+        try:
+            result = self._run(name, open_pipeline)
+        except Exception as error:
+            self._observers.end(name, to_cdf_error(error))
+            raise
+        self._observers.end(name, None)
+        return result, DONE
+
+    def _run(self, name: str, open_pipeline: OpenPipeline) -> RunResult:
         began, totals, progressed, retries = time.monotonic(), Totals(), threading.Event(), -1
         with self._progress.show_steps(name) as show_step:
 
             def record_step(step: Step) -> None:
                 progressed.set()
                 totals.add(step)
+                self._observers.record_step(name, step)
                 show_step(step)
 
             def run_once() -> RunResult:
@@ -143,7 +163,7 @@ class _Runs:
         # The totals cover all attempts: what a failed attempt applied was applied by this command
         result = totals.result(name, last.table, last.position, last.latest_version, time.monotonic() - began)
         self._progress.line(format_result(result))
-        return result, DONE
+        return result
 
 
 def _check_follow(*, until: Until, jobs: int | None, retry_seconds: float | None) -> None:

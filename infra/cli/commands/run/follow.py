@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cdf.errors import CdfError, SinkUnavailable
 from infra.cli.project import load_project, select_pipelines
 from infra.logs import bind, log_step
+from infra.monitoring.observers import Observers, observe
 from infra.output import DONE, Output, exit_code_for, to_cdf_error
 from infra.runtime import BucketProbes, build_pipeline, spark_session
 from infra.signals import defer_first_signal
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from cdf import Followed, Following
+    from cdf.results import FollowStatus
 
 __all__ = ["follow_pipelines"]
 
@@ -36,36 +39,44 @@ def follow_pipelines(
     project = load_project(config)
     names = select_pipelines(project, wanted)
     running: dict[str, Following] = {}
-    failed: dict[str, CdfError] = {}
     probes = BucketProbes()
     trigger = {"processingTime": f"{round(interval_seconds * 1000)} milliseconds"}
-    with spark_session(output, project, may_be_remote=True) as spark, defer_first_signal() as is_interrupted:
+    with (
+        observe(project, names) as observers,
+        spark_session(output, project, may_be_remote=True) as spark,
+        defer_first_signal() as is_interrupted,
+    ):
+        failures = _Failures(output, observers)
         for name in names:
+            observers.begin(name, functools.partial(_read_status, running, name))
             try:
                 pipeline = build_pipeline(project, name, spark, probes=probes)
                 folder = None if checkpoint is None else f"{checkpoint.rstrip('/')}/{name}"
-                running[name] = pipeline.follow(folder, trigger, progress=_create_step_logger(name))
+                running[name] = pipeline.follow(folder, trigger, progress=_create_step_recorder(name, observers))
             except Exception as error:
-                _record_failure(output, failed, name, error)
+                failures.record(name, error)
         with _draw_table(output, running) as refresh:
             checked_at = 0.0
             while not is_interrupted():
                 time.sleep(0.1)
                 if time.monotonic() - checked_at < CHECK_SECONDS:
                     continue
-                _collect_failures(output, running, failed)
+                _collect_failures(running, failures)
                 refresh()
-                if len(failed) == len(names):
+                if len(failures.errors) == len(names):
                     break
                 checked_at = time.monotonic()
         if is_interrupted():
             output.note("stopping after the current windows (press Ctrl-C again to stop at once) …")
-        _stop_all(output, running, failed)
-        _collect_failures(output, running, failed)
+        _stop_all(running, failures)
+        _collect_failures(running, failures)
         statuses = {name: handle.status() for name, handle in running.items()}
+        for name in names:
+            if name not in failures.errors:
+                observers.end(name, None)
     results, codes = [], []
     for name in names:
-        failure = failed.get(name)
+        failure = failures.errors.get(name)
         codes.append(DONE if failure is None else exit_code_for(failure))
         entry: dict[str, Any] = {"pipeline": name, "ok": failure is None}
         if name in statuses:
@@ -80,7 +91,11 @@ def follow_pipelines(
     return results, codes
 
 
-def _stop_all(output: Output, running: dict[str, Following], failed: dict[str, CdfError]) -> None:
+def _read_status(running: dict[str, Following], name: str) -> FollowStatus | None:
+    return running[name].status() if name in running else None
+
+
+def _stop_all(running: dict[str, Following], failures: _Failures) -> None:
     """Stop all pipelines in parallel, in daemon threads: a second Ctrl-C ends the process without waiting for them."""
     unfinished: list[str] = []
 
@@ -95,32 +110,45 @@ def _stop_all(output: Output, running: dict[str, Following], failed: dict[str, C
         while thread.is_alive():
             thread.join(0.2)
     for name in unfinished:
-        if name not in failed:  # a failure of the pipeline itself has been reported
+        if name not in failures.errors:  # a failure of the pipeline itself has been reported
             error = SinkUnavailable(
                 "the current window did not finish in time", hint="the position is intact: run again"
             )
-            _record_failure(output, failed, name, error)
+            failures.record(name, error)
 
 
-def _collect_failures(output: Output, running: dict[str, Following], failed: dict[str, CdfError]) -> None:
+def _collect_failures(running: dict[str, Following], failures: _Failures) -> None:
     """Report each pipeline that has failed since the last check."""
     for name, handle in running.items():
-        if name in failed:
+        if name in failures.errors:
             continue
         try:
             handle.await_termination(0)
         except Exception as error:
-            _record_failure(output, failed, name, error)
+            failures.record(name, error)
 
 
-def _record_failure(output: Output, failed: dict[str, CdfError], name: str, error: Exception) -> None:
-    failed[name] = to_cdf_error(error)
-    output.failure(name, failed[name])
+class _Failures:
+    """Reports each failed pipeline once, as soon as it has failed."""
+
+    def __init__(self, output: Output, observers: Observers) -> None:
+        self._output, self._observers = output, observers
+        self.errors: dict[str, CdfError] = {}
+
+    def record(self, name: str, error: Exception) -> None:
+        self.errors[name] = failure = to_cdf_error(error)
+        self._output.failure(name, failure)
+        self._observers.end(name, failure)
 
 
-def _create_step_logger(name: str) -> Callable[[Followed], None]:
+def _create_step_recorder(name: str, observers: Observers) -> Callable[[Followed], None]:
     log = bind(pipeline=name)
-    return lambda step: log_step(log, step)
+
+    def record_step(step: Followed) -> None:
+        log_step(log, step)
+        observers.record_step(name, step)
+
+    return record_step
 
 
 @contextmanager
