@@ -31,16 +31,16 @@ from cdf.errors import (
     WindowOutOfOrder,
     condition_of,
 )
-from cdf.interrupt import JVM_GONE, SESSION_GONE, Stop
+from cdf.interrupt import SESSION_GONE, Stop
+from cdf.pipeline.follow_failures import describe_failure
 from cdf.pipeline.micro_batches import MicroBatches, Progress, measure_lag
 from cdf.pipeline.polling import FeedPolls
 from cdf.pipeline.streaming_query import FeedQuery, is_active, stop_query
 from cdf.read_errors import translate
 from cdf.results import Followed, FollowState, FollowStatus
-from cdf.session import cancel_tagged_jobs, check_session, is_connect, tag_jobs
+from cdf.session import cancel_tagged_jobs, check_session, tag_jobs
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from cdf.pipeline.runner import Runner
@@ -55,7 +55,7 @@ GIVE_UP_SECONDS = 15.0
 STEADY_SECONDS = 60.0
 """A query that ran this long did not end because of the previous failure."""
 CHECK_SECONDS = 15.0
-"""How often the position is checked against the table while a query runs."""
+"""How often the position is checked against the table, and the controls are read, while a query runs without changes."""
 DECISION_SECONDS = 5.0
 """How often a follower looks whether a pipeline was resumed, or a window approved."""
 CANCELLED = "57014"
@@ -185,7 +185,7 @@ class Following:
                     if self._follow():
                         break
                 except Exception as error:
-                    failure = self._translate(error)
+                    failure = self._describe_failure(error)
                     if self._stop.is_set() or self._stopping.broke_off(failure):
                         break  # the error is a consequence of stopping
                     if not self._can_retry(failure):
@@ -194,7 +194,7 @@ class Following:
                     self._pause(failure)
             self._state = "failed" if self._error is not None else "stopped"
         except BaseException as error:  # the thread ends here: ``await_termination`` must be able to raise the error
-            self._error = self._translate(error)
+            self._error = self._describe_failure(error)
             self._state = "failed"
         finally:
             self._ended.set()
@@ -248,7 +248,7 @@ class Following:
                     checked = time.monotonic()
                     # For the query, a table that was created again with fewer versions is a table without new commits
                     context.check_position(batches.position)
-                self._runner.controls.refresh()
+                    self._runner.controls.refresh()
             if self._stop.is_set():
                 batches.idle.wait()
             self._stop_query()
@@ -289,23 +289,9 @@ class Following:
 
     # ── failures and progress ────────────────────────────────────────────────────────────────────────────────────
 
-    def _translate(self, error: BaseException) -> CdfError:
-        if isinstance(error, CdfError):
-            return error
-        table = self._context.feed.table
-        failure: CdfError
-        if not _is_alive(self._context.feed.spark):
-            failure = SourceError(
-                f"following {table} ended: Spark's Java process has ended",
-                hint="the position is intact: start the pipeline again",
-                condition=JVM_GONE,
-            )
-        else:
-            latest = self._last.position if self._last else 0
-            exception = error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
-            failure = translate(exception, table=table, first=latest, last=latest)
-        failure.__cause__ = error
-        return failure
+    def _describe_failure(self, error: BaseException) -> CdfError:
+        feed = self._context.feed
+        return describe_failure(error, feed.spark, feed.table, self._last.position if self._last else 0)
 
     def _can_retry(self, error: CdfError) -> bool:
         """Every error before the first successful opening is final; later, temporary errors are retried. What a user has to
@@ -361,12 +347,3 @@ class Following:
                 self._progress(followed)
             except Exception:
                 _log.warning("the progress function failed", extra={"pipeline": self._context.name}, exc_info=True)
-
-
-def _is_alive(spark: SparkSession) -> bool:
-    if is_connect(spark):
-        return True
-    with suppress(Exception):
-        jvm: Any = spark._jvm
-        return bool(jvm.java.lang.System.nanoTime())
-    return False
