@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from audit.trail.column_history import Column
 
-__all__ = ["MAINTENANCE_OPERATIONS", "RECENT_COMMITS", "read_columns", "read_position"]
+__all__ = ["MAINTENANCE_OPERATIONS", "RECENT_COMMITS", "read_columns", "read_position", "read_position_and_time"]
 
 MAINTENANCE_OPERATIONS = frozenset(
     {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CREATE TABLE", "REORG"}
@@ -34,23 +35,22 @@ def read_position(path: str, options: Mapping[str, str] | None = None) -> Positi
 
     Pending events are not part of it: only the runner needs them. Raises SinkUnavailable.
     """
+    return read_position_and_time(path, options)[0]
+
+
+def read_position_and_time(path: str, options: Mapping[str, str] | None = None) -> tuple[Position, dt.datetime | None]:
+    """→ the position, when it moved there. The time is None if the latest commits of the ledger do not show it."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     location = f"{path}/ledger"
     try:
         if "://" not in location and not Path(location, "_delta_log").is_dir():
-            return Position(None)
+            return Position(None), None
         ledger = DeltaTable(location, storage_options=dict(options or {}))
-        for commit in ledger.history(RECENT_COMMITS):
-            metadata = parse_object(commit.get("userMetadata"))
-            if "state" in metadata:
-                return Position(metadata["state"]["version"], metadata["state"]["table_id"])
-            if "opened" not in metadata and commit.get("operation") not in MAINTENANCE_OPERATIONS:
-                break
-        return _read_from_records(ledger)
+        return _find_state(ledger.history(RECENT_COMMITS)) or (_read_from_records(ledger), None)
     except TableNotFoundError:
-        return Position(None)
+        return Position(None), None
     except (DeltaError, OSError, KeyError, TypeError, ValueError) as error:
         raise SinkUnavailable(
             f"the position of the trail at {path} cannot be read ({type(error).__name__})",
@@ -82,6 +82,21 @@ def read_columns(path: str, options: Mapping[str, str] | None = None) -> tuple[S
     records = (parse_object(text) for text in rows.column("record").to_pylist())
     columns: list[dict[str, Any]] = next((record["columns"] for record in records if "columns" in record), [])
     return StructType.fromJson(json.loads(payload.schema().to_json())), columns_from_json(columns)
+
+
+def _find_state(commits: Iterable[Mapping[str, Any]]) -> tuple[Position, dt.datetime | None] | None:
+    """``commits``: the latest first. A commit that signs or removes values repeats the version of the one before it."""
+    position, moved_at = None, None
+    for commit in commits:
+        metadata = parse_object(commit.get("userMetadata"))
+        if "state" in metadata:
+            state = Position(metadata["state"]["version"], metadata["state"]["table_id"])
+            if position is not None and state != position:
+                break
+            position, moved_at = state, dt.datetime.fromtimestamp(int(commit["timestamp"]) / 1000, tz=dt.UTC)
+        elif "opened" not in metadata and commit.get("operation") not in MAINTENANCE_OPERATIONS:
+            break
+    return None if position is None else (position, moved_at)
 
 
 def _read_from_records(ledger: Any) -> Position:

@@ -117,6 +117,7 @@ class Pipeline:
                 totals.add(step)
                 if progress is not None:
                     progress(step)
+            self.runner.record_success()
         return totals.result(self.name, self.feed.table, version, last, time.monotonic() - began)
 
     def interrupt(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from cdf.pipeline.context import PipelineContext
 
 __all__ = ["Runner"]
+
+_log = logging.getLogger("deltarelay.run")
 
 
 class Runner:
@@ -151,6 +154,16 @@ class Runner:
             if isinstance(error, CdfError) and not isinstance(error, (LeaseHeld, Paused)):
                 self._record(error, retries)
             raise
+
+    def record_success(self) -> None:
+        """Record on the open sink that a run has succeeded: without new commits nothing else shows it."""
+        sink = self.context.sink
+        if isinstance(sink, Monitored):
+            try:
+                sink.report({"pipeline": self.context.name, "run": "succeeded"})
+            except Exception as error:  # the run has succeeded although this cannot be stored
+                extra = {"pipeline": self.context.name, "error": type(error).__name__}
+                _log.warning("success not stored", extra=extra)
 
     def _record(self, error: CdfError, retries: int) -> None:
         if isinstance(error, BrakeStopped) and self.controls.is_known_stop:

@@ -9,11 +9,13 @@ from cdf.sink.features import (
     Image,
     Monitored,
     Movable,
+    Observable,
     Reloadable,
     SetsAside,
     Tracked,
 )
 from cdf.sink.records import (
+    Activity,
     Applied,
     Bounds,
     BucketDigest,
@@ -31,6 +33,7 @@ from cdf.sink.records import (
 )
 
 __all__ = [
+    "Activity",
     "Applied",
     "Approval",
     "Bounds",
@@ -48,6 +51,7 @@ __all__ = [
     "Inspection",
     "Monitored",
     "Movable",
+    "Observable",
     "Pause",
     "Position",
     "PositionRecord",

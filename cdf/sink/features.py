@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from cdf.sink.contract import Sink
 from cdf.sink.controls import Controls
-from cdf.sink.records import Applied, BucketDigest, DeadLetter, Position, RowDigest, RunRecord, Source, Standing
+from cdf.sink.records import (
+    Activity,
+    Applied,
+    BucketDigest,
+    DeadLetter,
+    Position,
+    RowDigest,
+    RunRecord,
+    Source,
+    Standing,
+)
 
 if TYPE_CHECKING:
     from cdf.changes.window import Snapshot
@@ -22,6 +32,7 @@ __all__ = [
     "Image",
     "Monitored",
     "Movable",
+    "Observable",
     "Reloadable",
     "SetsAside",
     "Tracked",
@@ -34,6 +45,18 @@ class Tracked(Protocol):
 
     def position(self) -> Position:
         """Read the position. Needs neither ``open`` nor a Spark session, answers in milliseconds."""
+        ...
+
+
+@runtime_checkable
+class Observable(Protocol):
+    """A sink that shows what happens at its target: for ``status``, metrics and the status page."""
+
+    def activity(self) -> Activity:
+        """Read the activity. Needs neither ``open`` nor a Spark session, answers in milliseconds.
+
+        What the user may not read is None, except for the position. Raises ``SinkUnavailable``.
+        """
         ...
 
 
@@ -109,7 +132,8 @@ class Monitored(Protocol):
     """
 
     def report(self, figures: Mapping[str, Any]) -> None:
-        """Store the figures of the last durable step of a following pipeline. Called on the open sink, after the step.
+        """Store the figures of the last durable step of a following pipeline, or that a run has succeeded. Called on the
+        open sink.
 
         They are information only: figures that cannot be stored are dropped without an error.
         """

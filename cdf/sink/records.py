@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cdf.result import Result
 
@@ -212,6 +212,25 @@ class Standing(Result):
     updated_at: dt.datetime | None = None
     records: tuple[PositionRecord, ...] = ()
     """The latest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activity(Result):
+    """What can be seen of a pipeline at its target, without a runner of one's own."""
+
+    position: Position = field(default_factory=Position)
+    moved_at: dt.datetime | None = None
+    """When the position moved last; None: it never did, or it is unknown."""
+    has_runner: bool | None = None
+    """Whether a runner holds the lease now; None: unknown."""
+    runner_since: dt.datetime | None = None
+    """When that runner began; None: there is none, or it is unknown."""
+    succeeded_at: dt.datetime | None = None
+    """When a run succeeded last, also one without new commits; None: not recorded."""
+    last: Mapping[str, Any] | None = None
+    """The figures of the last step of a pipeline that follows its table."""
+    dead_letters: int | None = None
+    """None: unknown."""
 
 
 # ── dead letters ─────────────────────────────────────────────────────────────────────────────────────────────────────

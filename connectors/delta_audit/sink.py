@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from audit.anchors.base import NamedAnchor
 from audit.trail.controls import change_controls, read_controls
-from audit.trail.position import read_columns, read_position
+from audit.trail.position import read_columns, read_position, read_position_and_time
 from cdf.changes.schema_diff import ChangeKind
 from cdf.errors import ConfigError, PositionError, TargetNotReady
-from cdf.sink import Applied, Capabilities, Controls, Inspection, Position, Sink, Source
+from cdf.sink import Activity, Applied, Capabilities, Controls, Inspection, Position, Sink, Source
 from connectors.delta_audit.checkpoints import Checkpoints
 from connectors.delta_audit.context import TrailContext
 from connectors.delta_audit.errors import translate_errors
@@ -116,6 +116,11 @@ class DeltaAuditSink(Sink):
     def position(self) -> Position:
         """Read with delta-rs, without a JVM, and without the pending window."""
         return read_position(self.path, self._storage_options())
+
+    def activity(self) -> Activity:
+        """Read with delta-rs, without a JVM. Whether a runner holds the lease is unknown."""
+        position, moved_at = read_position_and_time(self.path, self._storage_options())
+        return Activity(position, moved_at)
 
     def controls(self) -> Controls:
         """Read with delta-rs, without a JVM."""

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Literal
 from cdf.changes.schema_diff import ChangeKind
 from cdf.errors import PositionError, TargetNotReady
 from cdf.extras import require_extra
-from cdf.sink import Applied, Capabilities, Controls, Inspection, Position, Sink, Source, Standing
+from cdf.sink import Activity, Applied, Capabilities, Controls, Inspection, Position, Sink, Source, Standing
+from cdf.sink.runner_id import read_start
 from connectors.kafka import topics
 from connectors.kafka.client import Cluster
 from connectors.kafka.errors import translate_faults
@@ -192,6 +193,16 @@ class KafkaSink(Sink):
         return self._writer
 
     # ── position, verify ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def activity(self) -> Activity:
+        standing = self.standing(most_records=0)
+        holder = standing.lease_holder
+        return Activity(
+            position=standing.position,
+            moved_at=standing.updated_at,
+            has_runner=holder is not None,
+            runner_since=None if holder is None else read_start(holder),
+        )
 
     def standing(self, *, most_records: int = 10) -> Standing:
         with translate_faults("reading the position"):

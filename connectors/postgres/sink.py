@@ -22,6 +22,7 @@ import psycopg
 from audit.errors import raise_without_context
 from cdf.errors import CdfError, ConfigError
 from cdf.sink import (
+    Activity,
     Applied,
     Capabilities,
     Controls,
@@ -38,7 +39,7 @@ from connectors.postgres.client import Session
 from connectors.postgres.column_mapping import Columns
 from connectors.postgres.options import Modes, OnConflict
 from connectors.postgres.sql_parts import TargetName
-from connectors.postgres.state import controls, dead_letters, progress, run_history
+from connectors.postgres.state import activity, controls, dead_letters, progress, run_history
 from connectors.postgres.state.position import read_position, read_standing
 from connectors.postgres.steps.settings import SinkSettings
 from connectors.postgres.table_name import MAX_NAME_BYTES, split_table
@@ -245,6 +246,10 @@ class PostgresSink(Sink):
     def position(self) -> Position:
         with self._connect("reading the position") as connection:
             return read_position(connection, str(self.target))
+
+    def activity(self) -> Activity:
+        with self._connect("reading the position") as connection:
+            return activity.read_activity(connection, str(self.target))
 
     def standing(self, *, most_records: int = 10) -> Standing:
         with self._connect("reading the position") as connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
@@ -11,6 +12,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from cdf.errors import ConfigError
+from infra.durations import parse_duration
 from infra.logs import LOG_FORMAT_VARIABLE, LogFormat
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "Yes",
     "expand_options",
     "normalize_table",
+    "read_duration",
 ]
 
 DEFAULT_CONFIG = Path("deltarelay.yaml")
@@ -70,6 +73,14 @@ def normalize_table(table: str) -> str:
         return normalize_address(table)
     except ValueError as error:
         raise ConfigError(f"the table's address {error}") from None
+
+
+def read_duration(option: str, text: str | None) -> dt.timedelta | None:
+    """Read the value of an option such as ``--max-lag 15m``; None where it is not given."""
+    try:
+        return None if text is None else parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from cdf.errors import CdfError, FeedNotEnabled, SinkError, TableReplaced, VersionNotFound
+from cdf.errors import CdfError, FeedNotEnabled, TableReplaced, VersionNotFound
 from cdf.lag import DEFAULT_RETENTION, RETENTION_PROPERTY, lag, parse_interval
 from cdf.result import Result
-from cdf.sink import Controllable, Controls, Monitored, Sink, Tracked
+from cdf.sink import Activity, Controllable, Controls, Observable, Tracked
 from infra.diagnostics.delta_table import open_source, translate_read_error
 from infra.s3.address import is_s3
 from infra.s3.model import SingleWriterCommits
@@ -20,10 +19,16 @@ if TYPE_CHECKING:
     from infra.config.models import Project
     from infra.s3.model import Storage
 
-__all__ = ["PipelineStatus", "describe_risk", "read_pipeline_status"]
+__all__ = ["STUCK_AFTER", "PipelineStatus", "describe_risk", "read_pipeline_status"]
 
-State = Literal["up_to_date", "behind", "paused", "stopped_by_brake", "empty", "unreachable", "failed", "unknown"]
-"""``unreachable``: source or target is temporarily unavailable; ``failed``: an error that needs a user's action."""
+State = Literal[
+    "up_to_date", "behind", "stuck", "paused", "stopped_by_brake", "empty", "unreachable", "failed", "unknown"
+]
+"""``unreachable``: source or target is temporarily unavailable; ``failed``: an error that needs a user's action; ``stuck``:
+a runner holds the lease, and for longer than a limit versions are unapplied and the position does not move."""
+
+STUCK_AFTER = dt.timedelta(minutes=15)
+"""The default of that limit."""
 
 HISTORY_LIMIT = 20_000
 """With more unapplied commits than this their age is omitted: reading them would take seconds."""
@@ -51,6 +56,15 @@ class PipelineStatus(Result):
     """The figures of the last step of a run with ``--follow``, at the end of that step (``cdf.Followed``)."""
     controls: Controls | None = None
     """What users decided about the pipeline; None: the sink stores no decisions, or could not be read."""
+    succeeded_at: dt.datetime | None = None
+    """When a run succeeded last, also one without new commits; where that is not recorded, ``moved_at``. While a runner
+    holds the lease and every version is applied: now."""
+    moved_at: dt.datetime | None = None
+    """When the position moved last; None: it never did, or it is unknown."""
+    has_runner: bool | None = None
+    """Whether a runner holds the lease now; None: unknown."""
+    dead_letters: int | None = None
+    """Rows that the target refused; None: unknown, or the sink stores none."""
     note: str | None = None
     """A risk of this configuration, although nothing is wrong."""
 
@@ -64,9 +78,12 @@ class _Table:
     oldest_unapplied: dt.datetime | None
 
 
-def read_pipeline_status(project: Project, name: str, *, now: dt.datetime | None = None) -> PipelineStatus:
+def read_pipeline_status(
+    project: Project, name: str, *, now: dt.datetime | None = None, stuck_after: dt.timedelta = STUCK_AFTER
+) -> PipelineStatus:
     """Read the status of a pipeline. Errors of source and target are reported, not raised."""
-    return replace(_read_status(project, name, now), note=describe_risk(project, name))
+    status = _read_status(project, name, now or dt.datetime.now(dt.UTC), stuck_after)
+    return replace(status, note=describe_risk(project, name))
 
 
 def describe_risk(project: Project, name: str) -> str | None:
@@ -77,22 +94,19 @@ def describe_risk(project: Project, name: str) -> str | None:
     return None
 
 
-def _read_last_step(sink: Sink) -> Mapping[str, Any] | None:
-    """For information only: a role may read positions without the permission to read this."""
-    with suppress(SinkError):
-        return sink.reported() if isinstance(sink, Monitored) else None
-    return None
+def _read_activity(sink: Tracked) -> Activity:
+    return sink.activity() if isinstance(sink, Observable) else Activity(sink.position())
 
 
-def _read_status(project: Project, name: str, now: dt.datetime | None) -> PipelineStatus:
+def _read_status(project: Project, name: str, now: dt.datetime, stuck_after: dt.timedelta) -> PipelineStatus:
     source = project.pipeline(name).source.table
     try:
         sink = project.build_sink(name)
         if not isinstance(sink, Tracked):
             return PipelineStatus(name, source, "unknown", error="this sink does not report its position without a run")
-        position = sink.position()
+        activity = _read_activity(sink)
+        position = activity.position
         controls = sink.controls() if isinstance(sink, Controllable) else None
-        last = _read_last_step(sink)
         table = _read_table(source, project.storage, position.version)
         if not table.feed_on:
             raise FeedNotEnabled(
@@ -121,38 +135,57 @@ def _read_status(project: Project, name: str, now: dt.datetime | None) -> Pipeli
             hint=error.hint,
             transient=error.transient,
         )
+    seen = PipelineStatus(
+        pipeline=name,
+        source=source,
+        state="empty" if controls is None or controls.paused is None else "paused",
+        latest_version=table.version,
+        controls=controls,
+        has_runner=activity.has_runner,
+        dead_letters=activity.dead_letters,
+    )
     if position.version is None:
-        state: State = "empty" if controls is None or controls.paused is None else "paused"
-        return PipelineStatus(name, source, state, latest_version=table.version, controls=controls)
-    if last is not None and last.get("position") != position.version:
-        last = None  # the position was changed since by other means: the figures belong to another state
+        return seen
     behind = lag(
         position=position.version,
         latest=table.version,
         oldest_unapplied=table.oldest_unapplied,
         retention=table.retention,
-        now=now or dt.datetime.now(dt.UTC),
+        now=now,
     )
-    return PipelineStatus(
-        pipeline=name,
-        source=source,
-        state=_judge_state(controls or Controls(), behind.versions),
+    last = activity.last
+    return replace(
+        seen,
+        state=_judge_state(controls or Controls(), activity, table, behind.versions, now - stuck_after),
         position=position.version,
-        latest_version=table.version,
         lag_versions=behind.versions,
         lag_seconds=None if behind.versions and table.oldest_unapplied is None else behind.seconds,
         feed_files_days=behind.feed_files_days,
-        last=last,
-        controls=controls,
+        # If the position was changed since by other means, the figures belong to another state
+        last=last if last is not None and last.get("position") == position.version else None,
+        succeeded_at=now if activity.has_runner and not behind.versions else _find_success(activity),
+        moved_at=activity.moved_at,
     )
 
 
-def _judge_state(controls: Controls, lag_versions: int) -> State:
+def _find_success(activity: Activity) -> dt.datetime | None:
+    return max(filter(None, (activity.succeeded_at, activity.moved_at)), default=None)
+
+
+def _judge_state(
+    controls: Controls, activity: Activity, table: _Table, lag_versions: int, stuck_since: dt.datetime
+) -> State:
+    """``stuck_since``: what is older than this makes a pipeline stuck."""
     if controls.paused is not None:
         return "paused"
-    if controls.stopped is not None and lag_versions:
+    if not lag_versions:
+        return "up_to_date"
+    if controls.stopped is not None:
         return "stopped_by_brake"
-    return "behind" if lag_versions else "up_to_date"
+    quiet_since = max(filter(None, (activity.moved_at, activity.runner_since)), default=None)
+    is_old = table.oldest_unapplied is None or table.oldest_unapplied < stuck_since
+    is_stuck = activity.has_runner and is_old and quiet_since is not None and quiet_since < stuck_since
+    return "stuck" if is_stuck else "behind"
 
 
 def _read_table(source: str, storage: Storage, position: int | None) -> _Table:

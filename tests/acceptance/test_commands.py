@@ -41,7 +41,8 @@ VERIFY = {
 }  # fmt: skip
 STATUS = {
     "pipeline", "source", "state", "position", "latest_version", "lag_versions", "lag_seconds", "feed_files_days", "code",
-    "error", "hint", "transient", "last", "note",
+    "error", "hint", "transient", "last", "note", "controls", "succeeded_at", "moved_at", "has_runner", "dead_letters",
+    "incidents",
 }  # fmt: skip
 FAILED = {"ok", "pipeline", "error"}
 ERROR = {"code", "message", "hint", "condition", "transient"}

@@ -8,7 +8,6 @@ import json
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from cdf.errors import CdfError, Fenced, LeaseHeld
 from cdf.os_user import os_user
 from cdf.sink import PositionRecord
+from cdf.sink.runner_id import create_runner_id
 from connectors.kafka.client import (
     ANSWER_SECONDS,
     Cluster,
@@ -60,7 +60,7 @@ class Lease:
         self._fault: CdfError | None = None
         self._reader = PositionReader(cluster, topic, target)
         self._producer: TransactionalProducer | None = None
-        self._holder = uuid.uuid4().hex
+        self._holder = create_runner_id()
         try:
             self.epoch = self._acquire()
         except BaseException:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ import psycopg
 
 from cdf.errors import Fenced, LeaseHeld
 from cdf.sink import Position
+from cdf.sink.runner_id import create_runner_id
 
 __all__ = [
     "LEASE_SECONDS",
@@ -50,7 +50,7 @@ class Lease:
 
 def acquire_lease(connection: Connection, target: str, *, pipeline: str, source: str) -> tuple[Lease, Position]:
     """Become the target's only runner. Raises LeaseHeld as soon as the present holder is seen to be alive."""
-    owner = uuid.uuid4().hex
+    owner = create_runner_id()
     deadline = time.monotonic() + LEASE_SECONDS + 2
     seen: tuple[int, Any] | None = None
     with connection.transaction():

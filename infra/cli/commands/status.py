@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,12 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cdf.sink import Controls
-from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json, Pipelines
+from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, read_duration
 from infra.cli.project import load_project, select_pipelines
 from infra.output import DIFFERENCE, DONE, FAILED, TEMPORARY, Output, combine_exit_codes
 
 if TYPE_CHECKING:
     from infra.diagnostics.status import PipelineStatus
+    from infra.monitoring.health import Incident
+
+    Judged = tuple[PipelineStatus, Sequence[Incident]]
 
 __all__ = ["status"]
 
@@ -28,44 +32,90 @@ def status(
     interval_seconds: Annotated[
         float, typer.Option("--interval-seconds", min=0.1, help="With --watch: seconds between refreshes.")
     ] = 2.0,
+    max_lag: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="Exit with 3 if a commit is not applied for longer than this, as in 15m."
+        ),
+    ] = None,
+    max_age: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Exit with 3 if no run succeeded for longer than this, as in 1h."),
+    ] = None,
+    min_feed_days: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Exit with 3 if VACUUM may remove feed files that are still needed within these days."
+        ),
+    ] = None,
+    stuck_after: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Exit with 3 if a runner holds the lease and does not move the position for longer than this, although "
+            "there are versions to apply (without this option, the state is `stuck` after 15m).",
+        ),
+    ] = None,
+    max_dead_letters: Annotated[
+        int | None, typer.Option(min=0, help="Exit with 3 if more rows than this are dead letters.")
+    ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show position, latest version, lag, and for how many days the feed files that are still needed will exist."""
-    from infra.diagnostics.status import read_pipeline_status
+    """Show position, latest version, lag, and for how many days the feed files that are still needed will exist.
+
+    With a limit, the command exits with 3 and the reason if a pipeline exceeds it, or is stuck.
+    """
+    from infra.diagnostics.status import STUCK_AFTER, read_pipeline_status
+    from infra.monitoring.health import Thresholds, find_incidents
 
     if watch and as_json:
         raise typer.BadParameter(
             "cannot be combined with --json: call `status --json` repeatedly", param_hint="--watch"
         )
+    thresholds = Thresholds(
+        max_lag=read_duration("--max-lag", max_lag),
+        max_age=read_duration("--max-age", max_age),
+        min_feed_days=min_feed_days,
+        max_dead_letters=max_dead_letters,
+    )
+    limit = read_duration("--stuck-after", stuck_after)
     output = Output("status", as_json, debug)
     project = load_project(config)
     names = select_pipelines(project, pipeline)
+
+    def judge(name: str) -> Judged:
+        now = dt.datetime.now(dt.UTC)
+        found = read_pipeline_status(project, name, now=now, stuck_after=limit or STUCK_AFTER)
+        return found, find_incidents(found, thresholds, now)
+
     try:
         while watch:
-            _refresh(output, [read_pipeline_status(project, name) for name in names])
+            _refresh(output, [judge(name) for name in names])
             time.sleep(interval_seconds)
     except KeyboardInterrupt:
         raise typer.Exit(DONE) from None
-    statuses = [read_pipeline_status(project, name) for name in names]
-    _print_statuses(output, statuses)
-    codes = [_exit_code_of(found) for found in statuses]
-    output.finish({"pipelines": [found.to_dict() for found in statuses]}, combine_exit_codes(codes))
+    judged = [judge(name) for name in names]
+    _print_statuses(output, judged)
+    has_limits = limit is not None or thresholds != Thresholds()
+    codes = [_exit_code_of(found, incidents if has_limits else ()) for found, incidents in judged]
+    entries = [{**found.to_dict(), "incidents": [one.to_dict() for one in incidents]} for found, incidents in judged]
+    output.finish({"pipelines": entries}, combine_exit_codes(codes))
 
 
-def _exit_code_of(found: PipelineStatus) -> int:
+def _exit_code_of(found: PipelineStatus, incidents: Sequence[Incident]) -> int:
     if found.code is not None:
         return TEMPORARY if found.transient else FAILED
-    return DIFFERENCE if found.state == "stopped_by_brake" else DONE
+    return DIFFERENCE if incidents or found.state == "stopped_by_brake" else DONE
 
 
-def _refresh(output: Output, statuses: Sequence[PipelineStatus]) -> None:
+def _refresh(output: Output, judged: Sequence[Judged]) -> None:
     output.clear()
     output.line(time.strftime("%H:%M:%S  (press Ctrl-C to stop)"))
-    _print_statuses(output, statuses)
+    _print_statuses(output, judged)
 
 
-def _print_statuses(output: Output, statuses: Sequence[PipelineStatus]) -> None:
+def _print_statuses(output: Output, judged: Sequence[Judged]) -> None:
     rows = [
         (
             found.pipeline,
@@ -76,16 +126,19 @@ def _print_statuses(output: Output, statuses: Sequence[PipelineStatus]) -> None:
             None if found.lag_seconds is None else f"{found.lag_seconds:.0f}",
             found.feed_files_days,
         )
-        for found in statuses
+        for found, _ in judged
     ]
     output.table(COLUMNS, rows)
-    for found in statuses:
+    for found, incidents in judged:
         if found.last:
             output.line(f"{found.pipeline}: {_format_last_step(found.last)}")
         for line in _describe_controls(found):
             output.line(f"{found.pipeline}: {line}")
         if found.error:
             output.line(f"{found.pipeline}: {found.error}" + (f" ({found.hint})" if found.hint else ""))
+        for incident in incidents:
+            if incident.kind not in ("failed", "unreachable", "stopped_by_brake"):  # the lines above say these
+                output.line(f"{found.pipeline}: {incident.kind.replace('_', ' ')}: {incident.text}", style="yellow")
         if found.note:
             output.line(f"{found.pipeline}: {found.note}", style="yellow")
 

@@ -1,0 +1,107 @@
+"""Judges the status of a pipeline: which incidents it has. Pure decisions over what ``infra.diagnostics.status`` read."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from cdf.result import Result
+
+if TYPE_CHECKING:
+    from infra.diagnostics.status import PipelineStatus
+
+__all__ = ["Incident", "IncidentKind", "Thresholds", "find_incidents", "format_span"]
+
+Number = TypeVar("Number", int, dt.timedelta)
+IncidentKind = Literal[
+    "failed",
+    "unreachable",
+    "stuck",
+    "stopped_by_brake",
+    "lagging",
+    "feed_expiring",
+    "stale",
+    "dead_letters",
+    "person_returned",
+    "verify_difference",
+    "not_anchored",
+    "erasure_overdue",
+]
+"""The last four are not found in the status of a pipeline, but by ``verify`` and ``erase``, and in trails and registers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """From when on a pipeline needs a person. None: never because of this."""
+
+    max_lag: dt.timedelta | None = None
+    min_feed_days: float | None = None
+    max_age: dt.timedelta | None = None
+    """Maximum time since the last run that succeeded, also one without new commits."""
+    max_dead_letters: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Incident(Result):
+    kind: IncidentKind
+    text: str
+    """What is wrong, with its figures; without row values."""
+
+
+def find_incidents(status: PipelineStatus, thresholds: Thresholds, now: dt.datetime) -> tuple[Incident, ...]:
+    """The most urgent first. A paused pipeline has none of those that a pause explains."""
+    return tuple(_find_incidents(status, thresholds, now))
+
+
+def _find_incidents(status: PipelineStatus, thresholds: Thresholds, now: dt.datetime) -> Iterator[Incident]:
+    if status.state in ("failed", "unreachable"):
+        yield Incident(status.state, status.error or "")
+        return
+    if status.state == "stopped_by_brake" and status.controls is not None and status.controls.stopped is not None:
+        yield Incident("stopped_by_brake", status.controls.stopped.message)
+    if status.state == "stuck":
+        yield Incident("stuck", _describe_stuck(status, now))
+    if status.feed_files_days is not None and _is_below(status.feed_files_days, thresholds.min_feed_days):
+        yield Incident(
+            "feed_expiring",
+            f"VACUUM may remove change files that are still needed in {max(0.0, status.feed_files_days):.1f} days",
+        )
+    if status.dead_letters is not None and _is_above(status.dead_letters, thresholds.max_dead_letters):
+        yield Incident("dead_letters", f"{status.dead_letters} rows are dead letters")
+    if status.state == "paused":
+        return
+    lag = None if status.lag_seconds is None else dt.timedelta(seconds=status.lag_seconds)
+    if lag is not None and _is_above(lag, thresholds.max_lag):
+        yield Incident("lagging", f"{_count_versions(status)} not applied, the oldest for {format_span(lag)}")
+    if status.succeeded_at is not None and _is_above(age := now - status.succeeded_at, thresholds.max_age):
+        yield Incident("stale", f"the last run that succeeded ended {format_span(age)} ago")
+
+
+def _describe_stuck(status: PipelineStatus, now: dt.datetime) -> str:
+    moved = "" if status.moved_at is None else f"; the position moved {format_span(now - status.moved_at)} ago"
+    return f"a runner holds the lease, {_count_versions(status)} not applied, and nothing moves{moved}"
+
+
+def _count_versions(status: PipelineStatus) -> str:
+    return "1 version is" if status.lag_versions == 1 else f"{status.lag_versions} versions are"
+
+
+def _is_above(value: Number, limit: Number | None) -> bool:
+    return limit is not None and value > limit
+
+
+def _is_below(value: float, limit: float | None) -> bool:
+    return limit is not None and value < limit
+
+
+def format_span(span: dt.timedelta) -> str:
+    """``3 d 4 h``, ``2 h 5 min``, ``45 s``: the two largest units."""
+    seconds = max(0, round(span.total_seconds()))
+    parts = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        number, seconds = divmod(seconds, size)
+        if number:
+            parts.append(f"{number} {unit}")
+    return " ".join(parts[:2]) or "0 s"
