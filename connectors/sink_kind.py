@@ -13,8 +13,16 @@ if TYPE_CHECKING:
     from audit.encryption.encrypt import ColumnEncryption
     from audit.encryption.key_registry import Registry
     from cdf.sink import Sink
+    from connectors.dataset_names import TargetDataset
 
-__all__ = ["ConfigurationContext", "ContextualSinkKind", "MigratedKind", "SinkKind", "TargetNaming"]
+__all__ = [
+    "ConfigurationContext",
+    "ContextualSinkKind",
+    "DatasetNaming",
+    "MigratedKind",
+    "SinkKind",
+    "TargetNaming",
+]
 
 
 @runtime_checkable
@@ -53,6 +61,13 @@ class TargetNaming(Protocol):
     """
 
     def target(self, options: Any) -> str: ...
+
+
+@runtime_checkable
+class DatasetNaming(Protocol):
+    """Optional feature of a kind: describe the target for lineage events, without secrets; opens no connection."""
+
+    def describe_dataset(self, connection: Any, options: Any) -> TargetDataset: ...
 
 
 @runtime_checkable

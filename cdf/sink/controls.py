@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 from cdf.result import Result, plain
@@ -79,6 +79,8 @@ class Controls(Result):
     stopped: BrakeStop | None = None
     records: tuple[ControlRecord, ...] = ()
     """The latest first."""
+    monitoring: Mapping[str, Any] = field(default_factory=dict)
+    """What monitoring remembers between processes, such as incidents that a message was sent for."""
 
     def find_approval(self, first: int, last: int, table_id: str) -> Approval | None:
         return next(
@@ -99,10 +101,11 @@ class Controls(Result):
             approvals=tuple(_build(Approval, one) for one in document.get("approvals", ())),
             stopped=None if stopped is None else _build(BrakeStop, stopped),
             records=tuple(_build(ControlRecord, one) for one in document.get("records", ())),
+            monitoring=dict(document.get("monitoring", {})),
         )
 
 
-_FIELDS = ("paused", "approvals", "stopped", "records")
+_FIELDS = ("paused", "approvals", "stopped", "records", "monitoring")
 
 
 def _build(kind: Any, values: Mapping[str, Any]) -> Any:

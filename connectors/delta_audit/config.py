@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationInfo
 
 from cdf.errors import ConfigError
+from connectors.dataset_names import TargetDataset, split_address
 
 if TYPE_CHECKING:
     from audit.anchors.base import NamedAnchor
@@ -169,6 +170,9 @@ class DeltaAuditKind:
 
     def target(self, options: DeltaAuditOptions) -> str:
         return options.table
+
+    def describe_dataset(self, connection: DeltaAuditConnection, options: DeltaAuditOptions) -> TargetDataset:
+        return TargetDataset(*split_address(f"{connection.path}/{options.table}"))
 
     def build(self, connection: DeltaAuditConnection, options: DeltaAuditOptions, *, pipeline: str) -> Sink:
         return self.build_in_context(connection, options, pipeline=pipeline, context=_EmptyContext())

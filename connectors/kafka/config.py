@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
+from connectors.dataset_names import TargetDataset
+
 if TYPE_CHECKING:
     from cdf.sink import Sink
 
@@ -174,6 +176,10 @@ class KafkaKind:
 
     def target(self, options: KafkaOptions) -> str:
         return options.topic
+
+    def describe_dataset(self, connection: KafkaConnection, options: KafkaOptions) -> TargetDataset:
+        first = connection.bootstrap_servers.partition(",")[0].strip()
+        return TargetDataset(f"kafka://{first}", options.topic)
 
     def build(self, connection: KafkaConnection, options: KafkaOptions, *, pipeline: str) -> Sink:
         from connectors.kafka.client import Cluster

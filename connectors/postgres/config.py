@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
+from connectors.dataset_names import TargetDataset
 from connectors.postgres.options import (
     REJECT_LIMIT,
     Deletes,
@@ -165,6 +166,23 @@ class PostgresKind:
     def target(self, options: PostgresOptions) -> str:
         """The table with its schema, in the same spelling however the user wrote it."""
         return ".".join('"' + part.replace('"', '""') + '"' for part in split_table(options.table))
+
+    def describe_dataset(self, connection: PostgresConnection, options: PostgresOptions) -> TargetDataset:
+        from psycopg.conninfo import conninfo_to_dict
+
+        parts = conninfo_to_dict(connection.dsn.get_secret_value())
+        host = str(parts.get("host") or "localhost").partition(",")[0]
+        port = str(parts.get("port") or 5432).partition(",")[0]
+        # A folder is that of the server's socket, on this machine
+        host = "localhost" if host.startswith(("/", "@")) else host
+        database = str(parts.get("dbname") or parts.get("user") or "postgres")
+        return TargetDataset(
+            f"postgres://{host}:{port}",
+            ".".join((database, *split_table(options.table))),
+            options.include,
+            options.exclude,
+            dict(options.rename),
+        )
 
     def open_state(self, connection: PostgresConnection) -> Database:
         from audit.database import Database

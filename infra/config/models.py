@@ -20,6 +20,7 @@ from connectors.sink_kind import ContextualSinkKind, TargetNaming
 from infra.base_model import Model
 from infra.config.erasure_models import Erasure
 from infra.config.file.former_names import FormerName
+from infra.config.monitoring_models import Lineage
 from infra.config.pipeline_models import Connection, Name, Pipeline, SinkTarget, Spark, TableSource, WindowLimits
 from infra.config.values import folder_of, resolve_path
 from infra.s3.address import is_s3
@@ -84,6 +85,11 @@ class Project(Model):
         default=None,
         title="Erasure",
         description="Which tables hold personal data and what must be retained, for `deltarelay erase`.",
+    )
+    lineage: Lineage | None = Field(
+        default=None,
+        title="Lineage",
+        description="Where `run`, `verify` and `erase run` send OpenLineage events. Needs the extra `lineage`.",
     )
     jars: tuple[
         Annotated[Path, PlainValidator(_resolve_jar), WithJsonSchema({"type": "string", "minLength": 1})], ...
@@ -269,7 +275,7 @@ def describe(project: Project) -> dict[str, Any]:
         "pipelines": pipelines,
         "spark": _to_plain(project.spark),
         "jars": [str(jar) for jar in project.jars],
-        **({} if project.erasure is None else {"erasure": _to_plain(project.erasure)}),
+        **{name: _to_plain(block) for name in ("erasure", "lineage") if (block := getattr(project, name)) is not None},
     }
 
 

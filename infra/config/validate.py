@@ -26,7 +26,6 @@ __all__ = ["Check"]
 
 _ANY_TABLE = "name"
 """Replaces ``{name}`` while the tables are unknown, so that the other options can be checked."""
-_IS_POSTGRES = "must be a connection of kind postgres"
 
 
 class _Invalid(BaseModel):
@@ -66,8 +65,9 @@ class Check:
                 del data[part]
         project = self.validate(Project, data, ())
         self.check_targets(data, {})
-        self.check_erasure_connection("state")
-        self.check_erasure_connection("keys")
+        self.check_connection_kind(("erasure", "state", "connection"), "postgres")
+        self.check_connection_kind(("erasure", "keys", "connection"), "postgres")
+        self.check_connection_kind(("lineage", "transport", "connection"), "kafka")
         self.check_keys_apart(data)
         if not isinstance(project, Project) or self.report.problems or not look_for_tables:
             return project if isinstance(project, Project) else None
@@ -193,15 +193,14 @@ class Check:
                 message = _mask_pieces(message, _get(self.data, path))
             (self.add_at_key if is_key else self.add)(path, about + message)
 
-    def check_erasure_connection(self, part: str) -> None:
-        path: Path = ("erasure", part, "connection")
+    def check_connection_kind(self, path: Path, kind: str) -> None:
         name, connections = _get(self.data, path), self.data.get("connections")
         if not isinstance(name, str) or not isinstance(connections, dict) or path in self.failed:
             return
         if name not in connections:
             self.add_unknown_connection(path, name, connections)
-        elif _get(connections, (name, "kind")) not in (None, "postgres"):  # a missing kind is reported already
-            self.add(path, _IS_POSTGRES)
+        elif _get(connections, (name, "kind")) not in (None, kind):  # a missing kind is reported already
+            self.add(path, f"must be a connection of kind {kind}")
 
     def check_keys_apart(self, data: dict[str, Any]) -> None:
         """A role that may read the requests, or their backups, must not be able to read the keys as well."""

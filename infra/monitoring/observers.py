@@ -7,10 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from cdf.extras import require_extra
+
 if TYPE_CHECKING:
+    from audit.erasure.run.runner import ErasureReport
+    from cdf import Verification
     from cdf.errors import CdfError
     from cdf.results import Followed, FollowStatus, Step
     from infra.config.models import Project
+    from infra.config.monitoring_models import Lineage
 
 __all__ = ["Observer", "Observers", "ReadStatus", "observe"]
 
@@ -36,6 +41,12 @@ class Observer:
     def end(self, pipeline: str, error: CdfError | None) -> None:
         """The run has ended. None: it succeeded, or was stopped while it followed."""
 
+    def record_verification(self, pipeline: str, found: Verification) -> None:
+        """A target was compared with its source."""
+
+    def record_erasure(self, report: ErasureReport) -> None:
+        """An erasure run has erased what it could for now."""
+
     def close(self) -> None:
         """The command ends: send what waits, within seconds."""
 
@@ -54,6 +65,12 @@ class Observers(Observer):
 
     def end(self, pipeline: str, error: CdfError | None) -> None:
         self._tell(lambda one: one.end(pipeline, error))
+
+    def record_verification(self, pipeline: str, found: Verification) -> None:
+        self._tell(lambda one: one.record_verification(pipeline, found))
+
+    def record_erasure(self, report: ErasureReport) -> None:
+        self._tell(lambda one: one.record_erasure(report))
 
     def close(self) -> None:
         self._tell(lambda one: one.close())
@@ -77,4 +94,14 @@ def observe(project: Project, names: Sequence[str]) -> Iterator[Observers]:
 
 
 def _build_observers(project: Project, names: Sequence[str]) -> Sequence[Observer]:  # noqa: ARG001
-    return []
+    observers: list[Observer] = []
+    if project.lineage is not None:
+        observers.append(_build_lineage(project, project.lineage))
+    return observers
+
+
+def _build_lineage(project: Project, settings: Lineage) -> Observer:
+    require_extra("lineage")
+    from infra.monitoring.lineage import LineageObserver
+
+    return LineageObserver(project, settings)

@@ -8,7 +8,8 @@ import typer
 
 from infra.cli.batch import process_pipelines
 from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json, Pipelines
-from infra.cli.project import load_project
+from infra.cli.project import load_project, select_pipelines
+from infra.monitoring.observers import observe
 from infra.output import DIFFERENCE, DONE, Output, combine_exit_codes
 
 if TYPE_CHECKING:
@@ -32,12 +33,16 @@ def verify(
     """
     output = Output("verify", as_json, debug)
 
+    project = load_project(config)
+
     def verify_pipeline(current: Pipeline) -> tuple[Verification, int]:
         found = current.verify(show_keys=show_keys)
         print_verification(output, found)
+        observers.record_verification(current.name, found)
         return found, DONE if found.equal else DIFFERENCE
 
-    results, codes = process_pipelines(output, load_project(config), pipeline, verify_pipeline)
+    with observe(project, select_pipelines(project, pipeline)) as observers:
+        results, codes = process_pipelines(output, project, pipeline, verify_pipeline)
     # A comparison that failed takes precedence over a difference that was found
     code = combine_exit_codes(code for code in codes if code != DIFFERENCE) or max(codes, default=DONE)
     output.finish({"pipelines": results}, code)

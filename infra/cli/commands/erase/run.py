@@ -13,6 +13,7 @@ from cdf.listing import list_some
 from infra.cli.commands.erase.context import ErasureContext, current_time
 from infra.cli.commands.erase.findings import print_findings, suggest_actions
 from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json
+from infra.monitoring.observers import observe
 from infra.output import DIFFERENCE, DONE, Output, format_count
 from infra.runtime import spark_session
 from infra.signals import raise_interrupt_on_signal
@@ -77,7 +78,11 @@ def run(
         requests = context.read_requests(register, run.requests)
         graph = context.erasure.graph()
         check_tables(document, [table.table for table in graph.tables_of(*(one.subject for one in requests))])
-        with spark_session(output, context.project) as spark, raise_interrupt_on_signal():
+        with (
+            observe(context.project, list(context.project.pipelines)) as observers,
+            spark_session(output, context.project) as spark,
+            raise_interrupt_on_signal(),
+        ):
             erasure_run = ErasureRun(
                 RunContext(
                     spark=spark,
@@ -106,6 +111,7 @@ def run(
                     "not verified"
                 )
             report = erasure_run.execute()
+            observers.record_erasure(report)
     code = DIFFERENCE if report.finds else DONE
     _print_report(output, report, plan)
     output.finish(report, code)
