@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from cdf.errors import Interrupted
-from infra.cli.commands import controls, deadletter, feed, plan, position, runs, serve, status, upgrade, verify
+from infra.cli.commands import controls, deadletter, feed, notify, plan, position, runs, serve, status, upgrade, verify
 from infra.cli.commands.audit import app as audit
 from infra.cli.commands.erase import app as erase
 from infra.cli.commands.keys import app as keys
@@ -23,7 +23,7 @@ from infra.signals import handle_signals, is_interrupt
 
 __all__ = ["app", "main"]
 
-_GROUPS = {"audit", "deadletter", "erase", "feed", "jars", "keys", "position", "storage"}
+_GROUPS = {"audit", "deadletter", "erase", "feed", "jars", "keys", "notify", "position", "storage"}
 _RESUME = "applied changes are kept and the position is intact: run again to continue"
 
 app = typer.Typer(
@@ -75,6 +75,7 @@ app.add_typer(erase.app, name="erase")
 app.add_typer(keys.app, name="keys")
 app.add_typer(position.app, name="position")
 app.add_typer(deadletter.app, name="deadletter")
+app.add_typer(notify.app, name="notify")
 app.add_typer(jars.app, name="jars")
 app.add_typer(storage.app, name="storage")
 

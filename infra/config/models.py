@@ -20,7 +20,7 @@ from connectors.sink_kind import ContextualSinkKind, TargetNaming
 from infra.base_model import Model
 from infra.config.erasure_models import Erasure
 from infra.config.file.former_names import FormerName
-from infra.config.monitoring_models import Lineage
+from infra.config.monitoring_models import Lineage, Notify
 from infra.config.pipeline_models import Connection, Name, Pipeline, SinkTarget, Spark, TableSource, WindowLimits
 from infra.config.values import folder_of, resolve_path
 from infra.s3.address import is_s3
@@ -46,6 +46,8 @@ __all__ = [
 ]
 
 MASK = "***"
+_BLOCKS = ("erasure", "lineage", "notify")
+"""Left out where the file does not have them."""
 IO_ENCRYPTION = "spark.io.encryption.enabled"
 
 
@@ -90,6 +92,11 @@ class Project(Model):
         default=None,
         title="Lineage",
         description="Where `run`, `verify` and `erase run` send OpenLineage events. Needs the extra `lineage`.",
+    )
+    notify: Notify | None = Field(
+        default=None,
+        title="Notify",
+        description="Where `run` and `verify` send a message about an incident. Needs the extra `notify`.",
     )
     jars: tuple[
         Annotated[Path, PlainValidator(_resolve_jar), WithJsonSchema({"type": "string", "minLength": 1})], ...
@@ -275,7 +282,11 @@ def describe(project: Project) -> dict[str, Any]:
         "pipelines": pipelines,
         "spark": _to_plain(project.spark),
         "jars": [str(jar) for jar in project.jars],
-        **{name: _to_plain(block) for name in ("erasure", "lineage") if (block := getattr(project, name)) is not None},
+        **{
+            name: _to_plain(block)
+            for name in ("erasure", "lineage", "notify")
+            if (block := getattr(project, name)) is not None
+        },
     }
 
 

@@ -1,17 +1,19 @@
-"""The blocks of the configuration for what operators see: `lineage`."""
+"""The blocks of the configuration for what operators see: `lineage` and `notify`."""
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, PlainValidator, SecretStr, ValidationInfo, WithJsonSchema
 
 from infra.base_model import Model
 from infra.config.values import folder_of, resolve_path
+from infra.durations import parse_duration
 
-__all__ = ["FileTransport", "HttpTransport", "KafkaTransport", "Lineage"]
+__all__ = ["FileTransport", "HttpTransport", "KafkaTransport", "Lineage", "Notify"]
 
 
 def _resolve_file(value: Any, info: ValidationInfo) -> Path:
@@ -24,6 +26,10 @@ def _check_url(value: str) -> str:
     if re.fullmatch(r"https?://[^/@\s]+(/\S*)?", value) is None:
         raise ValueError("must be an address such as https://HOST:PORT, without a user name or a password")
     return value
+
+
+def _parse_duration(value: Any) -> dt.timedelta:
+    return value if isinstance(value, dt.timedelta) else parse_duration(str(value))
 
 
 class FileTransport(Model):
@@ -69,4 +75,54 @@ class Lineage(Model):
     )
     transport: Annotated[FileTransport | HttpTransport | KafkaTransport, Field(discriminator="kind")] = Field(
         title="Transport", description="Where the events go."
+    )
+
+
+_Kind = Literal[
+    "failed",
+    "unreachable",
+    "stuck",
+    "stopped_by_brake",
+    "lagging",
+    "feed_expiring",
+    "stale",
+    "dead_letters",
+    "person_returned",
+    "verify_difference",
+]
+"""The incidents that can be noticed by a runner, and by `verify`."""
+_Duration = Annotated[
+    dt.timedelta, PlainValidator(_parse_duration), WithJsonSchema({"type": "string", "pattern": r"^\s*[0-9]|\$\{"})
+]
+
+
+class Notify(Model):
+    """Messages to people: one when an incident begins, one when it is over."""
+
+    urls: Annotated[tuple[SecretStr, ...], Field(min_length=1)] = Field(
+        title="Addresses",
+        description="Addresses of Apprise, such as ${SLACK_URL}, mailtos://…, or json://host/path for a webhook "
+        "(https://appriseit.com/services/).",
+    )
+    kinds: Annotated[tuple[_Kind, ...], Field(min_length=1)] = Field(
+        default=get_args(_Kind), title="Kinds", description="Which incidents are sent (default: all)."
+    )
+    max_lag: _Duration | None = Field(
+        default=None, title="Lag", description="`lagging`: a commit is not applied for longer than this, as in 15m."
+    )
+    max_age: _Duration | None = Field(
+        default=None, title="Age", description="`stale`: no run succeeded for longer than this, as in 1h."
+    )
+    min_feed_days: Annotated[float, Field(ge=0)] | None = Field(
+        default=7,
+        title="Feed files (days)",
+        description="`feed_expiring`: VACUUM may remove feed files that are still needed within these days.",
+    )
+    max_dead_letters: Annotated[int, Field(ge=0)] | None = Field(
+        default=0, title="Dead letters", description="`dead_letters`: more rows than this are dead letters."
+    )
+    stuck_after: _Duration = Field(
+        default=dt.timedelta(minutes=15),
+        title="Stuck",
+        description="`stuck`: a runner holds the lease and does not move the position for longer than this.",
     )

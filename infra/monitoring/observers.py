@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cdf.errors import CdfError
     from cdf.results import Followed, FollowStatus, Step
     from infra.config.models import Project
-    from infra.config.monitoring_models import Lineage
+    from infra.config.monitoring_models import Lineage, Notify
 
 __all__ = ["Observer", "Observers", "ReadStatus", "observe"]
 
@@ -97,6 +97,8 @@ def _build_observers(project: Project, names: Sequence[str]) -> Sequence[Observe
     observers: list[Observer] = []
     if project.lineage is not None:
         observers.append(_build_lineage(project, project.lineage))
+    if project.notify is not None:
+        observers.append(_build_notifier(project, project.notify))
     return observers
 
 
@@ -105,3 +107,9 @@ def _build_lineage(project: Project, settings: Lineage) -> Observer:
     from infra.monitoring.lineage import LineageObserver
 
     return LineageObserver(project, settings)
+
+
+def _build_notifier(project: Project, settings: Notify) -> Observer:
+    from infra.monitoring.notifier import Notifier
+
+    return Notifier(project, settings)

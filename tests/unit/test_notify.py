@@ -1,0 +1,288 @@
+"""Messages about incidents: exact texts to a real web server and a real mail server, once for each incident."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from email import message_from_bytes
+from email.message import Message
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from aiosmtpd.controller import Controller
+from deltalake import write_deltalake
+
+from cdf import Verification
+from cdf.errors import BrakeStopped, CdfError, FeedNotEnabled, LeaseHeld, Paused, SinkUnavailable
+from infra.cli.main import main
+from infra.config.load import load
+from infra.config.models import Project, describe
+from infra.monitoring.health import Incident
+from infra.monitoring.incidents import find_messages
+from infra.monitoring.notifier import Notifier
+from infra.monitoring.observers import observe
+
+CONFIG = """
+version: 1
+connections:
+  warehouse: {{kind: postgres, dsn: "postgresql://user:secret-4711@127.0.0.1:9/db?connect_timeout=1"}}
+pipelines:
+  customers:
+    source: {{table: {table}, key: [id]}}
+    sink: {{connection: warehouse, table: public.customers}}
+notify: {notify}
+"""
+VERIFIED = Verification("customers", "t", 7, 9, 8, False, 1, 0, 2, 0, 0, 0, True, 1, 1, (), 0.3)
+EQUAL = Verification("customers", "t", 8, 9, 9, True, 0, 0, 0, 0, 0, 0, True, 1, 0, (), 0.3)
+
+
+class WebServer(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.received: list[tuple[str, str]] = []
+        self.status = 200
+        self.hangs = False
+        self.released = threading.Event()
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.received.append((body["title"], body["message"]))
+                if outer.hangs:
+                    outer.released.wait(60)
+                    return
+                self.send_response(outer.status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None: ...
+
+        super().__init__(("127.0.0.1", 0), Handler)
+
+    def take(self) -> list[tuple[str, str]]:
+        taken, self.received = self.received, []
+        return taken
+
+
+@pytest.fixture
+def web() -> Iterator[WebServer]:
+    with WebServer() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.released.set()
+        server.shutdown()
+
+
+@pytest.fixture
+def configured(tmp_path: Path, web: WebServer, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """The target is unreachable: incidents are remembered in a file."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return make_project(tmp_path, f"{{urls: ['json://127.0.0.1:{web.server_port}/hook-4711']}}")
+
+
+def make_project(folder: Path, notify: str) -> Project:
+    table = folder / "customers"
+    if not table.exists():
+        write_deltalake(str(table), pa.table({"id": [1], "name": ["Zaphod"]}))
+    (folder / "deltarelay.yaml").write_text(CONFIG.format(table=table, notify=notify))
+    return load(folder / "deltarelay.yaml", environ={})
+
+
+def run(project: Project, error: CdfError | None, *, monkeypatch: pytest.MonkeyPatch | None = None) -> None:
+    """One command in a process of its own: a new observer."""
+    with observe(project, ["customers"]) as observers:
+        observers.begin("customers")
+        observers.end("customers", error)
+
+
+@pytest.fixture
+def healthy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the runs are judged: the target of these tests never answers."""
+    monkeypatch.setattr(Notifier, "_check", lambda *_: None)
+
+
+def test_one_message_when_an_incident_begins_and_one_when_it_is_over(
+    configured: Project, web: WebServer, healthy: None
+) -> None:
+    for _ in range(3):
+        run(configured, SinkUnavailable("cannot connect to PostgreSQL at 127.0.0.1:9"))
+    begun = [("deltarelay: customers: unreachable", "cannot connect to PostgreSQL at 127.0.0.1:9")]
+    assert web.take() == begun
+    for error in (LeaseHeld("held"), Paused("paused")):  # they say nothing about it
+        run(configured, error)
+    assert web.take() == []
+    run(configured, None)
+    ((title, text),) = web.take()
+    assert title == "deltarelay: customers: unreachable is over"
+    assert text.startswith("since 20")
+    assert text.endswith(" UTC: cannot connect to PostgreSQL at 127.0.0.1:9")
+    run(configured, None)
+    assert web.take() == []
+    run(configured, SinkUnavailable("cannot connect to PostgreSQL at 127.0.0.1:9"))
+    assert web.take() == begun  # another incident
+
+
+def test_kinds_follow_from_the_error(configured: Project, web: WebServer, healthy: None) -> None:
+    run(configured, BrakeStopped("the window 2..3 would delete 9 of 10 rows"))
+    run(configured, FeedNotEnabled("column 'a' was dropped"))
+    assert [title for title, _ in web.take()] == [
+        "deltarelay: customers: stopped by brake",
+        "deltarelay: customers: stopped by brake is over",
+        "deltarelay: customers: failed",
+    ]
+
+
+def test_verify_reports_a_difference_and_its_end_and_no_run_closes_it(
+    configured: Project, web: WebServer, healthy: None
+) -> None:
+    def verify(found: Verification) -> None:
+        with observe(configured, ["customers"]) as observers:
+            observers.record_verification("customers", found)
+
+    verify(VERIFIED)
+    verify(VERIFIED)
+    run(configured, None)
+    text = "at version 7 the target differs from its source: 1 missing, 0 extra, 2 different"
+    assert web.take() == [("deltarelay: customers: verify difference", text)]
+    verify(EQUAL)
+    assert [title for title, _ in web.take()] == ["deltarelay: customers: verify difference is over"]
+
+
+def test_the_status_is_judged_after_each_run_and_by_a_follower(
+    configured: Project, web: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infra.monitoring.notifier.CHECK_SECONDS", 0.05)
+    for _ in range(2):  # the second one is the follower after a restart
+        with observe(configured, ["customers"]) as observers:
+            observers.begin("customers", lambda: None)
+            deadline = time.monotonic() + 2
+            while time.monotonic() < deadline and not web.received:
+                time.sleep(0.01)
+    ((title, text),) = web.take()
+    assert title == "deltarelay: customers: unreachable"
+    assert "127.0.0.1:9" in text  # the control: what is in the message would be found
+    assert "Zaphod" not in text
+    assert "secret-4711" not in text
+
+
+def test_a_message_that_no_address_took_is_sent_again(configured: Project, web: WebServer, healthy: None) -> None:
+    web.status = 500
+    run(configured, SinkUnavailable("no answer"))
+    web.status = 200
+    run(configured, SinkUnavailable("no answer"))
+    run(configured, SinkUnavailable("no answer"))
+    assert web.take() == [("deltarelay: customers: unreachable", "no answer")] * 2
+
+
+def test_a_server_that_never_answers_delays_the_end_by_some_seconds_only(
+    configured: Project, web: WebServer, healthy: None
+) -> None:
+    web.hangs = True
+    began = time.monotonic()
+    with observe(configured, ["customers"]) as observers:
+        for _ in range(100):
+            observers.begin("customers")
+            observers.end("customers", SinkUnavailable("no answer"))
+        replicated = time.monotonic() - began
+    assert replicated < 1
+    assert time.monotonic() - began < 15
+    assert web.received
+
+
+def test_only_the_configured_kinds_are_sent(tmp_path: Path, web: WebServer, healthy: None, monkeypatch: Any) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    project = make_project(tmp_path, f"{{urls: ['json://127.0.0.1:{web.server_port}'], kinds: [failed]}}")
+    run(project, SinkUnavailable("no answer"))
+    run(project, FeedNotEnabled("column 'a' was dropped"))
+    assert [title for title, _ in web.take()] == ["deltarelay: customers: failed"]
+
+
+def test_while_a_pipeline_cannot_be_read_its_other_incidents_are_not_over() -> None:
+    import datetime as dt
+
+    entry = {"at": "2026-01-01T00:00:00+00:00", "text": "3 rows are dead letters", "origin": "status"}
+    now, down = dt.datetime(2026, 1, 2, tzinfo=dt.UTC), [Incident("unreachable", "no answer")]
+
+    def titles(is_partial: bool) -> Sequence[str]:
+        kinds = ("unreachable", "dead_letters")
+        found = find_messages("p", {"dead_letters": entry}, down, "status", kinds, now, is_partial=is_partial)
+        return [one.title for one in found]
+
+    assert titles(True) == ["deltarelay: p: unreachable"]
+    assert titles(False) == ["deltarelay: p: dead letters is over", "deltarelay: p: unreachable"]
+
+
+class Mailbox:
+    def __init__(self) -> None:
+        self.mails: list[Message] = []
+
+    async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802
+        self.mails.append(message_from_bytes(envelope.content))
+        return "250 OK"
+
+
+def test_the_command_sends_to_each_address_and_names_those_that_failed_without_their_secrets(
+    tmp_path: Path, web: WebServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mailbox = Mailbox()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    controller = Controller(mailbox, hostname="127.0.0.1", port=port)
+    controller.start()
+    try:
+        mail = f"mailto://127.0.0.1:{port}?from=relay@example.com&to=oncall@example.com&mode=insecure"
+        urls = (
+            f"['json://127.0.0.1:{web.server_port}/hook-4711', '{mail}', 'json://me:secret-4711@127.0.0.1:9/hook-4712']"
+        )
+        make_project(tmp_path, f"{{urls: {urls}}}")
+        with pytest.raises(SystemExit) as left:
+            main(["notify", "test", "--config", str(tmp_path / "deltarelay.yaml")])
+    finally:
+        controller.stop()
+    printed = capsys.readouterr()
+    assert left.value.code == 1
+    lines = printed.out.splitlines()
+    assert lines[:2] == ["address 1 (json): sent", "address 2 (mailto): sent"]
+    assert lines[2].startswith("address 3 (json): not sent: A Connection error occurred")
+    for secret in ("4711", "4712", "me:", "127.0.0.1"):
+        assert secret not in printed.out + printed.err
+    text = "This is a test. Incidents of pipelines are sent to this address."
+    assert web.take() == [("deltarelay: test", text)]
+    (mail_sent,) = mailbox.mails
+    assert mail_sent["Subject"] == "deltarelay: test"
+    assert text in str(mail_sent.get_payload(0) if mail_sent.is_multipart() else mail_sent.get_payload())
+
+
+@pytest.mark.parametrize(
+    ("notify", "message"),
+    [
+        ("{urls: []}", "notify.urls"),
+        ("{urls: ['json://h'], kinds: [broken]}", "notify.kinds"),
+        ("{urls: ['json://h'], max_lag: 15}", "notify.max_lag"),
+        ("{}", "notify.urls: is missing"),
+    ],
+)
+def test_wrong_settings_are_refused_with_line_and_column(tmp_path: Path, notify: str, message: str) -> None:
+    with pytest.raises(CdfError, match=r"deltarelay\.yaml:9:") as refused:
+        make_project(tmp_path, notify)
+    assert message in str(refused.value)
+
+
+def test_an_address_that_apprise_does_not_know_is_refused_and_all_are_masked(tmp_path: Path) -> None:
+    project = make_project(tmp_path, "{urls: ['json://h/hook-4711', 'nonsense://secret-4711']}")
+    with (
+        pytest.raises(CdfError, match=r"address 2 \(nonsense\) is not one that Apprise can use") as refused,
+        observe(project, ["customers"]),
+    ):
+        pass
+    shown = str(refused.value) + json.dumps(describe(project)) + repr(project)
+    assert "4711" not in shown
+    assert describe(project)["notify"]["urls"] == ["***", "***"]
