@@ -297,46 +297,7 @@ def test_a_service_has_no_root_and_repeats_only_what_is_temporary(name: str) -> 
     assert int(service["TimeoutStopSec"]) > GRACE_SECONDS
 
 
-# ── Airflow and spark-submit ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Failed(Exception):
-    """Is retried."""
-
-
-class FailedFinally(Failed):
-    """Is not retried."""
-
-
-def test_the_dag_retries_only_what_is_temporary(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = ast.parse(FILES["airflow/deltarelay_dag.py"].read_text())
-    kept = [one for one in source.body if isinstance(one, ast.Assign) or getattr(one, "name", "") == "run_deltarelay"]
-    names: dict[str, Any] = {
-        "subprocess": subprocess,
-        "AirflowException": Failed,
-        "AirflowFailException": FailedFinally,
-    }
-    exec(compile(ast.Module(kept, []), "dag", "exec"), names)
-    started: list[list[str]] = []
-
-    def run(code: int) -> None:
-        def start(words: list[str]) -> Any:
-            started.append(words)
-            return SimpleNamespace(wait=lambda: code)
-
-        monkeypatch.setattr(subprocess, "Popen", start)
-        names["run_deltarelay"]("verify")
-
-    run(0)
-    with pytest.raises(Failed) as temporary:
-        run(75)
-    assert type(temporary.value) is Failed
-    for code in (1, 2, 3, 130):
-        with pytest.raises(FailedFinally, match=f"exit code {code}"):
-            run(code)
-    program, *words = started[0]
-    assert program == "/opt/deltarelay/bin/deltarelay"
-    parse(words)
+# ── spark-submit ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_submitted_job_has_the_packages_and_settings_of_a_session() -> None:

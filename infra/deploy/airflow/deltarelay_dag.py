@@ -1,46 +1,27 @@
-"""Catch up every 15 minutes, then compare both sides. Guide: docs/deploy/airflow.md"""
+"""Catch up when a table has a new version, then compare both sides. Guide: docs/deploy/airflow.md"""
 
-import subprocess
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import dag, task
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk import Asset, AssetWatcher, dag
+from deltarelay_airflow import DeltaRelayOperator, DeltaVersionTrigger
 
-CONFIG = "/etc/deltarelay/deltarelay.yaml"
-
-
-def run_deltarelay(command: str) -> None:
-    """75 is temporary and is retried; every other failure is final, 3 (a difference was found) among them."""
-    process = subprocess.Popen(["/opt/deltarelay/bin/deltarelay", command, "--config", CONFIG])
-    try:
-        code = process.wait()
-    except BaseException:  # the task times out: let the running window finish
-        process.terminate()
-        process.wait(timeout=60)
-        raise
-    if code == 75:
-        raise AirflowException(f"deltarelay {command} failed temporarily")
-    if code != 0:
-        raise AirflowFailException(f"deltarelay {command} ended with exit code {code}")
+TABLE = "/lake/orders"
+orders = Asset(
+    "orders", uri=f"file://{TABLE}", watchers=[AssetWatcher(name="orders", trigger=DeltaVersionTrigger(TABLE))]
+)
 
 
 @dag(
-    schedule="*/15 * * * *",
+    schedule=[orders],
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,
-    default_args={"retries": 5, "retry_delay": timedelta(minutes=1)},
+    default_args={"retries": 5, "retry_delay": timedelta(minutes=1), "execution_timeout": timedelta(hours=2)},
 )
 def deltarelay():
-    @task
-    def catch_up():
-        run_deltarelay("run")
-
-    @task
-    def verify():
-        run_deltarelay("verify")
-
-    catch_up() >> verify()
+    catch_up = DeltaRelayOperator(task_id="catch_up", pipelines=["orders"])
+    verify = DeltaRelayOperator(task_id="verify", command="verify", pipelines=["orders"])
+    catch_up >> verify
 
 
 deltarelay()
