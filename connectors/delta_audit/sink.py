@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from audit.audit_trail import Trail
+    from audit.checkpoints.coverage import TrailCoverage
     from audit.encryption.encrypt import ColumnEncryption
     from audit.encryption.key_registry import Registry
     from audit.erasure.scan.files import Files
@@ -128,6 +129,14 @@ class DeltaAuditSink(Sink):
 
     def change_controls(self, change: Callable[[Controls], Controls]) -> Controls:
         return change_controls(self.path, change, self._storage_options())
+
+    def coverage(self) -> TrailCoverage | None:
+        """Read through which version the trail is signed and anchored; with delta-rs, without a JVM. None: no trail yet."""
+        from audit.checkpoints.coverage import read_coverage
+
+        signer = self._context.signer
+        keys = (*(() if signer is None else (signer.verifier,)), *self._context.keys)
+        return read_coverage(self.path, self._storage_options(), keys, self._context.anchors)
 
     def columns(self) -> tuple[StructType, tuple[Column, ...]]:
         """Return the payload's schema, and the place of each column in it; needs no JVM."""

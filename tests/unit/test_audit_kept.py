@@ -18,8 +18,8 @@ from audit.trail.position import read_position
 from audit.verification import NOT_COVERED, TrailVerification, VerifiedState
 from cdf.errors import ConfigError, SinkUnavailable, VerificationError
 from infra.cli.commands.audit.trails import combine_trail_codes, escape_unprintable, translate_read_errors
-from infra.cli.commands.audit.verification.state_file import VerifiedStateFile
 from infra.cli.commands.audit.verification.summary import report_unreachable_anchors
+from infra.diagnostics.verified_state import VerifiedStateFile
 from infra.output import DIFFERENCE, DONE, FAILED, TEMPORARY, Output
 
 KNOWN = VerifiedState(

@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from cdf.errors import ConfigError, SinkUnavailable
 from cdf.sink import BrakeStop, Controls, Pause, RunRecord
 from infra.diagnostics.status import PipelineStatus
+from infra.monitoring.health import Thresholds
 from infra.monitoring.page.access import COOKIE, Access, check_access
 from infra.monitoring.page.app import build_app
 from infra.monitoring.page.collector import Details, Outage, PipelineReading, SeenPipeline
@@ -42,6 +43,8 @@ def seen(name: str, state: str = "up_to_date", *, runs: tuple[RunRecord, ...] = 
 
 class StubCollector:
     interval_seconds = 10.0
+    trails = ()
+    has_erasure = False
 
     def __init__(self, *pipelines: SeenPipeline) -> None:
         self.pipelines = {one.name: one for one in pipelines}
@@ -62,7 +65,7 @@ def client(
     peer: str = "127.0.0.1",
 ) -> TestClient:
     collector: Any = StubCollector(*(pipelines or [seen("orders")]))
-    app = build_app(collector, access or Access(), config=Path("deltarelay.yaml"))
+    app = build_app(collector, access or Access(), Thresholds(), config=Path("deltarelay.yaml"))
     return TestClient(app, base_url=host, client=(peer, 5000), follow_redirects=False)
 
 
@@ -87,6 +90,23 @@ def test_those_that_need_a_person_come_first() -> None:
         ("unreachable", 1), ("failed", 1), ("stopped_by_brake", 1), ("behind", 2), ("paused", 1), ("unread", 1),
         ("up_to_date", 1),
     ]  # fmt: skip
+
+
+def test_an_exceeded_limit_makes_a_pipeline_urgent_whatever_its_state() -> None:
+    pipelines = [
+        seen("far_behind", "behind", lag_versions=9, lag_seconds=500.0),
+        seen("rejecting", "up_to_date", dead_letters=3),
+        seen("fine", "up_to_date", dead_letters=1),
+    ]
+    found = build_overview(pipelines, Thresholds(max_dead_letters=1))
+    assert [(row.name, row.tone, [note.text for note in row.notes]) for row in found.rows] == [
+        ("rejecting", "bad", ["3 rows are dead letters"]),
+        ("far_behind", "open", []),
+        ("fine", "good", ["1 dead letter"]),
+    ]
+    assert found.bad == 1
+    limited = build_overview(pipelines, Thresholds(max_lag=dt.timedelta(seconds=60)))
+    assert (limited.rows[0].name, limited.rows[0].tone) == ("far_behind", "bad")
 
 
 def test_a_lost_server_hides_nothing_that_was_known() -> None:

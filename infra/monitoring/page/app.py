@@ -19,8 +19,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from audit.report.formatting import format_time
 from audit.report.html import build_environment
+from infra.monitoring.health import Thresholds
 from infra.monitoring.page.access import Access, AccessCheck
-from infra.monitoring.page.overview import TONES, build_overview, format_age
+from infra.monitoring.page.overview import SYMBOLS, TONES, build_overview, format_age
 from infra.monitoring.page.pipeline import build_pipeline_page
 
 if TYPE_CHECKING:
@@ -43,16 +44,17 @@ STATIC = {
     "refresh.js": ("infra.monitoring.page", "refresh.js", "text/javascript"),
 }
 """The whole list of files that are served: package, name of the template, type."""
-PAGES = (("/", "Overview"),)
 MIN_REFRESH_SECONDS = 2
 
 
-def build_app(collector: Collector, access: Access, *, config: Path) -> ASGIApp:
-    pages = _Pages(collector, access, config)
+def build_app(collector: Collector, access: Access, thresholds: Thresholds, *, config: Path) -> ASGIApp:
+    pages = _Pages(collector, access, thresholds, config)
     return Starlette(
         routes=[
             Route("/", pages.show_overview),
             Route("/pipelines/{name:path}", pages.show_pipeline),
+            *([Route("/audit", pages.show_audit)] if collector.trails else []),
+            *([Route("/erasure", pages.show_erasure)] if collector.has_erasure else []),
             Route("/static/{name}", _send_static),
             Route("/healthz", _send_health),
         ],
@@ -64,8 +66,11 @@ def build_app(collector: Collector, access: Access, *, config: Path) -> ASGIApp:
 class _Pages:
     """The endpoints are plain functions, so Starlette runs them in threads: waiting for a server stops no other request."""
 
-    def __init__(self, collector: Collector, access: Access, config: Path) -> None:
-        self._collector, self._access, self._config = collector, access, config
+    def __init__(self, collector: Collector, access: Access, thresholds: Thresholds, config: Path) -> None:
+        self._collector, self._access, self._thresholds, self._config = collector, access, thresholds, config
+        self._pages = [("/", "Overview")]
+        self._pages += [("/audit", "Audit")] if collector.trails else []
+        self._pages += [("/erasure", "Erasure")] if collector.has_erasure else []
 
     def show_overview(self, request: Request) -> Response:
         query = request.query_params
@@ -73,6 +78,7 @@ class _Pages:
         text, page = query.get("q", ""), query.get("page", "")
         overview = build_overview(
             self._collector.read_pipelines(),
+            self._thresholds,
             state=state if state in TONES else "",
             text=text,
             page=int(page) if page.isascii() and page.isdigit() else 1,
@@ -84,8 +90,15 @@ class _Pages:
         if name not in self._collector.names:
             return self.show_missing(request)
         target = self._collector.targets[name]
-        page = build_pipeline_page(*self._collector.read_pipeline(name), target=target, config=self._config)
+        seen = self._collector.read_pipeline(name)
+        page = build_pipeline_page(*seen, self._thresholds, target=target, config=self._config)
         return self._render(request, "pipeline.html", page=page)
+
+    def show_audit(self, request: Request) -> Response:
+        return self._render(request, "audit.html", rows=self._collector.read_trails())
+
+    def show_erasure(self, request: Request) -> Response:
+        return self._render(request, "erasure.html", page=self._collector.read_erasure())
 
     def show_missing(self, request: Request, _error: Exception | None = None) -> Response:
         text = "There is no such page. A pipeline that was added to the configuration appears after a restart."
@@ -109,7 +122,8 @@ class _Pages:
             _environment()
             .get_template(template)
             .render(
-                pages=PAGES,
+                pages=self._pages,
+                symbols=SYMBOLS,
                 tones=TONES,
                 root="/".join([".."] * depth) or ".",  # relative, so that a reverse proxy may add a prefix
                 path=request.url.path,

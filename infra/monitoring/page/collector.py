@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cdf.errors import CdfError
 from cdf.sink import DeadLetterStore, Monitored, Movable, RunRecord, Standing, Tracked
 from infra.diagnostics.status import PipelineStatus, read_pipeline_status
+from infra.monitoring.page.audit import TrailRow, build_trail_row, list_trails, read_trail
+from infra.monitoring.page.erasure import ErasurePage, build_erasure_page, read_requests
 from infra.monitoring.page.readings import Reading, Readings
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ WAIT_SECONDS = 1.5
 """Maximum time for which a page waits for servers; then it shows what is known."""
 PROBE_AGE_SECONDS = 2.0
 """A page never relies on an older answer of a target's server."""
+TRAIL_SECONDS = 20.0
+"""Reading a long ledger on S3 may take seconds. After this time a trail is shown as unreachable."""
 STALE_READS = 3
 """A status that is older than this many intervals is marked as old."""
 RECENT_RUNS = 30
@@ -93,6 +97,12 @@ class Collector:
             # The first pipeline of a connection stands for its server, in a lane of its own: slow tables do not delay it
             self.readings.add(f"probe {connection}", f"{connection} probe", _bind(_probe, project, name))
 
+        self.trails = tuple(name for name in list_trails(project) if name in self._connections)
+        for name in self.trails:
+            self.readings.add(f"trail {name}", f"trail {name}", _bind(read_trail, project, name))
+        self.has_erasure = project.erasure is not None
+        self.readings.add("requests", "requests", lambda: read_requests(project))
+
     def start(self) -> None:
         threading.Thread(target=self._repeat, name="page-collector", daemon=True).start()
 
@@ -123,6 +133,28 @@ class Collector:
         self.readings.wait(keys, max_age=PROBE_AGE_SECONDS, seconds=WAIT_SECONDS)
         details = self.readings.get(f"details {name}")
         return self._see(name, self._find_outage(connection)), details.value, details.error
+
+    def read_trails(self) -> tuple[TrailRow, ...]:
+        keys = [f"trail {name}" for name in self.trails]
+        self.readings.ask(keys, max_age=self.interval_seconds, first=True)
+        self.readings.wait(keys, max_age=self.interval_seconds, seconds=WAIT_SECONDS)
+        return tuple(
+            build_trail_row(name, self.targets[name], *self._see_value(f"trail {name}", TRAIL_SECONDS))
+            for name in self.trails
+        )
+
+    def read_erasure(self) -> ErasurePage:
+        self.readings.ask(["requests"], max_age=PROBE_AGE_SECONDS, first=True)
+        self.readings.wait(["requests"], max_age=PROBE_AGE_SECONDS, seconds=WAIT_SECONDS)
+        return build_erasure_page(*self._see_value("requests", WAIT_SECONDS * 0.8))
+
+    def _see_value(self, key: str, patience: float) -> tuple[Any, CdfError | None, float | None]:
+        """→ the last value, why it cannot be read now, its age. A read that takes longer than ``patience`` is an error."""
+        reading, moment = self.readings.get(key), time.monotonic()
+        error, begun = reading.error, reading.begun_at
+        if begun is not None and moment - begun > patience:
+            error = _Unreachable(f"no answer for {moment - begun:.0f} s", hint="is the server running and reachable?")
+        return reading.value, error, None if reading.value_at is None else moment - reading.value_at
 
     def _repeat(self) -> None:
         statuses = [f"status {name}" for name in self.names]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from cdf.sink import Controls
 from infra.diagnostics.status import PipelineStatus
+from infra.monitoring.health import Incident, Thresholds, find_incidents, format_span
 from infra.monitoring.page.collector import Outage, SeenPipeline
 from infra.monitoring.page.graphics import Sparkline, build_sparkline
 
@@ -57,12 +58,14 @@ class Row:
     is_old: bool
     sparkline: Sparkline | None
     outage: Outage | None
+    exceeds_limit: bool
+    """One of the limits of the page is exceeded, whatever the state."""
     notes: tuple[Note, ...]
     """What else a person should know, the most important first."""
 
     @property
     def tone(self) -> str:
-        return TONES.get(self.state, "open")
+        return "bad" if self.exceeds_limit else TONES.get(self.state, "open")
 
     @property
     def words(self) -> str:
@@ -82,14 +85,23 @@ class Overview:
     outages: tuple[tuple[Outage, int], ...]
     """The servers that do not answer, and the number of their pipelines."""
     total: int
+    bad: int
+    """Number of pipelines that need a person."""
     matching: int
     page: int
     pages: int
 
 
-def build_overview(seen: Sequence[SeenPipeline], *, state: str = "", text: str = "", page: int = 1) -> Overview:
+def build_overview(
+    seen: Sequence[SeenPipeline],
+    thresholds: Thresholds = Thresholds(),  # noqa: B008
+    *,
+    state: str = "",
+    text: str = "",
+    page: int = 1,
+) -> Overview:
     """``state`` and ``text`` select rows; ``page`` is corrected to one that exists."""
-    rows = sorted(map(build_row, seen), key=_urgency)
+    rows = sorted((build_row(one, thresholds) for one in seen), key=_urgency)
     numbers = Counter(row.state for row in rows)
     words = {row.state: row.words for row in rows}
     matching = [row for row in rows if (not state or row.state == state) and text.lower() in row.name.lower()]
@@ -100,13 +112,14 @@ def build_overview(seen: Sequence[SeenPipeline], *, state: str = "", text: str =
         counts=tuple((one, words[one], numbers[one]) for one in ORDER if one in numbers),
         outages=_count_outages(rows),
         total=len(rows),
+        bad=sum(row.tone == "bad" for row in rows),
         matching=len(matching),
         page=page,
         pages=pages,
     )
 
 
-def build_row(seen: SeenPipeline) -> Row:
+def build_row(seen: SeenPipeline, thresholds: Thresholds = Thresholds()) -> Row:  # noqa: B008
     reading, error = seen.reading, seen.error
     status = None if reading is None else reading.status
     known = "unread" if status is None else status.state
@@ -115,6 +128,7 @@ def build_row(seen: SeenPipeline) -> Row:
         state = "unreachable"
     elif error is not None:
         state = "failed"
+    incidents = () if status is None else find_incidents(status, thresholds, dt.datetime.now(dt.UTC))
     return Row(
         name=seen.name,
         source=None if status is None else status.source,
@@ -130,24 +144,33 @@ def build_row(seen: SeenPipeline) -> Row:
         is_old=seen.is_old,
         sparkline=None if reading is None else build_sparkline(reading.runs),
         outage=seen.outage,
-        notes=tuple(_list_notes(seen, status, state)),
+        exceeds_limit=any(one.kind not in TONES for one in incidents),
+        notes=tuple(_list_notes(seen, status, state, incidents)),
     )
 
 
-def _list_notes(seen: SeenPipeline, status: PipelineStatus | None, state: str) -> Iterator[Note]:
+def _list_notes(
+    seen: SeenPipeline, status: PipelineStatus | None, state: str, incidents: Sequence[Incident]
+) -> Iterator[Note]:
     if seen.error is not None and seen.outage is None:
         yield Note(seen.error.message, seen.error.hint)
     if status is None:
         return
     if status.error is not None:
         yield Note(status.error, status.hint)
+    for one in incidents:
+        if one.kind not in ("failed", "unreachable", "stopped_by_brake"):  # the other notes say these
+            yield Note(one.text)
     yield from _describe_controls(status.controls or Controls(), state)
+    if status.dead_letters and all(one.kind != "dead_letters" for one in incidents):
+        yield Note(f"{status.dead_letters:,} dead letter{'s' if status.dead_letters != 1 else ''}")
     if status.note is not None:
         yield Note(status.note)
 
 
-def _urgency(row: Row) -> tuple[int, float, str]:
-    return ORDER.index(row.state) if row.state in TONES else 0, -(row.lag_seconds or 0.0), row.name
+def _urgency(row: Row) -> tuple[bool, int, float, str]:
+    order = ORDER.index(row.state) if row.state in TONES else 0
+    return row.tone != "bad", order, -(row.lag_seconds or 0.0), row.name
 
 
 def _describe_controls(controls: Controls, state: str) -> Iterator[Note]:
@@ -170,13 +193,4 @@ def _format_minute(at: dt.datetime) -> str:
 
 
 def format_age(seconds: float | None) -> str:
-    """``45 s``, ``3 min 5 s``, ``2 h 5 min``, ``3 d 4 h``."""
-    if seconds is None:
-        return "-"
-    left = max(0, round(seconds))
-    parts = []
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
-        number, left = divmod(left, size)
-        if number:
-            parts.append(f"{number} {unit}")
-    return " ".join(parts[:2]) or "0 s"
+    return "-" if seconds is None else format_span(dt.timedelta(seconds=seconds))

@@ -13,11 +13,11 @@ from audit.files import write_new
 from cdf.errors import ConfigError
 from infra.cli.commands.audit.options import Checkpoints, Origin, StateFolder, TrailPipeline, read_checkpoints
 from infra.cli.commands.audit.trails import open_trail
-from infra.cli.commands.audit.verification.state_file import VerifiedStateFile
 from infra.cli.commands.audit.verification.summary import report_unreachable_anchors
 from infra.cli.files import require_folder
 from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json
 from infra.cli.project import load_project
+from infra.diagnostics.verified_state import VerifiedStateFile
 from infra.output import Output, format_count
 from infra.runtime import spark_session
 from infra.signals import raise_interrupt_on_signal

@@ -11,9 +11,9 @@ from cdf.errors import ConfigError
 from cdf.result import Result
 from infra.cli.commands.audit.options import Checkpoints, Origin, StateFolder, read_checkpoints
 from infra.cli.commands.audit.trails import process_trails
-from infra.cli.commands.audit.verification.state_file import VerifiedStateFile
 from infra.cli.commands.audit.verification.summary import print_verification, report_unreachable_anchors
 from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json, Pipelines
+from infra.diagnostics.verified_state import VerifiedStateFile
 from infra.output import Output
 
 if TYPE_CHECKING:

@@ -1,0 +1,133 @@
+"""Through which version a trail is signed and anchored, without a JVM: delta-rs reads the ledger."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from audit.anchors.base import AnchorFailure, NamedAnchor
+from audit.checkpoints.anchored import AnchoredCheckpoints
+from audit.proof import ProofError, verify_note
+from cdf.errors import CdfError, SinkUnavailable
+from cdf.result import Result
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from audit.proof import VerifierKey
+
+__all__ = ["AnchoredThrough", "TrailCoverage", "read_coverage"]
+
+
+@dataclass(frozen=True, slots=True)
+class AnchoredThrough(Result):
+    """The largest checkpoint of one anchor that a trusted key has signed."""
+
+    anchor: str
+    records: int | None
+    """Number of records that it covers; None: the anchor has no checkpoint of this trail."""
+    version: int | None
+    committed_at: dt.datetime | None
+    """Version and commit time of the last commit that it covers."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrailCoverage(Result):
+    """What the ledger and the anchors say. No hash is recomputed: that is what ``audit verify`` is for."""
+
+    records: int
+    version: int | None
+    committed_at: dt.datetime | None
+    is_end_signed: bool
+    """A trusted key has signed a note beside the last record."""
+    anchors: tuple[AnchoredThrough, ...]
+    failures: tuple[AnchorFailure, ...]
+    """Anchors that cannot be read."""
+
+    def count_unanchored(self) -> int | None:
+        """Number of records that no anchor covers; None: there are no anchors, or one of them cannot be read."""
+        if self.failures or not self.anchors:
+            return None
+        return self.records - max(one.records or 0 for one in self.anchors)
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """As much of ``TrailTables`` as reading checkpoints needs."""
+
+    text: str
+
+    def origin(self) -> str:
+        return self.text
+
+
+def read_coverage(
+    path: str, options: Mapping[str, str] | None, keys: Sequence[VerifierKey], anchors: Sequence[NamedAnchor]
+) -> TrailCoverage | None:
+    """Read the coverage of the trail below ``path``; None where there is no trail. Raises SinkUnavailable."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
+    location = f"{path}/ledger"
+    try:
+        if "://" not in location and not Path(location, "_delta_log").is_dir():
+            return None
+        ledger = DeltaTable(location, storage_options=dict(options or {}))
+        rows = ledger.to_pyarrow_table(columns=["sequence", "version", "committed_at"]).sort_by("sequence")
+        last = rows.num_rows - 1
+        notes = ledger.to_pyarrow_table(columns=["signed_state"], filters=[("sequence", ">=", last)])
+        origin = f"deltarelay.audit/{ledger.metadata().id}"
+    except TableNotFoundError:
+        return None
+    except (DeltaError, OSError, KeyError, TypeError, ValueError) as error:
+        raise SinkUnavailable(
+            f"the ledger of the trail at {path} cannot be read ({type(error).__name__})",
+            hint="check that the storage is available and that this user may read it",
+            target=path,
+        ) from error
+    version, committed_at = _find_commit(rows, rows.num_rows)
+    through, failures = _read_anchors(origin, rows, keys, anchors)
+    return TrailCoverage(
+        records=rows.num_rows,
+        version=version,
+        committed_at=committed_at,
+        is_end_signed=any(_is_signed(note, keys) for note in notes.column("signed_state").to_pylist()),
+        anchors=through,
+        failures=failures,
+    )
+
+
+def _read_anchors(
+    origin: str, rows: pa.Table, keys: Sequence[VerifierKey], anchors: Sequence[NamedAnchor]
+) -> tuple[tuple[AnchoredThrough, ...], tuple[AnchorFailure, ...]]:
+    tables: Any = _Origin(origin)
+    through, failures = [], dict[str, CdfError]()
+    for named in anchors:
+        one = AnchoredCheckpoints(tables, keys, [named])
+        notes = one.read_newest(failures)
+        if named.name in failures:
+            continue
+        size = max((one.trusted_size(note) or 0 for note in notes), default=None)
+        through.append(AnchoredThrough(named.name, size, *(_find_commit(rows, size or 0))))
+    return tuple(through), tuple(AnchorFailure(name, error) for name, error in failures.items())
+
+
+def _find_commit(rows: pa.Table, records: int) -> tuple[int | None, dt.datetime | None]:
+    """The last commit among the first ``records`` records; other records have no version."""
+    for row in reversed(
+        rows.slice(0, records).select(["version", "committed_at"]).slice(max(0, records - 1_000)).to_pylist()
+    ):
+        if row["version"] is not None:
+            return row["version"], row["committed_at"]
+    return None, None
+
+
+def _is_signed(note: str | None, keys: Sequence[VerifierKey]) -> bool:
+    try:
+        verify_note(note or "", keys)
+    except ProofError:
+        return False
+    return True
