@@ -6,11 +6,14 @@ import hashlib
 import json
 import logging
 import os
+import queue
+import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cdf.errors import CdfError
 from cdf.sink import Controllable, Controls
@@ -20,8 +23,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Change", "Memory"]
 
+Content = TypeVar("Content")
 Change = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """The next content of a part, from its present one."""
+
+TARGET_SECONDS = 4.0
+AWAY_SECONDS = 30.0
+"""A target that was unreachable is not asked again for this time: other pipelines of its connection do not wait for it."""
+_away_until: dict[str, float] = {}
+"""By connection."""
 
 log = logging.getLogger("deltarelay.monitoring")
 
@@ -39,18 +49,26 @@ class Memory:
         """Used where not even a file can be written."""
 
     def change(self, change: Change) -> Mapping[str, Any]:
-        """→ the new content"""
-        try:
-            sink = self._project.build_sink(self._pipeline)
-            if not isinstance(sink, Controllable):
-                return self._change_file(change)
-            self._known = self._change_controls(sink, change)
-        except CdfError as error:
-            log.debug("remembered in a file", extra={"pipeline": self._pipeline, "error": error.code})
-            return self._change_file(change)
-        with suppress(OSError):
-            self._file().unlink(missing_ok=True)
-        return self._known
+        """→ the new content. Takes a few seconds at most."""
+        connection = self._project.pipeline(self._pipeline).sink.connection
+        if time.monotonic() >= _away_until.get(connection, 0):
+            try:
+                content = _call_briefly(lambda: self._change_target(change))
+            except (CdfError, TimeoutError) as error:
+                log.debug("remembered in a file", extra={"pipeline": self._pipeline, "error": type(error).__name__})
+                _away_until[connection] = time.monotonic() + AWAY_SECONDS
+            else:
+                if content is not None:
+                    with suppress(OSError):
+                        self._file().unlink(missing_ok=True)
+                    self._known = content
+                    return content
+        return self._change_file(change)
+
+    def _change_target(self, change: Change) -> Mapping[str, Any] | None:
+        """None: the sink stores nothing for others."""
+        sink = self._project.build_sink(self._pipeline)
+        return self._change_controls(sink, change) if isinstance(sink, Controllable) else None
 
     def _change_controls(self, sink: Controllable, change: Change) -> Mapping[str, Any]:
         local = self._read_file()
@@ -99,3 +117,26 @@ class Memory:
 
 def _merge(stored: Mapping[str, Any], local: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: value for name, value in {**stored, **local}.items() if value is not None}
+
+
+def _call_briefly(call: Callable[[], Content]) -> Content:
+    """Raises TimeoutError after ``TARGET_SECONDS``: sinks wait longer for a server that does not answer.
+
+    The call goes on in its thread, which does no harm: a change has the same effect if it is made twice.
+    """
+    done: queue.SimpleQueue[Content | Exception] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            done.put(call())
+        except Exception as error:
+            done.put(error)
+
+    threading.Thread(target=run, name="memory", daemon=True).start()
+    try:
+        result = done.get(timeout=TARGET_SECONDS)
+    except queue.Empty:
+        raise TimeoutError("the target did not answer in time") from None
+    if isinstance(result, Exception):
+        raise result
+    return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +18,8 @@ from connectors.dataset_names import split_address
 from infra.config.load import load
 from infra.config.models import Project, describe
 from infra.monitoring.lineage import LineageObserver
+from infra.monitoring.lineage_events import EventFactory, create_run_id
+from infra.monitoring.lineage_transport import Sender, build_transport
 from infra.monitoring.observers import observe
 from tests.fixtures.openlineage import read_events
 
@@ -24,7 +27,7 @@ CONFIG = """
 version: 1
 connections:
   warehouse: {{kind: postgres, dsn: "postgresql://user:secret-4711@127.0.0.1:9/db?connect_timeout=1"}}
-  events: {{kind: kafka, bootstrap_servers: "localhost:9092"}}
+  events: {{kind: kafka, bootstrap_servers: "localhost:9"}}
 pipelines:
   customers:
     source: {{table: {table}, key: [id]}}
@@ -45,6 +48,7 @@ def make_project(folder: Path, lineage: str = "{transport: {kind: file, path: ev
 @pytest.fixture
 def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr("infra.monitoring.memory._away_until", {})
     return make_project(tmp_path)
 
 
@@ -162,3 +166,24 @@ def test_the_key_of_the_api_is_masked(tmp_path: Path) -> None:
     project = make_project(tmp_path, lineage)
     assert "key-4711" not in json.dumps(describe(project)) + repr(project)
     assert describe(project)["lineage"]["transport"]["api_key"] == "***"
+
+
+def test_kafka_takes_each_event_within_seconds_or_it_is_an_error(tmp_path: Path) -> None:
+    """The client's own broker in memory stands for a cluster; nothing listens at the other address."""
+    configured = make_project(tmp_path, "{transport: {kind: kafka, connection: events, topic: lineage}}")
+    assert configured.lineage is not None
+    config = tmp_path / "deltarelay.yaml"
+    sender = Sender(build_transport(configured, configured.lineage))
+    event = EventFactory("prod").build_event("START", dt.datetime.now(dt.UTC), "customers", create_run_id())
+    began = time.monotonic()
+    with pytest.raises(TimeoutError, match="Kafka did not store the event"):
+        sender.send(event)
+    with pytest.raises(TimeoutError, match="an earlier event"):  # at once, without a request
+        sender.send(event)
+    assert time.monotonic() - began < 6
+
+    client = 'bootstrap_servers: "localhost:9", client: {test.mock.num.brokers: 1}'
+    config.write_text(config.read_text().replace('bootstrap_servers: "localhost:9"', client))
+    alive = load(config, environ={})
+    assert alive.lineage is not None
+    Sender(build_transport(alive, alive.lineage)).send(event)

@@ -28,6 +28,9 @@ class Target:
             class source:  # noqa: N801
                 table = "/data/customers"
 
+            class sink:  # noqa: N801
+                connection = "warehouse"
+
         return Settings
 
     def targets(self) -> dict[str, str]:
@@ -47,6 +50,8 @@ class Target:
 @pytest.fixture
 def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Target:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr("infra.monitoring.memory._away_until", {})
+    monkeypatch.setattr("infra.monitoring.memory.AWAY_SECONDS", 0)
     return Target()
 
 

@@ -84,6 +84,7 @@ def web() -> Iterator[WebServer]:
 @pytest.fixture
 def configured(tmp_path: Path, web: WebServer, monkeypatch: pytest.MonkeyPatch) -> Project:
     """The target is unreachable: incidents are remembered in a file."""
+    monkeypatch.setattr("infra.monitoring.memory._away_until", {})
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return make_project(tmp_path, f"{{urls: ['json://127.0.0.1:{web.server_port}/hook-4711']}}")
 
@@ -195,6 +196,21 @@ def test_a_server_that_never_answers_delays_the_end_by_some_seconds_only(
     assert replicated < 1
     assert time.monotonic() - began < 15
     assert web.received
+
+
+def test_a_target_that_accepts_and_never_answers_does_not_keep_the_message_back(
+    configured: Project, tmp_path: Path, web: WebServer, healthy: None
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = tmp_path / "deltarelay.yaml"
+        address = f"127.0.0.1:{silent.getsockname()[1]}/db?connect_timeout=30"
+        config.write_text(config.read_text().replace("127.0.0.1:9/db?connect_timeout=1", address))
+        project = load(config, environ={})
+        for _ in range(2):
+            began = time.monotonic()
+            run(project, SinkUnavailable("no answer"))
+            assert time.monotonic() - began < 9
+    assert web.take() == [("deltarelay: customers: unreachable", "no answer")]
 
 
 def test_only_the_configured_kinds_are_sent(tmp_path: Path, web: WebServer, healthy: None, monkeypatch: Any) -> None:
