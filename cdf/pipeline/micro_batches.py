@@ -251,6 +251,9 @@ def _build_followed(
         query_id=ids[0] if ids else None,
         run_id=ids[1] if ids else None,
         batch_id=ids[2] if ids else None,
+        inserts=applied.inserts,
+        updates=applied.updates,
+        deletes=applied.deletes,
     )
 
 

@@ -20,7 +20,7 @@ from connectors.sink_kind import ContextualSinkKind, TargetNaming
 from infra.base_model import Model
 from infra.config.erasure_models import Erasure
 from infra.config.file.former_names import FormerName
-from infra.config.monitoring_models import Lineage, Notify
+from infra.config.monitoring_models import Lineage, Metrics, Notify
 from infra.config.pipeline_models import Connection, Name, Pipeline, SinkTarget, Spark, TableSource, WindowLimits
 from infra.config.values import folder_of, resolve_path
 from infra.s3.address import is_s3
@@ -98,6 +98,7 @@ class Project(Model):
         title="Notify",
         description="Where `run` and `verify` send a message about an incident. Needs the extra `notify`.",
     )
+    metrics: Metrics | None = Field(default=None, title="Metrics", description="Where `run` stores its metrics.")
     jars: tuple[
         Annotated[Path, PlainValidator(_resolve_jar), WithJsonSchema({"type": "string", "minLength": 1})], ...
     ] = Field(

@@ -1,4 +1,4 @@
-"""The blocks of the configuration for what operators see: `lineage` and `notify`."""
+"""The blocks of the configuration for what operators see: `lineage`, `metrics` and `notify`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from infra.base_model import Model
 from infra.config.values import folder_of, resolve_path
 from infra.durations import parse_duration
 
-__all__ = ["FileTransport", "HttpTransport", "KafkaTransport", "Lineage", "Notify"]
+__all__ = ["FileTransport", "HttpTransport", "KafkaTransport", "Lineage", "Metrics", "Notify"]
 
 
 def _resolve_file(value: Any, info: ValidationInfo) -> Path:
@@ -125,4 +125,27 @@ class Notify(Model):
         default=dt.timedelta(minutes=15),
         title="Stuck",
         description="`stuck`: a runner holds the lease and does not move the position for longer than this.",
+    )
+
+
+def _resolve_text_file(value: Any, info: ValidationInfo) -> Path:
+    if not isinstance(value, (str, Path)) or not str(value).endswith(".prom"):
+        raise ValueError("must be the path of a file with the ending .prom: node-exporter reads no other")
+    if "://" in str(value):
+        raise ValueError("must be a local path")
+    return resolve_path(value, folder_of(info))
+
+
+TextFile = Annotated[
+    Path, PlainValidator(_resolve_text_file), WithJsonSchema({"type": "string", "pattern": "[.]prom$"})
+]
+
+
+class Metrics(Model):
+    """Where `run` stores its metrics."""
+
+    textfile: TextFile = Field(
+        title="Text file",
+        description="A file for the text-file collector of node-exporter, which each `run` writes, and continues the totals "
+        "of the last one. Commands that run at the same time need a file each.",
     )

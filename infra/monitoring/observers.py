@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cdf.extras import require_extra
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from infra.config.models import Project
     from infra.config.monitoring_models import Lineage, Notify
 
-__all__ = ["Observer", "Observers", "ReadStatus", "observe"]
+__all__ = ["Listen", "Observer", "Observers", "ReadStatus", "observe"]
 
 ReadStatus = Callable[[], "FollowStatus | None"]
 """State and lag of a pipeline that follows its table; None: it has not started."""
@@ -83,23 +84,53 @@ class Observers(Observer):
                 log.warning("an observer failed", extra={"observer": type(one).__name__, "error": type(error).__name__})
 
 
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where a follower serves its metrics."""
+
+    host: str
+    port: int
+
+
 @contextmanager
-def observe(project: Project, names: Sequence[str]) -> Iterator[Observers]:
-    """Build the observers that the configuration names, and close them in every case."""
-    observers = Observers(_build_observers(project, names))
+def observe(
+    project: Project, names: Sequence[str], *, has_metrics: bool = False, listen: Listen | None = None
+) -> Iterator[Observers]:
+    """Build the observers that the configuration and the command name, and close them in every case.
+
+    ``has_metrics``: the command replicates, which metrics count.
+    """
+    observers = Observers(_build_observers(project, names, has_metrics=has_metrics, listen=listen))
     try:
         yield observers
     finally:
         observers.close()
 
 
-def _build_observers(project: Project, names: Sequence[str]) -> Sequence[Observer]:  # noqa: ARG001
+def _build_observers(
+    project: Project, names: Sequence[str], *, has_metrics: bool, listen: Listen | None
+) -> Sequence[Observer]:
     observers: list[Observer] = []
+    if has_metrics:
+        observers += _build_metrics(project, names, listen)
     if project.lineage is not None:
         observers.append(_build_lineage(project, project.lineage))
     if project.notify is not None:
         observers.append(_build_notifier(project, project.notify))
     return observers
+
+
+def _build_metrics(project: Project, names: Sequence[str], listen: Listen | None) -> Sequence[Observer]:
+    textfile = None if project.metrics is None else project.metrics.textfile
+    if listen is None and textfile is None:
+        return []
+    require_extra("metrics")
+    from infra.monitoring.metrics import MetricsObserver
+    from infra.monitoring.metrics_server import ServedMetrics
+
+    if listen is None:
+        return [MetricsObserver(project, names, textfile=textfile)]
+    return [ServedMetrics(project, names, host=listen.host, port=listen.port, textfile=textfile)]
 
 
 def _build_lineage(project: Project, settings: Lineage) -> Observer:

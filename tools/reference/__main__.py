@@ -10,6 +10,7 @@ from pathlib import Path
 from tools.reference.compatibility import compatibility_page
 from tools.reference.configuration import configuration_page
 from tools.reference.errors import errors_page
+from tools.reference.metrics import metrics_page
 from tools.reference.python_api import python_page
 from tools.reference.table_features import feature_page
 
@@ -25,6 +26,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/errors.md": errors_page,
     "reference/compatibility.md": compatibility_page,
     "reference/configuration.md": configuration_page,
+    "reference/metrics.md": metrics_page,
     "reference/python.md": python_page,
     "reference/table-features.md": feature_page,
     "audit/proof-sha256.txt": proof_hash,

@@ -17,7 +17,7 @@ from infra.cli.commands.run.summary import format_result, print_summary
 from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json, Logs, Pipelines, Until, Verbose
 from infra.cli.project import load_project, select_pipelines
 from infra.logs import LogFormat, configure
-from infra.monitoring.observers import Observers, observe
+from infra.monitoring.observers import Listen, Observers, observe
 from infra.output import DONE, Output, combine_exit_codes, to_cdf_error
 from infra.retry import RETRY_SECONDS, TRIES, retry
 
@@ -70,6 +70,18 @@ def run(
             f"total (default: {RETRY_SECONDS:.0f}; 0: no retries).",
         ),
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65_535,
+            help="With --follow: serve /metrics (Prometheus), /healthz and /readyz on this port (0: any free one).",
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str,
+        typer.Option(help="The address on which they are served; in a container use 0.0.0.0. There is no login."),
+    ] = "127.0.0.1",
     as_json: Json = False,
     verbose: Verbose = False,
     log_format: Logs = LogFormat.auto,
@@ -86,12 +98,24 @@ def run(
     if follow:
         _check_follow(until=until, jobs=jobs, retry_seconds=retry_seconds)
         results, codes = follow_pipelines(
-            output, config, pipeline, interval_seconds=interval_seconds, checkpoint=checkpoint
+            output,
+            config,
+            pipeline,
+            interval_seconds=interval_seconds,
+            checkpoint=checkpoint,
+            listen=None if metrics_port is None else Listen(metrics_host, metrics_port),
         )
         _finish(output, results, codes)
+    if metrics_port is not None:
+        raise typer.BadParameter(
+            "needs --follow: a run that ends writes `metrics.textfile`", param_hint="--metrics-port"
+        )
 
     project = load_project(config)
-    with observe(project, select_pipelines(project, pipeline)) as observers, RunProgress(output) as progress:
+    with (
+        observe(project, select_pipelines(project, pipeline), has_metrics=True) as observers,
+        RunProgress(output) as progress,
+    ):
         runs = _Runs(
             output,
             progress,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cdf.errors import CdfError, SinkUnavailable
 from infra.cli.project import load_project, select_pipelines
 from infra.logs import bind, log_step
-from infra.monitoring.observers import Observers, observe
+from infra.monitoring.observers import Listen, Observers, observe
 from infra.output import DONE, Output, exit_code_for, to_cdf_error
 from infra.runtime import BucketProbes, build_pipeline, spark_session
 from infra.signals import defer_first_signal
@@ -33,7 +33,13 @@ CHECK_SECONDS = 0.5
 
 
 def follow_pipelines(
-    output: Output, config: Path, wanted: Sequence[str] | None, *, interval_seconds: float, checkpoint: str | None
+    output: Output,
+    config: Path,
+    wanted: Sequence[str] | None,
+    *,
+    interval_seconds: float,
+    checkpoint: str | None,
+    listen: Listen | None = None,
 ) -> tuple[list[dict[str, Any]], list[int]]:
     """Follow until all pipelines have failed, or until Ctrl-C or SIGTERM. → entries for --json, exit codes"""
     project = load_project(config)
@@ -42,7 +48,7 @@ def follow_pipelines(
     probes = BucketProbes()
     trigger = {"processingTime": f"{round(interval_seconds * 1000)} milliseconds"}
     with (
-        observe(project, names) as observers,
+        observe(project, names, has_metrics=True, listen=listen) as observers,
         spark_session(output, project, may_be_remote=True) as spark,
         defer_first_signal() as is_interrupted,
     ):
