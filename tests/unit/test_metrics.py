@@ -187,8 +187,9 @@ def test_jobs_continue_the_totals_of_the_text_file(target: Target, tmp_path: Pat
 
     first, second = run_job("people"), run_job("people")
     assert [one["deltarelay_rows_total", "insert", "people"] for one in (first, second)] == [3, 6]
-    key = ("deltarelay_window_seconds_bucket", "0.25", "people", "stage")
-    assert [one[key] for one in (first, second)] == [1, 2]
+    for bound, counts in (("0.1", [0, 0]), ("0.25", [1, 2]), ("0.5", [1, 2]), ("+Inf", [1, 2])):
+        key = ("deltarelay_window_seconds_bucket", bound, "people", "stage")
+        assert [one[key] for one in (first, second)] == counts
     assert second["deltarelay_window_seconds_sum", "people", "stage"] == pytest.approx(0.4)
     assert second["deltarelay_state", "people", "up_to_date"] == 1
     assert [one.name for one in tmp_path.iterdir() if "prom" in one.name] == ["deltarelay.prom"]
