@@ -32,6 +32,11 @@ _EXTRAS = {
         "the Prometheus client is not installed",
         "pip install 'deltarelay[metrics]'",
     ),
+    "otlp": (
+        "opentelemetry.exporter.otlp.proto.http",
+        "the OpenTelemetry exporter of metrics is not installed",
+        "pip install 'deltarelay[otlp]'",
+    ),
     "serve": ("starlette", "the web server of the status page is not installed", "pip install 'deltarelay[serve]'"),
 }
 """Of each extra: the module by which it is recognised, the message where it is missing, and the hint."""
@@ -51,6 +56,7 @@ _INSTALLED_BY = {
     "google": "connect",
     "zstandard": "connect",
     "prometheus_client": "metrics",
+    "opentelemetry": "otlp",
     "starlette": "serve",
     "uvicorn": "serve",
 }
@@ -64,8 +70,12 @@ def missing_extra(extra: str, module: str | None = None) -> ConfigError:
 
 
 def require_extra(extra: str) -> None:
-    """Raise ConfigError where the extra is not installed. Imports nothing."""
-    if importlib.util.find_spec(_EXTRAS[extra][0]) is None:
+    """Raise ConfigError where the extra is not installed. Imports nothing but packages that hold its module."""
+    try:
+        found = importlib.util.find_spec(_EXTRAS[extra][0])
+    except ModuleNotFoundError:  # a package that holds the module
+        found = None
+    if found is None:
         raise missing_extra(extra)
 
 

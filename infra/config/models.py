@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 MASK = "***"
-_BLOCKS = ("erasure", "lineage", "notify")
+_BLOCKS = ("erasure", "lineage", "notify", "metrics")
 """Left out where the file does not have them."""
 IO_ENCRYPTION = "spark.io.encryption.enabled"
 
@@ -98,7 +98,9 @@ class Project(Model):
         title="Notify",
         description="Where `run` and `verify` send a message about an incident. Needs the extra `notify`.",
     )
-    metrics: Metrics | None = Field(default=None, title="Metrics", description="Where `run` stores its metrics.")
+    metrics: Metrics | None = Field(
+        default=None, title="Metrics", description="Where `run` stores its metrics, and where it sends them."
+    )
     jars: tuple[
         Annotated[Path, PlainValidator(_resolve_jar), WithJsonSchema({"type": "string", "minLength": 1})], ...
     ] = Field(
@@ -283,11 +285,7 @@ def describe(project: Project) -> dict[str, Any]:
         "pipelines": pipelines,
         "spark": _to_plain(project.spark),
         "jars": [str(jar) for jar in project.jars],
-        **{
-            name: _to_plain(block)
-            for name in ("erasure", "lineage", "notify")
-            if (block := getattr(project, name)) is not None
-        },
+        **{name: _to_plain(block) for name in _BLOCKS if (block := getattr(project, name)) is not None},
     }
 
 

@@ -5,15 +5,24 @@ from __future__ import annotations
 import datetime as dt
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field, PlainValidator, SecretStr, ValidationInfo, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    SecretStr,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
 
 from infra.base_model import Model
 from infra.config.values import folder_of, resolve_path
 from infra.durations import parse_duration
 
-__all__ = ["FileTransport", "HttpTransport", "KafkaTransport", "Lineage", "Metrics", "Notify"]
+__all__ = ["FileTransport", "HttpTransport", "KafkaTransport", "Lineage", "Metrics", "Notify", "Otlp"]
 
 
 def _resolve_file(value: Any, info: ValidationInfo) -> Path:
@@ -141,11 +150,57 @@ TextFile = Annotated[
 ]
 
 
-class Metrics(Model):
-    """Where `run` stores its metrics."""
+def _check_receiver(value: str) -> str:
+    if re.fullmatch(r"https?://[^/@?#\s]+(/[^?#\s]*)?", value) is None:
+        raise ValueError(
+            "must be an address such as https://HOST:4318, without a user name, a password or a query: "
+            "a token belongs in `headers`"
+        )
+    return value
 
-    textfile: TextFile = Field(
+
+def _check_header(value: SecretStr) -> SecretStr:
+    if re.fullmatch(r"[!-~]([ -~]*[!-~])?", value.get_secret_value()) is None:
+        raise ValueError("must be printable ASCII, without spaces around it")
+    return value
+
+
+class Otlp(Model):
+    """A receiver of OpenTelemetry metrics (OTLP over HTTP, protobuf), such as a collector."""
+
+    endpoint: Annotated[str, AfterValidator(_check_receiver)] = Field(
+        title="Address", description="`https://HOST:4318`; `/v1/metrics` is added unless it ends with it."
+    )
+    headers: dict[
+        Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")],
+        Annotated[SecretStr, AfterValidator(_check_header)],
+    ] = Field(
+        default={},
+        title="Headers",
+        description="Sent with each request. Do not write a token into the file: ${OTLP_TOKEN} reads it from the "
+        "environment.",
+    )
+
+
+class Metrics(Model):
+    """Where `run` stores its metrics, and where it sends them."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    textfile: TextFile | None = Field(
+        default=None,
         title="Text file",
         description="A file for the text-file collector of node-exporter, which each `run` writes, and continues the totals "
-        "of the last one. Commands that run at the same time need a file each.",
+        "of the last one. Commands that run at the same time need a file each. Needs the extra `metrics`.",
     )
+    otlp: Otlp | None = Field(
+        default=None,
+        title="OTLP",
+        description="A receiver to which `run` sends its metrics every 15 seconds and at its end. Needs the extra `otlp`.",
+    )
+
+    @model_validator(mode="after")
+    def _require_one(self) -> Self:
+        if self.textfile is None and self.otlp is None:
+            raise ValueError("names no place: set `textfile` or `otlp`")
+        return self

@@ -1,4 +1,4 @@
-"""The present values of all metrics, as a collector of prometheus-client. Safe to use from several threads."""
+"""The present values of all metrics, also as a collector of prometheus-client. Safe to use from several threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from infra.monitoring.metric_names import BUCKETS, METRICS, Metric
 if TYPE_CHECKING:
     from prometheus_client.registry import CollectorRegistry
 
-__all__ = ["MetricStore"]
+__all__ = ["Labels", "MetricStore"]
 
 Labels = tuple[str, ...]
 
@@ -73,14 +73,16 @@ class MetricStore:
                 place = bisect.bisect_left(BUCKETS, float(named["le"]))
                 counts[place] = value - sum(counts[:place])
 
+    def copy_values(self) -> dict[str, dict[Labels, Any]]:
+        """By name and labels: a number; for a histogram the counts by bucket, and the sum as the last one."""
+        with self._lock:
+            return {name: {labels: _copy(one) for labels, one in found.items()} for name, found in self._values.items()}
+
     def collect(self) -> Iterable[Any]:
         """The protocol of prometheus-client."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-        with self._lock:
-            values = {
-                name: {labels: _copy(one) for labels, one in found.items()} for name, found in self._values.items()
-            }
+        values = self.copy_values()
         for metric in METRICS:
             if metric.kind == "histogram":
                 histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)

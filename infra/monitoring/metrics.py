@@ -1,4 +1,4 @@
-"""Keeps the metrics of the pipelines of this process, and passes them on: over HTTP, and into a text file."""
+"""Keeps the metrics of the pipelines of this process, and passes them on: over HTTP, into a text file, by OTLP."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from cdf.errors import CdfError
     from cdf.results import FollowStatus, Step
     from infra.config.models import Project
+    from infra.monitoring.metrics_otlp import OtlpPush
 
 __all__ = ["MetricsObserver"]
 
 REFRESH_SECONDS = 15.0
 """Interval at which sources and targets are asked. A scrape asks nobody."""
 CLOSE_SECONDS = 5.0
-"""Maximum time for the last refresh."""
+"""Maximum time for the last refresh and the last push; the push has a second in any case."""
 
 log = logging.getLogger("deltarelay.monitoring")
 
@@ -40,10 +41,12 @@ class MetricsObserver(Observer):
         pipelines: Sequence[str],
         *,
         textfile: Path | None = None,
+        push: OtlpPush | None = None,
         refresh_seconds: float = REFRESH_SECONDS,
     ) -> None:
         self.store = MetricStore()
         self._project, self._pipelines, self._textfile = project, tuple(pipelines), textfile
+        self._push = push
         self._refresh_seconds = refresh_seconds
         self._followers: dict[str, ReadStatus] = {}
         self._failed: dict[str, str] = {}
@@ -86,9 +89,12 @@ class MetricsObserver(Observer):
             self.store.set(names.LAST_SUCCESS, (pipeline,), time.time())
 
     def close(self) -> None:
+        deadline = time.monotonic() + CLOSE_SECONDS
         self._closing.set()
         self._thread.join(CLOSE_SECONDS)  # a server that does not answer is not waited for any longer
-        self._write_textfile()
+        self._publish()
+        if self._push is not None:
+            self._push.close(max(1.0, deadline - time.monotonic()))
 
     def find_unready(self) -> tuple[str, ...]:
         """The pipelines that have not started yet, or have failed."""
@@ -111,9 +117,9 @@ class MetricsObserver(Observer):
                     self._refresh(pipeline)
                 except Exception as error:
                     log.warning("metrics not refreshed", extra={"pipeline": pipeline, "error": type(error).__name__})
-            self._write_textfile()
             if is_last:
-                return
+                return  # `close` publishes
+            self._publish()
             self._closing.wait(self._refresh_seconds)
 
     def _refresh(self, pipeline: str) -> None:
@@ -143,6 +149,11 @@ class MetricsObserver(Observer):
     def _set_state(self, pipeline: str, state: str) -> None:
         for name in names.STATES:
             self.store.set(names.STATE, (pipeline, name), float(name == state))
+
+    def _publish(self) -> None:
+        self._write_textfile()
+        if self._push is not None:
+            self._push.submit(self.store)
 
     def _write_textfile(self) -> None:
         if self._textfile is None:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from cdf.errors import CdfError
     from cdf.results import Followed, FollowStatus, Step
     from infra.config.models import Project
-    from infra.config.monitoring_models import Lineage, Notify
+    from infra.config.monitoring_models import Lineage, Notify, Otlp
+    from infra.monitoring.metrics_otlp import OtlpPush
 
 __all__ = ["Listen", "Observer", "Observers", "ReadStatus", "observe"]
 
@@ -122,15 +123,25 @@ def _build_observers(
 
 def _build_metrics(project: Project, names: Sequence[str], listen: Listen | None) -> Sequence[Observer]:
     textfile = None if project.metrics is None else project.metrics.textfile
-    if listen is None and textfile is None:
+    otlp = None if project.metrics is None else project.metrics.otlp
+    if listen is None and textfile is None and otlp is None:
         return []
-    require_extra("metrics")
+    if listen is not None or textfile is not None:
+        require_extra("metrics")
+    push = None if otlp is None else _build_push(otlp, continues_totals=textfile is not None)
     from infra.monitoring.metrics import MetricsObserver
     from infra.monitoring.metrics_server import ServedMetrics
 
     if listen is None:
-        return [MetricsObserver(project, names, textfile=textfile)]
-    return [ServedMetrics(project, names, host=listen.host, port=listen.port, textfile=textfile)]
+        return [MetricsObserver(project, names, textfile=textfile, push=push)]
+    return [ServedMetrics(project, names, host=listen.host, port=listen.port, textfile=textfile, push=push)]
+
+
+def _build_push(settings: Otlp, *, continues_totals: bool) -> OtlpPush:
+    require_extra("otlp")
+    from infra.monitoring.metrics_otlp import OtlpPush
+
+    return OtlpPush(settings, continues_totals=continues_totals)
 
 
 def _build_lineage(project: Project, settings: Lineage) -> Observer:

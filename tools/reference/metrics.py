@@ -10,9 +10,10 @@ _HEAD = """# Metrics
 
 <!-- generated: make references -->
 
-`run --follow --metrics-port` serves these metrics, and every `run` with `metrics.textfile` writes them:
-[Monitor pipelines](../how-to/monitor-pipelines.md). The label `pipeline` is the name in the configuration. No metric has row
-values, keys or addresses. A figure that is not known is absent.
+`run --follow --metrics-port` serves these metrics. Every `run` with `metrics.textfile` writes them, and with `metrics.otlp`
+sends them: [Monitor pipelines](../how-to/monitor-pipelines.md). The label `pipeline` is the name in the configuration. No
+metric has row values, keys or addresses. A figure that is not known is absent. In OTLP a counter is a monotonic sum, totals
+are cumulative, labels are attributes, and there are no units.
 
 | name | type | labels | meaning |
 |---|---|---|---|
