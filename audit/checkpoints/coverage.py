@@ -46,6 +46,8 @@ class TrailCoverage(Result):
     anchors: tuple[AnchoredThrough, ...]
     failures: tuple[AnchorFailure, ...]
     """Anchors that cannot be read."""
+    unanchored_commits: int | None = None
+    """Commits that no anchor covers, as far as anchors can be read; None: none are configured."""
 
     def count_unanchored(self) -> int | None:
         """Number of records that no anchor covers; None: there are no anchors, or one of them cannot be read."""
@@ -97,6 +99,9 @@ def read_coverage(
         is_end_signed=any(_is_signed(note, keys) for note in notes.column("signed_state").to_pylist()),
         anchors=through,
         failures=failures,
+        unanchored_commits=_count_commits(rows, max((one.records or 0 for one in through), default=0))
+        if anchors
+        else None,
     )
 
 
@@ -123,6 +128,12 @@ def _find_commit(rows: pa.Table, records: int) -> tuple[int | None, dt.datetime 
         if row["version"] is not None:
             return row["version"], row["committed_at"]
     return None, None
+
+
+def _count_commits(rows: pa.Table, start: int) -> int:
+    """Commits among the records from ``start`` on; other records have no version."""
+    versions = rows.column("version").slice(start)
+    return int(len(versions) - versions.null_count)
 
 
 def _is_signed(note: str | None, keys: Sequence[VerifierKey]) -> bool:

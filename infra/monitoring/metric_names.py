@@ -11,6 +11,7 @@ __all__ = [
     "BUCKETS",
     "CHANGES",
     "DEAD_LETTERS",
+    "ERASURES_OVERDUE",
     "FEED_EXPIRES_SECONDS",
     "LAG_SECONDS",
     "LAG_VERSIONS",
@@ -19,6 +20,7 @@ __all__ = [
     "ROWS",
     "STATE",
     "STATES",
+    "UNANCHORED_COMMITS",
     "WINDOW_SECONDS",
     "Metric",
 ]
@@ -71,6 +73,15 @@ FEED_EXPIRES_SECONDS = Metric(
     "Seconds until VACUUM may remove change files that are still needed; absent: none are needed.",
 )
 DEAD_LETTERS = Metric("deltarelay_dead_letters", "gauge", ("pipeline",), "Rows that the target refused.")
+UNANCHORED_COMMITS = Metric(
+    "deltarelay_unanchored_commits",
+    "gauge",
+    ("pipeline",),
+    "Commits of an audit trail that no anchor covers; if its anchors cannot be read: all. Absent: none are configured.",
+)
+ERASURES_OVERDUE = Metric(
+    "deltarelay_erasures_overdue", "gauge", (), "Erasure requests that are past their due date and not certified."
+)
 STATE = Metric("deltarelay_state", "gauge", ("pipeline", "state"), "1 for the present state of the pipeline, else 0.")
 
 METRICS = (
@@ -81,5 +92,7 @@ METRICS = (
     LAST_SUCCESS,
     FEED_EXPIRES_SECONDS,
     DEAD_LETTERS,
+    UNANCHORED_COMMITS,
+    ERASURES_OVERDUE,
     STATE,
 )

@@ -59,7 +59,7 @@ class MetricStore:
                 labels = tuple(sample.labels[label] for label in metric.labels)
                 if metric.kind == "histogram":
                     self._restore_bucket(metric, labels, sample.name, sample.labels, sample.value)
-                elif metric.kind == "counter" or labels[0] not in own:
+                elif metric.kind == "counter" or (labels and labels[0] not in own):
                     self.set(metric, labels, sample.value)
 
     def _restore_bucket(

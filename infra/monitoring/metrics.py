@@ -16,6 +16,7 @@ from infra.diagnostics.delta_table import explain_spark_only
 from infra.diagnostics.status import PipelineStatus, read_pipeline_status
 from infra.monitoring import metric_names as names
 from infra.monitoring.metric_store import MetricStore
+from infra.monitoring.metrics_evidence import EvidenceReader
 from infra.monitoring.observers import Observer, ReadStatus
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class MetricsObserver(Observer):
                 self.store.add(names.ROWS, (pipeline, change), 0)
         if textfile is not None:
             _continue_totals(self.store, textfile, self._pipelines)
+        self._evidence = EvidenceReader(project, self._pipelines, self.store)
         self._thread = threading.Thread(target=self._repeat, name="metrics", daemon=True)
         self._thread.start()
 
@@ -91,7 +93,9 @@ class MetricsObserver(Observer):
     def close(self) -> None:
         deadline = time.monotonic() + CLOSE_SECONDS
         self._closing.set()
+        self._evidence.stop()
         self._thread.join(CLOSE_SECONDS)  # a server that does not answer is not waited for any longer
+        self._evidence.join(deadline - time.monotonic())
         self._publish()
         if self._push is not None:
             self._push.close(max(1.0, deadline - time.monotonic()))

@@ -76,7 +76,7 @@ def test_each_alert_leads_to_a_section_of_the_runbook() -> None:
     page = (ROOT / "docs" / "how-to" / "runbook.md").read_text()
     sections = {re.sub(r" \{.*", "", title).replace(" ", "-") for title in re.findall(r"^## (.+)$", page, re.MULTILINE)}
     named = [rule["annotations"]["runbook_url"] for rule in RULES]
-    assert len({rule["alert"] for rule in RULES}) == len(RULES) == 8
+    assert len({rule["alert"] for rule in RULES}) == len(RULES) == 10
     for url in named:
         file, _, anchor = url.partition("#")
         assert (file, anchor in sections) == ("docs/how-to/runbook.md", True), url
