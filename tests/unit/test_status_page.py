@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import re
 import time
@@ -9,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.datastructures import URL
+from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from cdf.errors import ConfigError, SinkUnavailable
 from cdf.sink import BrakeStop, Controls, Pause, RunRecord
 from infra.diagnostics.status import PipelineStatus
 from infra.monitoring.health import Thresholds
-from infra.monitoring.page.access import COOKIE, Access, check_access
+from infra.monitoring.page.access import COOKIE, Access, AccessCheck, check_access
 from infra.monitoring.page.app import build_app
 from infra.monitoring.page.collector import Details, Outage, PipelineReading, SeenPipeline
 from infra.monitoring.page.graphics import build_bar, build_sparkline
@@ -231,6 +234,41 @@ def test_without_the_token_no_page_says_anything(path: str) -> None:
     assert web.get("/healthz").text == "ok"
     admitted = web.get(path, headers={"Authorization": f"Bearer {TOKEN}"})
     assert admitted.status_code == (404 if "none" in path or "missing" in path else 200)
+
+
+@pytest.mark.parametrize(
+    ("path", "prefix", "host", "answer"),
+    [
+        ("/", "", "a/static/?", "refused"),
+        ("/pipelines/orders", "", "a/healthz#", "refused"),
+        ("/static/base.css", "", "relay.example.org", "admitted"),
+        ("/relay/static/base.css", "/relay", "relay.example.org", "admitted"),
+        ("/relay/", "/relay", "a/static/?", "refused"),
+        ("/staticrelay/static/base.css", "/static", "a", "refused"),
+    ],
+)
+def test_the_header_host_opens_no_path(
+    monkeypatch: pytest.MonkeyPatch, path: str, prefix: str, host: str, answer: str
+) -> None:
+    """Some versions of Starlette build ``Request.url`` from any text in that header: it must not be asked at all."""
+    # as those versions do
+    monkeypatch.setattr(Request, "url", property(lambda one: URL(f"http://{one.headers['host']}{one.scope['path']}")))
+    answers: list[str] = []
+
+    def name(text: str) -> Any:
+        async def app(*_: Any) -> None:
+            answers.append(text)
+
+        return app
+
+    check = AccessCheck(name("admitted"), Access(token=TOKEN), name("refused"))
+    scope = {
+        "type": "http", "method": "GET", "scheme": "http", "path": path, "root_path": prefix, "query_string": b"",
+        "headers": [(b"host", host.encode())],
+    }  # fmt: skip
+    unused: Any = None
+    asyncio.run(check(scope, unused, unused))
+    assert answers == [answer]
 
 
 def test_the_form_sets_a_cookie_that_is_not_the_token() -> None:

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cdf.errors import ConfigError
 
-__all__ = ["Access", "AccessCheck", "check_access", "is_loopback"]
+__all__ = ["Access", "AccessCheck", "check_access", "find_path", "is_loopback"]
 
 COOKIE = "deltarelay_session"
 MIN_TOKEN_LENGTH = 16
@@ -85,6 +85,12 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def find_path(scope: Scope) -> str:
+    """The path by which the routes are found. ``Request.url`` is built from the header `Host`, which a client invents."""
+    path, prefix = str(scope["path"]), str(scope.get("root_path", ""))
+    return path.removeprefix(prefix) if prefix and path.startswith(f"{prefix}/") else path
+
+
 def _is_equal(given: str, expected: str) -> bool:
     """In constant time, so that the time of an answer says nothing about the token."""
     return hmac.compare_digest(given.encode(), expected.encode())
@@ -104,9 +110,9 @@ class AccessCheck:
         if self._access.is_open and not _names_this_machine(request):
             # A page of another site could otherwise read this one through a name that resolves to 127.0.0.1
             await Response("unknown host", 421)(scope, receive, send)
-        elif request.url.path.endswith("/login") and request.method == "POST" and self._access.token is not None:
+        elif find_path(scope) == "/login" and request.method == "POST" and self._access.token is not None:
             await (await self._log_in(request))(scope, receive, send)
-        elif self._access.admits(request) or request.url.path.startswith(OPEN_PATHS):
+        elif self._access.admits(request) or find_path(scope).startswith(OPEN_PATHS):
             await self._app(scope, receive, send)
         else:
             await self._refuse(scope, receive, send)
@@ -131,4 +137,4 @@ def _names_this_machine(request: Request) -> bool:
 
 def _is_https(request: Request) -> bool:
     """Also where a proxy ends TLS: a visitor who invents the header only keeps the own cookie from being sent."""
-    return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
+    return "https" in (request.scope.get("scheme"), request.headers.get("x-forwarded-proto"))

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from audit.report.formatting import format_time
 from audit.report.html import build_environment
 from infra.monitoring.health import Thresholds
-from infra.monitoring.page.access import Access, AccessCheck
+from infra.monitoring.page.access import Access, AccessCheck, find_path
 from infra.monitoring.page.overview import SYMBOLS, TONES, build_overview, format_age
 from infra.monitoring.page.pipeline import build_pipeline_page
 
@@ -116,7 +116,8 @@ class _Pages:
         await response(scope, receive, send)
 
     def _render(self, request: Request, template: str, code: int = 200, **values: Any) -> Response:
-        depth = request.url.path.count("/") - 1
+        path = find_path(request.scope)
+        depth = path.count("/") - 1
         values.setdefault("refreshes", code == 200)
         content = (
             _environment()
@@ -126,7 +127,7 @@ class _Pages:
                 symbols=SYMBOLS,
                 tones=TONES,
                 root="/".join([".."] * depth) or ".",  # relative, so that a reverse proxy may add a prefix
-                path=request.url.path,
+                path=path,
                 now=dt.datetime.now(dt.UTC),
                 refresh_seconds=max(MIN_REFRESH_SECONDS, round(self._collector.interval_seconds)),
                 user=self._access.find_proxy_user(request),
