@@ -2,7 +2,8 @@
 
 A run of a pipeline is one run of the job ``PIPELINE``; each load and window is a run of ``PIPELINE.load`` or
 ``PIPELINE.window`` with that run as its parent, sent when it is durable. So only the run of the pipeline can be left open by
-a process that dies: its id is remembered (``infra.monitoring.memory``), and the next runner that holds the lease closes it.
+a process that dies: its id is remembered (``infra.monitoring.memory``) once it has the lease, and the next runner that has
+the lease closes it. A run without the lease may be alive, so nobody else closes it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from cdf.errors import CdfError, Interrupted, LeaseHeld, Paused
 from cdf.results import Followed
@@ -46,6 +47,8 @@ __all__ = ["LineageObserver"]
 
 CLOSE_SECONDS = 5.0
 CHECK_SECONDS = 1.0
+MAX_REMEMBERED = 20
+"""Runs of a pipeline whose end is remembered while the receiver does not answer; the oldest is forgotten."""
 _NOT_FAILED = (Interrupted, LeaseHeld, Paused)
 
 log = logging.getLogger("deltarelay.monitoring")
@@ -105,7 +108,8 @@ class LineageObserver(Observer):
         """Called when this process has the lease: no other run of this pipeline is alive."""
         if not run.has_lease:
             run.has_lease = True
-            self._background.submit(run.close_earlier_runs)
+            began = _now()
+            self._background.submit(lambda: run.close_earlier_runs(began))
 
     def _wait_until_open(self, run: _Run, read_status: ReadStatus) -> None:
         """A follower may have the lease for hours before it applies something."""
@@ -136,34 +140,44 @@ class _Run:
         self._columns = SourceColumns(settings.table, project.storage)
 
     def begin(self, at: dt.datetime) -> None:
-        self._memory.change(lambda runs: {**runs, self._id: {"at": at.isoformat()}})
         self._send("START", at)
 
     def end(self, error: CdfError | None, at: dt.datetime) -> None:
         kind = "COMPLETE" if error is None else "ABORT" if isinstance(error, _NOT_FAILED) else "FAIL"
         # Remembered first: if the event is not sent now, the next runner sends it
-        ended = {"at": at.isoformat(), "event": kind}
-        self._memory.change(lambda runs: {**runs, self._id: ended})
+        self._remember({"at": at.isoformat(), "event": kind})
         self._send(kind, at, error=None if kind == "ABORT" else error)
-        self._forget(self._id)
+        self._forget([self._id])
 
-    def close_earlier_runs(self) -> None:
-        for id, run in self._memory.change(lambda runs: runs).items():
-            if id != self._id:
-                kind = str(run.get("event", "ABORT"))
-                self._send(kind, dt.datetime.fromisoformat(run["at"]) if "event" in run else _now(), id=id)
-                self._forget(id)
+    def close_earlier_runs(self, at: dt.datetime) -> None:
+        """``at``: the time when this run had the lease."""
+        runs, sent = self._remember({"at": at.isoformat()}), []
+        try:
+            for id, run in runs.items():
+                if id != self._id:
+                    kind = str(run.get("event", "ABORT"))
+                    self._send(kind, dt.datetime.fromisoformat(run["at"]) if "event" in run else _now(), id=id)
+                    sent.append(id)
+        finally:
+            self._forget(sent)
 
-    def _forget(self, id: str) -> None:
-        self._memory.change(lambda runs: {other: run for other, run in runs.items() if other != id})
+    def _remember(self, run: Mapping[str, str]) -> Mapping[str, Any]:
+        def change(runs: Mapping[str, Any]) -> Mapping[str, Any]:
+            known = sorted({**runs, self._id: run}.items(), key=lambda one: str(one[1]["at"]))
+            return dict(known[-MAX_REMEMBERED:])
+
+        return self._memory.change(change)
+
+    def _forget(self, ids: Sequence[str]) -> None:
+        if ids:
+            self._memory.change(lambda runs: {id: run for id, run in runs.items() if id not in ids})
 
     def send_step(self, step: Step | Followed, ended: dt.datetime) -> None:
+        applied = step if isinstance(step, Followed) else step.applied
+        changes = (applied.inserts, applied.updates, applied.deletes)
+        rows, rows_in, seconds = sum(changes), None, sum(applied.seconds.values())
         if isinstance(step, Followed):
-            rows, rows_in, changes, seconds = step.rows_applied, step.rows_in, None, step.seconds.get("total", 0.0)
-        else:
-            applied = step.applied
-            changes = (applied.inserts, applied.updates, applied.deletes)
-            rows, rows_in, seconds = sum(changes), None, sum(applied.seconds.values())
+            rows, rows_in, seconds = step.rows_applied, step.rows_in, step.seconds.get("total", 0.0)
         # A load reads one version; a window reads the changes after the version before it
         columns = self._columns.read(step.first if step.kind == "load" else step.first - 1, step.last)
         source = build_input(self._source, columns, first=step.first, last=step.last, rows=rows_in)

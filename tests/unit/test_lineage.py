@@ -6,13 +6,14 @@ import datetime as dt
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
 from cdf.errors import Interrupted, LeaseHeld, SinkUnavailable
-from cdf.results import Step
+from cdf.results import Conflicts, Followed, Step
 from cdf.sink import Applied
 from connectors.dataset_names import split_address
 from infra.config.load import load
@@ -20,6 +21,7 @@ from infra.config.models import Project, describe
 from infra.monitoring.lineage import LineageObserver
 from infra.monitoring.lineage_events import EventFactory, create_run_id
 from infra.monitoring.lineage_transport import Sender, build_transport
+from infra.monitoring.memory import Memory
 from infra.monitoring.observers import observe
 from tests.fixtures.openlineage import read_events
 
@@ -67,8 +69,9 @@ STEP = Step("load", 0, 0, 0, Applied(0, inserts=1, seconds={"copy": 2.0}))
 def test_a_run_that_died_is_closed_once_by_the_next_one_that_has_the_lease(configured: Project, tmp_path: Path) -> None:
     died = create_observer(configured)
     died.begin("customers", None)
+    died.record_step("customers", STEP)
     died._background.close(10)  # the process is killed: nothing of it runs any more
-    ((_, dead),) = list_ends(tmp_path)
+    (_, dead), *_ = list_ends(tmp_path)
 
     other = create_observer(configured)  # it finds that another process has the lease, so the first one may be alive
     other.begin("customers", None)
@@ -83,7 +86,94 @@ def test_a_run_that_died_is_closed_once_by_the_next_one_that_has_the_lease(confi
         successor.end("customers", None)
         successor.close()
     assert [kind for kind, id in list_ends(tmp_path) if id == dead] == ["START", "ABORT"]
-    assert sorted(kind for kind, _ in list_ends(tmp_path)) == ["ABORT"] * 2 + ["COMPLETE"] * 4 + ["START"] * 6
+    assert sorted(kind for kind, _ in list_ends(tmp_path)) == ["ABORT"] * 2 + ["COMPLETE"] * 5 + ["START"] * 7
+
+
+def test_a_run_that_waits_for_the_lease_is_not_closed_by_the_one_that_has_it(
+    configured: Project, tmp_path: Path
+) -> None:
+    waiting, holder = create_observer(configured), create_observer(configured)
+    waiting.begin("customers", None)
+    wait_for(tmp_path, 1)
+    for one in (holder, waiting):  # one after the other
+        if one is holder:
+            one.begin("customers", None)
+        one.record_step("customers", STEP)
+        one.end("customers", None)
+        one.close()
+    ends = list_ends(tmp_path)
+    assert [kind for kind, id in ends if id == ends[0][1]] == ["START", "COMPLETE"]
+
+
+def wait_for(folder: Path, events: int) -> None:
+    deadline = time.monotonic() + 10
+    while not (folder / "events.json").exists() or len(list_ends(folder)) < events:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_while_the_receiver_is_away_twenty_runs_are_remembered_and_sent_afterwards(
+    configured: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise TimeoutError("no answer")
+
+    def replicate() -> None:
+        observer = create_observer(configured)
+        observer.begin("customers", None)
+        observer.record_step("customers", STEP)
+        observer.end("customers", None)
+        observer.close()
+
+    with monkeypatch.context() as away:
+        away.setattr(Sender, "send", refuse)
+        for _ in range(25):
+            replicate()
+    memory = Memory(configured, "customers", "lineage")
+    remembered = memory.change(lambda runs: runs)
+    assert [run["event"] for run in remembered.values()] == ["COMPLETE"] * 20
+    replicate()
+    sent = list_ends(tmp_path)
+    # One place is that of the run itself
+    assert [id for kind, id in sent if kind == "COMPLETE" and id in remembered] == list(remembered)[1:]
+    assert memory.change(lambda runs: runs) == {}
+
+
+def test_what_was_sent_before_the_receiver_failed_is_forgotten(
+    configured: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Memory(configured, "customers", "lineage")
+    runs = {create_run_id(): {"at": f"2026-01-0{day}T00:00:00+00:00", "event": "FAIL"} for day in (1, 2, 3)}
+    memory.change(lambda _: runs)
+    send = Sender.send
+
+    def fail_later(sender: Sender, event: Any) -> None:
+        if event.run.runId == list(runs)[1]:
+            raise TimeoutError("no answer")
+        send(sender, event)
+
+    monkeypatch.setattr(Sender, "send", fail_later)
+    observer = create_observer(configured)
+    observer.begin("customers", None)
+    observer.end("customers", None)
+    observer.close()
+    assert [id for kind, id in list_ends(tmp_path) if kind == "FAIL"] == list(runs)[:1]
+    assert list(memory.change(lambda runs: runs)) == list(runs)[1:]
+
+
+def test_the_step_of_a_follower_counts_its_changes(configured: Project, tmp_path: Path) -> None:
+    step = Followed(
+        "customers", "t", dt.datetime.now(dt.UTC), "load", 0, 0, 8, 6, 3.0, {"total": 2.0}, Conflicts(), 0, (), 0, 0,
+        0, 0.0, None, None, None, inserts=3, updates=2, deletes=1,
+    )  # fmt: skip
+    observer = create_observer(configured)
+    observer.begin("customers", lambda: None)
+    observer.record_step("customers", step)
+    observer.end("customers", None)
+    observer.close()
+    (ended,) = [one for one in read_events(tmp_path / "events.json") if one["job"]["name"] == "customers.load"][1:]
+    facet = ended["outputs"][0]["outputFacets"]["deltarelay_changes"]
+    assert (facet["inserts"], facet["updates"], facet["deletes"]) == (3, 2, 1)
 
 
 def test_a_step_has_its_own_pair_of_events_with_its_duration_and_no_values(configured: Project, tmp_path: Path) -> None:
