@@ -20,6 +20,7 @@ class Background:
     def __init__(self, name: str, *, limit: int = LIMIT) -> None:
         self._name, self._limit = name, limit
         self._waiting: deque[Callable[[], None]] = deque()
+        self._latest: dict[str, Callable[[], None]] = {}
         self._changed = threading.Condition()
         self._closing = False
         self._failures = 0
@@ -38,6 +39,13 @@ class Background:
             self._waiting.append(task)
             self._changed.notify()
 
+    def submit_latest(self, key: str, task: Callable[[], None]) -> None:
+        """Run ``task`` when nothing else waits. It replaces the one that waits with this key, which is no loss."""
+        with self._changed:
+            if not self._closing:
+                self._latest[key] = task
+                self._changed.notify()
+
     def close(self, seconds: float) -> bool:
         """Wait at most ``seconds`` for the tasks that are waiting. → False if some were not run; the thread is a daemon."""
         with self._changed:
@@ -45,7 +53,7 @@ class Background:
             self._changed.notify()
         self._thread.join(seconds)
         with self._changed:
-            unfinished = len(self._waiting) + self._thread.is_alive()
+            unfinished = len(self._waiting) + len(self._latest) + self._thread.is_alive()
         if unfinished or self.dropped:
             log.warning("not everything was sent", extra={"to": self._name, "tasks": unfinished + self.dropped})
         return not unfinished
@@ -53,11 +61,11 @@ class Background:
     def _work(self) -> None:
         while True:
             with self._changed:
-                while not self._waiting:
+                while not self._waiting and not self._latest:
                     if self._closing:
                         return
                     self._changed.wait()
-                task = self._waiting.popleft()
+                task = self._waiting.popleft() if self._waiting else self._latest.pop(next(iter(self._latest)))
             try:
                 task()
                 self._failures = 0

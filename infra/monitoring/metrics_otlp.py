@@ -62,12 +62,12 @@ class OtlpPush:
         )
         self._status: int | None = None
         self._is_failing = False
-        # What waits behind a slow push is out of date when a newer one comes
-        self._background = Background("metrics.otlp", limit=1)
+        self._background = Background("metrics.otlp")
 
     def submit(self, store: MetricStore) -> None:
         """Send the present values. Returns at once."""
-        self._background.submit(lambda: self._send(store))
+        # What waits behind a slow push is out of date when a newer one comes
+        self._background.submit_latest("push", lambda: self._send(store))
 
     def close(self, seconds: float) -> None:
         """Wait at most ``seconds`` for what was submitted."""

@@ -47,13 +47,17 @@ class Notifier(Observer):
         self._moved: set[str] = set()
         """Pipelines that have applied a step in this process."""
         self._closing = threading.Event()
+        self._checker: threading.Thread | None = None
+        self._lock = threading.Lock()
 
     def begin(self, pipeline: str, read_status: ReadStatus | None) -> None:
         if read_status is None:
             return
-        if not self._following:
-            threading.Thread(target=self._check_regularly, name="notify-check", daemon=True).start()
         self._following.add(pipeline)
+        with self._lock:
+            if self._checker is None:
+                self._checker = threading.Thread(target=self._check_regularly, name="notify-check", daemon=True)
+                self._checker.start()
 
     def record_step(self, pipeline: str, step: Step | Followed) -> None:  # noqa: ARG002
         if pipeline in self._following and pipeline not in self._moved:
@@ -66,7 +70,7 @@ class Notifier(Observer):
         if says_nothing(error) or (was_following and error is None):  # a follower that was stopped
             return
         self._background.submit(lambda: self._report(pipeline, judge_error(error), "run"))
-        self._background.submit(lambda: self._check(pipeline))
+        self._background.submit_latest(pipeline, lambda: self._check(pipeline))
 
     def record_verification(self, pipeline: str, found: Verification) -> None:
         counts = f"{found.missing} missing, {found.extra} extra, {found.different} different"
@@ -82,7 +86,11 @@ class Notifier(Observer):
     def _check_regularly(self) -> None:
         while not self._closing.wait(CHECK_SECONDS):
             for pipeline in list(self._following):
-                self._background.submit(functools.partial(self._check, pipeline))
+                self._background.submit_latest(pipeline, functools.partial(self._check_follower, pipeline))
+
+    def _check_follower(self, pipeline: str) -> None:
+        if pipeline in self._following and not self._closing.is_set():  # else the last messages wait for it
+            self._check(pipeline)
 
     def _check(self, pipeline: str) -> None:
         """Judge the pipeline as ``status`` does."""

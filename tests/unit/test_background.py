@@ -41,6 +41,30 @@ def test_the_oldest_is_dropped_while_a_task_hangs(caplog: pytest.LogCaptureFixtu
     assert done == [2, 3, 4]
 
 
+def test_the_latest_of_a_key_replaces_the_one_that_waits_without_loss_and_runs_last(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    done: list[object] = []
+    running, release = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        running.set()
+        release.wait(30)
+
+    background = Background("test")
+    background.submit(hang)
+    assert running.wait(10)
+    for number in range(5):
+        background.submit_latest("a", lambda number=number: done.append(number))
+    background.submit_latest("b", lambda: done.append("b"))
+    background.submit(lambda: done.append("first"))
+    release.set()
+    with caplog.at_level(logging.WARNING, "deltarelay.monitoring"):
+        assert background.close(10)
+    assert done == ["first", 4, "b"]
+    assert caplog.records == []
+
+
 def test_a_failing_task_does_not_stop_the_next_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     done: list[str] = []
 

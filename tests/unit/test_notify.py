@@ -174,6 +174,44 @@ def test_the_status_is_judged_after_each_run_and_by_a_follower(
     assert "secret-4711" not in text
 
 
+def test_checks_do_not_pile_up_and_the_message_about_a_run_goes_first(
+    configured: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infra.monitoring.notifier.CHECK_SECONDS", 0.001)
+    done: list[str] = []
+    running, release = threading.Event(), threading.Event()
+
+    def check(_: Notifier, pipeline: str) -> None:
+        done.append(f"check {pipeline}")
+        running.set()
+        release.wait(30)
+
+    monkeypatch.setattr(Notifier, "_check", check)
+    monkeypatch.setattr(Notifier, "_report", lambda _, pipeline, *__: done.append(f"report {pipeline}"))
+    assert configured.notify is not None
+    notifier = Notifier(configured, configured.notify)
+    notifier.begin("customers", lambda: None)
+    assert running.wait(10)
+    time.sleep(0.2)  # a hundred intervals
+    notifier.end("another", SinkUnavailable("no answer"))
+    threading.Timer(0.2, release.set).start()
+    notifier.close()
+    # The check of what is still followed is dropped; the one after the failed run is not
+    assert done == ["check customers", "report another", "check another"]
+
+
+def test_one_thread_checks_however_often_pipelines_begin(configured: Project, healthy: None) -> None:
+    assert configured.notify is not None
+    notifier = Notifier(configured, configured.notify)
+    before = [one for one in threading.enumerate() if one.name == "notify-check"]
+    for _ in range(3):
+        notifier.begin("customers", lambda: None)
+        notifier.end("customers", None)
+    begun = [one for one in threading.enumerate() if one.name == "notify-check" and one not in before]
+    notifier.close()
+    assert len(begun) == 1
+
+
 def test_a_message_that_no_address_took_is_sent_again(configured: Project, web: WebServer, healthy: None) -> None:
     web.status = 500
     run(configured, SinkUnavailable("no answer"))
