@@ -62,7 +62,10 @@ stubs()
 
 
 def step(code: int, error: str | None = None, **entry: object) -> dict[str, object]:
-    return {"code": code, "entry": {**entry, **({"error": {"code": error, "message": "-"}} if error else {})}}
+    return {
+        "code": code,
+        "entry": {"ok": code == 0, **entry, **({"error": {"code": error, "message": "-"}} if error else {})},
+    }
 
 
 PLAN = {

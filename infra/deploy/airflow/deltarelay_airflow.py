@@ -90,7 +90,8 @@ class DeltaRelayOperator(BaseOperator):
             self.on_kill()
             raise
         code, entries = self._process.returncode, read_entries(printed)
-        errors = [entry["error"] for entry in entries if entry.get("error")]
+        # A paused pipeline is ok, although it has an error
+        errors = [entry["error"] for entry in entries if not entry["ok"] and entry.get("error")]
         for error in errors:
             self.log.error("%s (%s)", error["message"], error["code"])
         if code == 0:
