@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from infra.monitoring.metric_names import BUCKETS, METRICS, Metric
@@ -36,15 +36,21 @@ class MetricStore:
             else:
                 self._values[metric.name][labels] = float(value)
 
+    def raise_to(self, metric: Metric, labels: Labels, value: float) -> None:
+        """Set the value, unless the present one is higher."""
+        with self._lock:
+            values = self._values[metric.name]
+            values[labels] = max(float(value), values.get(labels, float("-inf")))
+
     def observe(self, metric: Metric, labels: Labels, seconds: float) -> None:
         with self._lock:
             counts = self._values[metric.name].setdefault(labels, [0.0] * (len(BUCKETS) + 2))
             counts[bisect.bisect_left(BUCKETS, seconds)] += 1
             counts[-1] += seconds
 
-    def restore(self, text: str, *, pipelines: Iterable[str]) -> None:
+    def restore(self, text: str, *, pipelines: Iterable[str], configured: Container[str]) -> None:
         """Continue the totals of a text that an earlier process has written. Gauges of ``pipelines`` are not taken over:
-        they are measured again."""
+        they are measured again. Of pipelines that are not ``configured`` any more, nothing is taken over."""
         from prometheus_client.parser import text_string_to_metric_families
 
         own, known = set(pipelines), {metric.name: metric for metric in METRICS}
@@ -57,6 +63,8 @@ class MetricStore:
                 if not set(metric.labels) <= set(sample.labels):
                     continue
                 labels = tuple(sample.labels[label] for label in metric.labels)
+                if labels and labels[0] not in configured:
+                    continue
                 if metric.kind == "histogram":
                     self._restore_bucket(metric, labels, sample.name, sample.labels, sample.value)
                 elif metric.kind == "counter" or (labels and labels[0] not in own):

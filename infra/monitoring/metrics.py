@@ -6,7 +6,7 @@ import datetime as dt
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,7 +58,7 @@ class MetricsObserver(Observer):
             for change in names.CHANGES:
                 self.store.add(names.ROWS, (pipeline, change), 0)
         if textfile is not None:
-            _continue_totals(self.store, textfile, self._pipelines)
+            _continue_totals(self.store, textfile, self._pipelines, project.pipelines)
         self._evidence = EvidenceReader(project, self._pipelines, self.store)
         self._thread = threading.Thread(target=self._repeat, name="metrics", daemon=True)
         self._thread.start()
@@ -88,7 +88,7 @@ class MetricsObserver(Observer):
             self._failed[pipeline] = _judge_failure(error)
             self._set_state(pipeline, self._failed[pipeline])
         elif pipeline not in self._followers:
-            self.store.set(names.LAST_SUCCESS, (pipeline,), time.time())
+            self.store.raise_to(names.LAST_SUCCESS, (pipeline,), time.time())
 
     def close(self) -> None:
         deadline = time.monotonic() + CLOSE_SECONDS
@@ -143,8 +143,8 @@ class MetricsObserver(Observer):
         days = status.feed_files_days
         self.store.set(names.FEED_EXPIRES_SECONDS, (pipeline,), None if days is None else days * 86_400)
         self.store.set(names.DEAD_LETTERS, (pipeline,), status.dead_letters)
-        if status.succeeded_at is not None:
-            self.store.set(names.LAST_SUCCESS, (pipeline,), status.succeeded_at.timestamp())
+        if status.succeeded_at is not None:  # not every sink records a run that found nothing to do
+            self.store.raise_to(names.LAST_SUCCESS, (pipeline,), status.succeeded_at.timestamp())
 
     def _read_follower(self, pipeline: str) -> FollowStatus | None:
         read = self._followers.get(pipeline)
@@ -188,7 +188,7 @@ def _judge_follower(follower: FollowStatus, status: PipelineStatus) -> str:
     return "behind" if follower.lag_versions else "up_to_date"
 
 
-def _continue_totals(store: MetricStore, file: Path, pipelines: Sequence[str]) -> None:
+def _continue_totals(store: MetricStore, file: Path, pipelines: Sequence[str], configured: Container[str]) -> None:
     if not file.parent.is_dir():
         raise ConfigError(f"metrics.textfile: there is no folder {file.parent}", hint="create it, or name another file")
     try:
@@ -200,6 +200,6 @@ def _continue_totals(store: MetricStore, file: Path, pipelines: Sequence[str]) -
             f"metrics.textfile: {file} cannot be read ({type(error).__name__})", hint="check its permissions"
         ) from None
     try:
-        store.restore(text, pipelines=pipelines)
+        store.restore(text, pipelines=pipelines, configured=configured)
     except ValueError:
         log.warning("the totals begin again: the file was not written by deltarelay", extra={"file": str(file)})

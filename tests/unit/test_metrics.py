@@ -199,6 +199,29 @@ def test_jobs_continue_the_totals_of_the_text_file(target: Target, tmp_path: Pat
     assert run_job("people")["deltarelay_rows_total", "insert", "people"] == 3
 
 
+def test_pipelines_that_are_not_configured_any_more_leave_the_text_file(target: Target, tmp_path: Path) -> None:
+    file = tmp_path / "deltarelay.prom"
+    first = MetricsObserver(project(), ["people"], textfile=file)
+    first.record_step("people", WINDOW)
+    first.close()
+    before = parse(file.read_text())
+    file.write_text(file.read_text() + file.read_text().replace("people", "removed"))
+    assert ("deltarelay_rows_total", "insert", "removed") in parse(file.read_text())
+    MetricsObserver(project(), [], textfile=file).close()  # a command for other pipelines
+    assert parse(file.read_text()) == before
+
+
+def test_a_success_is_not_forgotten_where_the_sink_records_none(target: Target, tmp_path: Path) -> None:
+    earlier = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    target.seen = Activity(target.seen.position, earlier, has_runner=False)
+    file, began = tmp_path / "deltarelay.prom", time.time()
+    job = MetricsObserver(project(), ["people"], textfile=file)
+    job.begin("people", None)
+    job.end("people", None)
+    job.close()
+    assert parse(file.read_text())["deltarelay_last_success_timestamp_seconds", "people"] >= began
+
+
 def test_a_folder_that_is_missing_is_refused_by_the_name_of_the_setting(target: Target, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"metrics.textfile: there is no folder"):
         MetricsObserver(project(), ["people"], textfile=tmp_path / "absent" / "x.prom")
