@@ -1,4 +1,4 @@
-"""The operator for Airflow without Airflow: small classes stand for its base classes. With Airflow: tests/soak/test_airflow.py"""
+"""The operator for Airflow, with small classes instead of those of Airflow. With Airflow: tests/soak/test_airflow.py"""
 
 from __future__ import annotations
 
