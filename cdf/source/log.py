@@ -127,7 +127,7 @@ class TableLog:
         known = self._known
         assert known is not None  # latest() has set it
         if known.version < version <= latest:
-            if self._may_write_metadata(known.version + 1, version):
+            if self._may_write_metadata(known.version + 1, version) or not self._continues(known):
                 known = self._update()
             else:
                 time = self._read_time(version)
@@ -135,6 +135,12 @@ class TableLog:
         if version <= known.version and not self._may_write_metadata(version + 1, known.version):
             return known.metadata
         return self._rebuild(self._snapshots.read_metadata, version)
+
+    def _continues(self, known: LatestVersion) -> bool:
+        """Whether the commits that were just read follow the known version. Call it after they were read, and without the
+        cache: the table may have been created again between two of these reads."""
+        time = self._files.read_time(known.version)
+        return time is not None and _is_same_time(time, known.time)
 
     def _may_write_metadata(self, first: int, last: int) -> bool:
         """False if the commits are few and their files show that none writes metadata; True if it does or is unknown.

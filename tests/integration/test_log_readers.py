@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import random
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +144,35 @@ def test_a_table_that_was_deleted_and_created_again_is_read_again(spark: SparkSe
     Table(spark, delta_path, "other int")
     assert log.metadata().table_id != first.table_id
     assert log.metadata().schema.fieldNames() == ["other"]
+
+
+@pytest.mark.parametrize("public", [True, False], ids=["public", "classes"])
+def test_a_table_that_is_created_again_between_two_reads_is_read_again(
+    spark: SparkSession, delta_path: str, monkeypatch: pytest.MonkeyPatch, public: bool
+) -> None:
+    """The known commit is still the old table's, and the next ones are the new table's already."""
+    table, other = Table(spark, delta_path), Table(spark, f"{delta_path}-again")
+    table.sql("insert into {t} values (1, 'a')")
+    other.sql(*(f"insert into {{t}} values ({number}, 'b')" for number in range(3)))
+    with public_means() if public else nullcontext():
+        log = TableLog(spark, delta_path)
+    assert log.latest() == 1
+    read = log._files.read_time
+
+    def replace_after_first(version: int) -> dt.datetime | None:
+        time = read(version)
+        if Path(other.path).exists():
+            Path(delta_path).rename(f"{delta_path}-before")
+            Path(other.path).rename(delta_path)
+            table.forget()
+        return time
+
+    monkeypatch.setattr(log._files, "read_time", replace_after_first)
+    with log.cache_reads():
+        assert log.latest(refresh=False) == 3
+        found = log.metadata().table_id
+    with public_means() if public else nullcontext():
+        assert found == TableLog(spark, delta_path).metadata().table_id
 
 
 def test_what_public_means_cannot_do_is_refused(spark: SparkSession, delta_path: str) -> None:
