@@ -23,8 +23,8 @@ TRIES = 10
 
 
 def read_controls(path: str, options: Mapping[str, str] | None = None) -> Controls:
-    """Empty where nothing was decided, and on HDFS, which delta-rs cannot read. Raises SinkUnavailable."""
-    table = None if _is_out_of_reach(path) else _open_table(path, options)
+    """Empty where nothing was decided, and on storage without settings for delta-rs. Raises SinkUnavailable."""
+    table = None if _is_out_of_reach(path, options) else _open_table(path, options)
     return Controls() if table is None else Controls.from_document(_read_row(path, table)[1])
 
 
@@ -36,8 +36,11 @@ def change_controls(
     from deltalake import write_deltalake
     from deltalake.exceptions import CommitFailedError, DeltaError
 
-    if _is_out_of_reach(path):
-        raise ConfigError(f"the trail at {path} stores no pauses and approvals", hint="stop its runner instead")
+    if _is_out_of_reach(path, options):
+        raise ConfigError(
+            f"the trail at {path} stores no pauses and approvals",
+            hint="only trails on a local disk and on S3 do: stop its runner instead, or raise the limit in `brakes`",
+        )
     for _ in range(TRIES):
         table = _open_table(path, options)
         try:
@@ -65,8 +68,9 @@ def _locate(path: str) -> str:
     return f"{path}/controls"
 
 
-def _is_out_of_reach(path: str) -> bool:
-    return path.startswith(("hdfs:", "viewfs:"))
+def _is_out_of_reach(path: str, options: Mapping[str, str] | None) -> bool:
+    """A runner must not depend on a second way to its storage, for which the settings of Spark say nothing."""
+    return "://" in path and not path.startswith("file://") and options is None
 
 
 def _open_table(path: str, options: Mapping[str, str] | None) -> DeltaTable | None:

@@ -9,12 +9,12 @@ types are counted; only if these exceed what any target allows is the net effect
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cdf.changes.columns import DELETE, INSERT, UPDATE_POSTIMAGE
-from cdf.errors import BrakeStopped, ConfigError
+from cdf.errors import BrakeStopped, ConfigError, KeyViolation
 
 if TYPE_CHECKING:
     from cdf.changes.window import Window
@@ -91,7 +91,7 @@ def judge_window(
     changed = deleted + found.get(INSERT, 0) + found.get(UPDATE_POSTIMAGE, 0)
     if deleted <= brakes.harmless_deletes and changed <= brakes.harmless_changes:
         return None  # the net effect has at most as many
-    net, _ = window.count_net()
+    net = _count_net(window, found)
     # An update that changes a key is a delete and an insert in the net effect, but deletes no row
     deletes, changes = min(deleted, net["deletes"]), sum(net.values())
     excess = brakes.find_excess(deletes, changes, lambda: max(0, rows_after() - net["inserts"] + net["deletes"]))
@@ -109,9 +109,23 @@ def judge_window(
     )
 
 
+def _count_net(window: Window, found: Mapping[str, int]) -> Mapping[str, int]:
+    """``found``: the feed's rows by change type. Where the key is not unique, which targets with a history accept, there is
+    no net effect per key: rows that are inserted again are not counted as deleted."""
+    try:
+        return window.count_net()[0]
+    except KeyViolation:
+        inserted, deleted = found.get(INSERT, 0), found.get(DELETE, 0)
+        same = min(inserted, deleted)
+        updated = found.get(UPDATE_POSTIMAGE, 0) + same
+        return {"inserts": inserted - same, "updates": updated, "deletes": deleted - same}
+
+
 def _says_log_harmless(window: Window, brakes: Brakes) -> bool:
     """Whether the commit files alone show that no limit is exceeded."""
     if brakes.harmless_changes != float("inf"):
         return False
+    if brakes.harmless_deletes == float("inf"):
+        return True
     recorded = [commit.deleted_rows for commit in window.commits if commit.change_files]
     return None not in recorded and sum(rows or 0 for rows in recorded) <= brakes.harmless_deletes

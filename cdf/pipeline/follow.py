@@ -56,8 +56,6 @@ STEADY_SECONDS = 60.0
 """A query that ran this long did not end because of the previous failure."""
 CHECK_SECONDS = 15.0
 """How often the position is checked against the table, and the controls are read, while a query runs without changes."""
-DECISION_SECONDS = 5.0
-"""How often a follower looks whether a pipeline was resumed, or a window approved."""
 CANCELLED = "57014"
 """PostgreSQL's SQLSTATE of a cancelled statement, usually cancelled by its time limit."""
 
@@ -248,7 +246,7 @@ class Following:
                     checked = time.monotonic()
                     # For the query, a table that was created again with fewer versions is a table without new commits
                     context.check_position(batches.position)
-                    self._runner.controls.refresh()
+                    self._runner.controls.refresh_beside(batches)
             if self._stop.is_set():
                 batches.idle.wait()
             self._stop_query()
@@ -334,7 +332,7 @@ class Following:
             fields = {"pipeline": self._context.name, "error": error.message, "code": error.code}
             _log.warning("waiting for the decision of a user", extra=fields)
         self._state, self._waits_for = state, (state, error.message)
-        self._stop.wait(DECISION_SECONDS)
+        self._runner.controls.wait_for_decision(error, self._stop)
 
     def _count_progress(self, followed: Followed) -> None:
         self._failures = self._pauses = 0

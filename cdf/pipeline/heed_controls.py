@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -17,11 +18,16 @@ from cdf.sink.controls import BrakeStop, Controls, clear_stop, record_stop
 if TYPE_CHECKING:
     from cdf.changes.window import Window
     from cdf.pipeline.context import PipelineContext
+    from cdf.pipeline.micro_batches import MicroBatches
 
 __all__ = ["HeededControls"]
 
 MAX_AGE_SECONDS = 5.0
 """How old the controls may be before they are read again."""
+DECISION_SECONDS = 5.0
+"""How often a follower looks whether a pipeline was resumed, or a window approved."""
+RETRY_SECONDS = 60.0
+"""How often at most a follower judges a stopped window again because the source has new commits."""
 
 _log = logging.getLogger("deltarelay.controls")
 
@@ -53,6 +59,38 @@ class HeededControls:
             self._controls = sink.controls()
             self._read_at = time.monotonic()
 
+    def refresh_beside(self, batches: MicroBatches) -> None:
+        """``refresh`` while another thread may be applying a window, which is finished before Paused is raised."""
+        try:
+            self.refresh()
+        except Paused:
+            batches.stop()
+            batches.idle.wait()
+            raise
+        except CdfError as error:  # they are read again before the next window
+            _log.info("controls not read", extra={"pipeline": self._context.name, "code": error.code})
+
+    def wait_for_decision(self, error: BrakeStopped | Paused, stop: threading.Event) -> None:
+        """Wait until it is worth to try again, or until ``stop`` is set.
+
+        Opening a paused pipeline costs little. To judge a stopped window again costs a count of its rows, so that is done
+        after a decision, or if the source has new commits, which may have repaired it.
+        """
+        retry_at = time.monotonic() + RETRY_SECONDS
+        while not stop.wait(DECISION_SECONDS):
+            with suppress(CdfError):
+                if isinstance(error, Paused) or self._has_changed():
+                    return
+                if time.monotonic() > retry_at and self._context.feed.log.latest() > error.fields["last"]:
+                    return
+
+    def _has_changed(self) -> bool:
+        """Read the controls now. → whether a user has decided something since they were read before"""
+        before = self._controls
+        self.forget()
+        self.read()
+        return (before.paused, before.approvals) != (self._controls.paused, self._controls.approvals)
+
     def forget(self) -> None:
         """Read the controls again at the next ``refresh``."""
         self._read_at = None
@@ -67,11 +105,15 @@ class HeededControls:
         if error is None:
             return
         earlier = self._controls.stopped
-        self.is_known_stop = earlier is not None and (earlier.first, earlier.last) == (window.first, window.last)
-        if isinstance(sink, Controllable):
+        # A later commit makes the window longer
+        self.is_known_stop = earlier is not None and earlier.first == window.first
+        is_stored = self.is_known_stop and earlier is not None and earlier.message == error.message
+        if isinstance(sink, Controllable) and not is_stored:
             stop = BrakeStop(dt.datetime.now(dt.UTC), window.first, window.last, error.message)
-            with suppress(CdfError):  # for information only: the window is stopped whether or not this is stored
+            try:
                 self._controls = sink.change_controls(lambda controls: record_stop(controls, stop))
+            except CdfError as failure:  # for information only: the window is stopped whether or not this is stored
+                self._log_not_stored(failure)
         raise error
 
     def find_stop(self, window: Window) -> BrakeStopped | None:
@@ -97,4 +139,7 @@ class HeededControls:
         try:
             self._controls = sink.change_controls(lambda controls: clear_stop(controls, position))
         except CdfError as error:  # the next step tries again
-            _log.info("controls not stored", extra={"pipeline": self._context.name, "code": error.code})
+            self._log_not_stored(error)
+
+    def _log_not_stored(self, error: CdfError) -> None:
+        _log.warning("controls not stored", extra={"pipeline": self._context.name, "code": error.code})

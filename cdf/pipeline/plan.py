@@ -37,10 +37,10 @@ def make_plan(context: PipelineContext, until: int | str | dt.datetime | None) -
             load_version = min(context.resolve_start_version(), last)
             position = replace(position, version=load_version)
             load_rows = context.snapshot(load_version).count()
-        controls = HeededControls(context)
+        controls, pending = HeededControls(context), position.pending
         controls.read()
         windows = [
-            _plan_window(context, window, controls)
+            _plan_window(context, window, controls, is_begun=pending is not None and window.first == pending.first)
             for window in list_windows(context, position, last, ends_window=controls.ends_window)
         ]
     except ConfigError:
@@ -86,7 +86,10 @@ def _list_warnings(context: PipelineContext, position: Position, windows: Sequen
     return found
 
 
-def _plan_window(context: PipelineContext, window: Window, controls: HeededControls) -> PlannedWindow:
+def _plan_window(
+    context: PipelineContext, window: Window, controls: HeededControls, *, is_begun: bool
+) -> PlannedWindow:
+    """``is_begun``: a window that is durable in part must be finished, so no brake stops it."""
     counts: dict[str, int] = {}
     net: dict[str, int] = {}
     conflicts = 0
@@ -105,5 +108,5 @@ def _plan_window(context: PipelineContext, window: Window, controls: HeededContr
         conflicts=conflicts,
         columns=len(window.schema.fields),
         way=context.sink.way(window),
-        stopped=None if (stop := controls.find_stop(window)) is None else stop.message,
+        stopped=None if is_begun or (stop := controls.find_stop(window)) is None else stop.message,
     )

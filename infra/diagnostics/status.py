@@ -180,7 +180,9 @@ def _judge_state(
         return "paused"
     if not lag_versions:
         return "up_to_date"
-    if controls.stopped is not None:
+    position = activity.position.version
+    # A stop that a user has skipped by moving the position is over
+    if controls.stopped is not None and (position is None or controls.stopped.first > position):
         return "stopped_by_brake"
     quiet_since = max(filter(None, (activity.moved_at, activity.runner_since)), default=None)
     is_old = table.oldest_unapplied is None or table.oldest_unapplied < stuck_since

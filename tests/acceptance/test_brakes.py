@@ -82,6 +82,17 @@ def test_a_restored_source_passes_by_itself(
     assert (count(database), database.position()) == (ROWS, 3)
 
 
+def test_a_stop_that_a_user_has_skipped_is_over(spark: SparkSession, filled: str, here: Command) -> None:
+    change(spark, filled, "delete from {t}")
+    assert here("run").code == 3
+    moved = here("position", "set", "2", "-p", "customers", "--yes")
+    assert moved.code == 0, moved.err
+    change(spark, filled, "insert into {t} values (50000, 'b', 1)")
+    status = here("status", "--json")
+    (entry,) = status.document["result"]["pipelines"]
+    assert (status.code, entry["state"]) == (0, "behind")
+
+
 def test_an_approval_must_be_for_the_next_window(filled: str, here: Command) -> None:
     for window, why in (("3..4", "is not the next one"), ("2", "is not a window"), ("5..2", "is not a window")):
         refused = here("approve", "customers", "--window", window, "--by", "maria")

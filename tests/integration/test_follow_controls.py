@@ -20,7 +20,7 @@ NOW = dt.datetime(2026, 3, 1, 9, tzinfo=dt.UTC)
 
 @pytest.fixture(autouse=True)
 def decide_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "DECISION_SECONDS", 0.2)
+    monkeypatch.setattr("cdf.pipeline.heed_controls.DECISION_SECONDS", 0.2)
     monkeypatch.setattr(follow, "CHECK_SECONDS", 0.2)
     monkeypatch.setattr("cdf.pipeline.heed_controls.MAX_AGE_SECONDS", 0.1)
 

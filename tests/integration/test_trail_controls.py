@@ -41,6 +41,7 @@ def test_a_damaged_table_is_an_error_and_not_an_empty_one(tmp_path: Path) -> Non
 
 
 def test_storage_that_delta_rs_cannot_reach() -> None:
-    assert read_controls("hdfs://name/trail") == Controls()
+    for path in ("hdfs://name/trail", "s3a://bucket/trail", "abfss://container@account/trail"):
+        assert read_controls(path) == Controls()
     with pytest.raises(ConfigError, match="stores no pauses"):
         change_controls("hdfs://name/trail", lambda controls: controls)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from cdf import Brakes, Limits, Pipeline
-from cdf.errors import BrakeStopped, ConfigError, Paused
+from cdf.errors import BrakeStopped, ConfigError, Paused, SinkUnavailable
 from cdf.pipeline import brakes as brakes_module
+from cdf.pipeline import heed_controls as heed_controls_module
+from cdf.pipeline.heed_controls import HeededControls
 from cdf.sink.controls import Approval, Controls, approve_window, pause, resume
 from cdf.testing import MemorySink, MemoryTable
 from tests.unit.memory_source import feed_of, memory_table, steps_of
@@ -111,6 +116,97 @@ def test_new_keys_are_no_deletes() -> None:
         table.update(lambda row, number=number: row["id"] == number, id=number + 100)
     assert pipeline_of(table, sink).run().windows == 1
     assert sorted(row["id"] for row in sink.store.read_rows()) == list(range(100, 120))
+
+
+def test_a_history_with_a_key_that_is_not_unique_is_judged_by_its_rows() -> None:
+    table, sink = filled(), MemorySink(holds="history")
+    pipeline_of(table, sink).run()
+    table.delete(lambda row: row["id"] >= 0)
+    table.append(*({"id": number // 2, "v": "b"} for number in range(20)))
+    assert pipeline_of(table, sink).run().position == 3
+    table.delete(lambda row: row["id"] >= 0)
+    table.append(*({"id": number // 2, "v": "c"} for number in range(8)))
+    with pytest.raises(BrakeStopped, match="delete 12 of 20 rows"):
+        pipeline_of(table, sink).run()
+
+
+def test_a_repeated_stop_is_not_stored_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, sink = filled(), MemorySink()
+    pipeline_of(table, sink).run()
+    table.delete(lambda row: row["id"] < 15)
+    stored: list[Controls] = []
+    change = sink.change_controls
+    monkeypatch.setattr(sink, "change_controls", lambda how: stored.append(change(how)) or stored[-1])
+    for _ in range(3):
+        with pytest.raises(BrakeStopped):
+            pipeline_of(table, sink).run()
+    assert len(stored) == 1
+
+
+def stopped_pipeline() -> tuple[MemoryTable, MemorySink, HeededControls, BrakeStopped]:
+    table, sink = filled(), MemorySink()
+    pipeline_of(table, sink).run()
+    table.delete(lambda row: row["id"] < 15)
+    pipeline = pipeline_of(table, sink)
+    with pytest.raises(BrakeStopped) as stopped:
+        pipeline.run()
+    return table, sink, pipeline.runner.controls, stopped.value
+
+
+class Waits(threading.Event):
+    """Counts the waits, and is set after ten."""
+
+    def __init__(self, act: Callable[[int], None]) -> None:
+        super().__init__()
+        self.count, self._act = 0, act
+
+    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002
+        self.count += 1
+        self._act(self.count)
+        return self.count == 10
+
+
+def test_a_follower_waits_for_a_decision_or_for_new_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, sink, controls, error = stopped_pipeline()
+    nothing = Waits(lambda _: None)
+    controls.wait_for_decision(error, nothing)
+    assert nothing.count == 10
+    approved = Waits(lambda count: approve(sink, 2, 2, table) if count == 3 else None)
+    controls.wait_for_decision(error, approved)
+    assert approved.count == 3
+    table.append({"id": 50, "v": "b"})
+    early = Waits(lambda _: None)  # not tried more often than once a minute
+    controls.wait_for_decision(error, early)
+    assert early.count == 10
+    monkeypatch.setattr(heed_controls_module, "RETRY_SECONDS", -1.0)
+    later = Waits(lambda _: None)
+    controls.wait_for_decision(error, later)
+    assert later.count == 1
+
+
+def test_a_pause_lets_the_running_window_end() -> None:
+    _, sink, controls, _ = stopped_pipeline()
+    controls.forget()
+    sink.change_controls(lambda found: pause(found, now=NOW, by="maria", reason="migration"))
+    calls: list[str] = []
+    batches = SimpleNamespace(
+        stop=lambda: calls.append("stop"), idle=SimpleNamespace(wait=lambda: calls.append("idle"))
+    )
+    with pytest.raises(Paused):
+        controls.refresh_beside(batches)  # type: ignore[arg-type]
+    assert calls == ["stop", "idle"]
+
+
+def test_controls_that_cannot_be_read_do_not_end_a_running_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, sink, controls, _ = stopped_pipeline()
+    controls.forget()
+
+    def fail() -> Controls:
+        raise SinkUnavailable("too many connections", hint="wait")
+
+    monkeypatch.setattr(sink, "controls", fail)
+    batches = SimpleNamespace(stop=pytest.fail, idle=None)
+    controls.refresh_beside(batches)  # type: ignore[arg-type]
 
 
 def test_a_target_that_keeps_deleted_rows_needs_no_brake_on_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
