@@ -246,7 +246,7 @@ class Following:
                     checked = time.monotonic()
                     # For the query, a table that was created again with fewer versions is a table without new commits
                     context.check_position(batches.position)
-                    self._runner.controls.refresh_beside(batches)
+                    self._runner.controls.refresh_beside(batches.finish)
             if self._stop.is_set():
                 batches.idle.wait()
             self._stop_query()

@@ -6,6 +6,7 @@ import datetime as dt
 import logging
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -18,7 +19,6 @@ from cdf.sink.controls import BrakeStop, Controls, clear_stop, record_stop
 if TYPE_CHECKING:
     from cdf.changes.window import Window
     from cdf.pipeline.context import PipelineContext
-    from cdf.pipeline.micro_batches import MicroBatches
 
 __all__ = ["HeededControls"]
 
@@ -59,13 +59,12 @@ class HeededControls:
             self._controls = sink.controls()
             self._read_at = time.monotonic()
 
-    def refresh_beside(self, batches: MicroBatches) -> None:
-        """``refresh`` while another thread may be applying a window, which is finished before Paused is raised."""
+    def refresh_beside(self, finish: Callable[[], None]) -> None:
+        """``refresh`` while another thread may be applying a window. ``finish`` ends it before Paused is raised."""
         try:
             self.refresh()
         except Paused:
-            batches.stop()
-            batches.idle.wait()
+            finish()
             raise
         except CdfError as error:  # they are read again before the next window
             _log.info("controls not read", extra={"pipeline": self._context.name, "code": error.code})

@@ -89,6 +89,11 @@ class MicroBatches:
         with self._gate:
             self._stop.set()
 
+    def finish(self) -> None:
+        """Begin no further window, and wait for the end of the running one."""
+        self.stop()
+        self.idle.wait()
+
     def close(self) -> None:
         """Begin no further window, and wait until the sink is free.
 

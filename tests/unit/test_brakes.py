@@ -6,7 +6,6 @@ import datetime as dt
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -189,12 +188,9 @@ def test_a_pause_lets_the_running_window_end() -> None:
     controls.forget()
     sink.change_controls(lambda found: pause(found, now=NOW, by="maria", reason="migration"))
     calls: list[str] = []
-    batches = SimpleNamespace(
-        stop=lambda: calls.append("stop"), idle=SimpleNamespace(wait=lambda: calls.append("idle"))
-    )
     with pytest.raises(Paused):
-        controls.refresh_beside(batches)  # type: ignore[arg-type]
-    assert calls == ["stop", "idle"]
+        controls.refresh_beside(lambda: calls.append("finished"))
+    assert calls == ["finished"]
 
 
 def test_controls_that_cannot_be_read_do_not_end_a_running_window(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,8 +201,7 @@ def test_controls_that_cannot_be_read_do_not_end_a_running_window(monkeypatch: p
         raise SinkUnavailable("too many connections", hint="wait")
 
     monkeypatch.setattr(sink, "controls", fail)
-    batches = SimpleNamespace(stop=pytest.fail, idle=None)
-    controls.refresh_beside(batches)  # type: ignore[arg-type]
+    controls.refresh_beside(lambda: pytest.fail("the window was ended"))
 
 
 def test_a_target_that_keeps_deleted_rows_needs_no_brake_on_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
