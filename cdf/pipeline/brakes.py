@@ -39,12 +39,12 @@ class Brakes:
             raise ConfigError(
                 "brakes.max_delete_rows must not be negative", hint="set it to 0 or more, or leave it out"
             )
-        for name in ("max_delete_share", "max_change_share"):
-            share = getattr(self, name)
-            if share is not None and not 0 <= share <= 1 and name == "max_delete_share":
-                raise ConfigError(f"brakes.{name} must be between 0 and 1", hint="0.5 is half of the target's rows")
-            if share is not None and share < 0:
-                raise ConfigError(f"brakes.{name} must not be negative", hint="0.5 is half of the target's rows")
+        hint = "0.5 is half of the target's rows"
+        if self.max_delete_share is not None and not 0 <= self.max_delete_share <= 1:
+            raise ConfigError("brakes.max_delete_share must be between 0 and 1", hint=hint)
+        # No upper limit: rows that are inserted count as well, and can be more than the target has
+        if self.max_change_share is not None and self.max_change_share < 0:
+            raise ConfigError("brakes.max_change_share must not be negative", hint=hint)
 
     @property
     def harmless_deletes(self) -> float:

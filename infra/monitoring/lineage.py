@@ -3,7 +3,7 @@
 A run of a pipeline is one run of the job ``PIPELINE``; each load and window is a run of ``PIPELINE.load`` or
 ``PIPELINE.window`` with that run as its parent, sent when it is durable. So only the run of the pipeline can be left open by
 a process that dies: its id is remembered (``infra.monitoring.memory``) once it has the lease, and the next runner that has
-the lease closes it. A run without the lease may be alive, so nobody else closes it.
+the lease closes it. A run without the lease may be alive, so no other run closes it.
 """
 
 from __future__ import annotations

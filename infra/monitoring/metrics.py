@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["MetricsObserver"]
 
 REFRESH_SECONDS = 15.0
-"""Interval at which sources and targets are asked. A scrape asks nobody."""
+"""Interval at which sources and targets are asked. A scrape does not ask them."""
 CLOSE_SECONDS = 5.0
 """Maximum time for the last refresh and the last push; the push has a second in any case."""
 
@@ -63,7 +63,7 @@ class MetricsObserver(Observer):
         self._thread = threading.Thread(target=self._repeat, name="metrics", daemon=True)
         self._thread.start()
 
-    # ── told by the pipelines ────────────────────────────────────────────────────────────────────────────────────
+    # ── called by the pipelines ────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, pipeline: str, read_status: ReadStatus | None) -> None:
         self._began.add(pipeline)

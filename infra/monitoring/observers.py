@@ -1,4 +1,4 @@
-"""Observers: told what the pipelines of this process do, for metrics, notifications and lineage."""
+"""Observers, which pipelines call at each step: for metrics, notifications and lineage."""
 
 from __future__ import annotations
 
@@ -60,24 +60,24 @@ class Observers(Observer):
         self._observers = observers
 
     def begin(self, pipeline: str, read_status: ReadStatus | None = None) -> None:
-        self._tell(lambda one: one.begin(pipeline, read_status))
+        self._call_each(lambda one: one.begin(pipeline, read_status))
 
     def record_step(self, pipeline: str, step: Step | Followed) -> None:
-        self._tell(lambda one: one.record_step(pipeline, step))
+        self._call_each(lambda one: one.record_step(pipeline, step))
 
     def end(self, pipeline: str, error: CdfError | None) -> None:
-        self._tell(lambda one: one.end(pipeline, error))
+        self._call_each(lambda one: one.end(pipeline, error))
 
     def record_verification(self, pipeline: str, found: Verification) -> None:
-        self._tell(lambda one: one.record_verification(pipeline, found))
+        self._call_each(lambda one: one.record_verification(pipeline, found))
 
     def record_erasure(self, report: ErasureReport) -> None:
-        self._tell(lambda one: one.record_erasure(report))
+        self._call_each(lambda one: one.record_erasure(report))
 
     def close(self) -> None:
-        self._tell(lambda one: one.close())
+        self._call_each(lambda one: one.close())
 
-    def _tell(self, call: Callable[[Observer], None]) -> None:
+    def _call_each(self, call: Callable[[Observer], None]) -> None:
         for one in self._observers:
             try:
                 call(one)

@@ -259,7 +259,7 @@ def test_the_key_of_the_api_is_masked(tmp_path: Path) -> None:
 
 
 def test_kafka_takes_each_event_within_seconds_or_it_is_an_error(tmp_path: Path) -> None:
-    """The client's own broker in memory stands for a cluster; nothing listens at the other address."""
+    """The client's own broker in memory is used instead of a cluster; nothing listens at the other address."""
     configured = make_project(tmp_path, "{transport: {kind: kafka, connection: events, topic: lineage}}")
     assert configured.lineage is not None
     config = tmp_path / "deltarelay.yaml"

@@ -23,7 +23,7 @@ from infra.cli.project import load_project
 from infra.output import Output, combine_exit_codes
 
 if TYPE_CHECKING:
-    pass
+    from infra.config.models import Project
 
 __all__ = ["approve", "pause", "resume"]
 
@@ -55,7 +55,7 @@ def pause(
     now, user = dt.datetime.now(dt.UTC), by or os_user()
     _change(
         Output("pause", as_json, debug),
-        config,
+        load_project(config),
         names,
         lambda controls: pause_controls(controls, now=now, by=user, reason=_require_text(reason, "--reason")),
         lambda name: f"{name}: paused; `deltarelay resume {name}` continues it",
@@ -69,7 +69,7 @@ def resume(
     now, user = dt.datetime.now(dt.UTC), by or os_user()
     _change(
         Output("resume", as_json, debug),
-        config,
+        load_project(config),
         names,
         lambda controls: controls if controls.paused is None else resume_controls(controls, now=now, by=user),
         lambda name: f"{name}: resumed",
@@ -102,7 +102,7 @@ def approve(
     approval = Approval(first, last, position.table_id, dt.datetime.now(dt.UTC), _require_text(by, "--by"))
     _change(
         output,
-        config,
+        project,
         [name],
         lambda controls: approve_window(controls, approval),
         lambda one: f"{one}: the window {window} is approved; the next run applies it",
@@ -111,13 +111,11 @@ def approve(
 
 def _change(
     output: Output,
-    config: Config,
+    project: Project,
     names: list[str],
     change: Callable[[Controls], Controls],
     describe: Callable[[str], str],
 ) -> None:
-    project = load_project(config)
-
     def change_one(name: str) -> PipelineControls:
         sink = project.build_sink(name)
         if not isinstance(sink, Controllable):

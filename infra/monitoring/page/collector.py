@@ -94,7 +94,7 @@ class Collector:
         for name, connection in self._connections.items():
             self.readings.add(f"status {name}", connection, _bind(_read_pipeline, project, name))
             self.readings.add(f"details {name}", f"{connection} details", _bind(_read_details, project, name))
-            # The first pipeline of a connection stands for its server, in a lane of its own: slow tables do not delay it
+            # Whether a server answers is tried with its first pipeline, in a lane of its own: slow tables do not delay it
             self.readings.add(f"probe {connection}", f"{connection} probe", _bind(_probe, project, name))
 
         self.trails = tuple(name for name in list_trails(project) if name in self._connections)
