@@ -143,5 +143,5 @@ def test_a_register_that_does_not_answer_is_an_unknown_figure_and_one_line(
         reader.stop()  # reads once more
         reader.join(30)
     assert store.copy_values()[names.ERASURES_OVERDUE.name] == {}
-    assert [one.message for one in caplog.records] == ["a metric was not read"]
+    assert [one.getMessage() for one in caplog.records] == ["a metric was not read"]
     assert "4711" not in str([one.__dict__ for one in caplog.records])

@@ -259,7 +259,7 @@ def test_an_outage_is_one_line_without_secrets(
             receiver.wait_for(sent)
             observer._publish()
     ours = [one for one in caplog.records if one.name.startswith("deltarelay")]
-    assert [(one.message, one.__dict__["error"]) for one in ours] == [("metrics not sent by OTLP", "HTTP 401")]
+    assert [(one.getMessage(), one.__dict__["error"]) for one in ours] == [("metrics not sent by OTLP", "HTTP 401")]
     assert SECRET not in str([one.__dict__ for one in ours])
     assert SECRET in str(receiver.requests[0][1])  # the control
 
