@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -19,8 +18,8 @@ from pydantic import (
 )
 
 from infra.base_model import Model
+from infra.config.limits import Limits, MaxDeadLetters, MinFeedDays
 from infra.config.values import folder_of, resolve_path
-from infra.durations import parse_duration
 
 __all__ = ["FileTransport", "HttpTransport", "KafkaTransport", "Lineage", "Metrics", "Notify", "Otlp"]
 
@@ -35,10 +34,6 @@ def _check_url(value: str) -> str:
     if re.fullmatch(r"https?://[^/@\s]+(/\S*)?", value) is None:
         raise ValueError("must be an address such as https://HOST:PORT, without a user name or a password")
     return value
-
-
-def _parse_duration(value: Any) -> dt.timedelta:
-    return value if isinstance(value, dt.timedelta) else parse_duration(str(value))
 
 
 class FileTransport(Model):
@@ -100,12 +95,9 @@ _Kind = Literal[
     "verify_difference",
 ]
 """The incidents that can be noticed by a runner, and by `verify`."""
-_Duration = Annotated[
-    dt.timedelta, PlainValidator(_parse_duration), WithJsonSchema({"type": "string", "pattern": r"^\s*[0-9]|\$\{"})
-]
 
 
-class Notify(Model):
+class Notify(Limits):
     """Messages to people: one when an incident begins, one when it is over."""
 
     urls: Annotated[tuple[SecretStr, ...], Field(min_length=1)] = Field(
@@ -116,25 +108,8 @@ class Notify(Model):
     kinds: Annotated[tuple[_Kind, ...], Field(min_length=1)] = Field(
         default=get_args(_Kind), title="Kinds", description="Which incidents are sent (default: all)."
     )
-    max_lag: _Duration | None = Field(
-        default=None, title="Lag", description="`lagging`: a commit is not applied for longer than this, as in 15m."
-    )
-    max_age: _Duration | None = Field(
-        default=None, title="Age", description="`stale`: no run succeeded for longer than this, as in 1h."
-    )
-    min_feed_days: Annotated[float, Field(ge=0)] | None = Field(
-        default=7,
-        title="Feed files (days)",
-        description="`feed_expiring`: VACUUM may remove feed files that are still needed within these days.",
-    )
-    max_dead_letters: Annotated[int, Field(ge=0)] | None = Field(
-        default=0, title="Dead letters", description="`dead_letters`: more rows than this are dead letters."
-    )
-    stuck_after: _Duration = Field(
-        default=dt.timedelta(minutes=15),
-        title="Stuck",
-        description="`stuck`: a runner holds the lease and does not move the position for longer than this.",
-    )
+    min_feed_days: MinFeedDays = 7
+    max_dead_letters: MaxDeadLetters = 0
 
 
 def _resolve_text_file(value: Any, info: ValidationInfo) -> Path:

@@ -11,6 +11,7 @@ from cdf.errors import CdfError, FeedNotEnabled, TableReplaced, VersionNotFound
 from cdf.lag import DEFAULT_RETENTION, RETENTION_PROPERTY, lag, parse_interval
 from cdf.result import Result
 from cdf.sink import Activity, Controllable, Controls, Observable, Tracked
+from infra.config.limits import STUCK_AFTER
 from infra.diagnostics.delta_table import open_source, translate_read_error
 from infra.s3.address import is_s3
 from infra.s3.model import SingleWriterCommits
@@ -19,16 +20,13 @@ if TYPE_CHECKING:
     from infra.config.models import Project
     from infra.s3.model import Storage
 
-__all__ = ["STUCK_AFTER", "PipelineStatus", "describe_risk", "read_pipeline_status"]
+__all__ = ["PipelineStatus", "describe_risk", "read_pipeline_status"]
 
 State = Literal[
     "up_to_date", "behind", "stuck", "paused", "stopped_by_brake", "empty", "unreachable", "failed", "unknown"
 ]
 """``unreachable``: source or target is temporarily unavailable; ``failed``: an error that needs a user's action; ``stuck``:
 a runner holds the lease, and for longer than a limit versions are unapplied and the position does not move."""
-
-STUCK_AFTER = dt.timedelta(minutes=15)
-"""The default of that limit."""
 
 HISTORY_LIMIT = 20_000
 """With more unapplied commits than this their age is omitted: reading them would take seconds."""

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from cdf.result import Result
 
 if TYPE_CHECKING:
+    from infra.config.limits import Limits
     from infra.diagnostics.status import PipelineStatus
 
-__all__ = ["Incident", "IncidentKind", "Thresholds", "find_incidents", "format_span"]
+__all__ = ["Incident", "IncidentKind", "find_incidents", "format_span"]
 
 Number = TypeVar("Number", int, dt.timedelta)
 IncidentKind = Literal[
@@ -33,29 +34,18 @@ IncidentKind = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Thresholds:
-    """From when on a pipeline needs a person. None: never because of this."""
-
-    max_lag: dt.timedelta | None = None
-    min_feed_days: float | None = None
-    max_age: dt.timedelta | None = None
-    """Maximum time since the last run that succeeded, also one without new commits."""
-    max_dead_letters: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Incident(Result):
     kind: IncidentKind
     text: str
     """What is wrong, with its figures; without row values."""
 
 
-def find_incidents(status: PipelineStatus, thresholds: Thresholds, now: dt.datetime) -> tuple[Incident, ...]:
+def find_incidents(status: PipelineStatus, limits: Limits, now: dt.datetime) -> tuple[Incident, ...]:
     """The most urgent first. A paused pipeline has none of those that a pause explains."""
-    return tuple(_find_incidents(status, thresholds, now))
+    return tuple(_find_incidents(status, limits, now))
 
 
-def _find_incidents(status: PipelineStatus, thresholds: Thresholds, now: dt.datetime) -> Iterator[Incident]:
+def _find_incidents(status: PipelineStatus, limits: Limits, now: dt.datetime) -> Iterator[Incident]:
     if status.state in ("failed", "unreachable"):
         yield Incident(status.state, status.error or "")
         return
@@ -63,19 +53,19 @@ def _find_incidents(status: PipelineStatus, thresholds: Thresholds, now: dt.date
         yield Incident("stopped_by_brake", status.controls.stopped.message)
     if status.state == "stuck":
         yield Incident("stuck", _describe_stuck(status, now))
-    if status.feed_files_days is not None and _is_below(status.feed_files_days, thresholds.min_feed_days):
+    if status.feed_files_days is not None and _is_below(status.feed_files_days, limits.min_feed_days):
         yield Incident(
             "feed_expiring",
             f"VACUUM may remove change files that are still needed in {max(0.0, status.feed_files_days):.1f} days",
         )
-    if status.dead_letters is not None and _is_above(status.dead_letters, thresholds.max_dead_letters):
+    if status.dead_letters is not None and _is_above(status.dead_letters, limits.max_dead_letters):
         yield Incident("dead_letters", f"{status.dead_letters} rows are dead letters")
     if status.state == "paused":
         return
     lag = None if status.lag_seconds is None else dt.timedelta(seconds=status.lag_seconds)
-    if lag is not None and _is_above(lag, thresholds.max_lag):
+    if lag is not None and _is_above(lag, limits.max_lag):
         yield Incident("lagging", f"{_count_versions(status)} not applied, the oldest for {format_span(lag)}")
-    if status.succeeded_at is not None and _is_above(age := now - status.succeeded_at, thresholds.max_age):
+    if status.succeeded_at is not None and _is_above(age := now - status.succeeded_at, limits.max_age):
         yield Incident("stale", f"the last run that succeeded ended {format_span(age)} ago")
 
 

@@ -13,7 +13,7 @@ from infra.diagnostics.delta_table import explain_spark_only
 from infra.diagnostics.status import read_pipeline_status
 from infra.monitoring.addresses import build_addresses
 from infra.monitoring.background import Background
-from infra.monitoring.health import Incident, Thresholds, find_incidents
+from infra.monitoring.health import Incident, find_incidents
 from infra.monitoring.incidents import Message, Origin, apply_messages, find_messages, judge_error, says_nothing
 from infra.monitoring.memory import Memory
 from infra.monitoring.observers import Observer, ReadStatus
@@ -38,9 +38,6 @@ class Notifier(Observer):
     def __init__(self, project: Project, settings: Notify) -> None:
         self._project, self._settings = project, settings
         self._addresses = build_addresses(settings)
-        self._thresholds = Thresholds(
-            settings.max_lag, settings.min_feed_days, settings.max_age, settings.max_dead_letters
-        )
         self._background = Background("notify")
         self._memories: dict[str, Memory] = {}
         self._following: set[str] = set()
@@ -99,7 +96,7 @@ class Notifier(Observer):
         now = dt.datetime.now(dt.UTC)
         status = read_pipeline_status(self._project, pipeline, now=now, stuck_after=self._settings.stuck_after)
         # While source or target cannot be read, the rest is unknown
-        found = find_incidents(status, self._thresholds, now)
+        found = find_incidents(status, self._settings, now)
         self._report(pipeline, found, "status", is_partial=status.code is not None)
 
     def _report(self, pipeline: str, found: Sequence[Incident], origin: Origin, *, is_partial: bool = False) -> None:

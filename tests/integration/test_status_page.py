@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from infra.monitoring.health import Thresholds
+from infra.config.limits import Limits
 from infra.monitoring.page.access import Access
 from infra.monitoring.page.app import build_app
 from infra.monitoring.page.collector import Collector
@@ -30,7 +30,7 @@ def serving(case: StatusCase, *, interval_seconds: float = 600) -> Iterator[Test
     collector = Collector(project, list(project.pipelines), interval_seconds=interval_seconds)
     collector.start()
     try:
-        yield TestClient(build_app(collector, Access(), Thresholds(), config=case.config), base_url="http://localhost")
+        yield TestClient(build_app(collector, Access(), Limits(), config=case.config), base_url="http://localhost")
     finally:
         collector.close()
 

@@ -23,9 +23,9 @@ from audit.erasure.register.store import Register
 from audit.signing.signer import Signer
 from cdf import ChangeFeed, Pipeline
 from connectors.delta_audit.sink import DeltaAuditSink
+from infra.config.limits import Limits
 from infra.config.load import load
 from infra.diagnostics.verified_state import VerifiedStateFile
-from infra.monitoring.health import Thresholds
 from infra.monitoring.page.access import Access
 from infra.monitoring.page.app import build_app
 from infra.monitoring.page.collector import Collector
@@ -42,7 +42,7 @@ TODAY = dt.datetime.now(dt.UTC).date()
 def serving(config: Path) -> Iterator[TestClient]:
     project = load(config)
     collector = Collector(project, list(project.pipelines), interval_seconds=600)
-    app = build_app(collector, Access(), Thresholds(), config=config)
+    app = build_app(collector, Access(), Limits(), config=config)
     try:
         yield TestClient(app, base_url="http://localhost")
     finally:

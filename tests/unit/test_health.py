@@ -11,18 +11,17 @@ import pytest
 
 from cdf.sink import BrakeStop, Controls
 from cdf.sink.runner_id import create_runner_id, read_start
+from infra.config.limits import Limits
 from infra.diagnostics.status import PipelineStatus
 from infra.durations import parse_duration
-from infra.monitoring.health import Thresholds, find_incidents, format_span
+from infra.monitoring.health import find_incidents, format_span
 
 NOW = dt.datetime(2026, 3, 1, 9, tzinfo=dt.UTC)
 HEALTHY = PipelineStatus(
     "p", "lake/t", "behind", position=4, latest_version=6, lag_versions=2, lag_seconds=900.0, feed_files_days=2.0,
     moved_at=NOW - dt.timedelta(minutes=30), succeeded_at=NOW - dt.timedelta(hours=1), has_runner=True, dead_letters=3,
 )  # fmt: skip
-LIMITS = Thresholds(
-    max_lag=dt.timedelta(minutes=15), min_feed_days=2, max_age=dt.timedelta(hours=1), max_dead_letters=3
-)
+LIMITS = Limits(max_lag=dt.timedelta(minutes=15), min_feed_days=2, max_age=dt.timedelta(hours=1), max_dead_letters=3)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +54,7 @@ def test_the_id_of_a_runner_says_when_it_began_and_nothing_about_the_machine() -
 
 def test_a_pipeline_at_its_limits_has_no_incident() -> None:
     assert find_incidents(HEALTHY, LIMITS, NOW) == ()
-    assert find_incidents(replace(HEALTHY, lag_seconds=1e9, dead_letters=10**9), Thresholds(), NOW) == ()
+    assert find_incidents(replace(HEALTHY, lag_seconds=1e9, dead_letters=10**9), Limits(), NOW) == ()
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from starlette.testclient import TestClient
 
 from cdf.errors import ConfigError, SinkUnavailable
 from cdf.sink import BrakeStop, Controls, Pause, RunRecord
+from infra.config.limits import Limits
 from infra.diagnostics.status import PipelineStatus
-from infra.monitoring.health import Thresholds
 from infra.monitoring.page.access import COOKIE, Access, AccessCheck, check_access
 from infra.monitoring.page.app import build_app
 from infra.monitoring.page.collector import Details, Outage, PipelineReading, SeenPipeline
@@ -68,7 +68,7 @@ def client(
     peer: str = "127.0.0.1",
 ) -> TestClient:
     collector: Any = StubCollector(*(pipelines or [seen("orders")]))
-    app = build_app(collector, access or Access(), Thresholds(), config=Path("deltarelay.yaml"))
+    app = build_app(collector, access or Access(), Limits(), config=Path("deltarelay.yaml"))
     return TestClient(app, base_url=host, client=(peer, 5000), follow_redirects=False)
 
 
@@ -101,14 +101,14 @@ def test_an_exceeded_limit_makes_a_pipeline_urgent_whatever_its_state() -> None:
         seen("rejecting", "up_to_date", dead_letters=3),
         seen("fine", "up_to_date", dead_letters=1),
     ]
-    found = build_overview(pipelines, Thresholds(max_dead_letters=1))
+    found = build_overview(pipelines, Limits(max_dead_letters=1))
     assert [(row.name, row.tone, [note.text for note in row.notes]) for row in found.rows] == [
         ("rejecting", "bad", ["3 rows are dead letters"]),
         ("far_behind", "open", []),
         ("fine", "good", ["1 dead letter"]),
     ]
     assert found.bad == 1
-    limited = build_overview(pipelines, Thresholds(max_lag=dt.timedelta(seconds=60)))
+    limited = build_overview(pipelines, Limits(max_lag=dt.timedelta(seconds=60)))
     assert (limited.rows[0].name, limited.rows[0].tone) == ("far_behind", "bad")
 
 

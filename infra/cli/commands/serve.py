@@ -10,7 +10,8 @@ import typer
 
 from cdf.errors import ConfigError
 from cdf.extras import require_extra
-from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Logs, Pipelines, read_duration
+from infra.cli.limit_options import LimitOptions
+from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Logs, Pipelines, expand_options
 from infra.cli.project import load_project, select_pipelines
 from infra.logs import LogFormat, configure
 from infra.output import DONE, Output
@@ -20,7 +21,9 @@ __all__ = ["serve"]
 TOKEN_VARIABLE = "DELTARELAY_SERVE_TOKEN"
 
 
+@expand_options
 def serve(
+    *,
     config: Config = DEFAULT_CONFIG,
     pipeline: Pipelines = None,
     host: Annotated[
@@ -33,23 +36,7 @@ def serve(
     refresh_seconds: Annotated[
         float, typer.Option("--refresh-seconds", min=1, help="How often the status of each pipeline is read.")
     ] = 10.0,
-    max_lag: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION", help="Show a pipeline as urgent if a commit is not applied for longer, as in 15m."
-        ),
-    ] = None,
-    max_age: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="Show a pipeline as urgent if no run succeeded for longer, as in 1h."),
-    ] = None,
-    min_feed_days: Annotated[
-        float | None,
-        typer.Option(min=0, help="Show a pipeline as urgent if VACUUM may remove needed feed files within these days."),
-    ] = None,
-    max_dead_letters: Annotated[
-        int | None, typer.Option(min=0, help="Show a pipeline as urgent if more rows than this are dead letters.")
-    ] = None,
+    limits: LimitOptions,
     token_file: Annotated[
         Path | None,
         typer.Option(
@@ -75,18 +62,15 @@ def serve(
     log_format: Logs = LogFormat.auto,
     debug: Debug = False,
 ) -> None:
-    """Serve the status page: all pipelines, those that need a person first. It changes nothing, and starts no JVM."""
+    """Serve the status page: all pipelines, those that need a person first. It changes nothing, and starts no JVM.
+
+    A pipeline that exceeds a limit is shown as urgent.
+    """
     require_extra("serve")
-    from infra.monitoring.health import Thresholds
     from infra.monitoring.page.access import Access, check_access
     from infra.monitoring.page.server import serve_pages
 
-    thresholds = Thresholds(
-        max_lag=read_duration("--max-lag", max_lag),
-        max_age=read_duration("--max-age", max_age),
-        min_feed_days=min_feed_days,
-        max_dead_letters=max_dead_letters,
-    )
+    judged_by = limits.read()
     configure(log_format, debug=debug)
     output = Output("serve", False, debug)
     access = Access(
@@ -102,7 +86,7 @@ def serve(
             project,
             names,
             access,
-            thresholds,
+            judged_by,
             address=(host, port),
             interval_seconds=refresh_seconds,
             config=config,

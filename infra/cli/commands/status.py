@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cdf.sink import Controls
-from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, read_duration
+from infra.cli.limit_options import StatusLimitOptions
+from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, expand_options
 from infra.cli.project import load_project, select_pipelines
 from infra.output import DIFFERENCE, DONE, FAILED, TEMPORARY, Output, combine_exit_codes
 
@@ -25,40 +26,16 @@ __all__ = ["status"]
 COLUMNS = ("pipeline", "state", "position", "latest", "lag (versions)", "lag (seconds)", "feed files last (days)")
 
 
+@expand_options
 def status(
+    *,
     config: Config = DEFAULT_CONFIG,
     pipeline: Pipelines = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh the table until Ctrl-C.")] = False,
     interval_seconds: Annotated[
         float, typer.Option("--interval-seconds", min=0.1, help="With --watch: seconds between refreshes.")
     ] = 2.0,
-    max_lag: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION", help="Exit with 3 if a commit is not applied for longer than this, as in 15m."
-        ),
-    ] = None,
-    max_age: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="Exit with 3 if no run succeeded for longer than this, as in 1h."),
-    ] = None,
-    min_feed_days: Annotated[
-        float | None,
-        typer.Option(
-            min=0, help="Exit with 3 if VACUUM may remove feed files that are still needed within these days."
-        ),
-    ] = None,
-    stuck_after: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="Exit with 3 if a runner holds the lease and does not move the position for longer than this, although "
-            "there are versions to apply (without this option, the state is `stuck` after 15m).",
-        ),
-    ] = None,
-    max_dead_letters: Annotated[
-        int | None, typer.Option(min=0, help="Exit with 3 if more rows than this are dead letters.")
-    ] = None,
+    limits: StatusLimitOptions,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -66,28 +43,22 @@ def status(
 
     With a limit, the command exits with 3 and the reason if a pipeline exceeds it, or is stuck.
     """
-    from infra.diagnostics.status import STUCK_AFTER, read_pipeline_status
-    from infra.monitoring.health import Thresholds, find_incidents
+    from infra.diagnostics.status import read_pipeline_status
+    from infra.monitoring.health import find_incidents
 
     if watch and as_json:
         raise typer.BadParameter(
             "cannot be combined with --json: call `status --json` repeatedly", param_hint="--watch"
         )
-    thresholds = Thresholds(
-        max_lag=read_duration("--max-lag", max_lag),
-        max_age=read_duration("--max-age", max_age),
-        min_feed_days=min_feed_days,
-        max_dead_letters=max_dead_letters,
-    )
-    limit = read_duration("--stuck-after", stuck_after)
+    judged_by = limits.read()
     output = Output("status", as_json, debug)
     project = load_project(config)
     names = select_pipelines(project, pipeline)
 
     def judge(name: str) -> Judged:
         now = dt.datetime.now(dt.UTC)
-        found = read_pipeline_status(project, name, now=now, stuck_after=limit or STUCK_AFTER)
-        return found, find_incidents(found, thresholds, now)
+        found = read_pipeline_status(project, name, now=now, stuck_after=judged_by.stuck_after)
+        return found, find_incidents(found, judged_by, now)
 
     try:
         while watch:
@@ -97,8 +68,7 @@ def status(
         raise typer.Exit(DONE) from None
     judged = [judge(name) for name in names]
     _print_statuses(output, judged)
-    has_limits = limit is not None or thresholds != Thresholds()
-    codes = [_exit_code_of(found, incidents if has_limits else ()) for found, incidents in judged]
+    codes = [_exit_code_of(found, incidents if limits.given else ()) for found, incidents in judged]
     entries = [{**found.to_dict(), "incidents": [one.to_dict() for one in incidents]} for found, incidents in judged]
     output.finish({"pipelines": entries}, combine_exit_codes(codes))
 

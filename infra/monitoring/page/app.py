@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from audit.report.formatting import format_time
 from audit.report.html import build_environment
-from infra.monitoring.health import Thresholds
+from infra.config.limits import Limits
 from infra.monitoring.page.access import Access, AccessCheck, find_path
 from infra.monitoring.page.overview import SYMBOLS, TONES, build_overview, format_age
 from infra.monitoring.page.pipeline import build_pipeline_page
@@ -47,8 +47,8 @@ STATIC = {
 MIN_REFRESH_SECONDS = 2
 
 
-def build_app(collector: Collector, access: Access, thresholds: Thresholds, *, config: Path) -> ASGIApp:
-    pages = _Pages(collector, access, thresholds, config)
+def build_app(collector: Collector, access: Access, limits: Limits, *, config: Path) -> ASGIApp:
+    pages = _Pages(collector, access, limits, config)
     return Starlette(
         routes=[
             Route("/", pages.show_overview),
@@ -66,8 +66,8 @@ def build_app(collector: Collector, access: Access, thresholds: Thresholds, *, c
 class _Pages:
     """The endpoints are plain functions, so Starlette runs them in threads: waiting for a server stops no other request."""
 
-    def __init__(self, collector: Collector, access: Access, thresholds: Thresholds, config: Path) -> None:
-        self._collector, self._access, self._thresholds, self._config = collector, access, thresholds, config
+    def __init__(self, collector: Collector, access: Access, limits: Limits, config: Path) -> None:
+        self._collector, self._access, self._limits, self._config = collector, access, limits, config
         self._pages = [("/", "Overview")]
         self._pages += [("/audit", "Audit")] if collector.trails else []
         self._pages += [("/erasure", "Erasure")] if collector.has_erasure else []
@@ -78,7 +78,7 @@ class _Pages:
         text, page = query.get("q", ""), query.get("page", "")
         overview = build_overview(
             self._collector.read_pipelines(),
-            self._thresholds,
+            self._limits,
             state=state if state in TONES else "",
             text=text,
             page=int(page) if page.isascii() and page.isdigit() else 1,
@@ -91,7 +91,7 @@ class _Pages:
             return self.show_missing(request)
         target = self._collector.targets[name]
         seen = self._collector.read_pipeline(name)
-        page = build_pipeline_page(*seen, self._thresholds, target=target, config=self._config)
+        page = build_pipeline_page(*seen, self._limits, target=target, config=self._config)
         return self._render(request, "pipeline.html", page=page)
 
     def show_audit(self, request: Request) -> Response:

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cdf.sink import Controls
+from infra.config.limits import Limits
 from infra.diagnostics.status import PipelineStatus
-from infra.monitoring.health import Incident, Thresholds, find_incidents, format_span
+from infra.monitoring.health import Incident, find_incidents, format_span
 from infra.monitoring.page.collector import Outage, SeenPipeline
 from infra.monitoring.page.graphics import Sparkline, build_sparkline
 
@@ -94,14 +95,14 @@ class Overview:
 
 def build_overview(
     seen: Sequence[SeenPipeline],
-    thresholds: Thresholds = Thresholds(),  # noqa: B008
+    limits: Limits = Limits(),  # noqa: B008
     *,
     state: str = "",
     text: str = "",
     page: int = 1,
 ) -> Overview:
     """``state`` and ``text`` select rows; ``page`` is corrected to one that exists."""
-    rows = sorted((build_row(one, thresholds) for one in seen), key=_urgency)
+    rows = sorted((build_row(one, limits) for one in seen), key=_urgency)
     numbers = Counter(row.state for row in rows)
     words = {row.state: row.words for row in rows}
     matching = [row for row in rows if (not state or row.state == state) and text.lower() in row.name.lower()]
@@ -119,7 +120,7 @@ def build_overview(
     )
 
 
-def build_row(seen: SeenPipeline, thresholds: Thresholds = Thresholds()) -> Row:  # noqa: B008
+def build_row(seen: SeenPipeline, limits: Limits = Limits()) -> Row:  # noqa: B008
     reading, error = seen.reading, seen.error
     status = None if reading is None else reading.status
     known = "unread" if status is None else status.state
@@ -128,7 +129,7 @@ def build_row(seen: SeenPipeline, thresholds: Thresholds = Thresholds()) -> Row:
         state = "unreachable"
     elif error is not None:
         state = "failed"
-    incidents = () if status is None else find_incidents(status, thresholds, dt.datetime.now(dt.UTC))
+    incidents = () if status is None else find_incidents(status, limits, dt.datetime.now(dt.UTC))
     return Row(
         name=seen.name,
         source=None if status is None else status.source,

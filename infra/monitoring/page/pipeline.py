@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cdf.errors import CdfError
 from cdf.sink import Controls, RunRecord, Standing
-from infra.monitoring.health import Thresholds
+from infra.config.limits import Limits
 from infra.monitoring.page.collector import Details, SeenPipeline
 from infra.monitoring.page.graphics import Bar, build_bar, rows_per_second
 from infra.monitoring.page.overview import Row, build_row
@@ -56,12 +56,12 @@ def build_pipeline_page(
     seen: SeenPipeline,
     details: Details | None,
     error: CdfError | None,
-    thresholds: Thresholds = Thresholds(),  # noqa: B008
+    limits: Limits = Limits(),  # noqa: B008
     *,
     target: str,
     config: Path,
 ) -> PipelinePage:
-    row = build_row(seen, thresholds)
+    row = build_row(seen, limits)
     status = None if seen.reading is None else seen.reading.status
     controls = (None if status is None else status.controls) or Controls()
     known = details.runs if details is not None else () if seen.reading is None else seen.reading.runs

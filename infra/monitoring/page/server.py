@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from cdf.errors import ConfigError
-from infra.monitoring.health import Thresholds
+from infra.config.limits import Limits
 from infra.monitoring.page.access import Access
 from infra.monitoring.page.app import build_app
 from infra.monitoring.page.collector import Collector
@@ -28,7 +28,7 @@ def serve_pages(
     project: Project,
     names: Sequence[str],
     access: Access,
-    thresholds: Thresholds,
+    limits: Limits,
     *,
     address: tuple[str, int],
     interval_seconds: float,
@@ -40,7 +40,7 @@ def serve_pages(
     collector = Collector(project, names, interval_seconds=interval_seconds)
     collector.start()
     settings = uvicorn.Config(
-        build_app(collector, access, thresholds, config=config),
+        build_app(collector, access, limits, config=config),
         log_config=None,
         access_log=False,
         server_header=False,
