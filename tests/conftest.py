@@ -15,6 +15,7 @@ pytest_plugins = [
     "tests.fixtures.fix_delta_rs",
     "tests.fixtures.fix_s3_writers",
     "tests.fixtures.fix_pgbouncer",
+    "tests.fixtures.fix_prometheus",
     "tests.fixtures.fix_spread",
     "tests.fixtures.fix_trail",
     "tests.fixtures.fix_sealed_states",
