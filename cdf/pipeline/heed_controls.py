@@ -108,7 +108,7 @@ class HeededControls:
         self.is_known_stop = earlier is not None and earlier.first == window.first
         is_stored = self.is_known_stop and earlier is not None and earlier.message == error.message
         if isinstance(sink, Controllable) and not is_stored:
-            stop = BrakeStop(dt.datetime.now(dt.UTC), window.first, window.last, error.message)
+            stop = BrakeStop(dt.datetime.now(dt.UTC), window.first, window.last, error.message, window.table_id)
             try:
                 self._controls = sink.change_controls(lambda controls: record_stop(controls, stop))
             except CdfError as failure:  # for information only: the window is stopped whether or not this is stored

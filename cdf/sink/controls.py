@@ -56,6 +56,8 @@ class BrakeStop(Result):
     first: int
     last: int
     message: str
+    table_id: str | None = None
+    """None: stored by a version that did not record it."""
 
 
 @dataclass(frozen=True, slots=True)

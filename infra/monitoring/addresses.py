@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from cdf.errors import ConfigError
 from cdf.extras import require_extra
@@ -50,11 +50,11 @@ class Address:
         service.socket_connect_timeout = service.socket_read_timeout = float(SECONDS)
         self._service: apprise.NotifyBase = service
 
-    def send(self, title: str, text: str) -> Sent:
-        """Never raises."""
+    def send(self, title: str, text: str, kind: Literal["failure", "success", "info"]) -> Sent:
+        """Never raises. ``kind``: Apprise's; PagerDuty and others derive urgency or colour from it."""
         with _collect_messages() as messages:
             try:
-                is_taken = bool(self._service.notify(body=text, title=title))
+                is_taken = bool(self._service.notify(body=text, title=title, notify_type=kind))
             except Exception as error:
                 is_taken, messages = False, [*messages, type(error).__name__]
         return Sent(self.label, None if is_taken else self._mask(messages[-1] if messages else "the server refused it"))

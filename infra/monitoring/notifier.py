@@ -7,7 +7,7 @@ import functools
 import logging
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from infra.diagnostics.delta_table import explain_spark_only
 from infra.diagnostics.status import read_pipeline_status
@@ -110,7 +110,8 @@ class Notifier(Observer):
 
     def _send(self, message: Message) -> bool:
         """Whether one address at least has taken the message: otherwise it is sent at the next look."""
-        results = [address.send(message.title, message.text) for address in self._addresses]
+        kind: Literal["failure", "success"] = "success" if message.entry is None else "failure"
+        results = [address.send(message.title, message.text, kind) for address in self._addresses]
         for one in results:
             if one.error is not None:
                 log.warning("a notification was not sent", extra={"address": one.address, "error": one.error})

@@ -93,6 +93,26 @@ def test_a_stop_that_a_user_has_skipped_is_over(spark: SparkSession, filled: str
     assert (status.code, entry["state"]) == (0, "behind")
 
 
+def test_the_first_window_of_a_trail_can_be_approved(project: Project, spark: SparkSession, here: Command) -> None:
+    path = str(project.folder / "source")
+    create_source(spark, path)
+    change(spark, path, "insert into {t} values (1, 'a', 1), (2, 'b', 1)")
+    change(spark, path, "delete from {t} where id = 1")
+    customers = pipeline(path, start=2, connection="trail", table="customers", brakes={"max_delete_rows": 0})
+    project.write(
+        {"customers": customers}, connections=f"  trail: {{kind: delta_audit, path: {project.folder / 'trail'}}}"
+    )
+    approve = ("approve", "customers", "--by", "maria", "--window")
+    assert here(*approve, "2..2").code == 2  # not stopped yet, so nobody knows what it is
+    stopped = here("run")
+    assert (stopped.code, "the window 2..2 would delete 1 rows" in stopped.err) == (3, True), stopped.err
+    assert here(*approve, "2..3").code == 2
+    assert here(*approve, "2..2").code == 0
+    assert here("run").code == 0
+    (entry,) = here("status", "--json").document["result"]["pipelines"]
+    assert (entry["state"], entry["position"]) == ("up_to_date", 2)
+
+
 def test_an_approval_must_be_for_the_next_window(filled: str, here: Command) -> None:
     for window, why in (("3..4", "is not the next one"), ("2", "is not a window"), ("5..2", "is not a window")):
         refused = here("approve", "customers", "--window", window, "--by", "maria")

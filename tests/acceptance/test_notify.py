@@ -23,10 +23,13 @@ def received() -> list[tuple[str, str]]:
 def test_a_brake_sends_one_message_and_one_when_its_window_has_passed(
     project: Project, database: Database, spark: SparkSession, here: Command, received: list[tuple[str, str]]
 ) -> None:
+    types: list[str] = []
+
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             received.append((body["title"], body["message"]))
+            types.append(body["type"])
             self.send_response(200)
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -60,5 +63,6 @@ def test_a_brake_sends_one_message_and_one_when_its_window_has_passed(
         assert title == "deltarelay: customers: verify difference"
         assert text == "at version 2 the target differs from its source: 1 missing, 0 extra, 0 different"
         server.shutdown()
+    assert types == ["failure", "success", "failure"]
     assert "Zaphod" not in str(received)
     assert "10000" not in str(received)

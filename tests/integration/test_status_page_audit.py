@@ -100,7 +100,7 @@ def test_a_trail_is_shown_as_far_as_it_is_verified_signed_and_anchored(
     with serving(config) as web:
         page = web.get("/audit").text
     assert "needs a person" in page
-    assert re.search("the anchor [^<]* cannot be read", page)
+    assert re.search("<li>the anchor [^<:]* cannot be used", page)
     # Another key than the trail's own makes nothing of it trusted
     other = read_coverage(path, None, [Signer.generate("other.example.org/a").verifier], [])
     assert other is not None

@@ -221,6 +221,7 @@ def test_without_a_token_only_names_of_this_machine_are_answered() -> None:
     assert client(host="http://127.0.0.1:9410").get("/").status_code == 200
     assert client(host="http://[::1]:9410").get("/").status_code == 200
     assert client(host="http://attacker.example:9410").get("/").status_code == 421, "DNS rebinding"
+    assert client(host="http://127.0.0.1:9410").get("/", headers={"Host": "[::1"}).status_code == 421
 
 
 @pytest.mark.parametrize("path", ["/", "/pipelines/orders", "/pipelines/none", "/missing"])

@@ -13,7 +13,18 @@ import typer
 from cdf.errors import ConfigError
 from cdf.os_user import os_user
 from cdf.result import Result
-from cdf.sink import Approval, BrakeStop, Controllable, ControlRecord, Controls, Pause, Position, Tracked, at_version
+from cdf.sink import (
+    Approval,
+    BrakeStop,
+    Controllable,
+    ControlRecord,
+    Controls,
+    Pause,
+    Position,
+    Sink,
+    Tracked,
+    at_version,
+)
 from cdf.sink.controls import approve_window
 from cdf.sink.controls import pause as pause_controls
 from cdf.sink.controls import resume as resume_controls
@@ -92,14 +103,8 @@ def approve(
     first, last = int(bounds[1]), int(bounds[2])
     project = load_project(config)
     project.pipeline(name)  # one pipeline, not a `tables` entry
-    sink = project.build_sink(name)
-    position = sink.position() if isinstance(sink, Tracked) else Position()
-    if position.version is None or position.table_id is None or position.version + 1 != first:
-        raise ConfigError(
-            f"the window {window} is not the next one of {name}: its target {at_version(position.version)}",
-            hint="`deltarelay plan` shows the windows of the next run",
-        )
-    approval = Approval(first, last, position.table_id, dt.datetime.now(dt.UTC), _require_text(by, "--by"))
+    table_id = _find_table_id(project.build_sink(name), name, first, last)
+    approval = Approval(first, last, table_id, dt.datetime.now(dt.UTC), _require_text(by, "--by"))
     _change(
         output,
         project,
@@ -107,6 +112,22 @@ def approve(
         lambda controls: approve_window(controls, approval),
         lambda one: f"{one}: the window {window} is approved; the next run applies it",
     )
+
+
+def _find_table_id(sink: Sink, name: str, first: int, last: int) -> str:
+    """The source table whose window this is, if it is the next one. A target that was never written has no position;
+    there it is the window that a brake has stopped."""
+    position = sink.position() if isinstance(sink, Tracked) else Position()
+    table_id = position.table_id if position.version is not None and position.version + 1 == first else None
+    if position.version is None and isinstance(sink, Controllable):
+        stop = sink.controls().stopped
+        table_id = stop.table_id if stop is not None and (stop.first, stop.last) == (first, last) else None
+    if table_id is None:
+        raise ConfigError(
+            f"the window {first}..{last} is not the next one of {name}: its target {at_version(position.version)}",
+            hint="`deltarelay plan` shows the windows of the next run",
+        )
+    return table_id
 
 
 def _change(

@@ -29,7 +29,7 @@ def send_test(config: Config = DEFAULT_CONFIG, as_json: Json = False, debug: Deb
     if settings is None:
         raise ConfigError("the configuration has no block `notify`", hint="add `notify: {urls: [ADDRESS]}`")
     text = "This is a test. Incidents of pipelines are sent to this address."
-    sent = [address.send("deltarelay: test", text) for address in build_addresses(settings)]
+    sent = [address.send("deltarelay: test", text, "info") for address in build_addresses(settings)]
     for one in sent:
         output.line(f"address {one.address}: " + ("sent" if one.error is None else f"not sent: {one.error}"))
     failed = any(one.error is not None for one in sent)

@@ -132,7 +132,10 @@ class AccessCheck:
 
 
 def _names_this_machine(request: Request) -> bool:
-    return urlsplit(f"//{request.headers.get('host', '')}").hostname in LOCAL_NAMES
+    try:
+        return urlsplit(f"//{request.headers.get('host', '')}").hostname in LOCAL_NAMES
+    except ValueError:  # not a host: an IPv6 address without its end
+        return False
 
 
 def _is_https(request: Request) -> bool:

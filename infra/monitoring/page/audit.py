@@ -71,7 +71,7 @@ def build_trail_row(
 def _list_problems(reading: TrailReading, coverage: TrailCoverage) -> Iterator[tuple[bool, str]]:
     """Each as whether it needs a person, and its text."""
     for failure in coverage.failures:
-        yield True, f"the anchor {failure.anchor} cannot be read: {failure.error.message}"
+        yield True, failure.error.message
     for anchor in coverage.anchors:
         if anchor.records is None:
             yield True, f"the anchor {anchor.anchor} has no checkpoint of this trail"
