@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,14 +76,28 @@ class Observers(Observer):
         self._call_each(lambda one: one.record_erasure(report))
 
     def close(self) -> None:
-        self._call_each(lambda one: one.close())
+        """All at the same time: each of them may wait for a server."""
+
+        def close(one: Observer) -> None:
+            _call(one, lambda one: one.close())
+
+        # Daemons: a second Ctrl-C does not wait for them
+        threads = [threading.Thread(target=close, args=(one,), daemon=True) for one in self._observers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     def _call_each(self, call: Callable[[Observer], None]) -> None:
         for one in self._observers:
-            try:
-                call(one)
-            except Exception as error:
-                log.warning("an observer failed", extra={"observer": type(one).__name__, "error": type(error).__name__})
+            _call(one, call)
+
+
+def _call(one: Observer, call: Callable[[Observer], None]) -> None:
+    try:
+        call(one)
+    except Exception as error:
+        log.warning("an observer failed", extra={"observer": type(one).__name__, "error": type(error).__name__})
 
 
 @dataclass(frozen=True, slots=True)
