@@ -11,28 +11,43 @@ it on the same cores. The clock starts when the commit's file is in the log, whi
 the writer's call returns, which is later. It stops when a connection of the writer's process, asking every 2 ms, sees the
 last row; that a whole commit became visible is counted at once.
 
+One more answer says what metrics and lineage cost: commit → visible with them ÷ without, in blocks that take turns.
+
 The sizes take turns in an order left to chance. In the end the whole target is compared with the source.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.answer import Answer
 from benchmarks.lab import Lab, median, p95
-from cdf import ChangeFeed, Pipeline
+from benchmarks.monitored import Measured, build_project, compare, measure_processor, monitor_follower
+from cdf import ChangeFeed, Followed, Pipeline
 from connectors.postgres import PostgresSink
+
+if TYPE_CHECKING:
+    from cdf.pipeline.follow import Following
+    from infra.monitoring.observers import Observers
 
 __all__ = ["measure"]
 
+Commit = Callable[[int], dict[str, Any]]
+
 AIM = 2.5
 SIZES = (1, 100, 1_000)
+TABLE = "public.freshness"
+BLOCK = 15
+"""Commits that are measured with metrics and lineage, then as many without: about as long as the interval at which metrics
+ask the source and the target."""
 
 
 def measure(lab: Lab) -> Iterator[Answer]:
@@ -41,25 +56,23 @@ def measure(lab: Lab) -> Iterator[Answer]:
         f"create table delta.`{path}` (id bigint, name string, amount decimal(12,2)) using delta"
         " tblproperties (delta.enableChangeDataFeed=true)"
     )
-    sink = PostgresSink(lab.dsn, table="public.freshness")
+    sink = PostgresSink(lab.dsn, table=TABLE)
     pipeline = Pipeline(ChangeFeed(lab.spark, path), sink, key=["id"], name="freshness")
     pipeline.run()
     visible: dict[int, list[float]] = {size: [] for size in SIZES}
     read: dict[int, list[float]] = {size: [] for size in SIZES}
     with _writer(lab, path) as commit:
-        handle = pipeline.follow(trigger={"processingTime": "0 seconds"})
+        recording = _Recording()
+        handle = pipeline.follow(trigger={"processingTime": "0 seconds"}, progress=recording.record)
         try:
             for counts in lab.rounds(warm_up=10, timed=30):
                 for size in lab.shuffled(SIZES):
-                    # At any moment of the trigger's round, as commits come in production
-                    time.sleep(lab.chance.uniform(0.2, 0.7))
-                    seen = commit(size)
-                    if "seconds" not in seen:
-                        raise AssertionError(f"version {seen['version']} never became visible: {handle.status()}")
+                    seen = _commit(lab, commit, size, handle)
                     took = _read(lab, path, seen["version"], size)
                     if counts:
                         visible[size].append(seen["seconds"])
                         read[size].append(took)
+            monitored = _measure_monitoring(lab, path, commit, handle, recording)
         finally:
             handle.stop()
         handle.await_termination()
@@ -81,6 +94,44 @@ def measure(lab: Lab) -> Iterator[Answer]:
                 "repetitions": len(visible[size]),
             },
         )
+    yield monitored
+
+
+@dataclass
+class _Recording:
+    """Passes the follower's steps to metrics and lineage while they are on."""
+
+    observers: Observers | None = None
+
+    def record(self, step: Followed) -> None:
+        if self.observers is not None:
+            self.observers.record_step("people", step)
+
+
+def _measure_monitoring(lab: Lab, path: str, commit: Commit, handle: Following, recording: _Recording) -> Answer:
+    project = build_project(lab, "people", source=path, dsn=lab.dsn, table=TABLE)
+    measured = {"on": Measured(), "off": Measured()}
+    sizes = [SIZES[number % len(SIZES)] for number in range(3 if lab.quick else BLOCK)]
+    for counts in lab.rounds(warm_up=1, timed=10):
+        for variant in lab.shuffled(("on", "off")):
+            into = measured[variant] if counts else Measured()
+            with measure_processor(lab, into), ExitStack() as open_:
+                if variant == "on":
+                    monitored = monitor_follower(project, "people", handle.status, lab.free_port())
+                    recording.observers = open_.enter_context(monitored)
+                    open_.callback(setattr, recording, "observers", None)
+                seconds = [_commit(lab, commit, size, handle)["seconds"] for size in sizes]
+            into.seconds.append(statistics.geometric_mean(seconds))
+    return compare("freshness: monitored", measured["on"], measured["off"], pairs_are=f"blocks of {len(sizes)} commits")
+
+
+def _commit(lab: Lab, commit: Commit, size: int, handle: Following) -> dict[str, Any]:
+    # At any moment of the trigger's round, as commits come in production
+    time.sleep(lab.chance.uniform(0.2, 0.7))
+    seen = commit(size)
+    if "seconds" not in seen:
+        raise AssertionError(f"version {seen['version']} never became visible: {handle.status()}")
+    return seen
 
 
 def _read(lab: Lab, path: str, version: int, size: int) -> float:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from cdf import Pipeline
 
-__all__ = ["Lab", "conditions", "median", "p95"]
+__all__ = ["Lab", "conditions", "median", "p95", "quartiles"]
 
 T = TypeVar("T")
 
@@ -95,12 +95,19 @@ class Lab:
     def has_jdbc(self) -> bool:
         return PGJDBC in str(self.spark.sparkContext.getConf().get("spark.jars.packages", ""))
 
+    @property
+    def jvm_pid(self) -> int:
+        found: int = self.spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+        return found
+
     @cached_property
     def postgres(self) -> EmbeddedPostgres:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        config = {**POSTGRES, "listen_addresses": "127.0.0.1", "port": port}
+        config = {**POSTGRES, "listen_addresses": "127.0.0.1", "port": self.free_port()}
         return self._open.enter_context(EmbeddedPostgres(self.folder / "postgres", config=config))
+
+    def free_port(self) -> int:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            return int(free.getsockname()[1])
 
     @cached_property
     def dsn(self) -> str:
@@ -166,6 +173,11 @@ def conditions() -> dict[str, Any]:
 
 def median(values: Sequence[float]) -> float:
     return statistics.median(values)
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float]:
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high
 
 
 def p95(values: Sequence[float]) -> float:

@@ -6,6 +6,9 @@ and key-sorted upsert of the very same rows, which lie in an unlogged table of t
 of one database and in an order left to chance. The ratio is that of changes per second, of the medians: 1 would mean that
 reading Delta, the net effect and staging cost nothing.
 
+Two more answers say what metrics and lineage cost: the same run with them ÷ without, which take turns. ``the window`` is the
+step as above; ``the run`` has everything, from opening the target until metrics and lineage have ended.
+
 ``run_seconds`` has the whole ``run``: opening, lease and checks too. ``cold_seconds`` has the first window that was applied
 to this table, in a session that had only made and copied it.
 """
@@ -17,8 +20,10 @@ from collections.abc import Iterator
 
 from benchmarks.answer import Answer
 from benchmarks.lab import Lab, median
-from benchmarks.postgres_state import Changes, apply_bare, connected, fresh, windows
-from cdf import Step
+from benchmarks.monitored import Measured, build_project, compare, measure_processor, monitor
+from benchmarks.postgres_state import TABLE, Changes, State, apply_bare, connected, fresh, windows
+from cdf import Pipeline, Step
+from infra.config.models import Project
 
 __all__ = ["WINDOWS", "measure", "sizes"]
 
@@ -78,3 +83,37 @@ def measure(lab: Lab) -> Iterator[Answer]:
             "repetitions": len(ours),
         },
     )
+    yield from _measure_monitoring(lab, state)
+
+
+def _measure_monitoring(lab: Lab, state: State) -> Iterator[Answer]:
+    steps, runs = ({variant: Measured() for variant in ("on", "off")} for _ in range(2))
+    for counts in lab.rounds(warm_up=3, timed=30):
+        for variant in lab.shuffled(("on", "off")):
+            with fresh(lab, template=state.database) as database:
+                project = build_project(lab, "people", source=state.path, dsn=lab.address(database), table=TABLE)
+                step, run = (steps[variant], runs[variant]) if counts else (Measured(), Measured())
+                began = time.monotonic()
+                with measure_processor(lab, run):
+                    step.seconds.append(_run(state.pipeline(database), project if variant == "on" else None))
+                run.seconds.append(time.monotonic() - began)
+                step.python, step.jvm = run.python, run.jvm
+                state.check(database, 1)
+    yield compare("postgres_window: monitored, the window", steps["on"], steps["off"], pairs_are="windows")
+    yield compare("postgres_window: monitored, the run", runs["on"], runs["off"], pairs_are="runs")
+
+
+def _run(pipeline: Pipeline, monitored: Project | None) -> float:
+    """→ seconds of the window"""
+    done: list[Step] = []
+    if monitored is None:
+        pipeline.run(until=1, progress=done.append)
+    else:
+        with monitor(monitored, "people") as observers:
+
+            def record(step: Step) -> None:
+                done.append(step)
+                observers.record_step("people", step)
+
+            pipeline.run(until=1, progress=record)
+    return sum(done[0].applied.seconds.values())
