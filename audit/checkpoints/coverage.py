@@ -11,15 +11,20 @@ from typing import TYPE_CHECKING, Any
 from audit.anchors.base import AnchorFailure, NamedAnchor
 from audit.checkpoints.anchored import AnchoredCheckpoints
 from audit.proof import ProofError, verify_note
+from audit.trail.redaction import parse_object
 from cdf.errors import CdfError, SinkUnavailable
 from cdf.result import Result
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from deltalake import DeltaTable
 
     from audit.proof import VerifierKey
 
 __all__ = ["AnchoredThrough", "TrailCoverage", "read_coverage"]
+
+HISTORY_LIMITS = (50, 1_000, 20_000)
+"""How many of the ledger's latest commits are searched; the next number only if needed, because most are anchored soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,8 @@ class TrailCoverage(Result):
     """Anchors that cannot be read."""
     unanchored_commits: int | None = None
     """Commits that no anchor covers, as far as anchors can be read; None: none are configured."""
+    unanchored_since: dt.datetime | None = None
+    """When the first of these commits was recorded in the trail, or later; None: there are none."""
 
     def count_unanchored(self) -> int | None:
         """Number of records that no anchor covers; None: there are no anchors, or one of them cannot be read."""
@@ -92,6 +99,8 @@ def read_coverage(
         ) from error
     version, committed_at = _find_commit(rows, rows.num_rows)
     through, failures = _read_anchors(origin, rows, keys, anchors)
+    covered = max((one.records or 0 for one in through), default=0)
+    unanchored = _count_commits(rows, covered) if anchors else None
     return TrailCoverage(
         records=rows.num_rows,
         version=version,
@@ -99,9 +108,8 @@ def read_coverage(
         is_end_signed=any(_is_signed(note, keys) for note in notes.column("signed_state").to_pylist()),
         anchors=through,
         failures=failures,
-        unanchored_commits=_count_commits(rows, max((one.records or 0 for one in through), default=0))
-        if anchors
-        else None,
+        unanchored_commits=unanchored,
+        unanchored_since=_find_recording(ledger, rows, covered) if unanchored else None,
     )
 
 
@@ -128,6 +136,28 @@ def _find_commit(rows: pa.Table, records: int) -> tuple[int | None, dt.datetime 
         if row["version"] is not None:
             return row["version"], row["committed_at"]
     return None, None
+
+
+def _find_recording(ledger: DeltaTable, rows: pa.Table, start: int) -> dt.datetime:
+    """When the first commit from record ``start`` on was recorded. If the log of the ledger does not reach back so far, the
+    earliest time that it shows, or the time of the commit itself."""
+    first = next(row for row in rows.slice(start).to_pylist() if row["version"] is not None)
+    recorded_at = None
+    for limit in HISTORY_LIMITS:
+        history = ledger.history(limit)
+        for entry in history:
+            state = parse_object(entry.get("userMetadata")).get("state")
+            if state is None:
+                continue
+            if state["sequence"] <= first["sequence"]:
+                break
+            recorded_at = dt.datetime.fromtimestamp(int(entry["timestamp"]) / 1000, tz=dt.UTC)
+        else:
+            if len(history) == limit:
+                continue
+        break
+    found: dt.datetime = recorded_at or first["committed_at"]
+    return found
 
 
 def _count_commits(rows: pa.Table, start: int) -> int:

@@ -55,6 +55,17 @@ class StatusLimitOptions(LimitOptions):
             "there are versions to apply (without this option, the state is `stuck` after 15m).",
         ),
     ] = None
+    max_unanchored: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Limit: a commit in an audit trail is covered by no anchor for longer than this, as in 1h.",
+        ),
+    ] = None
+    max_overdue_erasures: Annotated[
+        int | None,
+        typer.Option(min=0, help="Limit: more erasure requests than this are past their due date and not certified."),
+    ] = None
 
 
 def _read(name: str, value: Any) -> Any:

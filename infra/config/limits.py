@@ -10,7 +10,7 @@ from pydantic import Field, PlainValidator, WithJsonSchema
 from infra.base_model import Model
 from infra.durations import parse_duration
 
-__all__ = ["STUCK_AFTER", "Limits", "MaxDeadLetters", "MinFeedDays"]
+__all__ = ["STUCK_AFTER", "Limits", "MaxDeadLetters", "MaxOverdueErasures", "MaxUnanchored", "MinFeedDays"]
 
 STUCK_AFTER = dt.timedelta(minutes=15)
 
@@ -21,6 +21,20 @@ def _parse_duration(value: Any) -> dt.timedelta:
 
 _Duration = Annotated[
     dt.timedelta, PlainValidator(_parse_duration), WithJsonSchema({"type": "string", "pattern": r"^\s*[0-9]|\$\{"})
+]
+MaxUnanchored = Annotated[
+    _Duration | None,
+    Field(
+        title="Not anchored",
+        description="`not_anchored`: a commit in an audit trail is covered by no anchor for longer than this, as in 1h.",
+    ),
+]
+MaxOverdueErasures = Annotated[
+    Annotated[int, Field(ge=0)] | None,
+    Field(
+        title="Overdue erasures",
+        description="`erasure_overdue`: more erasure requests than this are past their due date.",
+    ),
 ]
 MinFeedDays = Annotated[
     Annotated[float, Field(ge=0)] | None,
@@ -46,6 +60,8 @@ class Limits(Model):
     )
     min_feed_days: MinFeedDays = None
     max_dead_letters: MaxDeadLetters = None
+    max_unanchored: MaxUnanchored = None
+    max_overdue_erasures: MaxOverdueErasures = None
     stuck_after: _Duration = Field(
         default=STUCK_AFTER,
         title="Stuck",

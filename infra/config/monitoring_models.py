@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -18,7 +19,7 @@ from pydantic import (
 )
 
 from infra.base_model import Model
-from infra.config.limits import Limits, MaxDeadLetters, MinFeedDays
+from infra.config.limits import Limits, MaxDeadLetters, MaxOverdueErasures, MaxUnanchored, MinFeedDays
 from infra.config.values import folder_of, resolve_path
 
 __all__ = ["FileTransport", "HttpTransport", "KafkaTransport", "Lineage", "Metrics", "Notify", "Otlp"]
@@ -93,8 +94,9 @@ _Kind = Literal[
     "dead_letters",
     "person_returned",
     "verify_difference",
+    "not_anchored",
+    "erasure_overdue",
 ]
-"""The incidents that can be noticed by a runner, and by `verify`."""
 
 
 class Notify(Limits):
@@ -110,6 +112,8 @@ class Notify(Limits):
     )
     min_feed_days: MinFeedDays = 7
     max_dead_letters: MaxDeadLetters = 0
+    max_unanchored: MaxUnanchored = dt.timedelta(hours=1)
+    max_overdue_erasures: MaxOverdueErasures = 0
 
 
 def _resolve_text_file(value: Any, info: ValidationInfo) -> Path:

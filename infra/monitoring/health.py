@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from cdf.result import Result
 
 if TYPE_CHECKING:
+    from audit.checkpoints.coverage import TrailCoverage
     from infra.config.limits import Limits
     from infra.diagnostics.status import PipelineStatus
 
-__all__ = ["Incident", "IncidentKind", "find_incidents", "format_span"]
+__all__ = ["Incident", "IncidentKind", "find_incidents", "format_span", "judge_anchoring", "judge_erasures"]
 
 Number = TypeVar("Number", int, dt.timedelta)
 IncidentKind = Literal[
@@ -30,7 +31,8 @@ IncidentKind = Literal[
     "not_anchored",
     "erasure_overdue",
 ]
-"""The last four are not found in the status of a pipeline, but by ``verify`` and ``erase``, and in trails and registers."""
+"""The last four are not found in the status of a pipeline, but by a run, by ``verify``, in a trail and its anchors, and in
+the register of erasures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,24 @@ def _find_incidents(status: PipelineStatus, limits: Limits, now: dt.datetime) ->
         yield Incident("lagging", f"{_count_versions(status)} not applied, the oldest for {format_span(lag)}")
     if status.succeeded_at is not None and _is_above(age := now - status.succeeded_at, limits.max_age):
         yield Incident("stale", f"the last run that succeeded ended {format_span(age)} ago")
+
+
+def judge_anchoring(coverage: TrailCoverage | None, limits: Limits, now: dt.datetime) -> tuple[Incident, ...]:
+    """``coverage``: None where there is no trail yet."""
+    if coverage is None or coverage.unanchored_since is None:
+        return ()
+    if not _is_above(age := now - coverage.unanchored_since, limits.max_unanchored):
+        return ()
+    commits = coverage.unanchored_commits
+    words = "1 commit is" if commits == 1 else f"{commits} commits are"
+    return (Incident("not_anchored", f"{words} covered by no anchor, the oldest for {format_span(age)}"),)
+
+
+def judge_erasures(overdue: int, limits: Limits) -> tuple[Incident, ...]:
+    if not _is_above(overdue, limits.max_overdue_erasures):
+        return ()
+    words = "1 request is past its due date" if overdue == 1 else f"{overdue} requests are past their due date"
+    return (Incident("erasure_overdue", f"{words} and not certified"),)
 
 
 def _describe_stuck(status: PipelineStatus, now: dt.datetime) -> str:

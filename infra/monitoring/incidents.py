@@ -12,7 +12,7 @@ from infra.monitoring.health import Incident
 
 __all__ = ["Message", "Origin", "apply_messages", "find_messages", "judge_error", "says_nothing"]
 
-Origin = Literal["run", "status", "verify"]
+Origin = Literal["run", "status", "verify", "anchors", "register"]
 """Where an incident was noticed. It is over when it is not found there any more."""
 
 
@@ -42,7 +42,7 @@ def judge_error(error: CdfError | None) -> Sequence[Incident]:
 
 
 def find_messages(
-    pipeline: str,
+    subject: str,
     open_incidents: Mapping[str, Any],
     found: Sequence[Incident],
     origin: Origin,
@@ -51,18 +51,18 @@ def find_messages(
     *,
     is_partial: bool = False,
 ) -> Sequence[Message]:
-    """Those that are over first. ``open_incidents``: by kind, what is remembered. ``is_partial``: there may be more
-    incidents than ``found``, so none is over."""
+    """Those that are over first. ``subject``: what has the incidents, in titles. ``open_incidents``: by kind, what is
+    remembered. ``is_partial``: there may be more incidents than ``found``, so none is over."""
     present = {one.kind: one for one in found if one.kind in kinds}
     messages = []
     for kind, entry in open_incidents.items():
         if entry["origin"] == origin and kind not in present and not is_partial:
             text = f"since {dt.datetime.fromisoformat(entry['at']):%Y-%m-%d %H:%M} UTC: {entry['text']}"
-            messages.append(Message(kind, f"deltarelay: {pipeline}: {_format_kind(kind)} is over", text, None))
+            messages.append(Message(kind, f"deltarelay: {subject}: {_format_kind(kind)} is over", text, None))
     for kind, incident in present.items():
         if kind not in open_incidents:
             entry = {"at": now.isoformat(timespec="seconds"), "text": incident.text, "origin": origin}
-            messages.append(Message(kind, f"deltarelay: {pipeline}: {_format_kind(kind)}", incident.text, entry))
+            messages.append(Message(kind, f"deltarelay: {subject}: {_format_kind(kind)}", incident.text, entry))
     return messages
 
 

@@ -7,11 +7,10 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from infra.diagnostics.evidence import count_overdue, has_anchors, read_coverage
 from infra.monitoring import metric_names as names
-from infra.monitoring.page.audit import list_trails
-from infra.monitoring.page.erasure import read_requests
 
 if TYPE_CHECKING:
     from infra.config.models import Project
@@ -71,27 +70,14 @@ class EvidenceReader:
 def _list_readings(project: Project, pipelines: Sequence[str]) -> Sequence[Reading]:
     readings: list[Reading] = [
         (names.UNANCHORED_COMMITS, (name,), partial(_count_unanchored, project, name))
-        for name in list_trails(project)
-        if name in pipelines and _has_anchors(project, name)
+        for name in pipelines
+        if has_anchors(project, name)
     ]
     if project.erasure is not None:
-        readings.append((names.ERASURES_OVERDUE, (), partial(_count_overdue, project)))
+        readings.append((names.ERASURES_OVERDUE, (), partial(count_overdue, project)))
     return readings
 
 
-def _has_anchors(project: Project, name: str) -> bool:
-    settings: Any = project.connections[project.pipeline(name).sink.connection].settings
-    return bool(settings.anchors)
-
-
 def _count_unanchored(project: Project, name: str) -> int | None:
-    from connectors.delta_audit.sink import DeltaAuditSink
-
-    sink = project.build_sink(name)
-    assert isinstance(sink, DeltaAuditSink)
-    coverage = sink.coverage()
+    coverage = read_coverage(project, name)
     return None if coverage is None else coverage.unanchored_commits
-
-
-def _count_overdue(project: Project) -> int:
-    return sum(request.is_overdue for request in read_requests(project))

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import itertools
 import logging
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from cdf.errors import CdfError
 from infra.diagnostics.delta_table import explain_spark_only
+from infra.diagnostics.evidence import count_overdue, has_anchors, read_anchoring
 from infra.diagnostics.status import read_pipeline_status
 from infra.monitoring.addresses import build_addresses
 from infra.monitoring.background import Background
-from infra.monitoring.health import Incident, find_incidents
+from infra.monitoring.health import Incident, find_incidents, judge_anchoring, judge_erasures
 from infra.monitoring.incidents import Message, Origin, apply_messages, find_messages, judge_error, says_nothing
 from infra.monitoring.memory import Memory
 from infra.monitoring.observers import Observer, ReadStatus
 
 if TYPE_CHECKING:
+    from audit.erasure.run.runner import ErasureReport
     from cdf import Verification
-    from cdf.errors import CdfError
     from cdf.results import Followed, Step
     from infra.config.models import Project
     from infra.config.monitoring_models import Notify
@@ -29,6 +33,8 @@ __all__ = ["Notifier"]
 
 CHECK_SECONDS = 30.0
 """Interval between two looks at the pipelines of a follower."""
+EVIDENCE_EVERY = 2
+"""At every second look, trails and the register of erasures are read as well."""
 CLOSE_SECONDS = 10.0
 
 log = logging.getLogger("deltarelay.monitoring")
@@ -39,7 +45,9 @@ class Notifier(Observer):
         self._project, self._settings = project, settings
         self._addresses = build_addresses(settings)
         self._background = Background("notify")
-        self._memories: dict[str, Memory] = {}
+        self._evidence = Background("notify-evidence")
+        """Reads trails, anchors and the register of erasures, which may take long: other messages do not wait for it."""
+        self._memories: dict[tuple[str, str], Memory] = {}
         self._following: set[str] = set()
         self._moved: set[str] = set()
         """Pipelines that have applied a step in this process."""
@@ -68,6 +76,7 @@ class Notifier(Observer):
             return
         self._background.submit(lambda: self._report(pipeline, judge_error(error), "run"))
         self._background.submit_latest(pipeline, lambda: self._check(pipeline))
+        self._submit_evidence(pipeline)
 
     def record_verification(self, pipeline: str, found: Verification) -> None:
         counts = f"{found.missing} missing, {found.extra} extra, {found.different} different"
@@ -76,14 +85,23 @@ class Notifier(Observer):
         incidents = [] if found.equal else [Incident("verify_difference", text)]
         self._background.submit(lambda: self._report(pipeline, incidents, "verify"))
 
+    def record_erasure(self, report: ErasureReport) -> None:  # noqa: ARG002
+        self._evidence.submit_latest("register", self._check_register)
+
     def close(self) -> None:
+        deadline = time.monotonic() + CLOSE_SECONDS
         self._closing.set()
-        self._background.close(CLOSE_SECONDS)
+        self._evidence.close(CLOSE_SECONDS / 2)
+        self._background.close(deadline - time.monotonic())
 
     def _check_regularly(self) -> None:
+        looks = itertools.count()
         while not self._closing.wait(CHECK_SECONDS):
+            is_due = next(looks) % EVIDENCE_EVERY == 0
             for pipeline in list(self._following):
                 self._background.submit_latest(pipeline, functools.partial(self._check_follower, pipeline))
+                if is_due:
+                    self._submit_evidence(pipeline)
 
     def _check_follower(self, pipeline: str) -> None:
         if pipeline in self._following and not self._closing.is_set():  # else the last messages wait for it
@@ -99,11 +117,56 @@ class Notifier(Observer):
         found = find_incidents(status, self._settings, now)
         self._report(pipeline, found, "status", is_partial=status.code is not None)
 
-    def _report(self, pipeline: str, found: Sequence[Incident], origin: Origin, *, is_partial: bool = False) -> None:
-        memory = self._memories.setdefault(pipeline, Memory(self._project, pipeline, "incidents"))
+    # ── trails and the register of erasures ─────────────────────────────────────────────────────────────────────────
+
+    def _submit_evidence(self, pipeline: str) -> None:
+        kinds, limits = self._settings.kinds, self._settings
+        if "not_anchored" in kinds and limits.max_unanchored is not None and has_anchors(self._project, pipeline):
+            self._evidence.submit_latest(pipeline, functools.partial(self._check_anchors, pipeline))
+        if "erasure_overdue" in kinds and limits.max_overdue_erasures is not None and self._project.erasure is not None:
+            self._evidence.submit_latest("register", self._check_register)
+
+    def _check_anchors(self, pipeline: str) -> None:
+        def judge() -> Sequence[Incident]:
+            return judge_anchoring(read_anchoring(self._project, pipeline), self._settings, dt.datetime.now(dt.UTC))
+
+        self._judge_evidence(pipeline, "anchors", f"trail of {pipeline}", judge)
+
+    def _check_register(self) -> None:
+        # The requests belong to no pipeline: what was sent is remembered beside the first one, whichever runs
+        first = next(iter(self._project.pipelines))
+        self._judge_evidence(
+            first, "register", "erasure requests", lambda: judge_erasures(count_overdue(self._project), self._settings)
+        )
+
+    def _judge_evidence(
+        self, pipeline: str, origin: Origin, subject: str, judge: Callable[[], Sequence[Incident]]
+    ) -> None:
+        try:
+            found, is_partial = judge(), False
+        except CdfError as error:  # what cannot be read is unknown, so nothing is over
+            found, is_partial = judge_error(error), True
+        self._background.submit(
+            lambda: self._report(pipeline, found, origin, is_partial=is_partial, subject=subject, part=origin)
+        )
+
+    # ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _report(
+        self,
+        pipeline: str,
+        found: Sequence[Incident],
+        origin: Origin,
+        *,
+        is_partial: bool = False,
+        subject: str | None = None,
+        part: str = "incidents",
+    ) -> None:
+        """``subject``: what has the incidents, if it is not the pipeline. ``part``: where it is remembered."""
+        memory = self._memories.setdefault((pipeline, part), Memory(self._project, pipeline, part))
         known = memory.change(lambda content: content)
         now, kinds = dt.datetime.now(dt.UTC), self._settings.kinds
-        messages = find_messages(pipeline, known, found, origin, kinds, now, is_partial=is_partial)
+        messages = find_messages(subject or pipeline, known, found, origin, kinds, now, is_partial=is_partial)
         sent = [one for one in messages if self._send(one)]
         if sent:
             memory.change(lambda content: apply_messages(content, sent))

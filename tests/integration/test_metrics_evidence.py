@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from prometheus_client import generate_latest
 
 from audit.anchors.file import FileAnchor
@@ -43,7 +43,7 @@ RECORDS = pa.schema(
 )
 
 
-def configure(folder: Path, dsn: str, schema: str, *, anchors: bool = True) -> Project:
+def configure(folder: Path, dsn: str, schema: str, *, anchors: bool = True, rest: str = "") -> Project:
     if not (folder / "audit.key").exists():
         SIGNER.write(folder / "audit.key")
     key = f"${{file:{folder / 'audit.key'}}}"
@@ -58,21 +58,29 @@ def configure(folder: Path, dsn: str, schema: str, *, anchors: bool = True) -> P
         "  copy: {source: {table: lake/customers, key: [id]}, sink: {connection: warehouse, table: people}}\n"
         f"erasure:\n  state: {{connection: warehouse, schema: {schema}}}\n  signing_key: {key}\n"
         "  subjects: {customer: {identifiers: {email: exact}}}\n"
-        "  tables:\n    lake/customers: {subject: customer, identified_by: email, personal: [name]}\n"
+        "  tables:\n    lake/customers: {subject: customer, identified_by: email, personal: [name]}\n" + rest
     )
     return load(config)
 
 
-def write_ledger(folder: Path, versions: list[int | None]) -> str:
-    """→ the origin of its checkpoints. Records without a version are no commits."""
-    now = dt.datetime.now(dt.UTC)
+def write_ledger(folder: Path, versions: list[int | None], *, age: dt.timedelta = dt.timedelta(0)) -> str:
+    """→ the origin of its checkpoints. Records without a version are no commits. ``age``: of the source's commits."""
+    now = dt.datetime.now(dt.UTC) - age
     records = [
         {"sequence": at, "version": version, "committed_at": None if version is None else now, "signed_state": None}
         for at, version in enumerate(versions)
     ]
     ledger = folder / "trails" / "people" / "ledger"
     ledger.parent.mkdir(parents=True, exist_ok=True)
-    write_deltalake(ledger, pa.Table.from_pylist(records, schema=RECORDS), mode="overwrite")
+    position = max((one for one in versions if one is not None), default=None)
+    state = {"sequence": len(versions), "version": position, "table_id": None}
+    metadata = {"userMetadata": json.dumps({"state": state})}
+    write_deltalake(
+        ledger,
+        pa.Table.from_pylist(records, schema=RECORDS),
+        mode="overwrite",
+        commit_properties=CommitProperties(custom_metadata=metadata),
+    )
     return f"deltarelay.audit/{DeltaTable(ledger).metadata().id}"
 
 

@@ -87,11 +87,19 @@ def test_a_trail_is_shown_as_far_as_it_is_verified_signed_and_anchored(
     assert "the last record is signed by a trusted key" in page
     assert f"through version 2, {records} records, at {dt.datetime.now(dt.UTC):%Y-%m}" in page
 
+    assert (covered := anchored.coverage()) is not None
+    assert (covered.unanchored_commits, covered.unanchored_since) == (0, None)
+
     # A window whose checkpoint reaches no anchor
+    before = dt.datetime.now(dt.UTC) - dt.timedelta(milliseconds=1)
     source.sql(f"insert into {{t}} values (3, '{CANARY}')")
     Pipeline(
         ChangeFeed(spark, delta_path), DeltaAuditSink(path, spark=spark, signer=SIGNER), key="id", name="people"
     ).run()
+    assert (uncovered := anchored.coverage()) is not None
+    assert uncovered.unanchored_commits == 1
+    assert uncovered.unanchored_since is not None
+    assert before < uncovered.unanchored_since < dt.datetime.now(dt.UTC)
     with serving(config) as web:
         page = web.get("/audit").text
         assert f"1 of {records + 1} records are covered by no anchor yet" in page

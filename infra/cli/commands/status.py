@@ -5,25 +5,39 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cdf.errors import CdfError, ConfigError
 from cdf.sink import Controls
 from infra.cli.limit_options import StatusLimitOptions
 from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, expand_options
 from infra.cli.project import load_project, select_pipelines
-from infra.output import DIFFERENCE, DONE, FAILED, TEMPORARY, Output, combine_exit_codes
+from infra.diagnostics.evidence import count_overdue, has_anchors, read_anchoring
+from infra.output import DIFFERENCE, DONE, FAILED, TEMPORARY, Output, combine_exit_codes, exit_code_for
 
 if TYPE_CHECKING:
+    from infra.config.limits import Limits
+    from infra.config.models import Project
     from infra.diagnostics.status import PipelineStatus
     from infra.monitoring.health import Incident
-
-    Judged = tuple[PipelineStatus, Sequence[Incident]]
 
 __all__ = ["status"]
 
 COLUMNS = ("pipeline", "state", "position", "latest", "lag (versions)", "lag (seconds)", "feed files last (days)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    incidents: Sequence[Incident]
+    unread: CdfError | None = None
+    """Why an anchor or the register of erasures, which a limit needs, cannot be read."""
+
+    def to_dict(self) -> dict[str, Any]:
+        unread = None if self.unread is None else self.unread.to_dict()
+        return {"incidents": [one.to_dict() for one in self.incidents], "unread": unread}
 
 
 @expand_options
@@ -43,9 +57,6 @@ def status(
 
     With a limit, the command exits with 3 and the reason if a pipeline exceeds it, or is stuck.
     """
-    from infra.diagnostics.status import read_pipeline_status
-    from infra.monitoring.health import find_incidents
-
     if watch and as_json:
         raise typer.BadParameter(
             "cannot be combined with --json: call `status --json` repeatedly", param_hint="--watch"
@@ -54,38 +65,79 @@ def status(
     output = Output("status", as_json, debug)
     project = load_project(config)
     names = select_pipelines(project, pipeline)
-
-    def judge(name: str) -> Judged:
-        now = dt.datetime.now(dt.UTC)
-        found = read_pipeline_status(project, name, now=now, stuck_after=judged_by.stuck_after)
-        return found, find_incidents(found, judged_by, now)
-
+    _check_limits(project, names, judged_by)
     try:
         while watch:
-            _refresh(output, [judge(name) for name in names])
+            output.clear()
+            output.line(time.strftime("%H:%M:%S  (press Ctrl-C to stop)"))
+            _print_statuses(output, [_judge(project, name, judged_by) for name in names])
+            _print_verdict(output, "erasure requests", _judge_erasures(project, judged_by))
             time.sleep(interval_seconds)
     except KeyboardInterrupt:
         raise typer.Exit(DONE) from None
-    judged = [judge(name) for name in names]
+    judged = [_judge(project, name, judged_by) for name in names]
+    erasures = _judge_erasures(project, judged_by)
     _print_statuses(output, judged)
-    codes = [_exit_code_of(found, incidents if limits.given else ()) for found, incidents in judged]
-    entries = [{**found.to_dict(), "incidents": [one.to_dict() for one in incidents]} for found, incidents in judged]
-    output.finish({"pipelines": entries}, combine_exit_codes(codes))
+    _print_verdict(output, "erasure requests", erasures)
+    codes = [_exit_code_of(found, verdict if limits.given else _Verdict(())) for found, verdict in judged]
+    output.finish(
+        {
+            "pipelines": [{**found.to_dict(), **verdict.to_dict()} for found, verdict in judged],
+            "erasures": erasures.to_dict(),
+        },
+        combine_exit_codes([*codes, _exit_code_of(None, erasures)]),
+    )
 
 
-def _exit_code_of(found: PipelineStatus, incidents: Sequence[Incident]) -> int:
-    if found.code is not None:
+def _check_limits(project: Project, names: Sequence[str], limits: Limits) -> None:
+    """A limit that nothing can exceed is a mistake of the command."""
+    if limits.max_unanchored is not None and not any(has_anchors(project, name) for name in names):
+        raise ConfigError(
+            "--max-unanchored: no pipeline of this command writes an audit trail with anchors",
+            hint="add `anchors` to the connection of the trail, or leave the option out",
+        )
+    if limits.max_overdue_erasures is not None and project.erasure is None:
+        raise ConfigError(
+            "--max-overdue-erasures: the configuration has no block `erasure`",
+            hint="add the block, or leave the option out",
+        )
+
+
+def _judge(project: Project, name: str, limits: Limits) -> tuple[PipelineStatus, _Verdict]:
+    from infra.diagnostics.status import read_pipeline_status
+    from infra.monitoring.health import find_incidents, judge_anchoring
+
+    now = dt.datetime.now(dt.UTC)
+    found = read_pipeline_status(project, name, now=now, stuck_after=limits.stuck_after)
+    incidents, unread = find_incidents(found, limits, now), None
+    if limits.max_unanchored is not None and has_anchors(project, name):
+        try:
+            incidents += judge_anchoring(read_anchoring(project, name), limits, now)
+        except CdfError as error:
+            unread = error
+    return found, _Verdict(incidents, unread)
+
+
+def _judge_erasures(project: Project, limits: Limits) -> _Verdict:
+    from infra.monitoring.health import judge_erasures
+
+    if limits.max_overdue_erasures is None:
+        return _Verdict(())
+    try:
+        return _Verdict(judge_erasures(count_overdue(project), limits))
+    except CdfError as error:
+        return _Verdict((), error)
+
+
+def _exit_code_of(found: PipelineStatus | None, verdict: _Verdict) -> int:
+    if found is not None and found.code is not None:
         return TEMPORARY if found.transient else FAILED
-    return DIFFERENCE if incidents or found.state == "stopped_by_brake" else DONE
+    if verdict.incidents or (found is not None and found.state == "stopped_by_brake"):
+        return DIFFERENCE
+    return DONE if verdict.unread is None else exit_code_for(verdict.unread)
 
 
-def _refresh(output: Output, judged: Sequence[Judged]) -> None:
-    output.clear()
-    output.line(time.strftime("%H:%M:%S  (press Ctrl-C to stop)"))
-    _print_statuses(output, judged)
-
-
-def _print_statuses(output: Output, judged: Sequence[Judged]) -> None:
+def _print_statuses(output: Output, judged: Sequence[tuple[PipelineStatus, _Verdict]]) -> None:
     rows = [
         (
             found.pipeline,
@@ -99,18 +151,24 @@ def _print_statuses(output: Output, judged: Sequence[Judged]) -> None:
         for found, _ in judged
     ]
     output.table(COLUMNS, rows)
-    for found, incidents in judged:
+    for found, verdict in judged:
         if found.last:
             output.line(f"{found.pipeline}: {_format_last_step(found.last)}")
         for line in _describe_controls(found):
             output.line(f"{found.pipeline}: {line}")
         if found.error:
             output.line(f"{found.pipeline}: {found.error}" + (f" ({found.hint})" if found.hint else ""))
-        for incident in incidents:
-            if incident.kind not in ("failed", "unreachable", "stopped_by_brake"):  # the lines above say these
-                output.line(f"{found.pipeline}: {incident.kind.replace('_', ' ')}: {incident.text}", style="yellow")
+        _print_verdict(output, found.pipeline, verdict)
         if found.note:
             output.line(f"{found.pipeline}: {found.note}", style="yellow")
+
+
+def _print_verdict(output: Output, name: str, verdict: _Verdict) -> None:
+    for incident in verdict.incidents:
+        if incident.kind not in ("failed", "unreachable", "stopped_by_brake"):  # other lines say these
+            output.line(f"{name}: {incident.kind.replace('_', ' ')}: {incident.text}", style="yellow")
+    if (error := verdict.unread) is not None:
+        output.line(f"{name}: unknown: {error.message}" + (f" ({error.hint})" if error.hint else ""))
 
 
 def _describe_controls(found: PipelineStatus) -> Iterator[str]:

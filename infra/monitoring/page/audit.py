@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from audit.verification import VerifiedState
     from infra.config.models import Project
 
-__all__ = ["TrailReading", "TrailRow", "build_trail_row", "list_trails", "read_trail"]
+__all__ = ["TrailReading", "TrailRow", "build_trail_row", "read_trail"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,6 @@ class TrailRow:
     age_seconds: float | None
     tone: str
     notes: tuple[str, ...]
-
-
-def list_trails(project: Project) -> tuple[str, ...]:
-    """The pipelines that write an audit trail."""
-    return tuple(
-        name
-        for name, one in project.pipelines.items()
-        if project.connections[one.sink.connection].kind == "delta_audit"
-    )
 
 
 def read_trail(project: Project, name: str) -> TrailReading:

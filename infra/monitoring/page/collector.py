@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from cdf.errors import CdfError
 from cdf.sink import DeadLetterStore, Monitored, Movable, RunRecord, Standing, Tracked
+from infra.diagnostics.evidence import list_trails
 from infra.diagnostics.status import PipelineStatus, read_pipeline_status
-from infra.monitoring.page.audit import TrailRow, build_trail_row, list_trails, read_trail
+from infra.monitoring.page.audit import TrailRow, build_trail_row, read_trail
 from infra.monitoring.page.erasure import ErasurePage, build_erasure_page, read_requests
 from infra.monitoring.page.readings import Reading, Readings
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cdf.errors import CdfError
+from infra.diagnostics import evidence
 
 if TYPE_CHECKING:
     from audit.erasure.register.records import RequestStatus
@@ -54,11 +55,7 @@ class ErasurePage:
 
 def read_requests(project: Project) -> tuple[RequestRow, ...]:
     """Needs no key of the register: it reads states and dates only."""
-    from audit.erasure.register.store import Register
-
-    assert project.erasure is not None
-    register = Register(project.erasure_dsn(), schema=project.erasure.state.schema_name)
-    return tuple(map(_build_row, register.requests()))
+    return tuple(map(_build_row, evidence.read_requests(project)))
 
 
 def _build_row(request: RequestStatus) -> RequestRow:
