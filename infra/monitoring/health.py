@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from cdf.result import Result
 
@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from infra.config.limits import Limits
     from infra.diagnostics.status import PipelineStatus
 
-__all__ = ["Incident", "IncidentKind", "find_incidents", "format_span", "judge_anchoring", "judge_erasures"]
+__all__ = [
+    "KINDS",
+    "Incident",
+    "IncidentKind",
+    "find_incidents",
+    "format_span",
+    "judge_anchoring",
+    "judge_erasures",
+    "list_unjudged",
+]
 
 Number = TypeVar("Number", int, dt.timedelta)
 IncidentKind = Literal[
@@ -33,6 +42,8 @@ IncidentKind = Literal[
 ]
 """The last four are not found in the status of a pipeline, but by a run, by ``verify``, in a trail and its anchors, and in
 the register of erasures."""
+
+KINDS: tuple[IncidentKind, ...] = get_args(IncidentKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +80,13 @@ def _find_incidents(status: PipelineStatus, limits: Limits, now: dt.datetime) ->
         yield Incident("lagging", f"{_count_versions(status)} not applied, the oldest for {format_span(lag)}")
     if status.succeeded_at is not None and _is_above(age := now - status.succeeded_at, limits.max_age):
         yield Incident("stale", f"the last run that succeeded ended {format_span(age)} ago")
+
+
+def list_unjudged(status: PipelineStatus) -> Collection[IncidentKind]:
+    """The kinds about which the status says nothing: none of them is over because ``find_incidents`` does not find it."""
+    if status.code is not None:  # source or target cannot be read
+        return KINDS
+    return ("stuck", "stopped_by_brake", "lagging", "stale") if status.state == "paused" else ()
 
 
 def judge_anchoring(coverage: TrailCoverage | None, limits: Limits, now: dt.datetime) -> tuple[Incident, ...]:

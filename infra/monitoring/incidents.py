@@ -49,14 +49,14 @@ def find_messages(
     kinds: Collection[str],
     now: dt.datetime,
     *,
-    is_partial: bool = False,
+    unjudged: Collection[str] = (),
 ) -> Sequence[Message]:
     """Those that are over first. ``subject``: what has the incidents, in titles. ``open_incidents``: by kind, what is
-    remembered. ``is_partial``: there may be more incidents than ``found``, so none is over."""
+    remembered. ``unjudged``: kinds of which it is unknown whether they are there, so they are not over."""
     present = {one.kind: one for one in found if one.kind in kinds}
     messages = []
     for kind, entry in open_incidents.items():
-        if entry["origin"] == origin and kind not in present and not is_partial:
+        if entry["origin"] == origin and kind not in {*present, *unjudged}:
             text = f"since {dt.datetime.fromisoformat(entry['at']):%Y-%m-%d %H:%M} UTC: {entry['text']}"
             messages.append(Message(kind, f"deltarelay: {subject}: {_format_kind(kind)} is over", text, None))
     for kind, incident in present.items():

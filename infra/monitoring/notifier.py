@@ -8,7 +8,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from cdf.errors import CdfError
@@ -17,7 +17,7 @@ from infra.diagnostics.evidence import count_overdue, has_anchors, read_anchorin
 from infra.diagnostics.status import read_pipeline_status
 from infra.monitoring.addresses import build_addresses
 from infra.monitoring.background import Background
-from infra.monitoring.health import Incident, find_incidents, judge_anchoring, judge_erasures
+from infra.monitoring.health import KINDS, Incident, find_incidents, judge_anchoring, judge_erasures, list_unjudged
 from infra.monitoring.incidents import Message, Origin, apply_messages, find_messages, judge_error, says_nothing
 from infra.monitoring.memory import Memory
 from infra.monitoring.observers import Observer, ReadStatus
@@ -113,9 +113,8 @@ class Notifier(Observer):
             return
         now = dt.datetime.now(dt.UTC)
         status = read_pipeline_status(self._project, pipeline, now=now, stuck_after=self._settings.stuck_after)
-        # While source or target cannot be read, the rest is unknown
         found = find_incidents(status, self._settings, now)
-        self._report(pipeline, found, "status", is_partial=status.code is not None)
+        self._report(pipeline, found, "status", unjudged=list_unjudged(status))
 
     # ── trails and the register of erasures ─────────────────────────────────────────────────────────────────────────
 
@@ -143,11 +142,11 @@ class Notifier(Observer):
         self, pipeline: str, origin: Origin, subject: str, judge: Callable[[], Sequence[Incident]]
     ) -> None:
         try:
-            found, is_partial = judge(), False
-        except CdfError as error:  # what cannot be read is unknown, so nothing is over
-            found, is_partial = judge_error(error), True
+            found, unjudged = judge(), tuple[str, ...]()
+        except CdfError as error:  # what cannot be read is unknown
+            found, unjudged = judge_error(error), KINDS
         self._background.submit(
-            lambda: self._report(pipeline, found, origin, is_partial=is_partial, subject=subject, part=origin)
+            lambda: self._report(pipeline, found, origin, unjudged=unjudged, subject=subject, part=origin)
         )
 
     # ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -158,7 +157,7 @@ class Notifier(Observer):
         found: Sequence[Incident],
         origin: Origin,
         *,
-        is_partial: bool = False,
+        unjudged: Collection[str] = (),
         subject: str | None = None,
         part: str = "incidents",
     ) -> None:
@@ -166,7 +165,7 @@ class Notifier(Observer):
         memory = self._memories.setdefault((pipeline, part), Memory(self._project, pipeline, part))
         known = memory.change(lambda content: content)
         now, kinds = dt.datetime.now(dt.UTC), self._settings.kinds
-        messages = find_messages(subject or pipeline, known, found, origin, kinds, now, is_partial=is_partial)
+        messages = find_messages(subject or pipeline, known, found, origin, kinds, now, unjudged=unjudged)
         sent = [one for one in messages if self._send(one)]
         if sent:
             memory.change(lambda content: apply_messages(content, sent))

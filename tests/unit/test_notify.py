@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import http.server
 import json
 import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from email import message_from_bytes
 from email.message import Message
 from pathlib import Path
@@ -20,10 +22,12 @@ from deltalake import write_deltalake
 
 from cdf import Verification
 from cdf.errors import BrakeStopped, CdfError, FeedNotEnabled, LeaseHeld, Paused, SinkUnavailable
+from cdf.sink import Controls, Pause
 from infra.cli.main import main
 from infra.config.load import load
 from infra.config.models import Project, describe
-from infra.monitoring.health import Incident
+from infra.diagnostics.status import PipelineStatus
+from infra.monitoring.health import Incident, list_unjudged
 from infra.monitoring.incidents import find_messages
 from infra.monitoring.notifier import Notifier
 from infra.monitoring.observers import observe
@@ -261,18 +265,39 @@ def test_only_the_configured_kinds_are_sent(tmp_path: Path, web: WebServer, heal
 
 
 def test_while_a_pipeline_cannot_be_read_its_other_incidents_are_not_over() -> None:
-    import datetime as dt
-
     entry = {"at": "2026-01-01T00:00:00+00:00", "text": "3 rows are dead letters", "origin": "status"}
     now, down = dt.datetime(2026, 1, 2, tzinfo=dt.UTC), [Incident("unreachable", "no answer")]
 
-    def titles(is_partial: bool) -> Sequence[str]:
+    def titles(unjudged: Sequence[str]) -> Sequence[str]:
         kinds = ("unreachable", "dead_letters")
-        found = find_messages("p", {"dead_letters": entry}, down, "status", kinds, now, is_partial=is_partial)
+        found = find_messages("p", {"dead_letters": entry}, down, "status", kinds, now, unjudged=unjudged)
         return [one.title for one in found]
 
-    assert titles(True) == ["deltarelay: p: unreachable"]
-    assert titles(False) == ["deltarelay: p: dead letters is over", "deltarelay: p: unreachable"]
+    assert titles(list_unjudged(PipelineStatus("p", "t", "unreachable", code="x"))) == ["deltarelay: p: unreachable"]
+    assert titles(()) == ["deltarelay: p: dead letters is over", "deltarelay: p: unreachable"]
+
+
+def test_a_pause_ends_no_incident_that_it_hides_and_the_next_success_does(
+    configured: Project, web: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = dt.datetime.now(dt.UTC)
+    behind = PipelineStatus("customers", "t", "stuck", position=1, latest_version=2, lag_versions=1, dead_letters=3)
+    paused = Controls(paused=Pause(now, "maria", "migration"))
+    for status in (
+        behind,
+        replace(behind, state="paused", controls=paused, dead_letters=0),
+        behind,  # resumed, and nothing has changed
+        replace(behind, state="up_to_date", lag_versions=0),
+    ):
+        monkeypatch.setattr("infra.monitoring.notifier.read_pipeline_status", lambda *_, one=status, **__: one)
+        run(configured, None)
+    assert [title for title, _ in web.take()] == [
+        "deltarelay: customers: stuck",
+        "deltarelay: customers: dead letters",
+        "deltarelay: customers: dead letters is over",  # a pause does not hide these
+        "deltarelay: customers: dead letters",
+        "deltarelay: customers: stuck is over",
+    ]
 
 
 class Mailbox:
