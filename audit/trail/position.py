@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from audit.trail.redaction import parse_object
 from cdf.errors import ConfigError, SinkUnavailable
-from cdf.sink import Position
+from cdf.sink import Activity, Position
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from audit.trail.column_history import Column
 
-__all__ = ["MAINTENANCE_OPERATIONS", "RECENT_COMMITS", "read_columns", "read_position", "read_position_and_time"]
+__all__ = ["MAINTENANCE_OPERATIONS", "RECENT_COMMITS", "read_columns", "read_position", "read_position_and_times"]
 
 MAINTENANCE_OPERATIONS = frozenset(
     {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CREATE TABLE", "REORG"}
@@ -35,22 +35,24 @@ def read_position(path: str, options: Mapping[str, str] | None = None) -> Positi
 
     Pending events are not part of it: only the runner needs them. Raises SinkUnavailable.
     """
-    return read_position_and_time(path, options)[0]
+    return read_position_and_times(path, options).position
 
 
-def read_position_and_time(path: str, options: Mapping[str, str] | None = None) -> tuple[Position, dt.datetime | None]:
-    """→ the position, when it moved there. The time is None if the latest commits of the ledger do not show it."""
+def read_position_and_times(path: str, options: Mapping[str, str] | None = None) -> Activity:
+    """→ the position, when it moved there, when a runner opened the trail last; as far as the latest commits show it."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     location = f"{path}/ledger"
     try:
         if "://" not in location and not Path(location, "_delta_log").is_dir():
-            return Position(None), None
+            return Activity()
         ledger = DeltaTable(location, storage_options=dict(options or {}))
-        return _find_state(ledger.history(RECENT_COMMITS)) or (_read_from_records(ledger), None)
+        commits = ledger.history(RECENT_COMMITS)
+        position, moved_at = _find_state(commits) or (_read_from_records(ledger), None)
+        return Activity(position, moved_at, runner_seen_at=_find_opening(commits))
     except TableNotFoundError:
-        return Position(None), None
+        return Activity()
     except (DeltaError, OSError, KeyError, TypeError, ValueError) as error:
         raise SinkUnavailable(
             f"the position of the trail at {path} cannot be read ({type(error).__name__})",
@@ -93,10 +95,19 @@ def _find_state(commits: Iterable[Mapping[str, Any]]) -> tuple[Position, dt.date
             state = Position(metadata["state"]["version"], metadata["state"]["table_id"])
             if position is not None and state != position:
                 break
-            position, moved_at = state, dt.datetime.fromtimestamp(int(commit["timestamp"]) / 1000, tz=dt.UTC)
+            position, moved_at = state, _get_time(commit)
         elif "opened" not in metadata and commit.get("operation") not in MAINTENANCE_OPERATIONS:
             break
     return None if position is None else (position, moved_at)
+
+
+def _find_opening(commits: Iterable[Mapping[str, Any]]) -> dt.datetime | None:
+    """When a runner opened the trail last. Each one begins a commit of its own, also if there is nothing to record."""
+    return next((_get_time(one) for one in commits if "opened" in parse_object(one.get("userMetadata"))), None)
+
+
+def _get_time(commit: Mapping[str, Any]) -> dt.datetime:
+    return dt.datetime.fromtimestamp(int(commit["timestamp"]) / 1000, tz=dt.UTC)
 
 
 def _read_from_records(ledger: Any) -> Position:

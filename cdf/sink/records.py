@@ -225,6 +225,8 @@ class Activity(Result):
     """Whether a runner holds the lease now; None: unknown."""
     runner_since: dt.datetime | None = None
     """When that runner began; None: there is none, or it is unknown."""
+    runner_seen_at: dt.datetime | None = None
+    """Until when a runner was at the target, alive or ended; None: unknown, or ``succeeded_at`` is recorded."""
     succeeded_at: dt.datetime | None = None
     """When a run succeeded last, also one without new commits; None: not recorded."""
     last: Mapping[str, Any] | None = None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from audit.anchors.base import NamedAnchor
 from audit.trail.controls import change_controls, read_controls
-from audit.trail.position import read_columns, read_position, read_position_and_time
+from audit.trail.position import read_columns, read_position
 from cdf.changes.schema_diff import ChangeKind
 from cdf.errors import ConfigError, PositionError, TargetNotReady
 from cdf.sink import Activity, Applied, Capabilities, Controls, Inspection, Position, Sink, Source
@@ -119,9 +119,10 @@ class DeltaAuditSink(Sink):
         return read_position(self.path, self._storage_options())
 
     def activity(self) -> Activity:
-        """Read with delta-rs, without a JVM. Whether a runner holds the lease is unknown."""
-        position, moved_at = read_position_and_time(self.path, self._storage_options())
-        return Activity(position, moved_at)
+        """Read with delta-rs, without a JVM."""
+        from audit.trail.activity import read_activity
+
+        return read_activity(self.path, self._storage_options())
 
     def controls(self) -> Controls:
         """Read with delta-rs, without a JVM."""

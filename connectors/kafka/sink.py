@@ -195,13 +195,16 @@ class KafkaSink(Sink):
     # ── position, verify ─────────────────────────────────────────────────────────────────────────────────────────
 
     def activity(self) -> Activity:
-        standing = self.standing(most_records=0)
+        with translate_faults("reading the position"):
+            state = read_existing_state(self._target, self._target.describe_topics())
+        standing = state.to_standing(most_records=0)
         holder = standing.lease_holder
         return Activity(
             position=standing.position,
             moved_at=standing.updated_at,
             has_runner=holder is not None,
             runner_since=None if holder is None else read_start(holder),
+            runner_seen_at=state.lease_written_at,
         )
 
     def standing(self, *, most_records: int = 10) -> Standing:

@@ -55,8 +55,8 @@ class PipelineStatus(Result):
     controls: Controls | None = None
     """What users decided about the pipeline; None: the sink stores no decisions, or could not be read."""
     succeeded_at: dt.datetime | None = None
-    """When a run succeeded last, also one without new commits; where that is not recorded, ``moved_at``. While a runner
-    holds the lease and every version is applied: now."""
+    """When a run succeeded last, also one without new commits. Where that is not recorded: until when a runner was at the
+    target while no commit was unapplied. While a runner holds the lease and every version is applied: now."""
     moved_at: dt.datetime | None = None
     """When the position moved last; None: it never did, or it is unknown."""
     has_runner: bool | None = None
@@ -161,13 +161,18 @@ def _read_status(project: Project, name: str, now: dt.datetime, stuck_after: dt.
         feed_files_days=behind.feed_files_days,
         # If the position was changed since by other means, the figures belong to another state
         last=last if last is not None and last.get("position") == position.version else None,
-        succeeded_at=now if activity.has_runner and not behind.versions else _find_success(activity),
+        succeeded_at=now
+        if activity.has_runner and not behind.versions
+        else _find_success(activity, table, behind.versions),
         moved_at=activity.moved_at,
     )
 
 
-def _find_success(activity: Activity) -> dt.datetime | None:
-    return max(filter(None, (activity.succeeded_at, activity.moved_at)), default=None)
+def _find_success(activity: Activity, table: _Table, lag_versions: int) -> dt.datetime | None:
+    seen_at, oldest = activity.runner_seen_at, table.oldest_unapplied
+    if seen_at is not None and lag_versions:  # since the oldest of these commits no run has succeeded
+        seen_at = None if oldest is None else min(seen_at, oldest)
+    return max(filter(None, (activity.succeeded_at, activity.moved_at, seen_at)), default=None)
 
 
 def _judge_state(

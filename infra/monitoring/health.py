@@ -80,6 +80,8 @@ def _find_incidents(status: PipelineStatus, limits: Limits, now: dt.datetime) ->
         yield Incident("lagging", f"{_count_versions(status)} not applied, the oldest for {format_span(lag)}")
     if status.succeeded_at is not None and _is_above(age := now - status.succeeded_at, limits.max_age):
         yield Incident("stale", f"the last run that succeeded ended {format_span(age)} ago")
+    if status.state == "empty" and not status.has_runner and limits.max_age is not None:
+        yield Incident("stale", "no run has succeeded yet, and no runner is seen")
 
 
 def list_unjudged(status: PipelineStatus) -> Collection[IncidentKind]:

@@ -45,6 +45,23 @@ def test_decisions_at_the_same_time_are_all_kept_and_the_runner_keeps_its_lease(
     assert sink_of(kafka, topic).controls() == seen
 
 
+def test_a_runner_that_moves_nothing_is_seen(kafka: Kafka) -> None:
+    topic = kafka.topic()
+    sink_of(kafka, topic).change_controls(lambda controls: controls)  # creates the position topic
+    assert sink_of(kafka, topic).activity().runner_seen_at is None
+    seen = []
+    for _ in range(2):
+        lease = Lease(Cluster(kafka.bootstrap), f"{kafka.prefix}-positions", topic, pipeline="p", source="s")
+        alive = sink_of(kafka, topic).activity()
+        lease.close()
+        ended = sink_of(kafka, topic).activity()
+        assert (alive.has_runner, ended.has_runner, ended.moved_at) == (True, False, None)
+        seen += [alive.runner_seen_at, ended.runner_seen_at]
+    assert None not in seen
+    assert len(set(seen)) == 4
+    assert seen == sorted(seen, key=str)
+
+
 def test_a_topic_that_was_never_written_can_be_paused(kafka: Kafka, spark: SparkSession, delta_path: str) -> None:
     topic = kafka.topic()
     table = Table(spark, delta_path)

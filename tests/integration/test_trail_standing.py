@@ -45,6 +45,32 @@ def test_the_position_from_the_log_alone(spark: SparkSession, tmp_path: Path) ->
         read_position(str(path))
 
 
+def test_an_idle_run_and_a_runner_that_is_alive_are_seen(spark: SparkSession, tmp_path: Path) -> None:
+    source, path = Table(spark, str(tmp_path / "source")), str(tmp_path / "trail")
+    source.sql("insert into {t} values (1, 'a')")
+    sink = DeltaAuditSink(path, spark=spark)
+
+    def run() -> None:
+        Pipeline(ChangeFeed(spark, source.path), DeltaAuditSink(path, spark=spark), key=("id",), start=0).run()
+
+    run()
+    first = sink.activity()
+    run()  # nothing to do
+    second = sink.activity()
+    assert second.moved_at == first.moved_at
+    assert first.moved_at is not None
+    assert first.runner_seen_at is not None
+    assert second.runner_seen_at is not None
+    assert first.moved_at < first.runner_seen_at < second.runner_seen_at
+    assert (second.has_runner, second.runner_since) == (None, None)
+    with sink.open_for(source.path, ("id",), "people"):
+        alive = DeltaAuditSink(path).activity()
+    assert alive.has_runner is True
+    assert alive.runner_since is not None
+    assert alive.runner_since > second.runner_seen_at
+    assert sink.activity().has_runner is None
+
+
 def _first_with_records(spark: SparkSession, ledger: str) -> int:
     history = spark.sql(f"describe history {ledger}").where("userMetadata like '%\"state\"%'")
     return int(history.agg({"version": "min"}).collect()[0][0])

@@ -74,6 +74,8 @@ class State:
     holder: str | None = None
     lease_ends: float = 0.0
     """By the brokers' clock, in seconds since 1970; 0: no runner holds the lease."""
+    lease_written_at: dt.datetime | None = None
+    """When a runner acquired, renewed or released the lease last, by the brokers' clock."""
     source: str | None = None
     """The table for which the sink was last opened."""
     version: int | None = None
@@ -192,6 +194,7 @@ def _apply_record(state: State, kind: str, fields: Any, at: float) -> State:
             epoch=fields["epoch"],
             holder=fields["holder"],
             lease_ends=at + fields["seconds"] if fields["seconds"] else 0.0,
+            lease_written_at=_to_datetime(at),
             source=fields["source"],
         )
     if kind == "window":
