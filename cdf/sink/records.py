@@ -12,6 +12,8 @@ from cdf.result import Result
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from cdf.sink.controls import Controls
+
 __all__ = [
     "Applied",
     "Bounds",
@@ -233,6 +235,8 @@ class Activity(Result):
     """The figures of the last step of a pipeline that follows its table."""
     dead_letters: int | None = None
     """None: unknown."""
+    controls: Controls | None = None
+    """The same as ``Controllable.controls``, where it needs no further request; None: ask for it."""
 
 
 # ── dead letters ─────────────────────────────────────────────────────────────────────────────────────────────────────

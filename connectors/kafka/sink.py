@@ -205,6 +205,7 @@ class KafkaSink(Sink):
             has_runner=holder is not None,
             runner_since=None if holder is None else read_start(holder),
             runner_seen_at=state.lease_written_at,
+            controls=state.controls,
         )
 
     def standing(self, *, most_records: int = 10) -> Standing:

@@ -104,7 +104,9 @@ def _read_status(project: Project, name: str, now: dt.datetime, stuck_after: dt.
             return PipelineStatus(name, source, "unknown", error="this sink does not report its position without a run")
         activity = _read_activity(sink)
         position = activity.position
-        controls = sink.controls() if isinstance(sink, Controllable) else None
+        controls = activity.controls
+        if controls is None and isinstance(sink, Controllable):
+            controls = sink.controls()
         table = _read_table(source, project.storage, position.version)
         if not table.feed_on:
             raise FeedNotEnabled(

@@ -14,7 +14,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from cdf.sink.controls import pause
 from cdf.testing import SampleTable
+from connectors.postgres import PostgresSink
 from infra.cli.main import main
 from infra.config.load import load
 from infra.config.models import Project
@@ -100,6 +102,19 @@ def test_a_run_without_new_commits_is_a_success_that_is_recorded(pg: Pg, source:
     assert following.succeeded_at is not None
     assert following.succeeded_at - second.succeeded_at > MINUTES / 2
     assert second.last is None  # those figures belong to a follower
+
+
+def test_a_status_needs_one_connection(pg: Pg, source: SampleTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(pg, source.source("people")) as sink:
+        sink.load(source.snapshot(0, [person(1, "Ada")]))
+        sink.change_controls(lambda found: pause(found, now=dt.datetime.now(dt.UTC), by="maria", reason="migration"))
+    opening: list[str] = []
+    connect = PostgresSink._connect
+    monkeypatch.setattr(PostgresSink, "_connect", lambda self, doing: opening.append(doing) or connect(self, doing))
+    found = read()
+    assert found.controls is not None
+    assert found.controls.paused is not None
+    assert (found.state, found.controls.paused.by, opening) == ("paused", "maria", ["reading the position"])
 
 
 def test_a_role_that_may_read_positions_only_still_gets_a_status(

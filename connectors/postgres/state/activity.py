@@ -9,6 +9,7 @@ import psycopg
 
 from cdf.sink import Activity
 from cdf.sink.runner_id import read_start
+from connectors.postgres.state.controls import read_controls
 from connectors.postgres.state.dead_letters import count_dead_letters, may_read_dead_letters
 from connectors.postgres.state.migrations import find_state_tables
 from connectors.postgres.state.position import read_standing
@@ -40,4 +41,5 @@ def read_activity(connection: Connection, target: str) -> Activity:
         # A run that has ended stores no figures
         last=figures if figures and "rows_applied" in figures else None,
         dead_letters=dead_letters,
+        controls=read_controls(connection, target),
     )
