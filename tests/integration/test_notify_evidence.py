@@ -32,6 +32,7 @@ from tests.unit.test_notify import WebServer, web
 
 __all__ = ["web"]
 
+NOWHERE = "postgresql://relay:secret-4711@127.0.0.1:1/x"
 LONG_AGO = dt.timedelta(days=9)
 Status = Callable[..., tuple[int, dict[str, Any], str]]
 
@@ -88,19 +89,17 @@ def add_requests(pg: Pg, dues: Sequence[int]) -> Register:
     return register
 
 
-def test_a_trail_that_is_not_anchored_sends_one_message_and_one_when_it_is(
-    pg: Pg, tmp_path: Path, web: WebServer
-) -> None:
+def test_a_trail_that_is_not_anchored_sends_one_message_and_one_when_it_is(tmp_path: Path, web: WebServer) -> None:
     def configured(limit: str) -> Project:
-        notify = f"notify: {{urls: ['json://127.0.0.1:{web.server_port}'], max_unanchored: {limit}}}\n"
-        return configure(tmp_path, pg.dsn, pg.schema, rest=notify)
+        more = f"max_unanchored: {limit}, kinds: [not_anchored, unreachable]"
+        notify = f"notify: {{urls: ['json://127.0.0.1:{web.server_port}'], {more}}}\n"
+        return configure(tmp_path, NOWHERE, "deltarelay_erasure", rest=notify)
 
     configured("1h")
     origin = write_ledger(tmp_path, [0, None])
     FileAnchor(tmp_path / "anchors").publish(origin, SIGNER.sign(Checkpoint(origin, 2, bytes(32))))
     write_ledger(tmp_path, [0, None, None, 1, 2], age=LONG_AGO)
     time.sleep(0.05)
-    Register(pg.dsn, schema=pg.schema).prepare()
     # Old commits that were recorded just now, as in a first copy, are not late
     run(configured("1h"), ["people"])
     assert web.take() == []
@@ -149,18 +148,17 @@ def test_a_register_that_does_not_answer_is_no_overdue_request_and_delays_no_oth
     tmp_path: Path, web: WebServer
 ) -> None:
     notify = f"notify: {{urls: ['json://127.0.0.1:{web.server_port}']}}\n"
-    dsn = "postgresql://relay:secret-4711@127.0.0.1:1/x"
-    project = configure(tmp_path, dsn, "deltarelay_erasure", anchors=False, rest=notify)
+    project = configure(tmp_path, NOWHERE, "deltarelay_erasure", anchors=False, rest=notify)
     for _ in range(2):
         run(project, ["people"])
     text = "the erasure register deltarelay_erasure cannot be reached"
     assert web.take() == [("deltarelay: erasure requests: unreachable", text)]
 
 
-def test_a_follower_looks_at_its_trail(pg: Pg, tmp_path: Path, web: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_follower_looks_at_its_trail(tmp_path: Path, web: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("infra.monitoring.notifier.CHECK_SECONDS", 0.1)
     notify = f"notify: {{urls: ['json://127.0.0.1:{web.server_port}'], max_unanchored: 0.01s, kinds: [not_anchored]}}\n"
-    project = configure(tmp_path, pg.dsn, pg.schema, rest=notify)
+    project = configure(tmp_path, NOWHERE, "deltarelay_erasure", rest=notify)
     write_ledger(tmp_path, [0])
     done = threading.Event()
     with observe(project, ["people"]) as observers:
@@ -218,7 +216,7 @@ def test_status_names_what_is_not_anchored_and_what_is_overdue(pg: Pg, tmp_path:
 def test_a_limit_that_nothing_can_exceed_is_refused(
     tmp_path: Path, option: str, value: str, rest: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    configure(tmp_path, "postgresql://127.0.0.1:1/x", "deltarelay_erasure", anchors=False)
+    configure(tmp_path, NOWHERE, "deltarelay_erasure", anchors=False)
     config = tmp_path / "deltarelay.yaml"
     config.write_text(config.read_text().split("erasure:\n")[0])
     with pytest.raises(SystemExit) as left:
@@ -230,7 +228,7 @@ def test_a_limit_that_nothing_can_exceed_is_refused(
 
 
 def test_the_recording_of_a_commit_is_found_and_else_its_time(tmp_path: Path) -> None:
-    project = configure(tmp_path, "postgresql://127.0.0.1:1/x", "deltarelay_erasure")
+    project = configure(tmp_path, NOWHERE, "deltarelay_erasure")
     before = dt.datetime.now(dt.UTC) - dt.timedelta(milliseconds=1)
     write_ledger(tmp_path, [0], age=LONG_AGO)
     time.sleep(0.01)
