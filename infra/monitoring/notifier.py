@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from cdf.errors import CdfError
+from cdf.errors import CdfError, Paused
 from infra.diagnostics.delta_table import explain_spark_only
 from infra.diagnostics.evidence import count_overdue, has_anchors, read_anchoring
 from infra.diagnostics.status import read_pipeline_status
@@ -72,9 +72,12 @@ class Notifier(Observer):
     def end(self, pipeline: str, error: CdfError | None) -> None:
         was_following = pipeline in self._following
         self._following.discard(pipeline)
-        if says_nothing(error) or (was_following and error is None):  # a follower that was stopped
+        if was_following and error is None:  # it was stopped
             return
-        self._background.submit(lambda: self._report(pipeline, judge_error(error), "run"))
+        if not says_nothing(error):
+            self._background.submit(lambda: self._report(pipeline, judge_error(error), "run"))
+        elif not isinstance(error, Paused):
+            return  # where it is paused, the feed files that it needs still expire
         self._background.submit_latest(pipeline, lambda: self._check(pipeline))
         self._submit_evidence(pipeline)
 

@@ -300,6 +300,18 @@ def test_a_pause_ends_no_incident_that_it_hides_and_the_next_success_does(
     ]
 
 
+def test_a_run_that_finds_a_pause_still_judges_what_a_pause_does_not_stop(
+    configured: Project, web: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused = PipelineStatus("customers", "t", "paused", position=1, latest_version=2, feed_files_days=1.5)
+    monkeypatch.setattr("infra.monitoring.notifier.read_pipeline_status", lambda *_, **__: paused)
+    run(configured, LeaseHeld("held"))  # another runner judges it
+    assert web.take() == []
+    for _ in range(2):
+        run(configured, Paused("paused"))
+    assert [title for title, _ in web.take()] == ["deltarelay: customers: feed expiring"]
+
+
 class Mailbox:
     def __init__(self) -> None:
         self.mails: list[Message] = []
