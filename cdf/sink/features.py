@@ -143,8 +143,9 @@ class Monitored(Protocol):
         """Read the last figures; None: there are none. Reads only, needs no ``open``, answers in milliseconds."""
         ...
 
-    def runs(self, limit: int, *, failed: bool = False) -> Sequence[RunRecord]:
-        """Read the run history, the latest first; with ``failed`` only failed attempts. Reads only, needs no ``open``."""
+    def runs(self, limit: int, *, failed: bool = False, schema_changes: bool = False) -> Sequence[RunRecord]:
+        """Read the run history, the latest first; with ``failed`` only failed attempts, with ``schema_changes`` only steps
+        that followed some. Reads only, needs no ``open``."""
         ...
 
     def record_failure(self, error: CdfError, *, pipeline: str, source: str, retries: int) -> None:

@@ -182,6 +182,8 @@ class RunRecord(Result):
     code: str | None
     """The error's code, if the attempt failed; ``condition`` is the Delta condition or SQLSTATE behind it."""
     condition: str | None
+    schema_changes: tuple[str, ...] = ()
+    """The schema changes of the source that the step followed, in words; they are in version ``first``."""
 
 
 # ── positions that a user can move ───────────────────────────────────────────────────────────────────────────────────

@@ -227,9 +227,11 @@ class PostgresSink(Sink):
         with self._connect("reading the progress") as connection:
             return progress.read_progress(connection, str(self.target))
 
-    def runs(self, limit: int, *, failed: bool = False) -> Sequence[RunRecord]:
+    def runs(self, limit: int, *, failed: bool = False, schema_changes: bool = False) -> Sequence[RunRecord]:
         with self._connect("reading the history") as connection:
-            return run_history.read_runs(connection, str(self.target), limit=limit, failed=failed)
+            return run_history.read_runs(
+                connection, str(self.target), limit=limit, failed=failed, schema_changes=schema_changes
+            )
 
     def record_failure(self, error: CdfError, *, pipeline: str, source: str, retries: int) -> None:
         history = self._session.history or self._open_target.new_history(pipeline, source, retries)

@@ -58,6 +58,11 @@ class Replica:
     def rows(self, columns: str = "*") -> list[tuple[Any, ...]]:
         return sorted(self.pg.query(f"select {columns} from {{schema}}.target"), key=repr)
 
+    def schema_changes(self, limit: int = 10) -> list[tuple[int | None, tuple[str, ...]]]:
+        """Version and texts of what the history records, the latest first."""
+        found = sink_of(self.pg).runs(limit, schema_changes=True)
+        return [(record.first, record.schema_changes) for record in found]
+
     def state(self) -> tuple[Any, ...]:
         return self.columns(), self.rows(), self.position
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import StructType
 
+from cdf.changes.schema_diff import SchemaChange
 from cdf.errors import SinkUnavailable
 from cdf.sink import BrakeStop, Sink
 from cdf.sink.controls import pause, record_stop
@@ -79,8 +81,8 @@ class StatusCase:
         finally:
             sink.close()
 
-    def copy(self, project: Project, name: str, windows: int = 0) -> None:
-        """Copy version 0, and apply windows of one commit each."""
+    def copy(self, project: Project, name: str, windows: int = 0, *, drift: tuple[SchemaChange, ...] = ()) -> None:
+        """Copy version 0, and apply windows of one commit each; the first one has the schema changes ``drift``."""
         with self.opened(project, name) as (sink, sample):
             sink.load(sample.snapshot(0, [_row(index) for index in range(3)]))
             for number in range(1, windows + 1):
@@ -89,7 +91,7 @@ class StatusCase:
                     edits += [update(_row(1), _row(1, "new")), update(_row(2), _row(2, "new"))]
                 if number == 3:
                     edits.append(delete(_row(0)))
-                sink.apply(sample.window(number, edits))
+                sink.apply(replace(sample.window(number, edits), drift=drift if number == 1 else ()))
         self._record_rows(name)
 
     def _record_rows(self, name: str) -> None:

@@ -36,6 +36,7 @@ def test_an_added_column_comes_with_its_first_window(spark: SparkSession, pg: Pg
     result = made.follows()
     assert made.rows() == [(1, "a", 10), (2, "b", None), (3, "c", 30)]
     assert planned.ddl == result.ddl == (f'alter table "{pg.schema}"."target" add column "w" integer',)
+    assert made.schema_changes() == [(2, ("column 'w' (int) was added",))]
 
 
 def test_types_are_widened(spark: SparkSession, pg: Pg, delta_path: str) -> None:
@@ -177,6 +178,7 @@ def test_overwritten_with_other_columns(spark: SparkSession, pg: Pg, delta_path:
     made.follows()
     assert made.columns() == {"id": "bigint", "v": "text", "d": "double precision"}
     assert made.rows() == [(2, "B", 2.5), (4, "d", 4.0)]
+    assert made.schema_changes() == [(2, ("column 'n' was dropped", "column 'd' (double) was added"))]
 
 
 def test_column_mapping_turned_on_and_removed(spark: SparkSession, pg: Pg, delta_path: str) -> None:
@@ -307,6 +309,14 @@ def test_soft_deletes_renamed_columns_and_columns_of_ours(spark: SparkSession, p
     # That it is gone is no reason to stop the next time either
     table.sql("insert into {t} values (5, 'e', 5, 5)")
     made.follows()
+    # The dropped column is not replicated. Later steps do not hide what was recorded
+    changes = [
+        (5, ("column 'w' (int) was added",)),
+        (4, ("column 'n' changed its type from int to bigint",)),
+        (3, ("column 'v' was renamed to 'name'",)),
+    ]
+    assert made.schema_changes() == changes
+    assert made.schema_changes(2) == changes[:2]
 
 
 def wait_for(done: Callable[[], bool], handle: Following) -> None:

@@ -25,6 +25,7 @@ from tests.integration.postgres_case import people, person
 STATE = migrations.STATE
 TABLES = ("position", "position_log", "progress", "runs")
 SOURCE = people().source()
+SCHEMA_CHANGES = STATE.migrations[1].objects["runs.schema_changes"]
 NOTE = Migration("a note", {"position.note": "alter table deltarelay.position add column note text default 'none'"})
 
 
@@ -88,7 +89,7 @@ def test_a_new_database_is_created_as_the_plan_shows(database: Database) -> None
     shown = sink.inspect(SOURCE).ddl
     assert tables(database) == []
     opened_once(sink)
-    assert (tables(database), versions(database)) == ([*TABLES, "schema_version"], [1])
+    assert (tables(database), versions(database)) == ([*TABLES, "schema_version"], [1, 2])
     again = sink.inspect(SOURCE).ddl
     assert [text for text in shown if text not in again] == list(shown[: len(shown) - len(again)])
     assert shown[0] == 'create schema if not exists "deltarelay"'
@@ -104,7 +105,27 @@ def test_a_state_of_release_0_1_gets_what_it_lacks(database: Database, missing: 
     opened_once(sink_of(database))
     assert database.position("other") == 7
     assert database.value("select holds_rows from deltarelay.position where target = 'other'") is None
-    assert tables(database) == [*TABLES, *(["schema_version"] if missing else [])]
+    assert (tables(database), versions(database)) == ([*TABLES, "schema_version"], [1, 2])
+
+
+def test_the_history_of_release_0_1_can_be_read_and_continued(database: Database, clerk: str) -> None:
+    release_0_1(database)
+    grant(database)
+    database.query(
+        "insert into deltarelay.runs (target, pipeline, source, started_at, kind, first_version, last_version, seconds, "
+        "retries) values ('public.target', 'p', 's', now(), 'window', 3, 4, '{}', 0)"
+    )
+    sink = sink_of(database, dsn=clerk)
+    (old,) = sink.runs(5)
+    assert (old.first, old.last, old.schema_changes, sink.runs(5, schema_changes=True)) == (3, 4, (), ())
+    with pytest.raises(TargetNotReady, match="of an earlier version") as refused:
+        sink.open(SOURCE)
+    assert SCHEMA_CHANGES in str(refused.value)
+    sink.record_failure(refused.value, pipeline="p", source="s", retries=0)
+    assert [record.code for record in sink.runs(5)] == ["target_not_ready", None]
+    database.query(SCHEMA_CHANGES)
+    opened_once(sink)
+    assert [record.schema_changes for record in sink.runs(5)] == [(), ()]
 
 
 def test_a_state_without_some_of_the_tables_can_be_read(database: Database) -> None:
@@ -119,6 +140,7 @@ def test_a_state_without_some_of_the_tables_can_be_read(database: Database) -> N
 
 def test_a_role_that_owns_nothing_goes_on_with_a_complete_state(database: Database, clerk: str) -> None:
     release_0_1(database)
+    database.query(SCHEMA_CHANGES)
     grant(database)
     sink = sink_of(database, dsn=clerk)
     assert sink.inspect(SOURCE).problems == ()
@@ -161,7 +183,7 @@ def test_a_later_migration_upgrades_a_state_of_release_0_1(
         release_0_1(database, *missing)
     newer_release(monkeypatch)
     opened_once(sink_of(database))
-    assert versions(database) == [1, 2]
+    assert versions(database) == [1, 2, 3]
     assert set(database.query("select note from deltarelay.position")) == {("none",)}
 
 
@@ -195,10 +217,10 @@ def test_a_newer_state_is_refused_by_name_and_unchanged(database: Database) -> N
     sink.open(SOURCE)
     sink.load(people().snapshot(1, [person(1, "a")]))
     sink.close()
-    database.query("insert into deltarelay.schema_version (version, summary) values (2, 'of a newer release')")
+    database.query("insert into deltarelay.schema_version (version, summary) values (3, 'of a newer release')")
     before = contents(database)
     for name, call in CALLS.items():
-        with pytest.raises(StateTooNew, match="has version 2, and this release knows versions up to 1"):
+        with pytest.raises(StateTooNew, match="has version 3, and this release knows versions up to 2"):
             pytest.fail(f"{name}: {call(sink)}")
         sink.close()
     sink.record_failure(CdfError("x"), pipeline="p", source="s", retries=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import time
@@ -10,8 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import DateType, StructField
 from starlette.testclient import TestClient
 
+from cdf.changes.schema_diff import ChangeKind, SchemaChange
+from infra.cli.main import main
 from infra.config.limits import Limits
 from infra.monitoring.page.access import Access
 from infra.monitoring.page.app import build_app
@@ -20,6 +24,7 @@ from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.postgres_proxy import PostgresProxy
 from tests.integration.status_page_case import CANARY, KEY, StatusCase, make_every_state
 
+EVIL = "<script>alert(1)</script>"
 ANSWER_SECONDS = 2.0
 """Within this time a page shows that a server does not answer."""
 
@@ -85,6 +90,35 @@ def test_every_state_is_shown_and_no_value_key_or_secret(pg: Pg, tmp_path: Path)
     stored = str(pg.query("select d::text from deltarelay.dead_letter d"))
     stored += str(pg.query("select name, id from {schema}.customers")) + case.config.read_text()
     assert [one for one in hidden if one not in stored] == []
+
+
+def test_schema_changes_are_shown_by_the_page_and_by_the_command(
+    pg: Pg, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = StatusCase(tmp_path, pg)
+    case.add("orders")
+    case.commit("orders", 2)
+    added = SchemaChange(
+        ChangeKind.ADD_COLUMN, EVIL, f"column {EVIL!r} (date) was added", None, StructField(EVIL, DateType())
+    )
+    case.copy(case.load_project(), "orders", 2, drift=(added,))
+    with serving(case) as web:
+        page = web.get("/pipelines/orders").text
+    assert page.partition('id="schema"')[2].partition("</section>")[0].count("<tr>") == 2, "a header, and one step"
+    assert "<td>1</td><td>column &#39;&lt;script&gt;alert(1)&lt;/script&gt;&#39; (date) was added</td>" in page
+    assert EVIL not in page
+
+    def show_runs(*options: str) -> str:
+        with pytest.raises(SystemExit):
+            main(["runs", "-c", str(case.config), *options])
+        return capsys.readouterr().out
+
+    header, *rows = show_runs().splitlines()
+    assert header.rstrip().endswith("schema changes")
+    assert [str(added) in row for row in rows] == [False, True, False]
+    assert "schema changes" not in show_runs("--limit", "1")
+    (shown,) = json.loads(show_runs("--json"))["result"]["pipelines"]
+    assert [run["schema_changes"] for run in shown["runs"]] == [[], [str(added)], []]
 
 
 def test_a_lost_server_is_shown_at_once_with_what_was_known(pg: Pg, tmp_path: Path, proxy: PostgresProxy) -> None:

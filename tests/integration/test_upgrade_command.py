@@ -86,7 +86,7 @@ def upgrade(
 
 @pytest.fixture
 def state_0_1(upgrade: Command, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All three schemas, without recorded versions; this release has a second migration of the first one."""
+    """All three schemas, without recorded versions; this release has another migration of the first one."""
     sink = PostgresSink(database.dsn, table="customers")
     sink.open(people().source())
     sink.close()
@@ -126,8 +126,8 @@ def test_pending_migrations_are_shown_and_run_once_they_are_confirmed(upgrade: C
     assert not database.exists("erasure.carrier")
     done = upgrade("--yes", "--json")
     assert (done.code, [bool(one["statements"]) for one in done.schemas]) == (0, [True, True, False])
-    for schema in ("deltarelay", "erasure"):
-        assert database.query(f"select version from {schema}.schema_version order by 1") == [(1,), (2,)]
+    for schema, last in (("deltarelay", 3), ("erasure", 2)):
+        assert database.value(f"select max(version) from {schema}.schema_version") == last
     assert database.exists("erasure.carrier")
     assert database.value("select count(note) from deltarelay.position") == 0
     again = upgrade()

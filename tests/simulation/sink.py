@@ -198,7 +198,7 @@ class ProgramSink(MemorySink):
     def drop_dead_letters(self, ids: Any = None) -> int:
         raise NotImplementedError
 
-    def runs(self, limit: int, *, failed: bool = False) -> list[RunRecord]:
+    def runs(self, limit: int, *, failed: bool = False, schema_changes: bool = False) -> list[RunRecord]:
         raise NotImplementedError
 
     def report(self, figures: Mapping[str, Any]) -> None:

@@ -58,7 +58,8 @@ class StubCollector:
         return tuple(self.pipelines.values())
 
     def read_pipeline(self, name: str) -> tuple[SeenPipeline, Details | None, None]:
-        return self.pipelines[name], Details((run(),), (run(code="sink_unavailable"),), None, {}), None
+        altering = run(first=7, last=9, schema_changes=(f"column {EVIL!r} was dropped", "another"))
+        return self.pipelines[name], Details((run(),), (run(code="sink_unavailable"),), None, {}, (altering,)), None
 
 
 def client(
@@ -138,6 +139,21 @@ def test_a_pause_says_by_whom_and_why_and_the_page_prints_the_command() -> None:
     assert "deltarelay run --reload -p 'a b' -c etc/relay.yaml" in commands
 
 
+def test_schema_changes_are_shown_although_they_are_older_than_the_steps() -> None:
+    many = tuple(f"column 'c{number}' (int) was added" for number in range(23))
+    altering = (
+        run(first=7, last=9, schema_changes=many),
+        run(first=4, last=4, schema_changes=("column 'a' was dropped",)),
+    )
+    page = build_pipeline_page(seen("p"), Details((run(),), (), None, {}, altering), None, target="t", config=Path("c"))
+    assert [(one.at, one.version) for one in page.schema_changes] == [
+        (altering[0].ended_at, 7),
+        (altering[1].ended_at, 4),
+    ]
+    assert page.schema_changes[0].text == ", ".join(many[:20]) + " and 3 more"
+    assert page.schema_changes[1].text == "column 'a' was dropped"
+
+
 def test_a_thousand_pipelines_are_pages_that_can_be_searched() -> None:
     pipelines = [seen(f"table_{number:04}", "failed" if number == 777 else "up_to_date") for number in range(1_000)]
     started = time.monotonic()
@@ -183,6 +199,9 @@ def test_no_page_has_inline_script_or_style_and_every_value_is_escaped(path: str
     page = client(None, bad).get(path)
     assert page.status_code == (404 if path == "/missing" else 200)
     assert "<script>" not in page.text
+    if EVIL in path:
+        assert "<td>7</td><td>column" in page.text
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page.text.partition("<td>7</td><td>column")[2][:80]
     assert re.findall(r"<script (?!src=)|\sstyle=|<style|\son\w+=", page.text) == []
     assert re.findall(r'(?:src|href)="(?:https?:)?//', page.text) == []
     policy = page.headers["content-security-policy"]

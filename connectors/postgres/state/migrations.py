@@ -126,6 +126,10 @@ STATE = Migrations(
                 "runs": _CREATE_RUNS,
             },
         ),
+        Migration(
+            "schema changes in the run history",
+            {"runs.schema_changes": "alter table deltarelay.runs add column if not exists schema_changes text[]"},
+        ),
     ],
     optional={"dead_letter": CREATE_DEAD_LETTER, "controls": _CREATE_CONTROLS},
 )

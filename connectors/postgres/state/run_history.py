@@ -37,11 +37,15 @@ pipeline may have nothing but failures."""
 
 _INSERT = """
     insert into deltarelay.runs (target, pipeline, source, started_at, kind, first_version, last_version, rows_in,
-                                 inserts, updates, deletes, conflicts, change_bytes, seconds, retries, code, condition)
+                                 inserts, updates, deletes, conflicts, change_bytes, seconds, retries, code,
+                                 condition{column})
     values (%(target)s, %(pipeline)s, %(source)s, clock_timestamp() - make_interval(secs => %(elapsed)s), %(kind)s,
             %(first)s, %(last)s, %(rows_in)s, %(inserts)s, %(updates)s, %(deletes)s, %(conflicts)s, %(change_bytes)s,
-            %(seconds)s, %(retries)s, %(code)s, %(condition)s)
+            %(seconds)s, %(retries)s, %(code)s, %(condition)s{value})
 """
+_INSERT_STEP = _INSERT.format(column=", schema_changes", value=", %(schema_changes)s")
+_INSERT_FAILURE = _INSERT.format(column="", value="")
+"""Without the column of a later migration: the attempt may have failed because the state could not be migrated."""
 _CLEAN_UP = """
     delete from deltarelay.runs
      where target = %(target)s
@@ -72,12 +76,14 @@ class RunHistory:
         seconds: Mapping[str, float],
         rows_in: Callable[[], int | None] = lambda: None,
         change_bytes: int | None = None,
+        schema_changes: Sequence[str] = (),
     ) -> None:
         """``seconds`` is filled while the step runs; ``rows_in`` is called once its rows have been read."""
         if self._written:
             self._retries, self._written = 0, False
         self._began = time.monotonic()
         self._step = {**_unknown_step(kind), "first": first, "last": last, "change_bytes": change_bytes}
+        self._step["schema_changes"] = list(schema_changes) or None
         self._seconds, self._rows_in = seconds, rows_in
 
     def record_copy(self, rows: int) -> None:
@@ -108,7 +114,7 @@ class RunHistory:
             conflicts=conflicts,
             seconds=Jsonb({**self._seconds, "apply": round(elapsed - sum(self._seconds.values()), 4)}),
         )
-        connection.execute(_INSERT, row)
+        connection.execute(_INSERT_STEP, row)
         self._written = True
         if self._rows % CLEAN_UP_EVERY == 0:
             connection.execute(_CLEAN_UP, {"target": self._target, "most": MOST_ROWS})
@@ -153,7 +159,7 @@ def write_failure(dsn: str, row: Mapping[str, Any]) -> None:
                 with connection.transaction():
                     connection.execute("set local lock_timeout = '1s'")
                     connection.execute("set local statement_timeout = '3s'")
-                    connection.execute(_INSERT, row)
+                    connection.execute(_INSERT_FAILURE, row)
                     connection.execute(_CLEAN_UP, {"target": row["target"], "most": MOST_ROWS})
     except psycopg.Error as error:
         log.info("failure not recorded", extra={"target": row["target"], "sqlstate": error.sqlstate})
@@ -161,17 +167,23 @@ def write_failure(dsn: str, row: Mapping[str, Any]) -> None:
         log.info("failure not recorded", extra={"target": row["target"]})
 
 
-def read_runs(connection: Connection, target: str, *, limit: int, failed: bool) -> Sequence[RunRecord]:
+def read_runs(
+    connection: Connection, target: str, *, limit: int, failed: bool = False, schema_changes: bool = False
+) -> Sequence[RunRecord]:
     """The latest first."""
-    if "runs" not in find_state_tables(connection):
+    objects = find_state_tables(connection)
+    has_schema_changes = "runs.schema_changes" in objects  # the first run of this release adds the column
+    if "runs" not in objects or (schema_changes and not has_schema_changes):
         return ()
     only = "and code is not null" if failed else ""
+    only += " and schema_changes is not null" if schema_changes else ""
     found = connection.execute(
         f"""
         select pipeline, source, target, started_at, ended_at, kind, first_version, last_version, rows_in, inserts,
-               updates, deletes, conflicts, change_bytes, seconds, retries, code, condition
+               updates, deletes, conflicts, change_bytes, seconds, retries, code, condition,
+               {"schema_changes" if has_schema_changes else "null"}
           from deltarelay.runs where target = %s {only} order by id desc limit %s
         """,
         [target, limit],
     )
-    return [RunRecord(*row) for row in found]
+    return [RunRecord(*(*values, tuple(changes or ()))) for *values, changes in found]

@@ -131,6 +131,15 @@ class OpenTarget:
         seconds: Mapping[str, float],
         rows_in: Callable[[], int | None] = lambda: None,
         change_bytes: int | None = None,
+        schema_changes: Sequence[str] = (),
     ) -> None:
         if (history := self.session.history) is not None:
-            history.begin_step(kind, first, last, seconds=seconds, rows_in=rows_in, change_bytes=change_bytes)
+            history.begin_step(
+                kind,
+                first,
+                last,
+                seconds=seconds,
+                rows_in=rows_in,
+                change_bytes=change_bytes,
+                schema_changes=schema_changes,
+            )

@@ -54,6 +54,7 @@ class WindowApplier:
             seconds=seconds,
             rows_in=window.rows_in,
             change_bytes=window.change_bytes,
+            schema_changes=[str(one) for one in window.drift if self._settings.columns.map_change(one) is not None],
         )
         is_prefetched = self._prefetched is not None and self._prefetched[0] is window
         mapped = (

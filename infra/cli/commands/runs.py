@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cdf.errors import TargetNotReady
+from cdf.listing import list_some
 from cdf.result import Result
 from cdf.sink import Monitored, RunRecord
 from infra.cli.batch import process_targets
@@ -66,7 +67,10 @@ def runs(
     results, codes = process_targets(output, project, pipeline, read_runs)
     records.sort(key=lambda record: record.ended_at, reverse=True)
     if records:
-        output.table(COLUMNS, [_format_row(record) for record in records], numbers=COLUMNS[3:11])
+        has_changes = any(record.schema_changes for record in records)
+        columns = (*COLUMNS, "schema changes") if has_changes else COLUMNS
+        rows = [_format_row(record)[: len(columns)] for record in records]
+        output.table(columns, rows, numbers=COLUMNS[3:11])
     else:
         output.line("no failed attempts" if failed else "no runs yet")
     output.finish({"pipelines": results}, combine_exit_codes(codes))
@@ -98,4 +102,5 @@ def _format_row(record: RunRecord) -> tuple[Any, ...]:
         f"{(record.ended_at - record.started_at).total_seconds():.2f}",
         record.retries,
         failure,
+        list_some(record.schema_changes) or None,
     )

@@ -33,6 +33,7 @@ STALE_READS = 3
 """A status that is older than this many intervals is marked as old."""
 RECENT_RUNS = 30
 DETAIL_RUNS = 50
+ALTERING_RUNS = 20
 MOST_DEAD_LETTERS = 1_000
 
 
@@ -52,6 +53,8 @@ class Details:
     standing: Standing | None
     dead_letters: dict[tuple[str, str | None, str | None], int]
     """The number of dead letters by reason, column and SQLSTATE. Their rows and keys are not kept."""
+    altering_runs: tuple[RunRecord, ...]
+    """The latest steps that followed schema changes. They may be older than ``runs``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,12 +203,12 @@ def _read_pipeline(project: Project, name: str) -> PipelineReading:
     return PipelineReading(status, _read_runs(project, name, RECENT_RUNS))
 
 
-def _read_runs(project: Project, name: str, limit: int, *, failed: bool = False) -> tuple[RunRecord, ...]:
+def _read_runs(project: Project, name: str, limit: int, **only: bool) -> tuple[RunRecord, ...]:
     """For information only: a role may read positions without the right to read the history."""
     with suppress(CdfError):
         sink = project.build_sink(name)
         if isinstance(sink, Monitored):
-            return tuple(sink.runs(limit, failed=failed))
+            return tuple(sink.runs(limit, **only))
     return ()
 
 
@@ -221,4 +224,5 @@ def _read_details(project: Project, name: str) -> Details:
         failures=_read_runs(project, name, DETAIL_RUNS, failed=True),
         standing=sink.standing() if isinstance(sink, Movable) else None,
         dead_letters=dead_letters,
+        altering_runs=_read_runs(project, name, ALTERING_RUNS, schema_changes=True),
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cdf.errors import CdfError
+from cdf.listing import list_some
 from cdf.sink import Controls, RunRecord, Standing
 from infra.config.limits import Limits
 from infra.monitoring.page.collector import Details, SeenPipeline
@@ -17,6 +19,8 @@ from infra.monitoring.page.overview import Row, build_row
 __all__ = ["PipelinePage", "Step", "build_pipeline_page"]
 
 DEFAULT_CONFIG = Path("deltarelay.yaml")
+MOST_CHANGES = 20
+"""A commit may add hundreds of columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +39,20 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaChanges:
+    at: dt.datetime
+    version: int | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class PipelinePage:
     row: Row
     target: str
     controls: Controls
     steps: tuple[Step, ...]
     failures: tuple[Step, ...]
+    schema_changes: tuple[SchemaChanges, ...]
     mix: Bar | None
     """Net changes of the shown steps by kind."""
     dead_letters: tuple[tuple[str, str | None, str | None, int], ...]
@@ -79,6 +91,7 @@ def build_pipeline_page(
         controls=controls,
         steps=tuple(_build_step(run, phases) for run in runs),
         failures=() if details is None else tuple(_build_step(run, phases) for run in details.failures),
+        schema_changes=() if details is None else tuple(map(_build_schema_changes, details.altering_runs)),
         mix=build_bar(counted, ""),
         dead_letters=tuple((*kind, number) for kind, number in sorted(letters.items(), key=lambda item: -item[1])),
         standing=None if details is None else details.standing,
@@ -96,6 +109,10 @@ def _build_step(run: RunRecord, phases: Sequence[str]) -> Step:
         rows_per_second(run),
         build_bar(seconds, " s", digits=2, names=phases),
     )
+
+
+def _build_schema_changes(run: RunRecord) -> SchemaChanges:
+    return SchemaChanges(run.ended_at, run.first, list_some(run.schema_changes, MOST_CHANGES))
 
 
 def _list_commands(row: Row, controls: Controls, config: Path, *, has_letters: bool) -> Iterator[tuple[str, str]]:
