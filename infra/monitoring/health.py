@@ -72,7 +72,9 @@ def _find_incidents(status: PipelineStatus, limits: Limits, now: dt.datetime) ->
             f"VACUUM may remove change files that are still needed in {max(0.0, status.feed_files_days):.1f} days",
         )
     if status.dead_letters is not None and _is_above(status.dead_letters, limits.max_dead_letters):
-        yield Incident("dead_letters", f"{status.dead_letters} rows are dead letters")
+        number = status.dead_letters
+        text = "1 row is a dead letter" if number == 1 else f"{number} rows are dead letters"
+        yield Incident("dead_letters", text)
     if status.state == "paused":
         return
     lag = None if status.lag_seconds is None else dt.timedelta(seconds=status.lag_seconds)

@@ -91,6 +91,11 @@ def test_each_incident(changes: dict[str, Any], kind: str, text: str) -> None:
     assert [(one.kind, one.text) for one in find_incidents(replace(HEALTHY, **changes), LIMITS, NOW)] == [(kind, text)]
 
 
+def test_one_dead_letter() -> None:
+    (found,) = find_incidents(replace(HEALTHY, dead_letters=1), Limits(max_dead_letters=0), NOW)
+    assert found.text == "1 row is a dead letter"
+
+
 def test_a_paused_pipeline_has_only_incidents_that_a_pause_does_not_explain() -> None:
     paused = replace(
         HEALTHY, state="paused", lag_seconds=1e6, succeeded_at=NOW - dt.timedelta(days=9), feed_files_days=0.5
