@@ -236,8 +236,8 @@ def test_a_server_that_never_answers_delays_the_end_by_some_seconds_only(
             observers.begin("customers")
             observers.end("customers", SinkUnavailable("no answer"))
         replicated = time.monotonic() - began
-    assert replicated < 1
-    assert time.monotonic() - began < 15
+    assert replicated < 4  # one request that is waited for takes as long
+    assert time.monotonic() - began < 60  # each of 100 messages takes 4 s
     assert web.received
 
 
