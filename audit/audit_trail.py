@@ -153,5 +153,5 @@ class Trail:
         require_writer(tables.spark, self.path)
         with contextlib.ExitStack() as stack:
             if tables.spark.conf.get(COMMITS_SETTING, None) == "single_writer":
-                stack.callback(Lease(tables.spark, f"{self.path}/_lease", target=self.path).close)
+                stack.callback(Lease(tables.spark, self.path, target=self.path).close)
             return compact_files(tables, self.columns(), key, progress=progress)

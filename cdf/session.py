@@ -21,6 +21,7 @@ __all__ = [
     "has_delta_classes",
     "is_connect",
     "lacks_delta",
+    "require_classic",
     "setting",
     "tag_jobs",
     "translate_lost_server",
@@ -125,6 +126,15 @@ def lacks_delta(spark: SparkSession) -> bool:
             or "catalog plugin class" in text
         )
     return False
+
+
+def require_classic(spark: SparkSession, what: str) -> None:
+    """Refuse, over Spark Connect, what uses Spark's JVM. ``what``: the subject of the sentence."""
+    if is_connect(spark):
+        raise ConfigError(
+            f"{what} needs a classic Spark session, and this one is of Spark Connect",
+            hint="use a session with a JVM: local, spark-submit, or on the cluster's driver",
+        )
 
 
 def cancel_jobs(spark: SparkSession) -> None:

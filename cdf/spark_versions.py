@@ -16,6 +16,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from cdf.errors import FeatureNotSupported
+from cdf.session import is_connect
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,8 +27,10 @@ __all__ = [
     "arrow_schema",
     "arrow_type",
     "arrow_udf",
+    "can_create_session",
     "collect_arrow",
     "create_from_arrow",
+    "create_session",
     "has_collation",
     "is_valid_utf8",
     "is_variant",
@@ -85,6 +88,22 @@ def query_logger(name: str) -> logging.Logger:
     except ModuleNotFoundError:
         return logging.getLogger(name)
     return PySparkLogger.getLogger(name)
+
+
+def create_session(spark: SparkSession) -> SparkSession:
+    """A session of the same application with settings of its own. Over Spark Connect it is a copy, since Spark 4.1."""
+    if not is_connect(spark):
+        return spark.newSession()
+    if can_create_session(spark):
+        return spark.cloneSession()
+    raise FeatureNotSupported(
+        "a session of Spark Connect cannot be copied before Spark 4.1",
+        hint="run once with a classic session, or use Spark 4.1 or newer",
+    )
+
+
+def can_create_session(spark: SparkSession) -> bool:
+    return not is_connect(spark) or hasattr(spark, "cloneSession")
 
 
 # ── functions ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
+from cdf.session import require_classic
 from cdf.spark_versions import arrow_schema
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def create_rows(spark: SparkSession, columns: Sequence[Sequence[Any]], schema: S
         )
         for start in range(0, max(count, 1), _CHUNK)
     ]
+    require_classic(spark, "reading or writing encrypted columns")
     data = spark.createDataFrame(spark.sparkContext.parallelize(chunks, len(chunks)), "chunk binary")
     rows = data.mapInArrow(_deserialize, schema)
     return F.broadcast(rows) if count <= _BROADCAST else rows

@@ -42,6 +42,7 @@ from audit.queries.view import add_missing_columns, read_values, select_row
 from audit.trail.column_history import SEALED
 from audit.trail.tables import PAYLOAD, TrailTables
 from cdf.errors import ConfigError
+from cdf.session import require_classic
 from cdf.spark_versions import metadata_column
 
 if TYPE_CHECKING:
@@ -185,6 +186,7 @@ class _Files:
     """The files of one version of the payload."""
 
     def __init__(self, tables: TrailTables) -> None:
+        require_classic(tables.spark, f"the search in the trail at {tables.path}")
         spark: Any = tables.spark
         self._spark = spark
         logs = spark._jvm.org.apache.spark.sql.delta.DeltaLog

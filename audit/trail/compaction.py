@@ -13,6 +13,7 @@ from typing import Any
 from audit.trail.column_history import Column
 from audit.trail.tables import EVENTS, PAYLOAD, TABLES, TrailTables, quote_row_column
 from cdf.result import Result
+from cdf.session import require_classic
 
 __all__ = ["Compaction", "compact_files"]
 
@@ -45,6 +46,7 @@ def compact_files(
     """
     from delta.tables import DeltaTable
 
+    require_classic(tables.spark, f"the compaction of the trail at {tables.path}")
     session = tables.spark.newSession()
     session.conf.set(f"{_OPTIMIZE}.maxFileSize", str(file_bytes))
     # A key column may have no statistics: a search by it becomes no faster, a search by the others does

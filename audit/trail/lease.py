@@ -1,104 +1,90 @@
-"""The lease of a trail: a small file beside its tables, by which only one runner at a time works on the trail.
+"""The lease of a trail: claims beside its tables, by which only one runner at a time works on the trail.
 
 The lease only avoids that runners disturb each other. The epoch in the tables (``audit.trail.tables``) protects the data,
-so a partly written file, or storage that returns an old one, does no harm.
+so a partly written claim, or storage that returns an old one, does no harm.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import threading
 import time
 import uuid
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from audit.trail.lease_claims import LEASE_SECONDS, POLL_SECONDS, Claim, Claims, ClassicClaims, ConnectClaims
 from cdf.errors import LeaseHeld
+from cdf.session import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["LEASE_SECONDS", "Lease"]
 
-LEASE_SECONDS = 15.0
-"""How long a runner counts as alive after its last renewal."""
 RENEW_SECONDS = 5.0
-_POLL_SECONDS = 0.3
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    """Content of the file. It differs after each renewal; ``seconds`` is 0 once the lease is released."""
-
-    holder: str
-    renewals: int
-    seconds: float
-
-
 class Lease:
-    """Acquired by the constructor and renewed until ``close``. No clocks are compared: a waiting runner watches the file
+    """Acquired by the constructor and renewed until ``close``. No clocks are compared: a waiting runner watches the claims
     change."""
 
     def __init__(self, spark: SparkSession, path: str, *, target: str) -> None:
-        """Raises LeaseHeld as soon as the file shows that its holder is alive; waits at most one lease."""
-        jvm: Any = spark._jvm
+        """``path``: the folder of the trail. Raises LeaseHeld as soon as a claim shows that its holder is alive; waits at
+        most one lease."""
         self.holder = uuid.uuid4().hex
         self._target = target
-        self._jvm = jvm
-        self._file = jvm.org.apache.hadoop.fs.Path(path)
-        files = self._file.getFileSystem(spark._jsc.hadoopConfiguration())
-        # Hadoop's local file system would write a checksum into a second file, not atomically with the first
-        self._files = files.getRawFileSystem() if files.getUri().getScheme() == "file" else files
+        self._claims: Claims = ConnectClaims(spark, path) if is_connect(spark) else ClassicClaims(spark, path)
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         self._renewals = 0
-        self._wait()
+        other = self._wait()
+        has_unseen = self._claims.has_unseen()  # the claim to be written makes the other runner show its own
         self._write(LEASE_SECONDS)
+        if other is not None and other.seconds > 0:  # its holder is gone: the next runner need not wait for it
+            self._claims.write_other(Claim(self.holder, 0, 0))
+        if has_unseen:
+            self._wait_for_unseen()
         self._thread = threading.Thread(target=self._renew, name=f"lease {target}", daemon=True)
         self._thread.start()
 
-    def _wait(self) -> None:
-        first = self._read()
-        if first is None or first.seconds == 0:
-            return
+    def _wait(self) -> Claim | None:
+        """Wait until no claim is alive. → the last claim of a runner with the other kind of session."""
+        own, other = first = self._claims.read_own(), self._claims.read_other()
+        seconds = max((claim.seconds for claim in first if claim is not None), default=0)
+        if seconds == 0:
+            return other
         log.info("waiting for the lease of another runner", extra={"target": self._target})
-        deadline = time.monotonic() + first.seconds
+        deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
-            current = self._read()
-            if current is None or current.seconds == 0:
-                return
-            if current != first:
+            time.sleep(POLL_SECONDS)
+            own, other = self._claims.read_own(), self._claims.read_other()
+            present = [claim for claim in (own, other) if claim is not None and claim.seconds > 0]
+            if not present:
+                break
+            if any(claim not in first for claim in present):
                 raise lease_held(self._target)
+        return other
 
-    def _read(self) -> _Claim | None:
-        """None: there is no file."""
-        try:
-            stream = self._files.open(self._file)
-        except Exception:  # py4j: there is no file
-            return None
-        try:
-            return _Claim(**json.loads(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")))
-        except (ValueError, TypeError):  # it is partly written
-            return _Claim("", -1, LEASE_SECONDS)
-        finally:
-            stream.close()
+    def _wait_for_unseen(self) -> None:
+        """Give a runner whose claim cannot be seen the time of one lease to show it. Raises LeaseHeld."""
+        deadline = time.monotonic() + LEASE_SECONDS
+        while time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+            other = self._claims.read_other()
+            if other is not None and other.seconds > 0:
+                self._write(0)
+                raise lease_held(self._target)
+        self._claims.write_other(Claim(self.holder, 0, 0))  # the next runner need not wait
 
     def _write(self, seconds: float) -> None:
         self._renewals += 1
-        text = json.dumps(asdict(_Claim(self.holder, self._renewals, seconds)))
-        stream = self._files.create(self._file, True)
-        try:
-            stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
+        self._claims.write_own(Claim(self.holder, self._renewals, seconds * self._claims.slowness))
 
     def _renew(self) -> None:
-        while not self._stopped.wait(RENEW_SECONDS):
+        while not self._stopped.wait(RENEW_SECONDS * self._claims.slowness):
             with self._lock:
                 try:
                     if self._stopped.is_set() or self._has_successor():
@@ -111,11 +97,11 @@ class Lease:
         return self._present_holder() not in (None, self.holder)
 
     def _present_holder(self) -> str | None:
-        """Return None where there is no file, or one that was only partly written."""
-        claim = self._read()
+        """Return None where there is no claim, or one that was only partly written."""
+        claim = self._claims.read_own()
         if claim is not None and not claim.holder:  # a successor may be writing it at this moment
-            time.sleep(_POLL_SECONDS)
-            claim = self._read()
+            time.sleep(POLL_SECONDS)
+            claim = self._claims.read_own()
         return None if claim is None else claim.holder or None
 
     def close(self) -> None:

@@ -69,12 +69,10 @@ def read_state(tables: TrailTables, *, by_log: bool = True) -> State:
 
 def delete_unrecorded_payload(tables: TrailTables, state: State) -> None:
     """Delete payload rows without events, which an interrupted window left. Only for the runner that holds the trail."""
-    from pyspark.sql import functions as F
-
     known = state.pending.last if state.pending is not None else state.version
-    beyond = F.col("version").isNull() | (F.col("version") > (-1 if known is None else known))
+    beyond = f"version is null or version > {-1 if known is None else known}"
     if not tables.read(PAYLOAD).where(beyond).isEmpty():
-        tables.change(PAYLOAD, lambda table: table.delete(beyond), about={"cleared": known})
+        tables.change(PAYLOAD, beyond, about={"cleared": known})
 
 
 def read_state_from_records(tables: TrailTables) -> State:

@@ -36,8 +36,9 @@ from audit.trail.position import MAINTENANCE_OPERATIONS
 from audit.trail.redaction import parse_object
 from cdf.changes.columns import quote_name
 from cdf.errors import Fenced, TableNotFound, TargetNotReady, condition_of
+from cdf.session import require_classic
 from cdf.source.log import TableLog
-from cdf.spark_versions import create_from_arrow
+from cdf.spark_versions import create_from_arrow, create_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -155,12 +156,7 @@ class TrailTables:
 
     def exist(self) -> bool:
         """Whether all tables exist. A runner that is killed while it creates them leaves some."""
-        return all(self._exists(name) for name in TABLES)
-
-    def _exists(self, name: str) -> bool:
-        from delta.tables import DeltaTable
-
-        return DeltaTable.isDeltaTable(self.spark, self.location(name))
+        return all(self.log(name).exists() for name in TABLES)
 
     def origin(self) -> str:
         """The trail's name in checkpoints. A trail that is recreated at the same path has another one."""
@@ -202,7 +198,7 @@ class TrailTables:
         ``row``: type of the payload's rows. ``key``: names of its key fields. Raises Fenced if another runner takes over at
         the same time, TargetNotReady if a table of a trail with data is missing.
         """
-        existing = [name for name in TABLES if self._exists(name)]
+        existing = [name for name in TABLES if self.log(name).exists()]
         if existing and len(existing) < len(TABLES) and any(not self.read(name).isEmpty() for name in existing):
             missing = ", ".join(name for name in TABLES if name not in existing)
             raise TargetNotReady(
@@ -258,25 +254,32 @@ class TrailTables:
 
         return self._commit(name, write, about, is_new=create_with is not None)
 
-    def change(self, name: str, statement: Callable[[DeltaTable], object], *, about: Mapping[str, Any]) -> int:
-        """Run a DELETE or MERGE that changes at least one row, under the same rules as ``append``."""
+    def change(self, name: str, statement: str | Callable[[DeltaTable], object], *, about: Mapping[str, Any]) -> int:
+        """Run a DELETE or MERGE that changes at least one row, under the same rules as ``append``. ``statement``: the
+        condition of a DELETE, or a function that runs the statement, which needs a classic session."""
         from delta.tables import DeltaTable
 
         def run(number: int, metadata: str) -> None:
             # Statements read these settings from their session; in a shared session they would apply to all other writes
-            session = self.spark.newSession()
+            session = create_session(self.spark)
             session.conf.set(f"{_DELTA}.write.txnAppId", _APPLICATION)
             session.conf.set(f"{_DELTA}.write.txnVersion", str(number))
             session.conf.set(f"{_DELTA}.commitInfo.userMetadata", metadata)
-            statement(DeltaTable.forPath(session, self.location(name)))
+            if isinstance(statement, str):
+                session.sql(f"delete from {self._quote_table(name)} where {statement}")
+            else:
+                require_classic(session, f"changing values of the trail at {self.path}")
+                statement(DeltaTable.forPath(session, self.location(name)))
 
         return self._commit(name, run, about)
 
     def enable_timestamp_ntz(self) -> None:
         """Allow TIMESTAMP_NTZ columns in the payload. Delta enables the feature by itself only when a table is created."""
-        from delta.tables import DeltaTable
+        supported = "tblproperties ('delta.feature.timestampNtz' = 'supported')"
+        self.spark.sql(f"alter table {self._quote_table(PAYLOAD)} set {supported}")
 
-        DeltaTable.forPath(self.spark, self.location(PAYLOAD)).addFeatureSupport("timestampNtz")
+    def _quote_table(self, name: str) -> str:
+        return f"delta.{quote_name(self.location(name))}"
 
     def _commit(
         self, name: str, write: Callable[[int, str], None], about: Mapping[str, Any], *, is_new: bool = False

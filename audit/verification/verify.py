@@ -37,6 +37,7 @@ from audit.verification.results import (
 from audit.verification.schema import ExpectedTables, verify_schema
 from audit.verification.statistics import verify_statistics
 from cdf.errors import CdfError, VerificationError, condition_of
+from cdf.session import require_classic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,6 +73,7 @@ def verify_trail(
     that state is verified.
     Raises VerificationError where a table cannot be read, which is neither intact nor a finding.
     """
+    require_classic(tables.spark, f"the verification of the trail at {tables.path}")
     if since is not None and since.origin != tables.origin():
         since, before = None, since
     request = _Request(found, since, since or before, anchored, tuple(unreachable), origin, keys)

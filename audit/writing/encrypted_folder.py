@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from audit.trail.record_kinds import is_folder_name
 from audit.trail.tables import PAYLOAD, TrailTables
 from cdf.errors import VerificationError
+from cdf.session import is_connect, require_classic
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -33,6 +34,7 @@ def merge_folder(tables: TrailTables, name: str) -> None:
             f"a record of the trail at {tables.path} names a folder of encrypted rows that no runner creates",
             hint="`deltarelay audit verify` reports what is altered",
         )
+    require_classic(tables.spark, f"merging encrypted rows into the trail at {tables.path}")
     if not _exists(tables, name):
         return
     schema = tables.read_current(PAYLOAD).select("id", "salt", "row_hash", "row", "sealed").schema
@@ -53,8 +55,8 @@ def merge_folder(tables: TrailTables, name: str) -> None:
 
 
 def remove_folders(tables: TrailTables, name: str = "") -> None:
-    """Remove the folder of this name; without a name, all of them."""
-    if _exists(tables, name):
+    """Remove the folder of this name; without a name, all of them. Over Spark Connect they stay: no reader reads them."""
+    if not is_connect(tables.spark) and _exists(tables, name):
         files, path = _hadoop_path(tables, name)
         files.delete(path, True)
         if name and not len(files.listStatus(path.getParent())):

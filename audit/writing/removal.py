@@ -20,6 +20,7 @@ from audit.trail.redaction import shorten_text
 from audit.trail.tables import EVENTS, PAYLOAD, TrailTables
 from audit.writing.encrypted_folder import merge_folder
 from cdf.errors import ConfigError, VerificationError
+from cdf.session import require_classic
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -100,6 +101,7 @@ def find_encrypted_groups(tables: TrailTables, keys: Collection[bytes]) -> DataF
     payload = tables.read_current(PAYLOAD)
     if not has_groups(payload):
         return tables.spark.createDataFrame([], "id binary, place int, key_id binary")
+    require_classic(tables.spark, f"removing encrypted values of the trail at {tables.path}")
     data = tables.spark.sparkContext.parallelize([(key,) for key in sorted(keys)], max(1, len(keys) // 50_000))
     wanted = tables.spark.createDataFrame(data, "key_id binary")
     pairs = F.arrays_zip(F.col("row").getField(SEALED)["key_id"].alias("key_id"), F.col("sealed").alias("text"))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cdf.changes.columns import quote_name
 from cdf.changes.commits import Commit, Metadata
-from cdf.errors import FeatureNotSupported, SourceError, VersionsExpired
+from cdf.errors import FeatureNotSupported, SourceError, TableNotFound, VersionsExpired
 from cdf.session import has_delta_classes
 from cdf.source.commit import missing_commits, parse_commit, parse_metadata, version_gone
 from cdf.source.commit_files import CommitFiles
@@ -102,6 +102,13 @@ class TableLog:
             if self._read_time(version + 1) is None:
                 return version
         return self._update().version
+
+    def exists(self) -> bool:
+        """Whether there is a Delta table."""
+        try:
+            return self.latest() >= 0
+        except TableNotFound:
+            return False
 
     def _update(self) -> LatestVersion:
         """Let Delta read what is new. Raises FeatureNotSupported for a table that this reader would read wrongly."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cdf.errors import ConfigError
+from cdf.session import find_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,19 +38,15 @@ class TrailContext:
 
     @property
     def has_spark(self) -> bool:
-        from pyspark import SparkContext
-
-        return self.session is not None or SparkContext._active_spark_context is not None
+        return self.session is not None or find_session() is not None
 
     @property
     def spark(self) -> SparkSession:
         """The session that was passed to the sink, otherwise the active one: the session that reads the source."""
-        from pyspark.sql import SparkSession
-
-        if not self.has_spark:
+        session = self.session or find_session()
+        if session is None:
             raise ConfigError("a trail needs a Spark session", hint="pass one to the sink, or create one first")
-        # The active session of another thread works as well: both use the same Spark context
-        return self.session or SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+        return session
 
     @property
     def trail(self) -> Trail:

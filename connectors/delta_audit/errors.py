@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from audit.errors import find_named_file
 from cdf.errors import CdfError, SinkError, TargetNotReady, WindowOutOfOrder, condition_of
+from cdf.session import translate_lost_server
 from cdf.sink import Bounds
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ def translate_errors(path: str, doing: str) -> Iterator[None]:
     except CdfError:
         raise
     except Exception as error:
+        if (lost := translate_lost_server(error, f"{doing} at {path} failed")) is not None:
+            raise lost from error
         condition, file = condition_of(error), find_named_file(error)
         reason = "; ".join(filter(None, (condition or type(error).__name__, file)))
         failure = SinkError(

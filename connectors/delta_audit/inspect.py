@@ -10,7 +10,9 @@ from pyspark.sql.types import StructType
 from audit.hashing.value_encoding import find_unsupported_fields
 from audit.trail.column_history import find_unwritable_fields
 from cdf.errors import CdfError, ConfigError
+from cdf.session import is_connect
 from cdf.source.single_writer import require_writer
+from cdf.spark_versions import can_create_session
 from connectors.delta_audit.context import TrailContext
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ def find_problems(context: TrailContext, schema: StructType) -> list[str]:
             require_writer(context.spark, context.path)
         except ConfigError as error:
             problems.append(f"{error.message}: {error.hint}")
+    if context.has_spark and is_connect(context.spark):
+        problems += _find_connect_problems(context)
     problems += [
         f"column {path} has no canonical form that can be hashed: leave it out of the source"
         for path in find_unsupported_fields(schema)
@@ -36,6 +40,15 @@ def find_problems(context: TrailContext, schema: StructType) -> list[str]:
         f"the field {path} has a name that is not allowed in files without column mapping, which a trail does not use"
         for path in find_unwritable_fields(schema)
     ]
+    return problems
+
+
+def _find_connect_problems(context: TrailContext) -> list[str]:
+    problems = []
+    if not can_create_session(context.spark):  # to delete what an interrupted window has left
+        problems.append("a trail over Spark Connect needs Spark 4.1 or newer, or a classic Spark session")
+    if context.encryption is not None:  # the keys would be part of a query's plan
+        problems.append("columns that are encrypted for each person need a classic Spark session")
     return problems
 
 

@@ -51,7 +51,7 @@ class OpenTrail:
         """Acquire the lease, create missing tables, finish what the previous runner left unfinished, and sign."""
         context = self._context
         with translate_errors(context.path, "opening the trail"):
-            self.lease = Lease(context.spark, f"{context.path}/_lease", target=context.path)
+            self.lease = Lease(context.spark, context.path, target=context.path)
             tables = self._tables = TrailTables(context.spark, context.path)
             columns = extend_columns((), context.add_own_columns(source.schema))
             key = [column.stored for column in columns if column.name in source.key]

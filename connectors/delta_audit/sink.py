@@ -106,7 +106,6 @@ class DeltaAuditSink(Sink):
             counts_conflicts=False,
             schema_changes=frozenset(kind.value for kind in ChangeKind),
             executor_modules=("audit.writing.payload", "cryptography"),
-            needs_classic_session=True,
         )
 
     def cannot_follow(self, change: SchemaChange, key: Collection[str]) -> str | None:

@@ -14,9 +14,11 @@ from pyspark.sql import SparkSession
 from audit.erasure.commit_marker import erasing_metadata
 from audit.erasure.guard import ErasedPersonReturned, Watch
 from audit.erasure.register.store import Register
+from audit.trail.tables import EVENTS, PAYLOAD, TrailTables
 from cdf import ChangeFeed, Following, Limits, Pipeline
 from cdf.errors import ConfigError
 from cdf.sink import Sink
+from connectors.delta_audit.sink import DeltaAuditSink
 from connectors.postgres.load import copy_threshold
 from tests.acceptance.commands import wait_for
 from tests.fixtures.fix_connect import connect_session
@@ -160,6 +162,23 @@ def test_a_topic_gets_the_same_events_and_never_the_person(on_each_session: Any,
 
     classic, over_connect = on_each_session(replicate)
     assert len(classic[0]) > len(LEFT)
+    assert over_connect == classic
+
+
+@WAYS
+def test_a_trail_gets_the_same_events_and_never_the_person(on_each_session: Any, small: int) -> None:
+    def replicate(guarded: Guarded, _pg: Pg) -> Any:
+        path = f"{guarded.path}-trail"
+        with closing(DeltaAuditSink(path, spark=guarded.table.spark, small_window_bytes=small)) as sink:
+            guarded.replicate(sink)
+        tables = TrailTables(guarded.table.spark, path)
+        events = tables.read(EVENTS).select("id", "version", "change_type")
+        values = tables.read(PAYLOAD).select("id", "row.customer_id", "row.email", "row.name")
+        return sorted(tuple(row)[1:] for row in events.join(values, "id", "left").collect())
+
+    classic, over_connect = on_each_session(replicate)
+    assert len(classic[0]) > len(LEFT)
+    assert "canary" not in repr(classic[0]).lower()
     assert over_connect == classic
 
 

@@ -22,7 +22,7 @@ def file(tmp_path: Path) -> Path:
 def stale(spark: SparkSession, file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lease]:
     """Of a runner that does not know yet that its lease has ended."""
     monkeypatch.setattr("audit.trail.lease.RENEW_SECONDS", 3600)
-    lease = Lease(spark, str(file), target="the trail")
+    lease = Lease(spark, str(file.parent), target="the trail")
     yield lease
     lease.close()
 

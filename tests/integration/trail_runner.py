@@ -9,7 +9,7 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from audit.trail.tables import LEDGER, TrailTables
 
@@ -24,6 +24,8 @@ class Told(TypedDict):
     version: int | None
     """Of the window that is being written; None: while the trail is opened."""
     small_window_bytes: int
+    remote: NotRequired[str]
+    """The address of a Spark Connect server."""
 
 
 def stands_still(told: Told) -> None:
@@ -46,22 +48,29 @@ def stands_still(told: Told) -> None:
 
 
 def main(told: Told) -> None:
+    from pyspark.sql import SparkSession
+
     from cdf import ChangeFeed, Limits, Pipeline
     from connectors.delta_audit.sink import DeltaAuditSink
     from infra.spark.session_builder import session
 
     folder = Path(told["folder"])
-    spark = session(
-        app_name="deltarelay-trail-runner",
-        master="local[1]",
-        jars=told["jars"],
-        conf={
-            "spark.driver.memory": "1g",
-            "spark.sql.shuffle.partitions": "1",
-            "spark.sql.warehouse.dir": str(folder / "warehouse"),
-            "spark.local.dir": str(folder / "local"),
-        },
-        log_file=folder / "spark.log",
+    address = told.get("remote")
+    spark = (
+        SparkSession.builder.remote(address).getOrCreate()
+        if address
+        else session(
+            app_name="deltarelay-trail-runner",
+            master="local[1]",
+            jars=told["jars"],
+            conf={
+                "spark.driver.memory": "1g",
+                "spark.sql.shuffle.partitions": "1",
+                "spark.sql.warehouse.dir": str(folder / "warehouse"),
+                "spark.local.dir": str(folder / "local"),
+            },
+            log_file=folder / "spark.log",
+        )
     )
     stands_still(told)
     sink = DeltaAuditSink(told["path"], spark=spark, small_window_bytes=told["small_window_bytes"])

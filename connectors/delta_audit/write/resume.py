@@ -24,7 +24,7 @@ from cdf.sink import Bounds
 from cdf.timing import timed
 from connectors.delta_audit.context import TrailContext
 from connectors.delta_audit.errors import build_foreign_rows_error, translate_errors
-from connectors.delta_audit.write.trail_window import UNKNOWN_TIME, TrailWindow, build_payload
+from connectors.delta_audit.write.trail_window import UNKNOWN_TIME, TrailWindow, build_payload, confirm_read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -63,6 +63,7 @@ def resume_window(
         try:
             candidates = _list_candidate_columns(context, payload_row, window, state, payload)
             columns = next(filter(is_as_written, candidates), None)
+            confirm_read(context, window)
         except CdfError:
             raise
         except Exception as error:

@@ -12,6 +12,7 @@ from audit.writing.payload import PayloadRows
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, INSERT
 from cdf.changes.commits import Commit
 from cdf.changes.window import Snapshot, Window
+from cdf.session import is_connect
 from cdf.sink import Bounds
 from cdf.sink.guard import erasing_versions
 from connectors.delta_audit.context import TrailContext
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from audit.trail.column_history import Column
 
-__all__ = ["UNKNOWN_TIME", "TrailWindow", "build_payload"]
+__all__ = ["UNKNOWN_TIME", "TrailWindow", "build_payload", "confirm_read"]
 
 UNKNOWN_TIME = dt.datetime.min.replace(tzinfo=dt.UTC)
 """Commit time of a baseline whose commit is not in the source's log any more."""
@@ -72,13 +73,18 @@ class TrailWindow:
 def build_payload(
     context: TrailContext, window: TrailWindow, columns: tuple[Column, ...], *, encrypt: bool = True
 ) -> PayloadRows:
-    """Return the rows of the window for these columns. ``encrypt=False``: without keys, to compare with written rows."""
+    """Return the rows of the window for these columns. ``encrypt=False``: without keys, to compare with written rows.
+
+    Call ``confirm_read`` when they were read.
+    """
     rows = window.rows
-    if isinstance(rows, Window):
+    if not isinstance(rows, Window):
+        feed = _to_feed(rows)
+    elif is_connect(context.spark):
+        feed = rows.read()
+    else:
         feed = _fix_plan(context.spark, rows.read(), rows)
         rows.confirm()  # the plan fixes the files that are read
-    else:
-        feed = _to_feed(rows)
     withheld = erasing_versions(window.commits)
     is_encrypted = any(column.live and column.name == SEALED for column in columns)
     encryption = context.encryption if is_encrypted else None
@@ -94,6 +100,13 @@ def build_payload(
         withheld=withheld,
         people=() if encryption is None else encryption.people,
     )
+
+
+def confirm_read(context: TrailContext, window: TrailWindow) -> None:
+    """Raise if the rows of ``build_payload`` may be incomplete. Over Spark Connect this is known only after they were read,
+    because Delta lists the source's log then."""
+    if isinstance(window.rows, Window) and is_connect(context.spark):
+        window.rows.confirm()
 
 
 def _fix_plan(spark: SparkSession, feed: DataFrame, window: Window) -> DataFrame:

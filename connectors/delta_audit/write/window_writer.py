@@ -25,7 +25,7 @@ from connectors.delta_audit.context import TrailContext
 from connectors.delta_audit.errors import build_foreign_rows_error, build_unfinished_error, translate_errors
 from connectors.delta_audit.open_trail import OpenTrail
 from connectors.delta_audit.write.resume import restore_commit_times, resume_window
-from connectors.delta_audit.write.trail_window import UNKNOWN_TIME, TrailWindow, build_payload
+from connectors.delta_audit.write.trail_window import UNKNOWN_TIME, TrailWindow, build_payload, confirm_read
 
 if TYPE_CHECKING:
     from audit.trail.column_history import Column
@@ -170,6 +170,7 @@ class WindowWriter:
         with timed(seconds, "read"):
             try:
                 payload = build_payload(self._context, window, columns).build_on_driver()
+                confirm_read(self._context, window)
             except CdfError:
                 raise
             except Exception as error:
@@ -195,6 +196,7 @@ class WindowWriter:
             try:
                 payload = build_payload(self._context, window, columns).build_on_cluster(window.partitions)
                 written = tables.append(PAYLOAD, payload, about=window.about)
+                confirm_read(self._context, window)  # payload without events is deleted by the next runner
                 self._check_no_other_rows(PAYLOAD, window, written)
             except CdfError:
                 raise
