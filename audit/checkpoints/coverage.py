@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,7 +55,8 @@ class TrailCoverage(Result):
     unanchored_commits: int | None = None
     """Commits that no anchor covers, as far as anchors can be read; None: none are configured."""
     unanchored_since: dt.datetime | None = None
-    """When the first of these commits was recorded in the trail, or later; None: there are none."""
+    """When the first of these commits was recorded in the trail, or later; None: there are none, an anchor cannot be read,
+    or it is unknown."""
 
     def count_unanchored(self) -> int | None:
         """Number of records that no anchor covers; None: there are no anchors, or one of them cannot be read."""
@@ -74,33 +76,40 @@ class _Origin:
 
 
 def read_coverage(
-    path: str, options: Mapping[str, str] | None, keys: Sequence[VerifierKey], anchors: Sequence[NamedAnchor]
+    path: str,
+    options: Mapping[str, str] | None,
+    keys: Sequence[VerifierKey],
+    anchors: Sequence[NamedAnchor],
+    *,
+    with_time: bool = True,
 ) -> TrailCoverage | None:
-    """Read the coverage of the trail below ``path``; None where there is no trail. Raises SinkUnavailable."""
+    """Read the coverage of the trail below ``path``; None where there is no trail. Raises SinkUnavailable.
+
+    ``with_time``: whether ``unanchored_since`` is needed, for which the history of the ledger is read.
+    """
     from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError, TableNotFoundError
+    from deltalake.exceptions import TableNotFoundError
 
     location = f"{path}/ledger"
-    try:
-        if "://" not in location and not Path(location, "_delta_log").is_dir():
+    with _translate_errors(path):
+        try:
+            if "://" not in location and not Path(location, "_delta_log").is_dir():
+                return None
+            ledger = DeltaTable(location, storage_options=dict(options or {}))
+        except TableNotFoundError:
             return None
-        ledger = DeltaTable(location, storage_options=dict(options or {}))
         rows = ledger.to_pyarrow_table(columns=["sequence", "version", "committed_at"]).sort_by("sequence")
         last = rows.num_rows - 1
         notes = ledger.to_pyarrow_table(columns=["signed_state"], filters=[("sequence", ">=", last)])
         origin = f"deltarelay.audit/{ledger.metadata().id}"
-    except TableNotFoundError:
-        return None
-    except (DeltaError, OSError, KeyError, TypeError, ValueError) as error:
-        raise SinkUnavailable(
-            f"the ledger of the trail at {path} cannot be read ({type(error).__name__})",
-            hint="check that the storage is available and that this user may read it",
-            target=path,
-        ) from error
     version, committed_at = _find_commit(rows, rows.num_rows)
     through, failures = _read_anchors(origin, rows, keys, anchors)
     covered = max((one.records or 0 for one in through), default=0)
     unanchored = _count_commits(rows, covered) if anchors else None
+    since = None
+    if with_time and unanchored and not failures:
+        with _translate_errors(path):
+            since = _find_recording(ledger, rows, covered)
     return TrailCoverage(
         records=rows.num_rows,
         version=version,
@@ -109,8 +118,22 @@ def read_coverage(
         anchors=through,
         failures=failures,
         unanchored_commits=unanchored,
-        unanchored_since=_find_recording(ledger, rows, covered) if unanchored else None,
+        unanchored_since=since,
     )
+
+
+@contextmanager
+def _translate_errors(path: str) -> Iterator[None]:
+    from deltalake.exceptions import DeltaError
+
+    try:
+        yield
+    except (DeltaError, OSError, KeyError, TypeError, ValueError) as error:
+        raise SinkUnavailable(
+            f"the ledger of the trail at {path} cannot be read ({type(error).__name__})",
+            hint="check that the storage is available and that this user may read it",
+            target=path,
+        ) from error
 
 
 def _read_anchors(
@@ -138,11 +161,14 @@ def _find_commit(rows: pa.Table, records: int) -> tuple[int | None, dt.datetime 
     return None, None
 
 
-def _find_recording(ledger: DeltaTable, rows: pa.Table, start: int) -> dt.datetime:
+def _find_recording(ledger: DeltaTable, rows: pa.Table, start: int) -> dt.datetime | None:
     """When the first commit from record ``start`` on was recorded. If the log of the ledger does not reach back so far, the
     earliest time that it shows, or the time of the commit itself."""
-    first = next(row for row in rows.slice(start).to_pylist() if row["version"] is not None)
-    recorded_at = None
+    import pyarrow.compute as pc
+
+    later = rows.slice(start)
+    (first,) = later.slice(pc.index(pc.is_valid(later["version"]), True).as_py(), 1).to_pylist()
+    recorded_at: dt.datetime | None = None
     for limit in HISTORY_LIMITS:
         history = ledger.history(limit)
         for entry in history:
@@ -156,8 +182,8 @@ def _find_recording(ledger: DeltaTable, rows: pa.Table, start: int) -> dt.dateti
             if len(history) == limit:
                 continue
         break
-    found: dt.datetime = recorded_at or first["committed_at"]
-    return found
+    committed_at: dt.datetime | None = first["committed_at"]
+    return recorded_at or committed_at
 
 
 def _count_commits(rows: pa.Table, start: int) -> int:

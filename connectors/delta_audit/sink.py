@@ -130,13 +130,15 @@ class DeltaAuditSink(Sink):
     def change_controls(self, change: Callable[[Controls], Controls]) -> Controls:
         return change_controls(self.path, change, self._storage_options())
 
-    def coverage(self) -> TrailCoverage | None:
-        """Read through which version the trail is signed and anchored; with delta-rs, without a JVM. None: no trail yet."""
+    def coverage(self, *, with_time: bool = True) -> TrailCoverage | None:
+        """Read through which version the trail is signed and anchored; with delta-rs, without a JVM. None: no trail yet.
+        ``with_time``: whether ``unanchored_since`` is needed."""
         from audit.checkpoints.coverage import read_coverage
 
         signer = self._context.signer
         keys = (*(() if signer is None else (signer.verifier,)), *self._context.keys)
-        return read_coverage(self.path, self._storage_options(), keys, self._context.anchors)
+        anchors = self._context.anchors
+        return read_coverage(self.path, self._storage_options(), keys, anchors, with_time=with_time)
 
     def columns(self) -> tuple[StructType, tuple[Column, ...]]:
         """Return the payload's schema, and the place of each column in it; needs no JVM."""

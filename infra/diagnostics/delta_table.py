@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdf.changes.commits import Protocol
 from cdf.errors import CdfError, ConfigError, SourceUnavailable, TableNotFound
+from cdf.source.commit import from_milliseconds, missing_commits
 from cdf.source.table_features import check_features, translate_refusal
 from infra.s3.address import is_s3
 from infra.s3.delta_rs import prepare_delta_rs
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from infra.s3.model import Storage
 
-__all__ = ["Column", "SourceTable", "is_catalog_name", "open_source", "explain_spark_only"]
+__all__ = ["Column", "SourceTable", "explain_spark_only", "is_catalog_name", "open_source", "read_commit_time"]
 
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
 _QUERY = re.compile(r"\?\S+")
@@ -56,6 +58,7 @@ class SourceTable:
     handle: Any
     """The object of delta-rs, for later reads."""
     properties: Mapping[str, str] = field(default_factory=dict)
+    storage_options: dict[str, str] | None = field(default=None, repr=False)
 
     @property
     def schema(self) -> StructType:
@@ -122,9 +125,31 @@ def open_source(address: str, storage: Storage | None = None) -> SourceTable:
             schema_json=text,
             handle=table,
             properties=dict(metadata.configuration),
+            storage_options=options,
         )
     except (DeltaError, OSError, ValueError) as error:
         raise translate_read_error(address, error) from error
+
+
+def read_commit_time(table: SourceTable, version: int) -> dt.datetime | None:
+    """The time of a commit, from its file alone: a history of many commits takes seconds. None: the file does not say it.
+    Raises VersionsExpired where the file is gone."""
+    import pyarrow.fs as pa_fs
+    from deltalake.exceptions import DeltaError
+    from deltalake.fs import DeltaStorageHandler
+
+    try:
+        handler: Any = DeltaStorageHandler(table.handle.table_uri, table.storage_options)
+        with pa_fs.PyFileSystem(handler).open_input_file(f"_delta_log/{version:020}.json") as stream:
+            lines = stream.read().split(b"\n")
+        infos = (json.loads(line).get("commitInfo") for line in lines if b'"commitInfo"' in line)
+        info: dict[str, Any] = next((one for one in infos if one is not None), {})
+        time = info.get("inCommitTimestamp", info.get("timestamp"))
+        return None if time is None else from_milliseconds(int(time))
+    except FileNotFoundError as error:
+        raise missing_commits(mask_passwords(table.address), [version]) from error
+    except (DeltaError, OSError, ValueError) as error:
+        raise translate_read_error(table.address, error) from error
 
 
 def translate_read_error(address: str, error: Exception) -> CdfError:

@@ -32,13 +32,14 @@ def has_anchors(project: Project, name: str) -> bool:
     return connection.kind == "delta_audit" and bool(settings.anchors)
 
 
-def read_coverage(project: Project, name: str) -> TrailCoverage | None:
-    """Read through which version a trail is signed and anchored. None: there is no trail yet. Raises SinkUnavailable."""
+def read_coverage(project: Project, name: str, *, with_time: bool = True) -> TrailCoverage | None:
+    """Read through which version a trail is signed and anchored. None: there is no trail yet. Raises SinkUnavailable.
+    ``with_time``: whether ``unanchored_since`` is needed."""
     from connectors.delta_audit.sink import DeltaAuditSink
 
     sink = project.build_sink(name)
     assert isinstance(sink, DeltaAuditSink)
-    return sink.coverage()
+    return sink.coverage(with_time=with_time)
 
 
 def read_anchoring(project: Project, name: str) -> TrailCoverage | None:

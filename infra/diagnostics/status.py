@@ -12,7 +12,7 @@ from cdf.lag import DEFAULT_RETENTION, RETENTION_PROPERTY, lag, parse_interval
 from cdf.result import Result
 from cdf.sink import Activity, Controllable, Controls, Observable, Tracked
 from infra.config.limits import STUCK_AFTER
-from infra.diagnostics.delta_table import open_source, translate_read_error
+from infra.diagnostics.delta_table import open_source, read_commit_time
 from infra.s3.address import is_s3
 from infra.s3.model import SingleWriterCommits
 
@@ -27,9 +27,6 @@ State = Literal[
 ]
 """``unreachable``: source or target is temporarily unavailable; ``failed``: an error that needs a user's action; ``stuck``:
 a runner holds the lease, and for longer than a limit versions are unapplied and the position does not move."""
-
-HISTORY_LIMIT = 20_000
-"""With more unapplied commits than this their age is omitted: reading them would take seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,19 +193,12 @@ def _judge_state(
 
 
 def _read_table(source: str, storage: Storage, position: int | None) -> _Table:
-    from deltalake.exceptions import DeltaError
-
     table = open_source(source, storage)
-    unapplied = 0 if position is None else table.version - position
-    try:
-        times = table.handle.history(unapplied) if 0 < unapplied <= HISTORY_LIMIT else []
-    except (DeltaError, OSError, ValueError) as error:
-        raise translate_read_error(source, error) from error
-    oldest = times[-1].get("inCommitTimestamp", times[-1].get("timestamp")) if times else None
+    oldest = None if position is None or position >= table.version else read_commit_time(table, position + 1)
     return _Table(
         version=table.version,
         table_id=table.table_id,
         feed_on=table.feed_on,
         retention=parse_interval(table.properties.get(RETENTION_PROPERTY) or DEFAULT_RETENTION),
-        oldest_unapplied=None if oldest is None else dt.datetime.fromtimestamp(int(oldest) / 1000, tz=dt.UTC),
+        oldest_unapplied=oldest,
     )

@@ -18,6 +18,7 @@ __all__ = [
     "KINDS",
     "Incident",
     "IncidentKind",
+    "describe_unknown",
     "find_incidents",
     "format_span",
     "judge_anchoring",
@@ -53,12 +54,20 @@ class Incident(Result):
     """What is wrong, with its figures; without row values."""
 
 
-def find_incidents(status: PipelineStatus, limits: Limits, now: dt.datetime) -> tuple[Incident, ...]:
-    """The most urgent first. A paused pipeline has none of those that a pause explains."""
-    return tuple(_find_incidents(status, limits, now))
+def find_incidents(
+    status: PipelineStatus, limits: Limits, now: dt.datetime, *, watched_for: dt.timedelta | None = None
+) -> tuple[Incident, ...]:
+    """The most urgent first. A paused pipeline has none of those that a pause explains.
+
+    ``watched_for``: how long the caller has watched the pipeline; a first success is not missed earlier than ``max_age``
+    after it began. None: a first success is missed at once.
+    """
+    return tuple(_find_incidents(status, limits, now, watched_for))
 
 
-def _find_incidents(status: PipelineStatus, limits: Limits, now: dt.datetime) -> Iterator[Incident]:
+def _find_incidents(
+    status: PipelineStatus, limits: Limits, now: dt.datetime, watched_for: dt.timedelta | None
+) -> Iterator[Incident]:
     if status.state in ("failed", "unreachable"):
         yield Incident(status.state, status.error or "")
         return
@@ -82,26 +91,61 @@ def _find_incidents(status: PipelineStatus, limits: Limits, now: dt.datetime) ->
         yield Incident("lagging", f"{_count_versions(status)} not applied, the oldest for {format_span(lag)}")
     if status.succeeded_at is not None and _is_above(age := now - status.succeeded_at, limits.max_age):
         yield Incident("stale", f"the last run that succeeded ended {format_span(age)} ago")
-    if status.state == "empty" and not status.has_runner and limits.max_age is not None:
-        yield Incident("stale", "no run has succeeded yet, and no runner is seen")
+    is_missed = watched_for is None or _is_above(watched_for, limits.max_age)
+    if status.state == "empty" and not status.has_runner and limits.max_age is not None and is_missed:
+        seen = "whether a runner is at work is unknown" if status.has_runner is None else "no runner is at work"
+        yield Incident("stale", f"no run has succeeded yet, and {seen}")
 
 
 def list_unjudged(status: PipelineStatus) -> Collection[IncidentKind]:
     """The kinds about which the status says nothing: none of them is over because ``find_incidents`` does not find it."""
     if status.code is not None:  # source or target cannot be read
         return KINDS
-    return ("stuck", "stopped_by_brake", "lagging", "stale") if status.state == "paused" else ()
+    kinds = set[IncidentKind]()
+    if status.state == "paused":
+        kinds |= {"stuck", "stopped_by_brake", "lagging", "stale"}
+    if status.lag_versions is None:  # no position: nothing is applied yet, or the target was lost
+        kinds |= {"stuck", "stopped_by_brake", "lagging", "feed_expiring"}
+    if _has_unknown_lag(status):
+        kinds |= {"lagging", "feed_expiring"}
+    if status.succeeded_at is None:
+        kinds.add("stale")
+    if status.dead_letters is None:
+        kinds.add("dead_letters")
+    return kinds
+
+
+def describe_unknown(status: PipelineStatus, limits: Limits) -> str | None:
+    """What a limit needs and the status does not know; None: nothing. An empty pipeline has no lag, and ``max_age``
+    applies to it; a sink without dead letters has none."""
+    if status.code is not None or status.state == "empty":
+        return None
+    is_paused = status.state == "paused"
+    if limits.min_feed_days is not None or (limits.max_lag is not None and not is_paused):
+        if status.state == "unknown":
+            return "the lag is unknown"
+        if _has_unknown_lag(status):
+            return "the time of the oldest commit that is not applied is unknown"
+    if limits.max_age is not None and not is_paused and status.succeeded_at is None:
+        return "when a run succeeded last is unknown"
+    return None
+
+
+def _has_unknown_lag(status: PipelineStatus) -> bool:
+    return bool(status.lag_versions) and status.lag_seconds is None
 
 
 def judge_anchoring(coverage: TrailCoverage | None, limits: Limits, now: dt.datetime) -> tuple[Incident, ...]:
-    """``coverage``: None where there is no trail yet."""
-    if coverage is None or coverage.unanchored_since is None:
+    """``coverage``: None where there is no trail yet. If it is unknown since when commits wait, they wait for too long."""
+    if coverage is None or not coverage.unanchored_commits or limits.max_unanchored is None:
         return ()
-    if not _is_above(age := now - coverage.unanchored_since, limits.max_unanchored):
+    age = None if coverage.unanchored_since is None else now - coverage.unanchored_since
+    if age is not None and age <= limits.max_unanchored:
         return ()
     commits = coverage.unanchored_commits
     words = "1 commit is" if commits == 1 else f"{commits} commits are"
-    return (Incident("not_anchored", f"{words} covered by no anchor, the oldest for {format_span(age)}"),)
+    since = "since when is unknown" if age is None else f"the oldest for {format_span(age)}"
+    return (Incident("not_anchored", f"{words} covered by no anchor, {since}"),)
 
 
 def judge_erasures(overdue: int, limits: Limits) -> tuple[Incident, ...]:

@@ -79,5 +79,5 @@ def _list_readings(project: Project, pipelines: Sequence[str]) -> Sequence[Readi
 
 
 def _count_unanchored(project: Project, name: str) -> int | None:
-    coverage = read_coverage(project, name)
+    coverage = read_coverage(project, name, with_time=False)
     return None if coverage is None else coverage.unanchored_commits

@@ -47,6 +47,7 @@ class Notifier(Observer):
         self._background = Background("notify")
         self._evidence = Background("notify-evidence")
         """Reads trails, anchors and the register of erasures, which may take long: other messages do not wait for it."""
+        self._began_at = dt.datetime.now(dt.UTC)
         self._memories: dict[tuple[str, str], Memory] = {}
         self._following: set[str] = set()
         self._moved: set[str] = set()
@@ -75,7 +76,9 @@ class Notifier(Observer):
         if was_following and error is None:  # it was stopped
             return
         if not says_nothing(error):
-            self._background.submit(lambda: self._report(pipeline, judge_error(error), "run"))
+            # Only a success ends the incidents of former runs, whatever this one ended with
+            found, unjudged = judge_error(error), () if error is None else KINDS
+            self._background.submit(lambda: self._report(pipeline, found, "run", unjudged=unjudged))
         elif not isinstance(error, Paused):
             return  # where it is paused, the feed files that it needs still expire
         self._background.submit_latest(pipeline, lambda: self._check(pipeline))
@@ -89,7 +92,7 @@ class Notifier(Observer):
         self._background.submit(lambda: self._report(pipeline, incidents, "verify"))
 
     def record_erasure(self, report: ErasureReport) -> None:  # noqa: ARG002
-        self._evidence.submit_latest("register", self._check_register)
+        self._submit_register()
 
     def close(self) -> None:
         deadline = time.monotonic() + CLOSE_SECONDS
@@ -116,7 +119,8 @@ class Notifier(Observer):
             return
         now = dt.datetime.now(dt.UTC)
         status = read_pipeline_status(self._project, pipeline, now=now, stuck_after=self._settings.stuck_after)
-        found = find_incidents(status, self._settings, now)
+        # A pipeline may have been new when this process began
+        found = find_incidents(status, self._settings, now, watched_for=now - self._began_at)
         self._report(pipeline, found, "status", unjudged=list_unjudged(status))
 
     # ── trails and the register of erasures ─────────────────────────────────────────────────────────────────────────
@@ -124,13 +128,21 @@ class Notifier(Observer):
     def _submit_evidence(self, pipeline: str) -> None:
         kinds, limits = self._settings.kinds, self._settings
         if "not_anchored" in kinds and limits.max_unanchored is not None and has_anchors(self._project, pipeline):
-            self._evidence.submit_latest(pipeline, functools.partial(self._check_anchors, pipeline))
+            check = functools.partial(self._check_anchors, pipeline)
+            self._evidence.submit_latest(f"trail of {pipeline}", check)  # no pipeline has the key of the register
+        self._submit_register()
+
+    def _submit_register(self) -> None:
+        kinds, limits = self._settings.kinds, self._settings
         if "erasure_overdue" in kinds and limits.max_overdue_erasures is not None and self._project.erasure is not None:
             self._evidence.submit_latest("register", self._check_register)
 
     def _check_anchors(self, pipeline: str) -> None:
-        def judge() -> Sequence[Incident]:
-            return judge_anchoring(read_anchoring(self._project, pipeline), self._settings, dt.datetime.now(dt.UTC))
+        def judge() -> Sequence[Incident] | None:
+            coverage = read_anchoring(self._project, pipeline)
+            if coverage is None:  # no trail yet, or its folder is lost
+                return None
+            return judge_anchoring(coverage, self._settings, dt.datetime.now(dt.UTC))
 
         self._judge_evidence(pipeline, "anchors", f"trail of {pipeline}", judge)
 
@@ -142,12 +154,16 @@ class Notifier(Observer):
         )
 
     def _judge_evidence(
-        self, pipeline: str, origin: Origin, subject: str, judge: Callable[[], Sequence[Incident]]
+        self, pipeline: str, origin: Origin, subject: str, judge: Callable[[], Sequence[Incident] | None]
     ) -> None:
+        """``judge``: → None where nothing can be said."""
+        unjudged: Collection[str] = ()
         try:
-            found, unjudged = judge(), tuple[str, ...]()
+            found = judge()
         except CdfError as error:  # what cannot be read is unknown
             found, unjudged = judge_error(error), KINDS
+        if found is None:
+            return
         self._background.submit(
             lambda: self._report(pipeline, found, origin, unjudged=unjudged, subject=subject, part=origin)
         )

@@ -13,13 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 
 from audit.anchors.file import FileAnchor
 from audit.erasure.model import Request
 from audit.erasure.register.store import Register
 from audit.proof import Checkpoint
-from cdf.errors import Paused
+from cdf.errors import Paused, SinkUnavailable
 from infra.cli.main import main
 from infra.config.models import Project
 from infra.diagnostics.evidence import read_coverage
@@ -108,6 +109,11 @@ def test_a_trail_that_is_not_anchored_sends_one_message_and_one_when_it_is(tmp_p
     ((title, text),) = web.take()
     assert title == "deltarelay: trail of people: not anchored"
     assert text.startswith("2 commits are covered by no anchor, the oldest for ")
+    ledger = tmp_path / "trails" / "people" / "ledger"
+    shutil.move(ledger, tmp_path / "lost")  # a trail that is not there is not anchored
+    run(configured("0.01s"), ["people"])
+    assert web.take() == []
+    shutil.move(tmp_path / "lost", ledger)
     anchors = tmp_path / "anchors"
     shutil.move(anchors, tmp_path / "away")  # unknown: neither over nor another incident of this kind
     for _ in range(2):
@@ -245,3 +251,24 @@ def test_the_recording_of_a_commit_is_found_and_else_its_time(tmp_path: Path) ->
     assert coverage is not None
     assert coverage.unanchored_since is not None
     assert coverage.unanchored_since > between
+
+
+def test_a_history_that_cannot_be_read_is_an_error_and_read_only_if_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = configure(tmp_path, NOWHERE, "deltarelay_erasure")
+    write_ledger(tmp_path, [0, None, 1])
+
+    def fail(*_: object) -> None:
+        raise DeltaError("planted")
+
+    monkeypatch.setattr(DeltaTable, "history", fail)
+    with pytest.raises(SinkUnavailable, match=r"cannot be read \(DeltaError\)"):
+        read_coverage(project, "people")
+    coverage = read_coverage(project, "people", with_time=False)
+    assert coverage is not None
+    assert (coverage.unanchored_commits, coverage.unanchored_since) == (2, None)
+    (tmp_path / "anchors").rmdir()  # unknown which commits it covers
+    coverage = read_coverage(project, "people")
+    assert coverage is not None
+    assert (len(coverage.failures), coverage.unanchored_since) == (1, None)

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from audit.checkpoints.coverage import TrailCoverage
 from cdf.sink import BrakeStop, Controls
 from cdf.sink.runner_id import create_runner_id, read_start
 from infra.config.limits import Limits
 from infra.diagnostics.status import PipelineStatus
 from infra.durations import parse_duration
-from infra.monitoring.health import find_incidents, format_span
+from infra.monitoring.health import describe_unknown, find_incidents, format_span, judge_anchoring, list_unjudged
 
 NOW = dt.datetime(2026, 3, 1, 9, tzinfo=dt.UTC)
 HEALTHY = PipelineStatus(
@@ -101,6 +102,59 @@ def test_a_paused_pipeline_has_only_incidents_that_a_pause_does_not_explain() ->
         HEALTHY, state="paused", lag_seconds=1e6, succeeded_at=NOW - dt.timedelta(days=9), feed_files_days=0.5
     )
     assert [one.kind for one in find_incidents(paused, LIMITS, NOW)] == ["feed_expiring"]
+
+
+def test_what_a_status_does_not_know_is_not_over() -> None:
+    assert set(list_unjudged(HEALTHY)) == set()
+    assert set(list_unjudged(replace(HEALTHY, lag_seconds=None, feed_files_days=None))) == {"lagging", "feed_expiring"}
+    assert set(list_unjudged(replace(HEALTHY, lag_versions=0, feed_files_days=None))) == set()
+    assert set(list_unjudged(replace(HEALTHY, dead_letters=None, succeeded_at=None))) == {"dead_letters", "stale"}
+    assert set(list_unjudged(PipelineStatus("p", "t", "empty", dead_letters=0))) == {
+        "stuck", "stopped_by_brake", "lagging", "feed_expiring", "stale",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "limits", "unknown"),
+    [
+        (HEALTHY, LIMITS, None),
+        (replace(HEALTHY, lag_seconds=None), Limits(max_lag=NOW - NOW), "the time of the oldest commit"),
+        (replace(HEALTHY, lag_seconds=None), Limits(min_feed_days=1), "the time of the oldest commit"),
+        (replace(HEALTHY, lag_seconds=None), Limits(max_age=NOW - NOW), None),
+        (replace(HEALTHY, lag_seconds=None, state="paused"), Limits(max_lag=NOW - NOW), None),
+        (replace(HEALTHY, succeeded_at=None), LIMITS, "when a run succeeded last is unknown"),
+        (PipelineStatus("p", "t", "unknown"), Limits(max_lag=NOW - NOW), "the lag is unknown"),
+        (PipelineStatus("p", "t", "unknown"), Limits(), None),
+        (PipelineStatus("p", "t", "empty"), LIMITS, None),
+        (PipelineStatus("p", "t", "failed", code="x"), LIMITS, None),
+    ],
+)
+def test_a_limit_on_what_is_unknown_is_not_met(status: PipelineStatus, limits: Limits, unknown: str | None) -> None:
+    found = describe_unknown(status, limits)
+    assert found is None if unknown is None else (found or "").startswith(unknown)
+
+
+def test_a_first_success_is_missed_at_once_or_after_the_maximum_age() -> None:
+    empty, hour = PipelineStatus("p", "t", "empty"), dt.timedelta(hours=1)
+
+    def texts(status: PipelineStatus, watched_for: dt.timedelta | None) -> list[str]:
+        return [one.text for one in find_incidents(status, LIMITS, NOW, watched_for=watched_for)]
+
+    unknown = ["no run has succeeded yet, and whether a runner is at work is unknown"]
+    assert texts(empty, None) == unknown
+    assert texts(empty, hour) == []
+    assert texts(empty, hour * 1.01) == unknown
+    assert texts(replace(empty, has_runner=False), None) == ["no run has succeeded yet, and no runner is at work"]
+    assert texts(replace(empty, has_runner=True), None) == []
+
+
+def test_commits_that_wait_for_an_anchor_since_an_unknown_time_wait_for_too_long() -> None:
+    coverage = TrailCoverage(2, 1, NOW, False, (), (), unanchored_commits=2)
+    limits = Limits(max_unanchored=dt.timedelta(hours=1))
+    (found,) = judge_anchoring(coverage, limits, NOW)
+    assert found.text == "2 commits are covered by no anchor, since when is unknown"
+    assert judge_anchoring(coverage, Limits(), NOW) == ()
+    assert judge_anchoring(replace(coverage, unanchored_commits=0), limits, NOW) == ()
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0 s"), (59.6, "1 min"), (90, "1 min 30 s"), (90_061, "1 d 1 h")])

@@ -8,11 +8,12 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from email import message_from_bytes
 from email.message import Message
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from aiosmtpd.controller import Controller
 from deltalake import write_deltalake
 
 from cdf import Verification
-from cdf.errors import BrakeStopped, CdfError, FeedNotEnabled, LeaseHeld, Paused, SinkUnavailable
+from cdf.errors import BrakeStopped, CdfError, FeedNotEnabled, LeaseHeld, Paused, SinkError, SinkUnavailable
 from cdf.sink import Controls, Pause
 from infra.cli.main import main
 from infra.config.load import load
@@ -140,9 +141,24 @@ def test_kinds_follow_from_the_error(configured: Project, web: WebServer, health
     run(configured, FeedNotEnabled("column 'a' was dropped"))
     assert [title for title, _ in web.take()] == [
         "deltarelay: customers: stopped by brake",
-        "deltarelay: customers: stopped by brake is over",
         "deltarelay: customers: failed",
     ]
+
+
+def test_only_a_success_ends_the_incidents_of_runs(configured: Project, web: WebServer, healthy: None) -> None:
+    returned = SinkError("a row of an erased person came back")
+    returned.code = "erased_person_returned"  # type: ignore[misc]
+    run(configured, returned)
+    run(configured, SinkUnavailable("no answer"))
+    assert [title for title, _ in web.take()] == [
+        "deltarelay: customers: person returned",
+        "deltarelay: customers: unreachable",
+    ]
+    run(configured, None)
+    assert {title for title, _ in web.take()} == {
+        "deltarelay: customers: person returned is over",
+        "deltarelay: customers: unreachable is over",
+    }
 
 
 def test_verify_reports_a_difference_and_its_end_and_no_run_closes_it(
@@ -192,7 +208,7 @@ def test_checks_do_not_pile_up_and_the_message_about_a_run_goes_first(
 
     monkeypatch.setattr(Notifier, "_check", check)
     monkeypatch.setattr(Notifier, "_submit_evidence", lambda *_: None)
-    monkeypatch.setattr(Notifier, "_report", lambda _, pipeline, *__: done.append(f"report {pipeline}"))
+    monkeypatch.setattr(Notifier, "_report", lambda _, pipeline, *__, **___: done.append(f"report {pipeline}"))
     assert configured.notify is not None
     notifier = Notifier(configured, configured.notify)
     notifier.begin("customers", lambda: None)
@@ -310,6 +326,61 @@ def test_a_run_that_finds_a_pause_still_judges_what_a_pause_does_not_stop(
     for _ in range(2):
         run(configured, Paused("paused"))
     assert [title for title, _ in web.take()] == ["deltarelay: customers: feed expiring"]
+
+
+@pytest.mark.parametrize(("max_age", "titles"), [("1h", []), ("0.000001s", ["deltarelay: customers: stale"])])
+def test_the_first_success_is_missed_only_after_the_maximum_age(
+    tmp_path: Path, web: WebServer, monkeypatch: pytest.MonkeyPatch, max_age: str, titles: list[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    empty = PipelineStatus("customers", "t", "empty", latest_version=2)
+    monkeypatch.setattr("infra.monitoring.notifier.read_pipeline_status", lambda *_, **__: empty)
+    project = make_project(
+        tmp_path, f"{{urls: ['json://127.0.0.1:{web.server_port}'], max_age: {max_age}, kinds: [stale]}}"
+    )
+    run(project, SinkUnavailable("no answer"))
+    assert [title for title, _ in web.take()] == titles
+
+
+class Keys:
+    """In place of the thread: which checks are submitted, each with what it would judge."""
+
+    def __init__(self) -> None:
+        self.submitted: dict[str, Any] = {}
+
+    def submit_latest(self, key: str, task: Any) -> None:
+        self.submitted[key] = task
+
+
+def submit_evidence(
+    configured: Project, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], submit: Callable[[Notifier], None]
+) -> Keys:
+    """The trail ``register`` has anchors, and there is a register of erasures."""
+    assert configured.notify is not None
+    keys = Keys()
+    monkeypatch.setattr("infra.monitoring.notifier.has_anchors", lambda *_: True)
+    notifier = Notifier(configured, configured.notify.model_copy(update=changes))
+    monkeypatch.setattr(notifier, "_project", SimpleNamespace(erasure=True))
+    monkeypatch.setattr(notifier, "_evidence", keys)
+    submit(notifier)
+    return keys
+
+
+def test_a_pipeline_may_be_named_register(configured: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = submit_evidence(configured, monkeypatch, {}, lambda notifier: notifier._submit_evidence("register"))
+    assert list(keys.submitted) == ["trail of register", "register"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "submitted"),
+    [({}, ["register"]), ({"kinds": ("failed",)}, []), ({"max_overdue_erasures": None}, [])],
+)
+def test_an_erasure_run_judges_the_register_if_that_is_configured(
+    configured: Project, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], submitted: list[str]
+) -> None:
+    report: Any = None
+    keys = submit_evidence(configured, monkeypatch, changes, lambda notifier: notifier.record_erasure(report))
+    assert list(keys.submitted) == submitted
 
 
 class Mailbox:

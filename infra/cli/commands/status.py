@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cdf.errors import CdfError, ConfigError
+from cdf.errors import CdfError, ConfigError, SourceError
 from cdf.sink import Controls
 from infra.cli.limit_options import StatusLimitOptions
 from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json, Pipelines, expand_options
@@ -33,7 +33,7 @@ COLUMNS = ("pipeline", "state", "position", "latest", "lag (versions)", "lag (se
 class _Verdict:
     incidents: Sequence[Incident]
     unread: CdfError | None = None
-    """Why an anchor or the register of erasures, which a limit needs, cannot be read."""
+    """Why what a limit needs is unknown: an anchor or the register of erasures, for example, cannot be read."""
 
     def to_dict(self) -> dict[str, Any]:
         unread = None if self.unread is None else self.unread.to_dict()
@@ -105,11 +105,14 @@ def _check_limits(project: Project, names: Sequence[str], limits: Limits) -> Non
 
 def _judge(project: Project, name: str, limits: Limits) -> tuple[PipelineStatus, _Verdict]:
     from infra.diagnostics.status import read_pipeline_status
-    from infra.monitoring.health import find_incidents, judge_anchoring
+    from infra.monitoring.health import describe_unknown, find_incidents, judge_anchoring
 
     now = dt.datetime.now(dt.UTC)
     found = read_pipeline_status(project, name, now=now, stuck_after=limits.stuck_after)
-    incidents, unread = find_incidents(found, limits, now), None
+    incidents = find_incidents(found, limits, now)
+    unread: CdfError | None = None
+    if (unknown := describe_unknown(found, limits)) is not None:
+        unread = SourceError(unknown, hint="the limits that need it cannot be judged; leave them out for this pipeline")
     if limits.max_unanchored is not None and has_anchors(project, name):
         try:
             incidents += judge_anchoring(read_anchoring(project, name), limits, now)

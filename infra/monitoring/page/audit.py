@@ -46,7 +46,7 @@ def read_trail(project: Project, name: str) -> TrailReading:
     stored = VerifiedStateFile(None, sink.path)
     verified = stored.read()
     at = None if verified is None else dt.datetime.fromtimestamp(stored.file.stat().st_mtime, dt.UTC)
-    return TrailReading(sink.coverage(), verified, at)
+    return TrailReading(sink.coverage(with_time=False), verified, at)
 
 
 def build_trail_row(
