@@ -103,7 +103,11 @@ def create_session(spark: SparkSession) -> SparkSession:
 
 
 def can_create_session(spark: SparkSession) -> bool:
-    return not is_connect(spark) or hasattr(spark, "cloneSession")
+    """Over Spark Connect the client and the server, whose version ``spark.version`` is, need Spark 4.1."""
+    if not is_connect(spark):
+        return True
+    major, minor = spark.version.split(".")[:2]
+    return hasattr(spark, "cloneSession") and (int(major), int(minor)) >= (4, 1)
 
 
 # ── functions ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,58 +1,65 @@
-"""What can be seen of the runners of a trail without a JVM: through delta-rs, and from the file of the lease."""
+"""What can be seen of the runners of a trail without a JVM: through delta-rs, and from the claims on the lease."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from audit.trail.lease_claims import CLASSIC_CLAIM, CONNECT_CLAIM
 from audit.trail.position import read_position_and_times
 
 if TYPE_CHECKING:
+    import pyarrow.fs as pa_fs
+
     from cdf.sink import Activity
 
 __all__ = ["read_activity"]
+
+CLOCK_DIFFERENCE = dt.timedelta(minutes=1)
+"""A claim that is further in the future says nothing."""
 
 
 def read_activity(path: str, options: Mapping[str, str] | None = None) -> Activity:
     """Raises SinkUnavailable where the position cannot be read."""
     activity = read_position_and_times(path, options)
-    written_at, seconds = _read_lease(path, options)
-    opened_at = activity.runner_seen_at
-    # The clocks of storage and reader are compared here: a wrong clock hides a runner, and does no other harm
-    now = dt.datetime.now(dt.UTC)
-    is_alive = written_at is not None and now < written_at + dt.timedelta(seconds=seconds)
+    # The clocks of storage and reader are compared here. To a reader whose clock is early a runner may be hidden, and one
+    # whose clock is late ignores the claims
+    now, opened_at = dt.datetime.now(dt.UTC), activity.runner_seen_at
+    claims = [claim for claim in _read_claims(path, options) if claim[0] < now + CLOCK_DIFFERENCE]
+    is_alive = any(now < written_at + dt.timedelta(seconds=seconds) for written_at, seconds in claims)
     return replace(
         activity,
         has_runner=True if is_alive else None,
         runner_since=opened_at if is_alive else None,
-        runner_seen_at=max(filter(None, (opened_at, written_at)), default=None),
+        runner_seen_at=max(filter(None, (opened_at, *(written_at for written_at, _ in claims))), default=None),
     )
 
 
-def _read_lease(path: str, options: Mapping[str, str] | None) -> tuple[dt.datetime | None, float]:
-    """→ when the lease was written last, None if that is unknown; for how many seconds, 0: its runner has released it"""
-    try:
-        written_at, text = _read_local(path) if "://" not in path else _read_remote(path, dict(options or {}))
-        return written_at, float(json.loads(text)["seconds"])
-    except Exception:  # for information only: storage and drivers have errors of their own
-        return None, 0.0
-
-
-def _read_local(path: str) -> tuple[dt.datetime, bytes]:
-    file = Path(path, "_lease")
-    return dt.datetime.fromtimestamp(file.stat().st_mtime, dt.UTC), file.read_bytes()
-
-
-def _read_remote(path: str, options: dict[str, str]) -> tuple[dt.datetime, bytes]:
+def _read_claims(path: str, options: Mapping[str, str] | None) -> list[tuple[dt.datetime, float]]:
+    """→ when each claim on the lease was written, and for how many seconds it counts, 0: its runner has released it"""
     import pyarrow.fs as pa_fs
+
+    found = []
+    with suppress(Exception):  # for information only: storage and drivers have errors of their own
+        files = _open_folder(path, dict(options or {}))
+        of_connect = files.get_file_info(pa_fs.FileSelector(CONNECT_CLAIM, allow_not_found=True))
+        for info in [*files.get_file_info([CLASSIC_CLAIM]), *of_connect]:
+            if info.is_file and (info.path == CLASSIC_CLAIM or not info.base_name.startswith(("_", "."))):
+                with suppress(ValueError, TypeError, KeyError), files.open_input_file(info.path) as stream:
+                    found.append((info.mtime.astimezone(dt.UTC), float(json.loads(stream.read())["seconds"])))
+    return found
+
+
+def _open_folder(path: str, options: dict[str, str]) -> pa_fs.FileSystem:
+    import pyarrow.fs as pa_fs
+
+    if "://" not in path:
+        return pa_fs.SubTreeFileSystem(path, pa_fs.LocalFileSystem())
     from deltalake.fs import DeltaStorageHandler
 
     handler: Any = DeltaStorageHandler(path, options)
-    files = pa_fs.PyFileSystem(handler)
-    (info,) = files.get_file_info(["_lease"])
-    with files.open_input_file("_lease") as stream:
-        return info.mtime.astimezone(dt.UTC), stream.read()
+    return pa_fs.PyFileSystem(handler)

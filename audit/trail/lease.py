@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from audit.trail.lease_claims import LEASE_SECONDS, POLL_SECONDS, Claim, Claims, ClassicClaims, ConnectClaims
 from cdf.errors import LeaseHeld
-from cdf.session import is_connect
+from cdf.session import is_connect, translate_lost_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,14 +32,15 @@ class Lease:
     change."""
 
     def __init__(self, spark: SparkSession, path: str, *, target: str) -> None:
-        """``path``: the folder of the trail. Raises LeaseHeld as soon as a claim shows that its holder is alive; waits at
-        most one lease."""
+        """``path``: the folder of the trail. Raises LeaseHeld as soon as a claim shows that its holder is alive. Waits
+        until a claim that does not change has run out (15 s, of Spark Connect 30 s), and 15 s for one that may be hidden."""
         self.holder = uuid.uuid4().hex
         self._target = target
         self._claims: Claims = ConnectClaims(spark, path) if is_connect(spark) else ClassicClaims(spark, path)
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         self._renewals = 0
+        self._is_server_lost = False
         other = self._wait()
         has_unseen = self._claims.has_unseen()  # the claim to be written makes the other runner show its own
         self._write(LEASE_SECONDS)
@@ -91,6 +92,7 @@ class Lease:
                         return
                     self._write(LEASE_SECONDS)
                 except Exception as error:  # the storage may recover before the lease ends; the epoch protects the data
+                    self._is_server_lost = translate_lost_server(error, "") is not None
                     log.warning("lease not renewed", extra={"target": self._target, "error": type(error).__name__})
 
     def _has_successor(self) -> bool:
@@ -108,7 +110,7 @@ class Lease:
         """Release the lease, unless another runner holds it now. Never raises."""
         self._stopped.set()
         with self._lock, contextlib.suppress(Exception):
-            if self._present_holder() == self.holder:
+            if not self._is_server_lost and self._present_holder() == self.holder:
                 self._write(0)
         self._thread.join(timeout=5)
 

@@ -15,16 +15,29 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cdf.errors import condition_of
+from cdf.session import translate_lost_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["LEASE_SECONDS", "POLL_SECONDS", "Claim", "ClassicClaims", "Claims", "ConnectClaims"]
+__all__ = [
+    "CLASSIC_CLAIM",
+    "CONNECT_CLAIM",
+    "LEASE_SECONDS",
+    "POLL_SECONDS",
+    "Claim",
+    "Claims",
+    "ClassicClaims",
+    "ConnectClaims",
+]
 
 LEASE_SECONDS = 15.0
 """How long a runner with a classic session counts as alive after its last renewal."""
 POLL_SECONDS = 0.3
-_FILE, _FOLDER, _CLAIM, _COPY = "_lease", "_lease_connect", "claim", "classic"
+_FOLDER, _CLAIM, _COPY = "_lease_connect", "claim", "classic"
+CLASSIC_CLAIM = "_lease"
+CONNECT_CLAIM = f"{_FOLDER}/{_CLAIM}"
+"""Below the folder of the trail: a file, and a folder with one file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +49,18 @@ class Claim:
     seconds: float
 
 
-def _parse(text: str) -> Claim:
+def _parse(text: str, *, slowness: int = 1) -> Claim:
+    """``slowness``: that of the session whose claim it is."""
     try:
         return Claim(**json.loads(text))
     except (ValueError, TypeError):  # it is partly written
-        return Claim("", -1, LEASE_SECONDS)
+        return Claim("", -1, LEASE_SECONDS * slowness)
+
+
+def _is_missing(error: Exception) -> bool:
+    """Whether py4j says that there is no such file. Any other failure says nothing about the claim."""
+    java = getattr(error, "java_exception", None)
+    return java is not None and str(java.getClass().getName()) == "java.io.FileNotFoundException"
 
 
 class Claims(Protocol):
@@ -72,7 +92,7 @@ class ClassicClaims:
     def __init__(self, spark: SparkSession, path: str) -> None:
         jvm: Any = spark._jvm
         self._jvm = jvm
-        self._file = self._path(path, _FILE)
+        self._file = self._path(path, CLASSIC_CLAIM)
         self._folder = self._path(path, _FOLDER)
         files = self._file.getFileSystem(spark._jsc.hadoopConfiguration())
         # Hadoop's local file system would write a checksum into a second file, not atomically with the first
@@ -113,14 +133,16 @@ class ClassicClaims:
             return None
         # While the folder is being replaced there is no file in it
         text = self._read(self._path(self._folder, _CLAIM, names[0])) if len(names) == 1 else None
-        return _parse(text or "")
+        return _parse(text or "", slowness=ConnectClaims.slowness)
 
     def _list_names(self, folder: str) -> list[str] | None:
         """The files that Spark's readers see; None: there is no folder."""
         try:
             found = self._files.listStatus(self._path(self._folder, folder))
-        except Exception:  # py4j: there is no folder
-            return None
+        except Exception as error:
+            if _is_missing(error):
+                return None
+            raise
         names = [str(status.getPath().getName()) for status in found if status.isFile()]
         return [name for name in names if not name.startswith(("_", "."))]
 
@@ -134,8 +156,10 @@ class ClassicClaims:
         """None: there is no file."""
         try:
             stream = self._files.open(path)
-        except Exception:  # py4j: there is no file
-            return None
+        except Exception as error:
+            if _is_missing(error):
+                return None
+            raise
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
@@ -159,10 +183,10 @@ class ConnectClaims:
         self._path = path
 
     def read_own(self) -> Claim | None:
-        return self._read(_CLAIM)
+        return self._read(_CLAIM, self.slowness)
 
     def read_other(self) -> Claim | None:
-        return self._read(_COPY)
+        return self._read(_COPY, ClassicClaims.slowness)
 
     def write_own(self, claim: Claim) -> None:
         self._write(_CLAIM, claim)
@@ -172,7 +196,7 @@ class ConnectClaims:
 
     def has_unseen(self) -> bool:
         """A classic runner copies its claim with the first renewal after there is ``_lease_connect``."""
-        return self._exists(f"{self._path}/{_FILE}") and not self._exists(f"{self._path}/{_FOLDER}/{_COPY}")
+        return self._exists(f"{self._path}/{CLASSIC_CLAIM}") and not self._exists(f"{self._path}/{_FOLDER}/{_COPY}")
 
     def _exists(self, path: str) -> bool:
         try:
@@ -183,22 +207,25 @@ class ConnectClaims:
             raise
         return True
 
-    def _read(self, name: str) -> Claim | None:
-        claim = self._read_once(name)
+    def _read(self, name: str, slowness: int) -> Claim | None:
+        claim = self._read_once(name, slowness)
         if claim is None:  # another session's writer may have removed the folder, to write it again
             time.sleep(POLL_SECONDS)
-            claim = self._read_once(name)
+            claim = self._read_once(name, slowness)
         return claim
 
-    def _read_once(self, name: str) -> Claim | None:
+    def _read_once(self, name: str, slowness: int) -> Claim | None:
         try:
             rows = self._spark.read.text(f"{self._path}/{_FOLDER}/{name}", wholetext=True).collect()
         except Exception as error:
             if condition_of(error) == "PATH_NOT_FOUND":
                 return None
+            if translate_lost_server(error, "") is not None:
+                raise
             rows = []  # a file was removed while it was read
-        return _parse(rows[0][0] if len(rows) == 1 else "")
+        return _parse(rows[0][0] if len(rows) == 1 else "", slowness=slowness)
 
     def _write(self, name: str, claim: Claim) -> None:
         rows = self._spark.createDataFrame([(json.dumps(asdict(claim)),)], "value string")
-        rows.coalesce(1).write.mode("overwrite").text(f"{self._path}/{_FOLDER}/{name}")
+        # Not compressed, whatever the server's settings: a classic session reads the bytes
+        rows.coalesce(1).write.mode("overwrite").option("compression", "none").text(f"{self._path}/{_FOLDER}/{name}")

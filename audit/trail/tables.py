@@ -36,7 +36,7 @@ from audit.trail.position import MAINTENANCE_OPERATIONS
 from audit.trail.redaction import parse_object
 from cdf.changes.columns import quote_name
 from cdf.errors import Fenced, TableNotFound, TargetNotReady, condition_of
-from cdf.session import require_classic
+from cdf.session import is_connect, require_classic
 from cdf.source.log import TableLog
 from cdf.spark_versions import create_from_arrow, create_session
 
@@ -265,20 +265,28 @@ class TrailTables:
             session.conf.set(f"{_DELTA}.write.txnAppId", _APPLICATION)
             session.conf.set(f"{_DELTA}.write.txnVersion", str(number))
             session.conf.set(f"{_DELTA}.commitInfo.userMetadata", metadata)
-            if isinstance(statement, str):
-                session.sql(f"delete from {self._quote_table(name)} where {statement}")
-            else:
+            if not isinstance(statement, str):
                 require_classic(session, f"changing values of the trail at {self.path}")
                 statement(DeltaTable.forPath(session, self.location(name)))
+            elif is_connect(session):
+                session.sql(f"delete from {self._quote_table(name)} where {statement}")
+            else:
+                DeltaTable.forPath(session, self.location(name)).delete(statement)
 
         return self._commit(name, run, about)
 
     def enable_timestamp_ntz(self) -> None:
         """Allow TIMESTAMP_NTZ columns in the payload. Delta enables the feature by itself only when a table is created."""
-        supported = "tblproperties ('delta.feature.timestampNtz' = 'supported')"
-        self.spark.sql(f"alter table {self._quote_table(PAYLOAD)} set {supported}")
+        from delta.tables import DeltaTable
+
+        if is_connect(self.spark):
+            supported = "tblproperties ('delta.feature.timestampNtz' = 'supported')"
+            self.spark.sql(f"alter table {self._quote_table(PAYLOAD)} set {supported}")
+        else:
+            DeltaTable.forPath(self.spark, self.location(PAYLOAD)).addFeatureSupport("timestampNtz")
 
     def _quote_table(self, name: str) -> str:
+        """For Spark Connect, where ``DeltaTable`` needs a client of Delta's own. The path must be absolute."""
         return f"delta.{quote_name(self.location(name))}"
 
     def _commit(

@@ -46,6 +46,7 @@ def remove_values(
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
 
+    _require_classic(tables)
     if unknown := sorted(reasons.keys() - set(REASONS)):
         raise ConfigError(
             f"a removal record has no field {', '.join(unknown)}", hint=f"give some of {', '.join(REASONS)}"
@@ -76,6 +77,7 @@ def remove_encrypted(
 ) -> State:
     """Remove the values that these keys encrypted; the rows stay. The rules are those of ``remove_values``. ``keys``:
     ids."""
+    _require_classic(tables)
     found = find_encrypted_groups(tables, keys).groupBy("key_id").count().collect()
     if not found:
         return state
@@ -87,6 +89,11 @@ def remove_encrypted(
     state = append_removal(tables, state, fields, kind="shredding", signer=signer)
     finish_removal(tables, state)
     return state
+
+
+def _require_classic(tables: TrailTables) -> None:
+    """Before a record says that values were removed."""
+    require_classic(tables.spark, f"removing values of the trail at {tables.path}")
 
 
 def _reason_fields(reasons: Mapping[str, str]) -> dict[str, Any]:
@@ -101,7 +108,7 @@ def find_encrypted_groups(tables: TrailTables, keys: Collection[bytes]) -> DataF
     payload = tables.read_current(PAYLOAD)
     if not has_groups(payload):
         return tables.spark.createDataFrame([], "id binary, place int, key_id binary")
-    require_classic(tables.spark, f"removing encrypted values of the trail at {tables.path}")
+    _require_classic(tables)
     data = tables.spark.sparkContext.parallelize([(key,) for key in sorted(keys)], max(1, len(keys) // 50_000))
     wanted = tables.spark.createDataFrame(data, "key_id binary")
     pairs = F.arrays_zip(F.col("row").getField(SEALED)["key_id"].alias("key_id"), F.col("sealed").alias("text"))

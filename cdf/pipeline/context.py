@@ -50,7 +50,7 @@ class PipelineContext:
             raise ConfigError(
                 f"{what} needs a classic Spark session, and {self.feed.table} is read over Spark Connect",
                 hint="use a session with a JVM: local, spark-submit, or on the cluster's driver; over Spark Connect, "
-                "`run` replicates into PostgreSQL and Kafka",
+                "`run` replicates into PostgreSQL, Kafka and audit trails",
             )
 
     def check_session(self) -> None:

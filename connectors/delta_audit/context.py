@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cdf.errors import ConfigError
-from cdf.session import find_session
+from cdf.session import find_session, is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +46,11 @@ class TrailContext:
         session = self.session or find_session()
         if session is None:
             raise ConfigError("a trail needs a Spark session", hint="pass one to the sink, or create one first")
+        if is_connect(session) and "://" not in self.path and not self.path.startswith("/"):
+            raise ConfigError(
+                f"the path {self.path} of a trail must be absolute over Spark Connect",
+                hint="client and server have different working directories",
+            )
         return session
 
     @property

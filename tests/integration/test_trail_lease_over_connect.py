@@ -89,8 +89,33 @@ def test_a_claim_that_is_being_replaced_counts_as_alive(connect: SparkSession, s
     folder = Path(path, "_lease_connect", "claim")
     for file in folder.iterdir():
         file.unlink()
-    unreadable = Claim("", -1, lease.LEASE_SECONDS)
+    unreadable = Claim("", -1, 2 * lease.LEASE_SECONDS)  # as long as a claim of Spark Connect that can be read
     assert (ConnectClaims(connect, path).read_own(), ClassicClaims(spark, path).read_other()) == (
         unreadable,
         unreadable,
     )
+
+
+def test_storage_that_does_not_answer_is_not_taken_for_a_trail_without_claims(spark: SparkSession) -> None:
+    retries, hadoop = "ipc.client.connect.max.retries", spark._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
+    hadoop.set(retries, "0")
+    try:
+        claims = ClassicClaims(spark, "hdfs://127.0.0.1:1/trail")
+        for read in (claims.read_own, claims.read_other):
+            with pytest.raises(Exception, match="Connection refused"):
+                read()
+    finally:
+        hadoop.unset(retries)
+
+
+def test_a_server_that_compresses_what_it_writes(connect: SparkSession, spark: SparkSession, path: str) -> None:
+    compress = "mapreduce.output.fileoutputformat.compress"
+    connect.conf.set(compress, "true")
+    try:
+        held = acquire(connect, path)
+        found = ClassicClaims(spark, path).read_other()
+        assert found is not None
+        assert found.holder == held.holder
+        held.close()
+    finally:
+        connect.conf.unset(compress)

@@ -133,6 +133,14 @@ def test_a_trail_is_written_over_connect(
     with pytest.raises(ConfigError, match=r"verification of the trail at .* needs a classic Spark session"):
         DeltaAuditSink(str(path), spark=connect).trail.verify()
 
+    # Refused before a record says that values were removed
+    sink, records = DeltaAuditSink(str(path), spark=connect), TrailTables(connect, str(path)).read(LEDGER).count()
+    places = connect.createDataFrame([(1, 0)], "version long, index long")
+    refused = pytest.raises(ConfigError, match=r"removing values of the trail at .* needs a classic Spark session")
+    with sink.open_for(source.path, ("id",), "people"), refused:
+        sink.remove(places, {"ticket": "4711"})
+    assert TrailTables(connect, str(path)).read(LEDGER).count() == records
+
 
 def test_a_signed_trail_of_connect_is_continued_by_a_classic_session_and_back(
     connect: SparkSession, spark: SparkSession, delta_path: str, tmp_path: Path
@@ -183,17 +191,31 @@ def test_encrypted_columns_are_refused_by_name(connect: SparkSession, delta_path
     assert plan.problems == ("columns that are encrypted for each person need a classic Spark session",)
 
 
-def test_a_server_before_spark_4_1_is_refused_by_name(
-    connect: SparkSession, delta_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("old", ["client", "server"])
+def test_a_client_or_a_server_before_spark_4_1_is_refused_by_name(
+    connect: SparkSession, delta_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str
 ) -> None:
     source, path = Table(connect, delta_path), tmp_path / "trail"
     source.sql("insert into {t} values (1, 'a')")
-    monkeypatch.delattr(type(connect), "cloneSession")
+    if old == "client":
+        monkeypatch.delattr(type(connect), "cloneSession")
+    else:
+        monkeypatch.setattr(type(connect), "version", "4.0.1")
     replicated, problem = pipeline(connect, source, path), "a trail over Spark Connect needs Spark 4.1 or newer"
     assert replicated.plan().problems == (f"{problem}, or a classic Spark session",)
     with pytest.raises(CdfError, match=problem):
         replicated.run()
     assert not path.exists()
+
+
+def test_a_relative_path_is_refused(connect: SparkSession, delta_path: str) -> None:
+    source = Table(connect, delta_path)
+    source.sql("insert into {t} values (1, 'a')")
+    replicated = pipeline(connect, source, Path("trails/people"))
+    for refused in (replicated.plan, replicated.run):
+        with pytest.raises(ConfigError, match="the path trails/people of a trail must be absolute over Spark Connect"):
+            refused()
+    assert not Path("trails").exists()
 
 
 def test_both_kinds_of_session_write_the_same_hashes(

@@ -42,11 +42,12 @@ def test_the_file_of_the_lease_shows_whether_a_runner_is_alive(tmp_path: Path) -
     opened_at = append(tmp_path, opened=1)
     lease = tmp_path / "_lease"
 
-    def write(seconds: float, age: float = 0) -> dt.datetime:
-        lease.write_text(json.dumps({"holder": "h", "renewals": 3, "seconds": seconds}))
-        written_at = time.time() - age
-        os.utime(lease, (written_at, written_at))
-        return dt.datetime.fromtimestamp(lease.stat().st_mtime, dt.UTC)
+    def write(seconds: float, name: str = "_lease", *, age: float = 0) -> dt.datetime:
+        file, written_at = tmp_path / name, time.time() - age
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"holder": "h", "renewals": 3, "seconds": seconds}))
+        os.utime(file, (written_at, written_at))
+        return dt.datetime.fromtimestamp(file.stat().st_mtime, dt.UTC)
 
     def read() -> tuple[bool | None, dt.datetime | None, dt.datetime | None]:
         found = read_activity(str(tmp_path))
@@ -57,7 +58,13 @@ def test_the_file_of_the_lease_shows_whether_a_runner_is_alive(tmp_path: Path) -
     assert read() == (True, opened_at, renewed_at)
     write(15, age=16)  # the runner was killed
     assert read() == (None, None, opened_at)
+    write(15, age=-3600)  # by a clock that is an hour ahead
+    assert read() == (None, None, opened_at)
     released_at = write(0)
     assert read() == (None, None, released_at)
     lease.write_text('{"holder": "h", "ren')  # partly written
     assert read() == (None, None, opened_at)
+    # The claim of a runner over Spark Connect counts beside a classic one that was released
+    renewed_at = write(30, "_lease_connect/claim/part-00000-c000.txt")
+    released_at = write(0)
+    assert read() == (True, opened_at, max(renewed_at, released_at))
