@@ -135,7 +135,7 @@ def _read_status(project: Project, name: str, now: dt.datetime, stuck_after: dt.
     seen = PipelineStatus(
         pipeline=name,
         source=source,
-        state="empty" if controls is None or controls.paused is None else "paused",
+        state=_judge_empty(controls or Controls()),
         latest_version=table.version,
         controls=controls,
         has_runner=activity.has_runner,
@@ -172,6 +172,13 @@ def _find_success(activity: Activity, table: _Table, lag_versions: int) -> dt.da
     if seen_at is not None and lag_versions:  # since the oldest of these commits no run has succeeded
         seen_at = None if oldest is None else min(seen_at, oldest)
     return max(filter(None, (activity.succeeded_at, activity.moved_at, seen_at)), default=None)
+
+
+def _judge_empty(controls: Controls) -> State:
+    """The state of a target without a position."""
+    if controls.paused is not None:
+        return "paused"
+    return "empty" if controls.stopped is None else "stopped_by_brake"
 
 
 def _judge_state(

@@ -106,6 +106,10 @@ def test_the_first_window_of_a_trail_can_be_approved(project: Project, spark: Sp
     assert here(*approve, "2..2").code == 2  # not stopped yet, so nobody knows what it is
     stopped = here("run")
     assert (stopped.code, "the window 2..2 would delete 1 rows" in stopped.err) == (3, True), stopped.err
+    status = here("status", "--json")
+    (entry,) = status.document["result"]["pipelines"]
+    assert (status.code, entry["state"], entry["position"]) == (3, "stopped_by_brake", None)
+    assert "`deltarelay approve customers --window 2..2 --by YOU`" in here("status").out
     assert here(*approve, "2..3").code == 2
     assert here(*approve, "2..2").code == 0
     assert here("run").code == 0
