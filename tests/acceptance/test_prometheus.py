@@ -82,25 +82,28 @@ def test_a_real_prometheus_scrapes_a_follower_and_answers_every_panel(
         with run_prometheus(prometheus_programs, project.folder, config) as prometheus:
             # The run has ended; its file is served by node-exporter
             rows = 'deltarelay_rows_total{job="node"}'
-            wait_for(lambda: prometheus.query(rows), "the text file is scraped")
-            assert prometheus.query(rows) == {**dict.fromkeys(ROWS, 0.0), "load customers": 3.0}
-            assert prometheus.query("node_textfile_scrape_error") == {"": 0.0}
+            loaded = {**dict.fromkeys(ROWS, 0.0), "load customers": 3.0}
+            wait_for(lambda: prometheus.query(rows) == loaded, "the text file is scraped")
+            wait_for(lambda: prometheus.query("node_textfile_scrape_error") == {"": 0.0}, "it has no fault")
 
             follower = project.start("run", "--follow", "--interval-seconds", "0.1", "--metrics-port", str(port))
             assert follower.until(lambda: get(port, "/readyz")[1], "it listens") == "not ready: customers\n"
             lag = 'deltarelay_lag_versions{job="follower"}'
-            follower.until(lambda: prometheus.query(lag) == {"customers": 3.0}, "the lag is scraped")
-            follower.until(lambda: prometheus.query(lag) == {"customers": 0.0}, "the window is applied")
+
+            def expect(query: str, values: dict[str, float]) -> None:
+                """Also if a scrape was too slow on a busy machine, and its values are missing for a second."""
+                follower.until(lambda: prometheus.query(query) == values, f"{query} is {values}")
+
+            expect(lag, {"customers": 3.0})
+            expect(lag, {"customers": 0.0})
             assert get(port, "/readyz") == (200, "ok\n")
             assert database.position() == 4
 
             # The totals of the run before are continued
-            assert prometheus.query('deltarelay_rows_total{job="follower"}') == ROWS
-            assert prometheus.query('deltarelay_window_seconds_count{job="follower",step="total"}') == {
-                "customers total": 2.0
-            }
-            assert prometheus.query('deltarelay_state{job="follower"} == 1') == {"customers up_to_date": 1.0}
-            follower.until(lambda: prometheus.query(rows) == ROWS, "the follower writes the text file too")
+            expect('deltarelay_rows_total{job="follower"}', ROWS)
+            expect('deltarelay_window_seconds_count{job="follower",step="total"}', {"customers total": 2.0})
+            expect('deltarelay_state{job="follower"} == 1', {"customers up_to_date": 1.0})
+            expect(rows, ROWS)  # the follower writes the text file too
             code, said = prometheus_programs.check("check", "metrics", text=get(port, "/metrics")[1])
             assert (code, said) == (0, "")
 
@@ -114,7 +117,8 @@ def test_a_real_prometheus_scrapes_a_follower_and_answers_every_panel(
             assert prometheus.ask("label/pipeline/values", **{"match[]": "deltarelay_state"}) == ["customers"]
 
             (group,) = prometheus.ask("rules")["groups"]
-            assert [(rule["health"], rule["state"]) for rule in group["rules"]] == [("ok", "inactive")] * 10
+            assert [rule["health"] for rule in group["rules"]] == ["ok"] * 10
+            assert "firing" not in [rule["state"] for rule in group["rules"]]
             follower.terminate()
             assert follower.done().code == 0
             follower_is_up = 'up{job="follower"}'
