@@ -64,7 +64,7 @@ def test_from_the_first_key_to_the_certificate(
         ((*asked, "--decrypt"), "--purpose"),
         ((*asked, "--purpose", "why"), "--decrypt"),
         ((*asked, "--decrypt", "--purpose", "x" * 201), "200 characters"),
-        (("audit", "history", "trail", "--key", f"email={CANARY}"), "sealed"),
+        (("audit", "history", "trail", "--key", f"email={CANARY}"), "encrypted"),
     ):
         refused = here(*words)
         assert (refused.code, said in refused.err, CANARY in refused.err) == (2, True, False), refused.err
