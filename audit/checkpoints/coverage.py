@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from audit.anchors.base import AnchorFailure, NamedAnchor
 from audit.checkpoints.anchored import AnchoredCheckpoints
 from audit.proof import ProofError, verify_note
+from audit.trail.position import open_ledger, translate_read_errors
 from audit.trail.redaction import parse_object
-from cdf.errors import CdfError, SinkUnavailable
+from cdf.errors import CdfError
 from cdf.result import Result
 
 if TYPE_CHECKING:
@@ -87,16 +86,9 @@ def read_coverage(
 
     ``with_time``: whether ``unanchored_since`` is needed, for which the history of the ledger is read.
     """
-    from deltalake import DeltaTable
-    from deltalake.exceptions import TableNotFoundError
-
-    location = f"{path}/ledger"
-    with _translate_errors(path):
-        try:
-            if "://" not in location and not Path(location, "_delta_log").is_dir():
-                return None
-            ledger = DeltaTable(location, storage_options=dict(options or {}))
-        except TableNotFoundError:
+    with translate_read_errors(path, "ledger"):
+        ledger = open_ledger(path, options)
+        if ledger is None:
             return None
         rows = ledger.to_pyarrow_table(columns=["sequence", "version", "committed_at"]).sort_by("sequence")
         last = rows.num_rows - 1
@@ -108,7 +100,7 @@ def read_coverage(
     unanchored = _count_commits(rows, covered) if anchors else None
     since = None
     if with_time and unanchored and not failures:
-        with _translate_errors(path):
+        with translate_read_errors(path, "ledger"):
             since = _find_recording(ledger, rows, covered)
     return TrailCoverage(
         records=rows.num_rows,
@@ -120,20 +112,6 @@ def read_coverage(
         unanchored_commits=unanchored,
         unanchored_since=since,
     )
-
-
-@contextmanager
-def _translate_errors(path: str) -> Iterator[None]:
-    from deltalake.exceptions import DeltaError
-
-    try:
-        yield
-    except (DeltaError, OSError, KeyError, TypeError, ValueError) as error:
-        raise SinkUnavailable(
-            f"the ledger of the trail at {path} cannot be read ({type(error).__name__})",
-            hint="check that the storage is available and that this user may read it",
-            target=path,
-        ) from error
 
 
 def _read_anchors(

@@ -30,6 +30,7 @@ def create_rows(spark: SparkSession, columns: Sequence[Sequence[Any]], schema: S
     import pyarrow as pa
     from pyspark.sql import functions as F
 
+    require_classic(spark, "reading or writing encrypted columns")
     fields = arrow_schema(schema)
     count = len(columns[0])
     chunks = [
@@ -44,7 +45,6 @@ def create_rows(spark: SparkSession, columns: Sequence[Sequence[Any]], schema: S
         )
         for start in range(0, max(count, 1), _CHUNK)
     ]
-    require_classic(spark, "reading or writing encrypted columns")
     data = spark.createDataFrame(spark.sparkContext.parallelize(chunks, len(chunks)), "chunk binary")
     rows = data.mapInArrow(_deserialize, schema)
     return F.broadcast(rows) if count <= _BROADCAST else rows

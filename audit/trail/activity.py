@@ -26,8 +26,7 @@ CLOCK_DIFFERENCE = dt.timedelta(minutes=1)
 def read_activity(path: str, options: Mapping[str, str] | None = None) -> Activity:
     """Raises SinkUnavailable where the position cannot be read."""
     activity = read_position_and_times(path, options)
-    # The clocks of storage and reader are compared here. To a reader whose clock is early a runner may be hidden, and one
-    # whose clock is late ignores the claims
+    # The clocks of the storage and of this machine are compared here: if they differ, a runner may not be seen
     now, opened_at = dt.datetime.now(dt.UTC), activity.runner_seen_at
     claims = [claim for claim in _read_claims(path, options) if claim[0] < now + CLOCK_DIFFERENCE]
     is_alive = any(now < written_at + dt.timedelta(seconds=seconds) for written_at, seconds in claims)

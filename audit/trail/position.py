@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,20 @@ from cdf.errors import ConfigError, SinkUnavailable
 from cdf.sink import Activity, Position
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql.types import StructType
 
     from audit.trail.column_history import Column
 
-__all__ = ["MAINTENANCE_OPERATIONS", "RECENT_COMMITS", "read_columns", "read_position", "read_position_and_times"]
+__all__ = [
+    "MAINTENANCE_OPERATIONS",
+    "RECENT_COMMITS",
+    "open_ledger",
+    "read_columns",
+    "read_position",
+    "read_position_and_times",
+    "translate_read_errors",
+]
 
 MAINTENANCE_OPERATIONS = frozenset(
     {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CREATE TABLE", "REORG"}
@@ -40,22 +50,39 @@ def read_position(path: str, options: Mapping[str, str] | None = None) -> Positi
 
 def read_position_and_times(path: str, options: Mapping[str, str] | None = None) -> Activity:
     """→ the position, when it moved there, when a runner opened the trail last; as far as the latest commits show it."""
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError, TableNotFoundError
-
-    location = f"{path}/ledger"
-    try:
-        if "://" not in location and not Path(location, "_delta_log").is_dir():
+    with translate_read_errors(path, "position"):
+        ledger = open_ledger(path, options)
+        if ledger is None:
             return Activity()
-        ledger = DeltaTable(location, storage_options=dict(options or {}))
         commits = ledger.history(RECENT_COMMITS)
         position, moved_at = _find_state(commits) or (_read_from_records(ledger), None)
         return Activity(position, moved_at, runner_seen_at=_find_opening(commits))
+
+
+def open_ledger(path: str, options: Mapping[str, str] | None) -> DeltaTable | None:
+    """Open the ledger of the trail at ``path`` with delta-rs. None: there is no trail."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    location = f"{path}/ledger"
+    if "://" not in location and not Path(location, "_delta_log").is_dir():
+        return None
+    try:
+        return DeltaTable(location, storage_options=dict(options or {}))
     except TableNotFoundError:
-        return Activity()
+        return None
+
+
+@contextmanager
+def translate_read_errors(path: str, what: str) -> Iterator[None]:
+    """Raise errors of delta-rs as SinkUnavailable. ``what`` of the trail is read in the block: its ledger or position."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        yield
     except (DeltaError, OSError, KeyError, TypeError, ValueError) as error:
         raise SinkUnavailable(
-            f"the position of the trail at {path} cannot be read ({type(error).__name__})",
+            f"the {what} of the trail at {path} cannot be read ({type(error).__name__})",
             hint="check that the storage is available and that this user may read it",
             target=path,
         ) from error
