@@ -151,10 +151,17 @@ class State:
 
     def pipeline(self, database: str, **limits: int) -> Pipeline:
         feed = self.lab.once(f"feed of {self.path}", lambda: ChangeFeed(self.lab.spark, self.path))
-        sink = PostgresSink(self.lab.address(database), table=TABLE)
         return Pipeline(
-            feed, sink, key=["id"], start=0, name=self.database, limits=Limits(**limits) if limits else None
+            feed,
+            self.sink(database),
+            key=["id"],
+            start=0,
+            name=self.database,
+            limits=Limits(**limits) if limits else None,
         )
+
+    def sink(self, database: str) -> PostgresSink:
+        return PostgresSink(self.lab.address(database), table=TABLE)
 
     def check(self, database: str, version: int) -> None:
         with connected(self.lab, database) as connection:

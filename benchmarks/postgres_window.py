@@ -91,6 +91,8 @@ def _measure_monitoring(lab: Lab, state: State) -> Iterator[Answer]:
     for counts in lab.rounds(warm_up=3, timed=30):
         for variant in lab.shuffled(("on", "off")):
             with fresh(lab, template=state.database) as database:
+                # As in all runs but the first of a database, which creates this table
+                state.sink(database).change_controls(lambda controls: controls)
                 project = build_project(lab, "people", source=state.path, dsn=lab.address(database), table=TABLE)
                 step, run = (steps[variant], runs[variant]) if counts else (Measured(), Measured())
                 began = time.monotonic()

@@ -134,7 +134,7 @@ class _Run:
         self.has_lease = False
         self._pipeline, self._events, self._sender, self._is_streaming = pipeline, events, sender, is_streaming
         self._id = create_run_id()
-        self._memory = Memory(project, pipeline, "lineage")
+        self._memory = Memory(project, pipeline, "lineage", reads_first=False)
         self._source = split_address(settings.table) if "/" in settings.table else (events.namespace, settings.table)
         self._target = _find_target(project, pipeline)
         self._columns = SourceColumns(settings.table, project.storage)

@@ -41,10 +41,12 @@ class Memory:
 
     It is stored where the runner's decisions are (``Controls``), so that runs on several machines share it. While the target
     is unreachable, it is stored in the folder of the user's state; that file is merged into the target as soon as possible.
+
+    ``reads_first``: most changes change nothing, and reading takes no lock. Otherwise each change costs one connection less.
     """
 
-    def __init__(self, project: Project, pipeline: str, part: str) -> None:
-        self._project, self._pipeline, self._part = project, pipeline, part
+    def __init__(self, project: Project, pipeline: str, part: str, *, reads_first: bool = True) -> None:
+        self._project, self._pipeline, self._part, self._reads_first = project, pipeline, part, reads_first
         self._known: Mapping[str, Any] = {}
         """Used where not even a file can be written."""
 
@@ -77,12 +79,13 @@ class Memory:
             changed = dict(change(_merge(controls.monitoring.get(self._part, {}), local)))
             return replace(controls, monitoring={**controls.monitoring, self._part: changed})
 
-        # Read first: most changes change nothing, and reading takes no lock
-        controls = sink.controls()
-        changed = change_part(controls)
-        if changed.monitoring[self._part] != controls.monitoring.get(self._part, {}):
-            changed = sink.change_controls(change_part)
-        content: Mapping[str, Any] = changed.monitoring[self._part]
+        content: Mapping[str, Any]
+        if self._reads_first:
+            controls = sink.controls()
+            content = change_part(controls).monitoring[self._part]
+            if content == controls.monitoring.get(self._part, {}):
+                return content
+        content = sink.change_controls(change_part).monitoring[self._part]
         return content
 
     def _change_file(self, change: Change) -> Mapping[str, Any]:
