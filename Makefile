@@ -47,6 +47,7 @@ check: $(VENV)/.installed-dev ## format, lint, types, layers, links of the docs,
 	$(BIN)/python -m infra.config.json_schema --check
 	$(BIN)/python -m infra.cli.reference --check
 	$(BIN)/python -m tools.reference --check
+	$(BIN)/python -m benchmarks.report --check
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 wheel: java $(VENV)/.installed-dev ## build the wheel, and try it in a new environment: without extras, then the whole demo

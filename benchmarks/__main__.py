@@ -38,6 +38,7 @@ from benchmarks import (
     postgres_growth,
     postgres_memory,
     postgres_window,
+    report,
     s3,
     small_windows,
 )
@@ -118,4 +119,6 @@ def _ask(name: str, lab: Lab, answers: list[Answer]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(os.environ))
+    code = main(os.environ)
+    report.write()
+    sys.exit(code)

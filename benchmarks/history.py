@@ -24,7 +24,7 @@ from connectors.postgres import PostgresSink
 
 __all__ = ["measure"]
 
-AIM = 1.3
+AIM = 1.2
 COMMIT_ROWS = 10
 
 

@@ -27,7 +27,7 @@ from benchmarks.postgres_state import TABLE, State, connected, digest, fresh, ma
 
 __all__ = ["measure"]
 
-LIMIT_AIM, JDBC_AIM = 0.45, 2.0
+LIMIT_AIM, JDBC_AIM = 0.6, 2.0
 _TYPES = (
     "id bigint, region integer, name text, city text, amount numeric(18,2), score double precision, active boolean,"
     " seen timestamptz, born date, note text"

@@ -27,7 +27,7 @@ from infra.config.models import Project
 
 __all__ = ["WINDOWS", "measure", "sizes"]
 
-AIM = 0.45
+AIM = 0.6
 WINDOWS = 10
 
 
