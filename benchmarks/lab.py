@@ -30,12 +30,14 @@ if TYPE_CHECKING:
 
     from cdf import Pipeline
 
-__all__ = ["Lab", "conditions", "median", "p95", "quartiles"]
+__all__ = ["PGJDBC", "SPARK_KAFKA", "Lab", "conditions", "median", "p95", "quartiles"]
 
 T = TypeVar("T")
 
 PGJDBC = "org.postgresql:postgresql:42.7.8"
 """For the peers that write by JDBC; from Maven through Ivy, as Delta's jars are."""
+SPARK_KAFKA = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version('pyspark')}"
+"""For the peer that writes into Kafka; the same way."""
 POSTGRES = {
     "shared_buffers": "2GB",
     "max_wal_size": "8GB",
@@ -74,26 +76,29 @@ class Lab:
 
     @cached_property
     def spark(self) -> SparkSession:
-        """With pgjdbc where it can be had: ``has_jdbc``."""
-        try:
-            spark = self._session({"spark.jars.packages": PGJDBC})
-        except ConfigError as error:
-            self.say(f"without {PGJDBC}: {error.message}")
-            spark = self._session({})
-        self._open.callback(spark.stop)
-        return spark
+        """With what the peers need, where it can be had: ``has_package``."""
+        packages = [PGJDBC, SPARK_KAFKA]
+        while packages:
+            try:
+                # Spark itself has Hadoop and Scala
+                excluded = "org.apache.hadoop:*,org.scala-lang:*"
+                return self._session({"spark.jars.packages": ",".join(packages), "spark.jars.excludes": excluded})
+            except ConfigError as error:
+                self.say(f"without {packages.pop()}: {error.message}")
+        return self._session({})
 
     def _session(self, conf: dict[str, str]) -> SparkSession:
-        return session(
+        spark = session(
             app_name="deltarelay-bench",
             master="local[2]",
             log_file=self.folder / "spark.log",
             conf={"spark.driver.memory": "4g", **conf},
         )
+        self._open.callback(spark.stop)
+        return spark
 
-    @property
-    def has_jdbc(self) -> bool:
-        return PGJDBC in str(self.spark.sparkContext.getConf().get("spark.jars.packages", ""))
+    def has_package(self, package: str) -> bool:
+        return package in str(self.spark.sparkContext.getConf().get("spark.jars.packages", ""))
 
     @property
     def jvm_pid(self) -> int:

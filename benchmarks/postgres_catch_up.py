@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from benchmarks import postgres_peers as peers
 from benchmarks.answer import Answer
-from benchmarks.lab import Lab, median
+from benchmarks.lab import PGJDBC, Lab, median
 from benchmarks.postgres_state import State, apply_bare, connected, fresh, windows
 from benchmarks.postgres_window import sizes
 
@@ -32,7 +32,7 @@ NAMES = {"bare": "the limit", "jdbc": "JDBC and MERGE", "executemany": "executem
 def measure(lab: Lab) -> Iterator[Answer]:
     rows, commits = sizes(lab)
     state = windows(lab, "windows", rows, commits)
-    variants = ["ours", "default", *(one for one in AIMS if one != "jdbc" or lab.has_jdbc)]
+    variants = ["ours", "default", *(one for one in AIMS if one != "jdbc" or lab.has_package(PGJDBC))]
     seconds: dict[str, list[float]] = {one: [] for one in variants}
     cold: dict[str, float] = {}
     for counts in lab.rounds(warm_up=1, timed=3):
@@ -46,7 +46,7 @@ def measure(lab: Lab) -> Iterator[Answer]:
                 seconds[variant].append(took)
     changes = sum(one.total for one in commits)
     ours = median(seconds["ours"])
-    if not lab.has_jdbc:
+    if not lab.has_package(PGJDBC):
         lab.say("  no answer for JDBC: its driver cannot be had here")
     for peer, aim in AIMS.items():
         if peer not in seconds:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarks import postgres_peers as peers
 from benchmarks.answer import Answer
-from benchmarks.lab import Lab, median
+from benchmarks.lab import PGJDBC, Lab, median
 from benchmarks.postgres_state import TABLE, State, connected, digest, fresh, make_source
 
 __all__ = ["measure"]
@@ -47,7 +47,7 @@ def measure(lab: Lab) -> Iterator[Answer]:
         with connected(lab, database) as connection:
             state.digests.append(digest(connection))
         _psql(lab, database, f"\\copy {TABLE} to '{file}' (format binary)")
-    variants = ["ours", "psql", *(["jdbc"] if lab.has_jdbc else [])]
+    variants = ["ours", "psql", *(["jdbc"] if lab.has_package(PGJDBC) else [])]
     seconds: dict[str, list[float]] = {one: [] for one in variants}
     steps: dict[str, list[float]] = {}
     for counts in lab.rounds(warm_up=2, timed=7):
@@ -76,7 +76,7 @@ def measure(lab: Lab) -> Iterator[Answer]:
         words=f"{rows:,} rows in {ours:.2f} s ({rows / ours:,.0f}/s, {cold:.1f} s cold), psql \\copy and key {limit:.2f} s",
         detail={**detail, "psql_seconds": round(limit, 3)},
     )
-    if not lab.has_jdbc:
+    if not lab.has_package(PGJDBC):
         lab.say("  no answer for JDBC: its driver cannot be had here")
         return
     jdbc = median(seconds["jdbc"])
