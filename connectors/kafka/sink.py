@@ -1,6 +1,8 @@
 """Writes each change of the source once into a Kafka topic, for consumers that read committed records.
 
-    build events ─▶ record the window's bounds ─▶ each lane: its events and its record, in one transaction ─▶ position
+    few events: build events ─▶ events and position, in one transaction
+    others:     build events ─▶ record the window's bounds ─▶ each lane: its events and its record, in one transaction
+                ─▶ position
 
 Lanes commit separately: a reader may see the part of a window in one lane before that in another. After a failure the bounds
 are on record; the next runner writes what is missing of exactly that window.
@@ -147,7 +149,12 @@ class KafkaSink(Sink):
             existing = check_topics(target, source)  # the brokers' defaults may be unsuitable
         topic = existing[target.topic]
         lease = self._lease = Lease(
-            target.cluster, target.position_topic, target.topic, pipeline=pipeline, source=source.table
+            target.cluster,
+            target.position_topic,
+            target.topic,
+            pipeline=pipeline,
+            source=source.table,
+            max_bytes=topic.max_message_bytes,
         )
         lease.refresh()  # a runner that was suspended until now must not fence the lanes of its successor
         self._producers = LaneProducers(target, topic.max_message_bytes)

@@ -38,7 +38,8 @@ from cdf.sink import Source
 from connectors.kafka import Cluster, KafkaSink, topics
 from connectors.kafka.errors import KafkaFault, to_cdf_error
 from connectors.kafka.state.position import LaneProgress
-from connectors.kafka.write.lane_writer import Event, LaneWork, write_lane
+from connectors.kafka.write.lane_writer import write_lane
+from connectors.kafka.write.record_producer import Event, LaneWork
 from infra.embedded import kafka as embedded_kafka
 from infra.embedded.kafka import EmbeddedKafka, kafka_jars
 from tests.acceptance.commands import REPOSITORY, wait_for

@@ -27,7 +27,8 @@ from connectors.kafka.reader import PartitionReader
 from connectors.kafka.state.lease import Lease
 from connectors.kafka.state.position import PendingWindow, PositionReader, State, get_lane_id
 from connectors.kafka.topics import create_topic, get_position_topic_settings
-from connectors.kafka.write.lane_writer import RUNNER_FENCED, Event, LaneWork, write_lane
+from connectors.kafka.write.lane_writer import RUNNER_FENCED, write_lane
+from connectors.kafka.write.record_producer import Event, LaneWork
 from tests.fixtures.fix_kafka import Kafka, Message
 
 LANES = 2
@@ -340,7 +341,8 @@ def test_what_was_read_before_the_brokers_went_is_not_passed_over(lane: Lane, mo
 CHILD = """
 import dataclasses, sys, time
 from connectors.kafka.client import Cluster
-from connectors.kafka.write.lane_writer import Event, LaneWork, write_lane
+from connectors.kafka.write.lane_writer import write_lane
+from connectors.kafka.write.record_producer import Event, LaneWork
 from connectors.kafka.state.lease import Lease
 from connectors.kafka.state.position import PendingWindow, PositionReader, State, get_lane_id
 from connectors.kafka.reader import PartitionReader

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -32,15 +34,17 @@ def holds_the_table(topic: Topic) -> None:
 
 def fail_before_position(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first position after a window's events is not written: its runner is gone."""
-    real, failed = Lease.write_position, []
+    failed: list[int | None] = []
+    for name in ("write_position", "write_window"):
+        real = getattr(Lease, name)
 
-    def write_position(lease: Lease, state: State) -> None:
-        if state.pending is None and not failed:
-            failed.append(state.version)
-            raise SinkUnavailable("the runner is gone")
-        real(lease, state)
+        def write(lease: Lease, state: State, *events: Any, real: Any = real) -> None:
+            if state.pending is None and not failed:
+                failed.append(state.version)
+                raise SinkUnavailable("the runner is gone")
+            real(lease, state, *events)
 
-    monkeypatch.setattr(Lease, "write_position", write_position)
+        monkeypatch.setattr(Lease, name, write)
 
 
 @WAYS

@@ -30,6 +30,7 @@ from connectors.kafka.client import TransactionalProducer
 from connectors.kafka.errors import KafkaFault
 from connectors.kafka.state.lease import Lease
 from connectors.kafka.state.position import PositionReader
+from connectors.kafka.write import window_writer
 from infra.embedded.kafka import EmbeddedKafka
 from tests.acceptance.commands import descendants
 from tests.fixtures.fix_kafka import IMPATIENT, JAVA_OPTIONS, Kafka, Message
@@ -43,6 +44,7 @@ WINDOWS = 200 if FULL else 20
 LANES = 3
 POSITIONS = "soak-positions"
 BY_DRIVER, BY_TASKS = 1 << 20, -1
+TRANSACTION_BYTES = window_writer.TRANSACTION_BYTES
 QUICK = {**IMPATIENT, "broker.session.timeout.ms": 2000, "broker.heartbeat.interval.ms": 500}
 """As long as its session lasts a broker that was killed cannot begin anew."""
 PATIENCE_SECONDS = 180.0
@@ -104,6 +106,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.kafka.state.lease.RENEW_SECONDS", 0.5)
     monkeypatch.setattr("connectors.kafka.state.lease.RUNNER_SECONDS", 3.0)
     monkeypatch.setitem(Lease._write.__kwdefaults__, "seconds", 2.0)
+    monkeypatch.setattr(window_writer, "TRANSACTION_BYTES", TRANSACTION_BYTES)  # it changes during the test
 
 
 class Soak:
@@ -133,7 +136,9 @@ class Soak:
         limits = Limits(max_commits=self.chance.choice([1, 1, 3]))
         return Pipeline(ChangeFeed(self.spark, self.path), sink, key=["a", "b"], name="soak", limits=limits)
 
-    def run(self, topic: str, small: int, at: At | None = None) -> RunResult:
+    def run(self, topic: str, small: int, at: At | None = None, *, in_lanes: bool = False) -> RunResult:
+        """``in_lanes``: also few events; else they are sometimes, and in one transaction in the other runs."""
+        window_writer.TRANSACTION_BYTES = 0 if in_lanes else self.chance.choice([0, TRANSACTION_BYTES])
         client = f"run-{next(self._runs)}"
         if at is not None:
             Watched.listeners[client] = at
@@ -205,7 +210,7 @@ class Soak:
         return self.run(topic, small, At(self._step(small), _fails))
 
     def _failure_of_a_lane(self, topic: str, _: int) -> RunResult:
-        return self.run(topic, BY_DRIVER, At(self.chance.randint(1, 20), _fails, of="lane-"))
+        return self.run(topic, BY_DRIVER, At(self.chance.randint(1, 20), _fails, of="lane-"), in_lanes=True)
 
     def _crash(self, topic: str, small: int) -> RunResult:
         """At a step or a little later; the broker is back as soon as it can be."""

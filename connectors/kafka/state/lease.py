@@ -8,7 +8,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -50,10 +50,15 @@ _NO_WINDOW: Any = {"first": 0, "last": -1}
 class Lease:
     """The lease on a target. A thread renews it until ``close``."""
 
-    def __init__(self, cluster: Cluster, topic: str, target: str, *, pipeline: str, source: str) -> None:
-        """Acquire the lease. ``topic``: the position topic. Raises LeaseHeld as soon as the present holder renews it."""
+    def __init__(
+        self, cluster: Cluster, topic: str, target: str, *, pipeline: str, source: str, max_bytes: int | None = None
+    ) -> None:
+        """Acquire the lease. ``topic``: the position topic. ``max_bytes``: the largest record that ``write_window`` writes.
+
+        Raises LeaseHeld as soon as the present holder renews it.
+        """
         self.target = target
-        self._cluster, self._topic = cluster, topic
+        self._cluster, self._topic, self._max_bytes = cluster, topic, max_bytes
         self._about = {"pipeline": pipeline, "source": source}
         self._gate = threading.Lock()
         self._stopped = threading.Event()
@@ -86,7 +91,7 @@ class Lease:
                 time.sleep(0.5)
                 state = self._reader.read()
         # Fences the previous runner, and every other runner that has waited like this one
-        self._producer = TransactionalProducer(self._cluster, get_runner_id(self.target), seconds=RUNNER_SECONDS)
+        self._producer = self._create_producer()
         self._producer.init()
         # A runner that started at the same moment is fenced now: if this one gave up as well, no runner would be left
         epoch = self._reader.read().epoch + 1
@@ -97,6 +102,10 @@ class Lease:
                 raise _build_lease_error(self.target) from None
             raise
         return epoch
+
+    def _create_producer(self) -> TransactionalProducer:
+        name = get_runner_id(self.target)
+        return TransactionalProducer(self._cluster, name, max_bytes=self._max_bytes, seconds=RUNNER_SECONDS)
 
     def _read_broker_time(self) -> float:
         """Return the brokers' clock, which is the time that they give to a record."""
@@ -121,7 +130,14 @@ class Lease:
 
     def write_position(self, state: State) -> None:
         """Write position and pending window in one transaction. Raises Fenced after another runner has taken over."""
-        self._write_records({f"{self.target} window".encode(): encode_window(state)})
+        self._write_records(self._encode_position(state))
+
+    def write_window(self, state: State, write_events: Callable[[TransactionalProducer], None]) -> None:
+        """Write a window's events and the position after it in one transaction. Raises as ``write_position`` does."""
+        self._write_records(self._encode_position(state), write_events)
+
+    def _encode_position(self, state: State) -> dict[bytes, bytes]:
+        return {f"{self.target} window".encode(): encode_window(state)}
 
     def move_position(self, state: State, *, before: int | None, action: str, reason: str | None) -> None:
         """Write the position together with a record of the operator's action.
@@ -134,7 +150,7 @@ class Lease:
         moves = [move.to_dict() for move in (latest, *state.moves)][:MOST_MOVES]
         self._write_records(
             {
-                f"{self.target} window".encode(): encode_window(state),
+                **self._encode_position(state),
                 f"{self.target} moves".encode(): json.dumps(moves).encode(),
                 **{
                     encode_lane_key(self.target, lane): encode_lane_progress(replace(progress, **_NO_WINDOW))
@@ -143,12 +159,14 @@ class Lease:
             }
         )
 
-    def _write_records(self, records: Mapping[bytes, bytes]) -> None:
+    def _write_records(
+        self, records: Mapping[bytes, bytes], write_events: Callable[[TransactionalProducer], None] | None = None
+    ) -> None:
         with self._gate:
             if self._fault is not None:
                 raise self._fault
             with self._recover_producer():
-                self._write(records, epoch=self.epoch)
+                self._write(records, epoch=self.epoch, write_events=write_events)
 
     def refresh(self) -> State:
         """Read the present state. Raises Fenced after another runner has taken over."""
@@ -160,19 +178,29 @@ class Lease:
                 raise self._fault
             return state
 
-    def _write(self, records: Mapping[bytes, bytes], *, epoch: int, seconds: float = LEASE_SECONDS) -> None:
+    def _write(
+        self,
+        records: Mapping[bytes, bytes],
+        *,
+        epoch: int,
+        seconds: float = LEASE_SECONDS,
+        write_events: Callable[[TransactionalProducer], None] | None = None,
+    ) -> None:
         producer = self._producer
         if producer is None:  # another thread has closed the lease
             raise build_fenced_error(self.target)
         producer.begin()
         lease = {"epoch": epoch, "holder": self._holder, "seconds": seconds, **self._about}
         try:
+            if write_events is not None:
+                write_events(producer)
             for key, value in {**records, f"{self.target} lease".encode(): json.dumps(lease).encode()}.items():
                 producer.produce(self._topic, key, value)
             producer.commit()
-        except BaseException:  # Ctrl-C too: an open transaction would hide what others write
+        except BaseException as error:  # Ctrl-C too: an open transaction would hide what others write
+            cause = producer.find_cause(error) if isinstance(error, KafkaFault) else error
             producer.abort()
-            raise
+            raise cause from None
 
     @contextlib.contextmanager
     def _recover_producer(self) -> Iterator[None]:
@@ -193,7 +221,7 @@ class Lease:
                 return
             if self._producer is not None:
                 self._producer.close()
-            self._producer = TransactionalProducer(self._cluster, get_runner_id(self.target), seconds=RUNNER_SECONDS)
+            self._producer = self._create_producer()
             self._producer.init()
             self._is_overtaken()
 

@@ -6,15 +6,11 @@ of the events is the same each time. A lane that would exceed the time limit of 
 
 from __future__ import annotations
 
-import datetime as dt
-import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Iterable
 
-from connectors.kafka.client import Cluster, Headers, TransactionalProducer, wrap_client_errors
+from connectors.kafka.client import Cluster, TransactionalProducer, wrap_client_errors
 from connectors.kafka.errors import KafkaFault, is_fenced
 from connectors.kafka.state.position import (
     LaneProgress,
@@ -24,20 +20,12 @@ from connectors.kafka.state.position import (
     encode_lane_progress,
     get_lane_id,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from connectors.kafka.write.record_producer import Event, LaneWork, RecordProducer, check_topic
 
 __all__ = [
-    "AGAIN",
     "LANE_FENCED",
-    "PARTITIONS_CHANGED",
     "RUNNER_FENCED",
-    "TOO_LARGE",
-    "Event",
-    "LaneWork",
     "OpenLane",
-    "iterate_events",
     "write_lane",
 ]
 
@@ -48,63 +36,13 @@ TRANSACTION_SHARE = 0.4
 CHECK_EVENTS = 2_000
 """After this many events, the clock is checked and the client may report failures."""
 CHECK_BYTES = 16 * 1024 * 1024
-OVERHEAD_BYTES = 200
-"""Bytes of a record and its batch besides key, value and headers."""
-LONGEST_KEY = 4096
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-TOO_LARGE = "EVENT_TOO_LARGE"
-"""Name of a fault, followed by the version."""
 LANE_FENCED = "LANE_FENCED"
 """Another attempt has fenced this one and did not finish."""
 RUNNER_FENCED = "RUNNER_FENCED"
-PARTITIONS_CHANGED = "PARTITIONS_CHANGED"
-AGAIN = "again"
-"""Key in the counts of changes: the sum of ``Event.again``."""
 FEWER_EVENTS = "FEWER_EVENTS_THAN_BEFORE"
 """More events of the lane are durable than were computed now: they are not the same events."""
 SUCCESSOR_SECONDS = 60.0
 """Time limit without progress for another attempt that has fenced this one."""
-
-
-class Event(NamedTuple):
-    """The columns of ``to_envelope`` that form a record. ``at``: microseconds since 1970."""
-
-    key: bytes
-    value: bytes | None
-    tombstone: bool
-    """Whether it follows the event of a delete, which is the one that counts."""
-    change_type: str
-    version: int
-    at: int | None
-    event_id: str
-    again: int = 0
-    """Number of changes that are impossible for a key that identifies a row; see ``to_envelope``."""
-
-
-@dataclass(frozen=True, slots=True)
-class LaneWork:
-    """What an attempt needs; pickled to the tasks. ``state`` is that of ``offset`` in the position topic."""
-
-    cluster: Cluster
-    topic: str
-    position_topic: str
-    epoch: int
-    first: int
-    last: int
-    table: str
-    table_id: str
-    pipeline: str
-    max_bytes: int
-    rejects: Literal["refuse", "dead_letter"]
-    dead_letter_topic: str | None
-    state: State
-    offset: int
-
-
-def iterate_events(batches: Iterable[pa.RecordBatch]) -> Iterator[Event]:
-    for batch in batches:
-        columns = (batch.column(name).to_pylist() for name in Event._fields)
-        yield from map(Event._make, zip(*columns, strict=True))
 
 
 class OpenLane:
@@ -146,7 +84,7 @@ def write_lane(
         progress = state.get_progress(lane) or LaneProgress(work.first, work.last, 0, whole=False)
         if progress.whole:
             return progress
-        _check_topic(work, current.producer, state.partitions)
+        check_topic(work, current.producer, state.partitions)
         return _LaneWriter(work, lane, current.producer, progress).write(events)
     except KafkaFault as fault:
         # After its first report the client only says that it has failed for good
@@ -171,15 +109,6 @@ def _check_state(state: State, work: LaneWork) -> State:
     return state
 
 
-def _check_topic(work: LaneWork, producer: TransactionalProducer, partitions: int | None) -> None:
-    """Check the topic again: during a run of weeks it may have been deleted, or have got more partitions."""
-    description = producer.describe_topic(work.topic)
-    if description.error is not None:
-        raise KafkaFault(description.error.name())
-    if partitions not in (None, len(description.partitions)):
-        raise KafkaFault(PARTITIONS_CHANGED)
-
-
 def _wait_for_successor(work: LaneWork, lane: int, reader: PositionReader) -> LaneProgress:
     """Wait for the attempt of the same task that has fenced this one. A failure here would start a third attempt, which
     would fence the second one in turn."""
@@ -198,35 +127,28 @@ def _wait_for_successor(work: LaneWork, lane: int, reader: PositionReader) -> La
 class _LaneWriter:
     def __init__(self, work: LaneWork, lane: int, producer: TransactionalProducer, progress: LaneProgress) -> None:
         self._work, self._lane, self._producer, self._progress = work, lane, producer, progress
+        self._records = RecordProducer(work, producer, rejected=progress.rejected, changes=Counter(progress.changes))
         self._is_open = False
         self._began = 0.0
-        self._in_transaction = self._unchecked_bytes = 0
-        self._rejected = progress.rejected
-        self._constant_headers = [
-            ("deltarelay.table", work.table.encode()),
-            ("deltarelay.table_id", work.table_id.encode()),
-            ("deltarelay.pipeline", work.pipeline.encode()),
-        ]
-        self._shared_headers: dict[tuple[int, str], tuple[list[tuple[str, str | bytes | None]], int]] = {}
+        self._in_transaction = 0
 
     def write(self, events: Iterable[Event]) -> LaneProgress:
-        changes = Counter(self._progress.changes)
+        records = self._records
         skipped, number = self._progress.events, 0
         try:
             with wrap_client_errors():
                 for number, event in enumerate(events, 1):  # ``number`` is used after the loop
                     if number <= skipped:
                         continue
-                    if event.value is not None or not event.tombstone:
-                        changes[event.change_type] += 1
-                        if event.again:
-                            changes[AGAIN] += event.again
-                    self._produce(event)
-                    if self._in_transaction % CHECK_EVENTS == 0 or self._unchecked_bytes > CHECK_BYTES:
-                        self._check_limits(number, changes)
+                    if not self._is_open:
+                        self._begin()
+                    self._in_transaction += 1
+                    records.produce(event)
+                    if self._in_transaction % CHECK_EVENTS == 0 or records.unchecked_bytes > CHECK_BYTES:
+                        self._check_limits(number)
                 if number < skipped:
                     raise KafkaFault(FEWER_EVENTS)
-                self._commit(number, changes, whole=True)
+                self._commit(number, whole=True)
         except BaseException as error:
             cause = self._producer.find_cause(error) if isinstance(error, KafkaFault) else error
             if self._is_open:
@@ -234,69 +156,25 @@ class _LaneWriter:
             raise cause from None
         return self._progress
 
-    def _produce(self, event: Event) -> None:
-        """Calls the client directly: most of the time of a window is spent here."""
-        work = self._work
-        if not self._is_open:
-            self._producer.begin()
-            self._is_open, self._began, self._in_transaction = True, time.monotonic(), 0
-        self._in_transaction += 1
-        shared, size = self._build_shared_headers(event)
-        headers = [*shared, ("deltarelay.event_id", event.event_id.encode())]
-        size += len(event.key) + len(event.value or b"")
-        self._unchecked_bytes += size
-        if size > work.max_bytes:
-            self._write_dead_letter(event, headers, size)
-            return
-        try:
-            self._producer.raw.produce(work.topic, event.value, event.key, headers=headers)
-        except BufferError:
-            self._producer.produce(work.topic, event.key, event.value, headers)
+    def _begin(self) -> None:
+        self._producer.begin()
+        self._is_open, self._began, self._in_transaction = True, time.monotonic(), 0
 
-    def _build_shared_headers(self, event: Event) -> tuple[list[tuple[str, str | bytes | None]], int]:
-        """Return the headers that all changes of one type in one version share, and the size of a record without key and
-        value."""
-        found = self._shared_headers.get((event.version, event.change_type))
-        if found is None:
-            at = None if event.at is None else EPOCH + dt.timedelta(microseconds=event.at)
-            headers: list[tuple[str, str | bytes | None]] = [
-                *self._constant_headers,
-                ("deltarelay.commit_version", str(event.version).encode()),
-                ("deltarelay.commit_timestamp", None if at is None else f"{at:%Y-%m-%dT%H:%M:%S.%fZ}".encode()),
-                ("deltarelay.change_type", event.change_type.encode()),
-            ]
-            size = OVERHEAD_BYTES + sum(len(name) + len(value or b"") for name, value in headers)
-            if len(self._shared_headers) > 100:
-                self._shared_headers.clear()
-            found = self._shared_headers[event.version, event.change_type] = headers, size
-        return found
-
-    def _write_dead_letter(self, event: Event, headers: Headers, size: int) -> None:
-        work = self._work
-        if work.rejects == "refuse" or work.dead_letter_topic is None:
-            raise KafkaFault(f"{TOO_LARGE}_{event.version}")
-        value = {"reason": "too large", "topic": work.topic, "bytes": size, "limit": work.max_bytes}
-        headers = [*headers, ("deltarelay.reason", b"too large"), ("deltarelay.topic", work.topic.encode())]
-        key = event.key if len(event.key) <= LONGEST_KEY else None  # the key itself may be too large
-        self._producer.produce(work.dead_letter_topic, key, json.dumps(value).encode(), headers)
-        self._rejected += 1
-
-    def _check_limits(self, number: int, changes: Mapping[str, int]) -> None:
+    def _check_limits(self, number: int) -> None:
         """Report failures of the client, and commit the transaction before it becomes too long."""
-        self._unchecked_bytes = 0
+        self._records.unchecked_bytes = 0
         self._producer.poll()
         is_late = time.monotonic() - self._began > self._work.cluster.transaction_seconds * TRANSACTION_SHARE
         if is_late or self._in_transaction >= TRANSACTION_EVENTS:
-            self._commit(number, changes, whole=False)
+            self._commit(number, whole=False)
 
-    def _commit(self, number: int, changes: Mapping[str, int], *, whole: bool) -> None:
+    def _commit(self, number: int, *, whole: bool) -> None:
         if not self._is_open:
-            self._producer.begin()
-            self._is_open = True
+            self._begin()
         # The record comes last: until its commit it hides what others write into the position topic
         self._producer.flush()
-        work = self._work
-        progress = LaneProgress(work.first, work.last, number, whole, self._rejected, dict(changes))
+        work, records = self._work, self._records
+        progress = LaneProgress(work.first, work.last, number, whole, records.rejected, dict(records.changes))
         key = encode_lane_key(work.topic, self._lane)
         self._producer.produce(work.position_topic, key, encode_lane_progress(progress))
         self._producer.commit()

@@ -1,4 +1,4 @@
-"""The two ways in which lanes are written: by a Spark task for each lane, or by threads of the driver for few events."""
+"""The ways in which events are written: in one transaction; or in lanes, each by a Spark task or a thread of the driver."""
 
 from __future__ import annotations
 
@@ -13,25 +13,29 @@ from cdf.changes.few_rows import collect_few, limited
 from cdf.changes.window import Snapshot, Window
 from cdf.errors import CdfError, RowRejected, SinkError, SinkUnavailable, TargetNotReady
 from cdf.session import is_connect
+from connectors.kafka.client import wrap_client_errors
 from connectors.kafka.errors import KafkaFault, build_fenced_error, find_task_fault, is_fenced, to_cdf_error
-from connectors.kafka.state.position import LaneProgress, PendingWindow
+from connectors.kafka.state.lease import Lease
+from connectors.kafka.state.position import LaneProgress, PendingWindow, State
 from connectors.kafka.types import find_rejection
 from connectors.kafka.write.lane_producers import LaneProducers
-from connectors.kafka.write.lane_writer import (
-    LANE_FENCED,
+from connectors.kafka.write.lane_writer import LANE_FENCED, RUNNER_FENCED, write_lane
+from connectors.kafka.write.record_producer import (
     PARTITIONS_CHANGED,
-    RUNNER_FENCED,
     TOO_LARGE,
     LaneWork,
+    RecordProducer,
+    check_topic,
     iterate_events,
-    write_lane,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["EventBatch", "read_events", "write_by_driver", "write_by_tasks"]
+    from connectors.kafka.client import TransactionalProducer
+
+__all__ = ["EventBatch", "read_events", "write_at_once", "write_by_driver", "write_by_tasks"]
 
 SEVERAL_LANES = "SEVERAL_LANES_IN_ONE_TASK"
 _WRITTEN = "rejected long, changes string"
@@ -78,6 +82,34 @@ def read_events(batch: EventBatch, *, is_small: bool) -> EventBatch:
 def _plan(events: DataFrame) -> None:
     """Make Spark plan the query, which lists the source's files."""
     events._jdf.queryExecution().executedPlan()
+
+
+def write_at_once(
+    batch: EventBatch, table: pa.Table, work: LaneWork, lease: Lease, after: State
+) -> Sequence[LaneProgress]:
+    """Write the events together with the position ``after`` them: a transaction of the runner, whose successor fences it.
+
+    Nothing has to be recorded before it: if it fails, nothing of the window is in the topic.
+    """
+    written: list[RecordProducer] = []
+
+    def write_events(producer: TransactionalProducer) -> None:
+        check_topic(work, producer, after.partitions)
+        records = RecordProducer(work, producer)
+        with wrap_client_errors():
+            for event in iterate_events(table.to_batches()):
+                records.produce(event)
+        written.append(records)
+
+    try:
+        lease.write_window(after, write_events)
+    except KafkaFault as fault:
+        failure = _to_write_error(fault, batch, work)
+    else:
+        (records,) = written
+        first, last = batch.pending.first, batch.pending.last
+        return [LaneProgress(first, last, table.num_rows, True, records.rejected, dict(records.changes))]
+    raise failure
 
 
 def write_by_tasks(batch: EventBatch, work: LaneWork, producers: LaneProducers) -> Sequence[LaneProgress]:

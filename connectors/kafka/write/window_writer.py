@@ -1,13 +1,14 @@
-"""Writes a window or a snapshot: events, the window's bounds, every lane, and then the position.
+"""Writes a window or a snapshot: few events together with the position, others in lanes.
 
-After a failure, the recorded bounds make the next runner write exactly this window; lanes that are complete write nothing.
+With lanes, the window's bounds are recorded first, then every lane is written, and then the position. After a failure, the
+recorded bounds make the next runner write exactly this window; lanes that are complete write nothing.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,14 +18,14 @@ from cdf.sink.guard import erasing_versions
 from cdf.timing import timed
 from connectors.kafka.errors import translate_faults
 from connectors.kafka.state.lease import Lease
-from connectors.kafka.state.position import PendingWindow, State
+from connectors.kafka.state.position import LaneProgress, PendingWindow, State
 from connectors.kafka.target import KafkaTarget
 from connectors.kafka.topics import Topic
 from connectors.kafka.write.envelope import snapshot_to_envelope, to_envelope
 from connectors.kafka.write.event_builder import TOMBSTONE
 from connectors.kafka.write.lane_producers import LaneProducers
-from connectors.kafka.write.lane_writer import AGAIN, LaneWork
-from connectors.kafka.write.strategies import EventBatch, read_events, write_by_driver, write_by_tasks
+from connectors.kafka.write.record_producer import AGAIN, LaneWork
+from connectors.kafka.write.strategies import EventBatch, read_events, write_at_once, write_by_driver, write_by_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["DuplicateKeyWarning", "WindowWriter"]
 
 log = logging.getLogger("deltarelay.kafka")
+
+TRANSACTION_BYTES = 4 * 1024 * 1024
+"""Events of this size at most are written in one transaction, whose time limit is short: see ``lease.RUNNER_SECONDS``."""
 
 
 class DuplicateKeyWarning:
@@ -208,18 +212,13 @@ class WindowWriter:
     def _write(self, batch: EventBatch, state: State, seconds: dict[str, float] | None = None) -> Applied:
         seconds = {} if seconds is None else seconds
         after = self._build_state_after(state, batch.pending.last, batch.rows)
-        if state.pending is None:
-            with translate_faults("recording the window"), timed(seconds, "begin"):
-                self._lease.write_position(replace(after, version=state.version, pending=batch.pending))
-        work = self._build_work(batch)
-        with timed(seconds, "write"):
-            written = (
-                write_by_tasks(batch, work, self._producers)
-                if batch.few is None
-                else write_by_driver(batch, batch.few, work, self._producers)
-            )
-        with translate_faults("moving the position"), timed(seconds, "commit"):
-            self._lease.write_position(after)
+        few = batch.few
+        # Lanes of a pending window may have been written already
+        if state.pending is None and few is not None and few.nbytes <= TRANSACTION_BYTES:
+            with timed(seconds, "write"):
+                written = write_at_once(batch, few, self._build_work(batch), self._lease, after)
+        else:
+            written = self._write_lanes(batch, state, after, seconds)
         changes: Counter[str] = Counter()
         for lane in written:
             changes.update(lane.changes)
@@ -234,6 +233,23 @@ class WindowWriter:
             rejected=sum(lane.rejected for lane in written),
             seconds=seconds,
         )
+
+    def _write_lanes(
+        self, batch: EventBatch, state: State, after: State, seconds: dict[str, float]
+    ) -> Sequence[LaneProgress]:
+        if state.pending is None:
+            with translate_faults("recording the window"), timed(seconds, "begin"):
+                self._lease.write_position(replace(after, version=state.version, pending=batch.pending))
+        work = self._build_work(batch)
+        with timed(seconds, "write"):
+            written = (
+                write_by_tasks(batch, work, self._producers)
+                if batch.few is None
+                else write_by_driver(batch, batch.few, work, self._producers)
+            )
+        with translate_faults("moving the position"), timed(seconds, "commit"):
+            self._lease.write_position(after)
+        return written
 
     def _build_work(self, batch: EventBatch) -> LaneWork:
         known, offset = self._lease.get_known_state()
