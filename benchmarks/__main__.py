@@ -41,6 +41,7 @@ from benchmarks import (
     report,
     s3,
     small_windows,
+    verify,
 )
 from benchmarks.answer import Answer, keep, show
 from benchmarks.lab import Lab, conditions
@@ -74,6 +75,7 @@ QUESTIONS: dict[str, Question] = {
     "postgres_memory": postgres_memory.measure,
     "s3": s3.measure,
     "small_windows": small_windows.measure,
+    "verify": verify.measure,
 }
 RESULTS = Path(__file__).parent / "results"
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from itertools import groupby
-from typing import TYPE_CHECKING, Literal, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql import functions as F
 
@@ -21,6 +20,8 @@ from cdf.changes.columns import quoted
 from cdf.errors import CdfError, VerificationError, VersionsExpired
 from cdf.result import Result
 from cdf.sink import BucketDigest, Comparable, Image, Position, RowDigest, Sink, Source
+from cdf.spark_versions import repartition_by_number
+from cdf.verify.differences import Difference, Differences, RowsByBucket, bucket_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,15 +35,9 @@ __all__ = ["Difference", "Replica", "Verification", "verify"]
 ROWS_PER_BUCKET = 1_000
 MOST_BUCKETS = 65_536
 MOST_ROWS_COMPARED = 200_000
-MOST_EXAMPLES_KEPT = 400_000
-
-
-@dataclass(frozen=True, slots=True)
-class Difference(Result):
-    kind: Literal["missing", "extra", "different", "duplicate"]
-    """``missing`` from the target, ``extra`` in the target, ``different`` values, or ``duplicate`` key in the source."""
-    key: str
-    """MD5 of the key (``cdf.changes.canonical``), or the key itself on request."""
+ROWS_PER_PARTITION = 200_000
+"""The driver asks Spark for the rows of one partition after the other."""
+_PART = "part"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,121 +145,84 @@ def _compare(
     if image.columns is not None:
         rows = rows.select(*map(quoted, image.columns))
     schema = rows.schema
-    target_rows = image.row_count()
+    target_rows, rows_read = image.row_count(), rows.count()
     # By the larger side: with an empty target the whole source must not become one bucket
-    buckets = min(MOST_BUCKETS, max(1, math.ceil(max(target_rows, rows.count()) / ROWS_PER_BUCKET)))
+    buckets = min(MOST_BUCKETS, max(1, math.ceil(max(target_rows, rows_read) / ROWS_PER_BUCKET)))
     hashed = digests(rows, schema, replica.key, buckets, show_keys=show_keys, by_element=image.by_element)
     if image.set_aside:
         hashed = hashed.where(~F.col(KEY_DIGEST).isin(list(image.set_aside)))
-    found = hashed.groupBy(BUCKET).agg(F.count("*").alias("rows"), checksum().alias("checksum")).collect()
-    source = {row[BUCKET]: BucketDigest(int(row["rows"]), int(row["checksum"])) for row in found}
-    target = image.digest(buckets)
-    differing = sorted(bucket for bucket in source.keys() | target.keys() if source.get(bucket) != target.get(bucket))
-    # If the target keeps deleted rows, a differing bucket proves nothing: then all differing buckets are compared by row
-    chosen = differing if image.keeps_deleted else _choose_buckets(differing, source, target)
-    counts = _Differences()
-    if chosen:
-        hashed_rows = hashed.where(F.col(BUCKET).isin(chosen)).orderBy(BUCKET).toLocalIterator()
-        source_rows = _RowsByBucket(
-            (RowDigest(row[KEY_DIGEST], row[ROW_DIGEST], row[KEY_TEXT]) for row in hashed_rows), buckets
+    counts = Differences(most, image.keeps_deleted)
+    if image.keeps_deleted and target_rows - rows_read >= buckets:
+        # With a kept row in most buckets their checksums show nothing: all rows are compared at once
+        chosen, complete = list(range(buckets)), True
+        _compare_rows(image, hashed, buckets, chosen, max(target_rows, rows_read), show_keys, counts)
+        source_rows, differing = counts.source_rows, counts.differing_buckets
+    else:
+        source, target = _read_checksums(hashed), image.digest(buckets)
+        different = sorted(
+            bucket for bucket in source.keys() | target.keys() if source.get(bucket) != target.get(bucket)
         )
-        image_rows: Iterable[RowDigest] = image.rows(buckets, chosen, show_keys=show_keys)
-        if not image.keeps_deleted:
-            image_rows = sorted(image_rows, key=lambda row: _bucket_of(row, buckets))
-        target_rows_by_bucket = _RowsByBucket(image_rows, buckets)
-        for bucket in chosen:
-            counts.compare(
-                source_rows.take(bucket), target_rows_by_bucket.take(bucket), keeps_deleted=image.keeps_deleted
-            )
-        source_rows.check_exhausted()
-        target_rows_by_bucket.check_exhausted()
-    complete = len(chosen) == len(differing)
-    has_differences = counts.missing or counts.different or counts.duplicates
-    equal = not differing or (image.keeps_deleted and complete and not has_differences)
-    examples = counts.examples + [Difference("duplicate", row.shown or row.key) for row in counts.duplicates.values()]
+        # If the target keeps deleted rows, a differing bucket proves nothing: then all of them are compared by row
+        chosen = different if image.keeps_deleted else _choose_buckets(different, source, target)
+        complete, differing = len(chosen) == len(different), len(different)
+        if chosen:
+            size = sum(source[bucket].rows for bucket in chosen if bucket in source)
+            _compare_rows(image, hashed, buckets, chosen, size, show_keys, counts)
+        source_rows = sum(digest.rows for digest in source.values())
+    has_differences = counts.missing or counts.different or counts.duplicate
     return Verification(
         pipeline=replica.name,
         table=replica.feed.table,
         version=version,
-        source_rows=sum(digest.rows for digest in source.values()),
+        source_rows=source_rows,
         target_rows=target_rows,
-        equal=equal,
+        equal=not differing or (image.keeps_deleted and complete and not has_differences),
         missing=counts.missing,
         extra=counts.extra,
         different=counts.different,
-        duplicate=len(counts.duplicates),
+        duplicate=counts.duplicate,
         set_aside=len(image.set_aside),
         kept=counts.kept,
         complete=complete,
         buckets=buckets,
-        differing_buckets=len(differing),
-        examples=tuple(sorted(examples, key=lambda example: (example.kind, example.key))[:most]),
+        differing_buckets=differing,
+        examples=tuple(counts.examples),
         seconds=round(time.monotonic() - began, 3),
     )
 
 
-@dataclass(slots=True)
-class _Differences:
-    """The differences found so far, bucket by bucket."""
-
-    missing: int = 0
-    extra: int = 0
-    different: int = 0
-    kept: int = 0
-    duplicates: dict[str, RowDigest] = field(default_factory=dict)
-    examples: list[Difference] = field(default_factory=list)
-
-    def compare(self, source: Iterable[RowDigest], target: Iterable[RowDigest], *, keeps_deleted: bool) -> None:
-        """Compare the source's rows of one bucket with the target's."""
-        unmatched: dict[str, RowDigest] = {}
-        for row in source:
-            if row.key in unmatched:
-                self.duplicates[row.key] = row
-            unmatched[row.key] = row
-        for target_row in target:
-            source_row = unmatched.pop(target_row.key, None)
-            if source_row is None and keeps_deleted:
-                self.kept += 1
-            elif source_row is None:
-                self.extra += 1
-                self._add_example(Difference("extra", target_row.shown or target_row.key))
-            elif source_row.row != target_row.row and target_row.key not in self.duplicates:
-                self.different += 1
-                self._add_example(Difference("different", source_row.shown or source_row.key))
-        self.missing += len(unmatched)
-        for row in unmatched.values():
-            self._add_example(Difference("missing", row.shown or row.key))
-
-    def _add_example(self, difference: Difference) -> None:
-        if len(self.examples) < MOST_EXAMPLES_KEPT:
-            self.examples.append(difference)
+def _read_checksums(hashed: DataFrame) -> dict[int, BucketDigest]:
+    found = hashed.groupBy(BUCKET).agg(F.count("*").alias("rows"), checksum().alias("checksum")).collect()
+    return {row[BUCKET]: BucketDigest(int(row["rows"]), int(row["checksum"])) for row in found}
 
 
-def _bucket_of(row: RowDigest, buckets: int) -> int:
-    """The bucket of a row, computed as in ``cdf.changes.canonical.digests``."""
-    return int(row.key[:8], 16) % buckets
-
-
-class _RowsByBucket:
-    """Reads rows that are ordered by bucket, in one pass, with the rows of one bucket in memory."""
-
-    def __init__(self, rows: Iterable[RowDigest], buckets: int) -> None:
-        self._groups = groupby(rows, key=lambda row: _bucket_of(row, buckets))
-        self._next = next(self._groups, None)
-
-    def take(self, bucket: int) -> list[RowDigest]:
-        if self._next is None or self._next[0] != bucket:
-            return []
-        rows = list(self._next[1])
-        self._next = next(self._groups, None)
-        return rows
-
-    def check_exhausted(self) -> None:
-        if self._next is not None:
-            raise VerificationError(
-                "the target's rows were not ordered by bucket: not all of them were compared",
-                hint="this is an error in the sink: report it",
-            )
+def _compare_rows(
+    image: Image,
+    hashed: DataFrame,
+    buckets: int,
+    chosen: list[int],
+    size: int,
+    show_keys: bool,
+    counts: Differences,
+) -> None:
+    """Compare the rows of the chosen buckets, one after the other. ``size``: about how many rows the source has there."""
+    if len(chosen) < buckets:
+        # As one text: Spark's API needs a call for each literal
+        hashed = hashed.where(f"{BUCKET} in ({', '.join(map(str, chosen))})")
+    # In partitions by number, not by ``orderBy``, which would read and hash all rows once more to find its borders
+    partitions = max(1, math.ceil(size / ROWS_PER_PARTITION))
+    part = F.floor(F.col(BUCKET).cast("bigint") * partitions / buckets).cast("int")
+    placed = repartition_by_number(hashed.withColumn(_PART, part), partitions, _PART).sortWithinPartitions(BUCKET)
+    of_source = placed.select(KEY_DIGEST, ROW_DIGEST, KEY_TEXT).toLocalIterator(prefetchPartitions=True)
+    source = RowsByBucket((RowDigest(*row) for row in of_source), buckets)
+    of_image: Iterable[RowDigest] = image.rows(buckets, chosen, show_keys=show_keys)
+    if not image.keeps_deleted:
+        of_image = sorted(of_image, key=lambda row: bucket_of(row, buckets))
+    target = RowsByBucket(of_image, buckets)
+    for bucket in chosen:
+        counts.compare(source.take(bucket), target.take(bucket))
+    source.check_exhausted()
+    target.check_exhausted()
 
 
 def _choose_buckets(

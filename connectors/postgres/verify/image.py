@@ -81,8 +81,9 @@ class PostgresImage:
         return int(count)
 
     def digest(self, buckets: int) -> Mapping[int, BucketDigest]:
+        rows = self._digests(buckets, show_keys=False, is_parallel=True)
         query = sql.SQL("select bucket, count(*), sum({checksum}) from ({rows}) r group by bucket").format(
-            checksum=_number(sql.SQL("row_digest"), 15), rows=self._digests(buckets, show_keys=False)
+            checksum=_number(sql.SQL("row_digest"), 15), rows=rows
         )
         return {bucket: BucketDigest(int(rows), int(total)) for bucket, rows, total in self._execute(query)}
 
@@ -122,8 +123,12 @@ class PostgresImage:
             failure = translate(error, "reading the target")
         raise_without_context(failure)
 
-    def _digests(self, buckets: int, *, show_keys: bool) -> sql.Composed:
-        """→ (bucket, key_digest, row_digest, key_text), one row for each row of the target."""
+    def _digests(self, buckets: int, *, show_keys: bool, is_parallel: bool = False) -> sql.Composed:
+        """→ (bucket, key_digest, row_digest, key_text), one row for each row of the target.
+
+        ``offset 0`` makes PostgreSQL compute each digest once, not in each place that uses it. Around the texts it would
+        keep parallel workers from computing digests; a cursor has no such workers.
+        """
         fields = self._source.schema.fields
         names = [field.name for field in fields]
         texts = sql.SQL(", ").join(
@@ -143,7 +148,7 @@ class PostgresImage:
         return sql.SQL(
             "select ({number} % {buckets})::int as bucket, key_digest, row_digest, key_text from ("
             "select md5({key}) as key_digest, md5({row}) as row_digest, key_text from ("
-            "select {texts}, {shown}::text as key_text from {target} t {alive}) t offset 0) d {others}"
+            "select {texts}, {shown}::text as key_text from {target} t {alive} {fence}) t offset 0) d {others}"
         ).format(
             number=_number(sql.SQL("key_digest"), 8),
             buckets=sql.Literal(buckets),
@@ -153,6 +158,7 @@ class PostgresImage:
             shown=shown,
             target=self._target.identifier,
             alive=self._alive,
+            fence=sql.SQL("" if is_parallel else "offset 0"),
             others=sql.SQL("where key_digest <> all ({})").format(sql.Literal(sorted(self.set_aside)))
             if self.set_aside
             else sql.SQL(""),
