@@ -16,7 +16,16 @@ from pyspark.sql import types as T
 
 from cdf.errors import RowRejected, TypeNotSupported
 
-__all__ = ["NULL", "TAGS", "encode", "find_unsupported_fields", "join_path", "strip_zeros", "with_length"]
+__all__ = [
+    "NULL",
+    "TAGS",
+    "count_bytes",
+    "encode",
+    "find_unsupported_fields",
+    "join_path",
+    "strip_zeros",
+    "with_length",
+]
 
 TAGS: dict[type[T.DataType], bytes] = {
     T.BooleanType: b"\x01",
@@ -129,7 +138,7 @@ def _decimal(value: Decimal) -> bytes:
     assert isinstance(exponent, int)  # a column has neither NaN nor infinities
     unscaled = int("".join(map(str, digits)))
     unscaled, scale = strip_zeros(-unscaled if sign else unscaled, -exponent)
-    return _SCALE(scale) + with_length(unscaled.to_bytes(_byte_count(unscaled), "big", signed=True))
+    return _SCALE(scale) + with_length(unscaled.to_bytes(count_bytes(unscaled), "big", signed=True))
 
 
 def strip_zeros(unscaled: int, scale: int) -> tuple[int, int]:
@@ -141,6 +150,6 @@ def strip_zeros(unscaled: int, scale: int) -> tuple[int, int]:
     return unscaled, scale
 
 
-def _byte_count(number: int) -> int:
+def count_bytes(number: int) -> int:
     """Number of bytes of the shortest two's complement; 1 for zero."""
     return (number if number >= 0 else ~number).bit_length() // 8 + 1

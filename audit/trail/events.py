@@ -20,16 +20,18 @@ from cdf.changes.columns import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAG
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+
+    from audit.hashing.recorded_types import Numbers
 
 __all__ = [
     "CHUNK_EVENTS",
     "CommitRoots",
     "build_event_rows",
     "build_events",
+    "chunk_number",
     "compute_commit_roots",
     "compute_roots",
-    "group_by_chunk",
 ]
 
 CHUNK_EVENTS = 4096
@@ -124,37 +126,31 @@ def build_event_rows(payload: DataFrame, table_id: str) -> DataFrame:
 def _add_leaves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    from audit.hashing.row_encoding import encode_rows
-    from audit.proof import leaf_hash
+    from audit.hashing.row_encoding import hash_leaves
 
     for batch in batches:
-        leaves = pa.array([leaf_hash(encoded) for encoded in encode_rows(batch, EVENT)], pa.binary())
+        leaves = pa.array(hash_leaves(batch, EVENT), pa.binary())
         yield pa.RecordBatch.from_arrays([*batch.columns, leaves], names=[*batch.schema.names, "leaf"])
 
 
 def compute_commit_roots(events: DataFrame) -> Mapping[int, CommitRoots]:
     """Compute the roots by version, for the commits that have events. Raises ValueError where an index is missing or
     doubled."""
-    from pyspark.sql import functions as F
-
-    counts = (F.count_if(F.col("change_type") == change_type).alias(change_type) for change_type in _CHANGE_TYPES)
-    chunks = group_by_chunk(events, counts=counts)
+    rows = events.select("version", "index", "leaf", "change_type")
+    by_chunk = rows.repartition("version", chunk_number()).sortWithinPartitions("version", "index")
     found: dict[int, list[Any]] = {}
-    for row in chunks.mapInArrow(_hash_chunks, _HASHED_CHUNK).collect():
+    for row in by_chunk.mapInArrow(_hash_chunks, _HASHED_CHUNK).collect():
         found.setdefault(row["version"], []).append(row)
     return {
         version: _join_chunks(version, sorted(rows, key=lambda row: row["chunk"])) for version, rows in found.items()
     }
 
 
-def group_by_chunk(events: DataFrame, *more: str, counts: Iterable[Any] = ()) -> DataFrame:
-    """Group the leaves of each chunk: ``version``, ``chunk``, ``leaves`` (``index``, ``leaf`` and ``more``, by index),
-    ``counts``."""
+def chunk_number() -> Column:
+    """The number of the chunk of an event."""
     from pyspark.sql import functions as F
 
-    leaves = F.sort_array(F.collect_list(F.struct("index", "leaf", *more)))
-    by_chunk = events.groupBy("version", F.shiftright("index", _CHUNK_BITS).alias("chunk"))
-    return by_chunk.agg(leaves.alias("leaves"), *counts)
+    return F.shiftright("index", _CHUNK_BITS)
 
 
 _HASHED_CHUNK = "version long, chunk long, size long, root binary, " + ", ".join(
@@ -163,27 +159,52 @@ _HASHED_CHUNK = "version long, chunk long, size long, root binary, " + ", ".join
 
 
 def _hash_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """``batches``: whole chunks, sorted by version and index."""
+    import numpy as np
     import pyarrow as pa
+
+    rest: pa.Table | None = None
+    for batch in batches:
+        rows = pa.Table.from_batches([batch])
+        rows = rows if rest is None else pa.concat_tables([rest, rows])
+        if not rows.num_rows:
+            continue
+        version, chunk = rows.column("version").to_numpy(), rows.column("index").to_numpy() >> _CHUNK_BITS
+        starts = np.flatnonzero((np.diff(version, prepend=version[:1] - 1) != 0) | (np.diff(chunk, prepend=-1) != 0))
+        last = int(starts[-1])  # the last chunk may continue in the next batch
+        if last:
+            yield _hash_rows_of_chunks(rows.slice(0, last), starts[:-1])
+        rest = rows.slice(last)
+    if rest is not None and rest.num_rows:
+        yield _hash_rows_of_chunks(rest, np.zeros(1, np.int64))
+
+
+def _hash_rows_of_chunks(rows: pa.Table, starts: Numbers) -> pa.RecordBatch:
+    """``starts``: the places at which the chunks start."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
     from audit.hashing.merkle import merkle_root
 
-    for batch in batches:
-        sizes, roots = [], []
-        for chunk, leaves in zip(batch.column("chunk").to_pylist(), batch.column("leaves").to_pylist(), strict=True):
-            start = chunk * CHUNK_EVENTS
-            if [leaf["index"] for leaf in leaves] != list(range(start, start + len(leaves))):
-                raise ValueError("an index of an event is missing or doubled")
-            sizes.append(len(leaves))
-            roots.append(merkle_root([leaf["leaf"] for leaf in leaves]))
-        yield pa.RecordBatch.from_pydict(
-            {
-                "version": batch.column("version"),
-                "chunk": batch.column("chunk"),
-                "size": pa.array(sizes, pa.int64()),
-                "root": pa.array(roots, pa.binary()),
-                **{change_type: batch.column(change_type) for change_type in _CHANGE_TYPES},
-            }
-        )
+    version, index = (rows.column(name).to_numpy() for name in ("version", "index"))
+    leaves, types = rows.column("leaf").to_pylist(), rows.column("change_type")
+    sizes, chunk = np.diff(starts, append=len(index)), index[starts] >> _CHUNK_BITS
+    if np.any(index != np.repeat((chunk << _CHUNK_BITS) - starts, sizes) + np.arange(len(index))):
+        raise ValueError("an index of an event is missing or doubled")
+    roots = [merkle_root(leaves[start : start + size]) for start, size in zip(starts, sizes, strict=True)]
+    return pa.RecordBatch.from_pydict(
+        {
+            "version": version[starts],
+            "chunk": chunk,
+            "size": sizes,
+            "root": pa.array(roots, pa.binary()),
+            **{
+                kind: np.add.reduceat(pc.equal(types, kind).to_numpy().astype(np.int64), starts)
+                for kind in _CHANGE_TYPES
+            },
+        }
+    )
 
 
 def _join_chunks(version: int, chunks: Sequence[Any]) -> CommitRoots:

@@ -39,19 +39,24 @@ def hash_rows(rows: pa.RecordBatch, columns: Sequence[Column]) -> Sequence[bytes
 def _hash_with(rows: pa.RecordBatch, live: Sequence[Column]) -> Sequence[bytes | None]:
     import pyarrow as pa
 
-    from audit.hashing.row_encoding import encode_or_none, row_hash
+    from audit.hashing.row_encoding import encode_by_halves, hash_rows
 
     schema, stored = row_type(live, stored=False), {column.stored for column in live}
     row = rows.column("row")
     fields = {field.name: values for field, values in zip(row.type, row.flatten(), strict=True)}
     if stored - fields.keys():  # a column was dropped from the table: all of these rows are altered
         return [None] * rows.num_rows
-    values = [fields[column.stored] for column in live]
-    encoded = encode_or_none(pa.RecordBatch.from_arrays(values, names=schema.names), schema)
-    foreign = _any_valid([values for name, values in fields.items() if name not in stored], rows.num_rows)
+    values = pa.RecordBatch.from_arrays([fields[column.stored] for column in live], names=schema.names)
+    foreign = _any_valid([array for name, array in fields.items() if name not in stored], rows.num_rows)
+    salts = [salt if salt is not None and len(salt) == 16 else None for salt in rows.column("salt").to_pylist()]
+    joined = b"".join(salt or bytes(16) for salt in salts)
+
+    def hash_slice(first: int, count: int) -> Sequence[bytes]:
+        return hash_rows(values.slice(first, count), schema, joined[16 * first : 16 * (first + count)])
+
     return [
-        None if data is None or salt is None or len(salt) != 16 or planted else row_hash(salt, data)
-        for salt, data, planted in zip(rows.column("salt").to_pylist(), encoded, foreign, strict=True)
+        None if salt is None or planted else hashed
+        for salt, hashed, planted in zip(salts, encode_by_halves(hash_slice, rows.num_rows), foreign, strict=True)
     ]
 
 

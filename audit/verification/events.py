@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from audit.hashing.row_encoding import encode_or_none
+from audit.hashing.row_encoding import encode_by_halves, hash_leaves
 from audit.proof import leaf_hash
-from audit.trail.events import CHUNK_EVENTS, group_by_chunk
+from audit.trail.events import CHUNK_EVENTS, chunk_number
 from audit.trail.tables import EVENT, EVENTS
 from audit.verification.ledger import Commit, LedgerScan
 from audit.verification.results import Findings, Kind
@@ -46,7 +46,9 @@ def verify_events(events: DataFrame, scan: LedgerScan, findings: Findings) -> in
     own = events.where(placed).mapInArrow(
         _recompute_leaves, "version long, index long, leaf binary, agrees boolean, at long"
     )
-    chunks = group_by_chunk(own, "agrees", counts=[F.min("at").alias("least"), F.max("at").alias("most")])
+    leaves = F.sort_array(F.collect_list(F.struct("index", "leaf", "agrees"))).alias("leaves")
+    by_chunk = own.groupBy("version", chunk_number().alias("chunk"))
+    chunks = by_chunk.agg(leaves, F.min("at").alias("least"), F.max("at").alias("most"))
     for chunk in chunks.mapInArrow(_verify_chunks, f"{_VERIFIED_CHUNK}, least long, most long").collect():
         found.setdefault(chunk["version"], {})[chunk["chunk"]] = chunk
         total += chunk["size"]
@@ -97,7 +99,7 @@ def _recompute_leaves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
     import pyarrow as pa
 
     for batch in batches:
-        leaves = [leaf_hash(event or b"") for event in encode_or_none(batch.select(EVENT.names), EVENT)]
+        leaves = _hash_events(batch.select(EVENT.names))
         agrees = [leaf == stored for leaf, stored in zip(leaves, batch.column("leaf").to_pylist(), strict=True)]
         yield pa.RecordBatch.from_pydict(
             {
@@ -108,6 +110,15 @@ def _recompute_leaves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
                 "at": batch.column("committed_at").cast(pa.int64()),
             }
         )
+
+
+def _hash_events(events: pa.RecordBatch) -> list[bytes]:
+    """The leaf of each event; of an event that cannot be encoded, a hash that is no event's."""
+
+    def hash_slice(first: int, count: int) -> Sequence[bytes]:
+        return hash_leaves(events.slice(first, count), EVENT)
+
+    return [leaf or leaf_hash(b"") for leaf in encode_by_halves(hash_slice, events.num_rows)]
 
 
 def _verify_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

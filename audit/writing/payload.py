@@ -7,11 +7,21 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import CharType, StringType, StructField, StructType, VarcharType
+from pyspark.sql.types import (
+    ArrayType,
+    CharType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    VarcharType,
+)
 
 from audit.encryption.column_groups import PersonColumns, encrypt_rows, keys_column, read_row_keys
 from audit.trail.column_history import GROUPS, SEALED, Column, row_type
@@ -24,6 +34,8 @@ from cdf.spark_versions import arrow_type, is_valid_utf8
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+    from audit.hashing.recorded_types import Numbers
 
 __all__ = ["PayloadRows"]
 
@@ -43,6 +55,8 @@ class PayloadRows:
     paired: bool
     """The feed may have both images of updates."""
     baseline: bool
+    few_files: bool = False
+    """The feed has fewer files than the tasks that are to share its rows."""
     withheld: frozenset[int] = frozenset()
     """Versions that erased a person. Of the rows before such a change only the key is stored."""
     people: tuple[PersonColumns, ...] = ()
@@ -65,7 +79,8 @@ class PayloadRows:
         return pa.Table.from_batches(batches).combine_chunks() if batches else rows.slice(0, 0)
 
     def _ordered(self, partitions: int) -> DataFrame:
-        """The feed with numbered columns; if it has both images of updates, the two of one row come together."""
+        """The feed with numbered columns; if it has both images of updates, the two of one row come together. Other rows are
+        shuffled only if the feed has too few files for its tasks."""
         from pyspark.sql import functions as F
 
         from cdf.changes.columns import quoted
@@ -85,12 +100,13 @@ class PayloadRows:
                 )
         keys = [keys_column(at) for at in range(len(self.people))]
         rows = self.feed.select(*values.values(), CHANGE_TYPE, COMMIT_VERSION, *keys)
-        if not self.paired and partitions == 1:
-            return rows
         order = [F.col(COMMIT_VERSION), *(F.col(f"value_{names.index(name)}") for name in self.key)]
-        rows = rows.coalesce(1) if partitions == 1 else rows.repartition(partitions, *order)
+        if self.paired or self.few_files:
+            rows = rows.coalesce(1) if partitions == 1 else rows.repartition(partitions, *order)
+        elif not self.baseline:
+            rows = rows.coalesce(2 * partitions)  # not a task, and a file of the payload, for each few small files
         # Descending, so that update_preimage comes before update_postimage
-        return rows.sortWithinPartitions(*order, F.col(CHANGE_TYPE).desc())
+        return rows.sortWithinPartitions(*order, F.col(CHANGE_TYPE).desc()) if self.paired else rows
 
     def _source_columns(self) -> list[Column]:
         return [column for column in self.columns if column.live and column.name != SEALED]
@@ -116,6 +132,8 @@ class _PayloadBuilder:
     people: tuple[PersonColumns, ...]
 
     def build(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
         keys = [keys_column(at) for at in range(len(self.people))]
         named = (batch.rename_columns([*self.schema.names, CHANGE_TYPE, COMMIT_VERSION, *keys]) for batch in batches)
         if self.paired:
@@ -123,7 +141,7 @@ class _PayloadBuilder:
             return
         for batch in named:
             if batch.num_rows:
-                yield self._build_batch(batch, [None] * batch.num_rows)
+                yield self._build_batch(batch, pa.nulls(batch.num_rows, pa.list_(pa.string())))
 
     def _build_paired(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -137,50 +155,65 @@ class _PayloadBuilder:
             )
             if rows.num_rows == 0:
                 continue
-            groups = self._group_by_key(rows)
-            last = groups[-1][0]  # the last group may continue in the next batch
+            rows = rows.combine_chunks()
+            starts = self._find_groups(rows)
+            last = int(starts[-1])  # the last group may continue in the next batch
             if last:
-                yield from self._compare_images(rows.slice(0, last), groups[:-1])
+                yield from self._compare_images(rows.slice(0, last), starts[:-1])
             rest = rows.slice(last)
         if rest is not None and rest.num_rows:
-            yield from self._compare_images(rest, self._group_by_key(rest))
+            yield from self._compare_images(rest, self._find_groups(rest))
 
-    def _group_by_key(self, rows: pa.Table) -> list[tuple[int, int]]:
-        """Start and end of the consecutive rows of one key and version."""
-        from pyspark.sql.types import StructType
+    def _find_groups(self, rows: pa.Table) -> Numbers:
+        """The places at which the consecutive rows of one key and version start."""
+        import numpy as np
 
-        from audit.hashing.row_encoding import encode_rows
+        versions = rows.column(len(self.schema) + 1).to_numpy()
+        is_other = versions[1:] != versions[:-1]
+        for field in self.schema.fields:
+            if field.name in self.key:
+                values = _comparable(rows.column(field.name), field)
+                is_other |= ~_are_same(values[:-1], values[1:])
+        return np.concatenate(([0], 1 + np.flatnonzero(is_other)))
 
-        keys = encode_rows(rows, StructType([field for field in self.schema.fields if field.name in self.key]))
-        versions = rows.column(len(self.schema) + 1).to_pylist()
-        starts = [
-            at for at in range(len(keys)) if at == 0 or keys[at] != keys[at - 1] or versions[at] != versions[at - 1]
-        ]
-        return list(zip(starts, [*starts[1:], len(keys)], strict=True))
-
-    def _compare_images(self, rows: pa.Table, groups: Sequence[tuple[int, int]]) -> Iterator[pa.RecordBatch]:
-        """Build the rows, with the names of the columns that an update changed."""
-        from audit.hashing.row_encoding import encode_columns
-
-        types = rows.column(len(self.schema)).to_pylist()
-        values = encode_columns(rows, self.schema)
-        changed: list[list[str] | None] = [None] * rows.num_rows
-        for start, end in groups:
-            before = [at for at in range(start, end) if types[at] == UPDATE_PREIMAGE]
-            after = [at for at in range(start, end) if types[at] == UPDATE_POSTIMAGE]
-            if len(before) == len(after) == 1:  # otherwise it is not known which images belong together
-                old, new = before[0], after[0]
-                names = [
-                    name for name, column in zip(self.schema.names, values, strict=True) if column[old] != column[new]
-                ]
-                changed[old] = changed[new] = names
+    def _compare_images(self, rows: pa.Table, starts: Numbers) -> Iterator[pa.RecordBatch]:
+        """Build the rows, with the names of the columns that an update changed. ``starts``: of the rows of each key."""
+        changed = self._find_changed(rows, starts)
+        at = 0
         for batch in rows.combine_chunks().to_batches():
-            yield self._build_batch(batch, changed)
+            yield self._build_batch(batch, changed.slice(at, batch.num_rows))
+            at += batch.num_rows
 
-    def _build_batch(self, batch: pa.RecordBatch, changed: Sequence[Sequence[str] | None]) -> pa.RecordBatch:
+    def _find_changed(self, rows: pa.Table, starts: Numbers) -> pa.Array:
+        """For each image of an update, the columns that it changed; NULL for other rows, and where it is not known which
+        images belong together, because a version has several updates of one key."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        types = rows.column(len(self.schema))
+        group = np.repeat(np.arange(len(starts)), np.diff(starts, append=rows.num_rows))
+        images = [pc.equal(types, kind).to_numpy() for kind in (UPDATE_PREIMAGE, UPDATE_POSTIMAGE)]
+        counts = [np.bincount(group[is_image], minlength=len(starts)) for is_image in images]
+        is_pair = ((counts[0] == 1) & (counts[1] == 1))[group]
+        before, after = (np.flatnonzero(is_image & is_pair) for is_image in images)
+        differs = np.zeros((rows.num_rows, len(self.schema)), bool)
+        for at, field in enumerate(self.schema.fields):
+            values = _comparable(rows.column(at), field)
+            differs[before, at] = ~_are_same(values.take(pa.array(before)), values.take(pa.array(after)))
+        differs[after] = differs[before]
+        is_unpaired = np.ones(rows.num_rows, bool)
+        is_unpaired[before] = is_unpaired[after] = False
+        names = pa.array(self.schema.names, pa.string()).take(pa.array(np.nonzero(differs)[1]))
+        ends = np.concatenate(([0], np.cumsum(differs.sum(axis=1))))
+        return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), names, mask=pa.array(is_unpaired))
+
+    def _build_batch(self, batch: pa.RecordBatch, changed: pa.Array) -> pa.RecordBatch:
+        """``changed``: for each row, the columns that an update changed."""
+        import numpy as np
         import pyarrow as pa
 
-        from audit.hashing.row_encoding import encode_rows, row_hash
+        from audit.hashing.row_encoding import hash_rows
 
         count, width = batch.num_rows, len(self.schema)
         withheld = self._withheld_rows(batch) if self.withheld else []
@@ -194,9 +227,9 @@ class _PayloadBuilder:
             rows, groups, texts = encrypt_rows(rows, schema, self.people, keys, row_ids, withheld)
             rows = rows.append_column(SEALED, groups)
             schema = StructType([*schema.fields, StructField(SEALED, GROUPS)])
-        encoded = encode_rows(rows, schema)
-        hashes = [row_hash(salts[at * _SALT_BYTES : (at + 1) * _SALT_BYTES], encoded[at]) for at in range(count)]
-        versions = batch.column(width + 1)
+        hashes = hash_rows(rows, schema, salts)
+        versions, at = np.unique(batch.column(width + 1).to_numpy(), return_inverse=True)
+        times = pa.array([self.times[version] for version in versions.tolist()], pa.timestamp("us", tz="UTC"))
         values = dict(zip(schema.names, rows.columns, strict=True))
         # The plain type: it does not depend on nullability in the source or on the session's time zone
         types = [arrow_type(column.type) for column in self.columns]
@@ -208,11 +241,11 @@ class _PayloadBuilder:
         return pa.RecordBatch.from_arrays(
             [
                 _binary_array(ids, _ID_BYTES),
-                versions,
-                pa.array([self.times[version] for version in versions.to_pylist()], pa.timestamp("us", tz="UTC")),
+                batch.column(width + 1),
+                times.take(pa.array(at)),
                 batch.column(width),
-                pa.array([self.baseline] * count),
-                pa.array(changed, pa.list_(pa.string())),
+                pa.repeat(self.baseline, count),
+                changed,
                 pa.array(hashes, pa.binary()),
                 _binary_array(salts, _SALT_BYTES),
                 pa.StructArray.from_arrays(arrays, fields=fields),
@@ -243,6 +276,30 @@ class _PayloadBuilder:
             for at, column in enumerate(batch.columns)
         ]
         return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _comparable(values: pa.ChunkedArray, field: StructField) -> pa.ChunkedArray:
+    """Values of which equal ones are encoded as the same bytes, and different ones as different bytes."""
+    import pyarrow as pa
+
+    from audit.hashing.row_encoding import encode_batch
+
+    if isinstance(field.dataType, (FloatType, DoubleType, ArrayType, MapType, StructType)):
+        schema = StructType([field])
+        batches = pa.table({field.name: values}).to_batches()
+        return pa.chunked_array([encode_batch(batch, schema)[0] for batch in batches], pa.large_binary())
+    return values
+
+
+def _are_same(some: pa.ChunkedArray, others: pa.ChunkedArray) -> Numbers:
+    """Row by row; NULL is the same as NULL."""
+    import pyarrow.compute as pc
+
+    equal = pc.fill_null(pc.equal(some, others), False)
+    if some.null_count and others.null_count:
+        equal = pc.or_(equal, pc.and_(some.is_null(), others.is_null()))
+    found: Numbers = equal.to_numpy()
+    return found
 
 
 def _binary_array(joined: bytes, width: int) -> pa.Array:

@@ -27,8 +27,9 @@ from pyspark.sql import Row
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
-from audit.hashing.row_encoding import encode_columns, encode_rows, row_hash
+from audit.hashing.row_encoding import encode_by_halves, encode_columns, encode_rows, hash_leaves, hash_rows, row_hash
 from audit.hashing.value_encoding import encode, find_unsupported_fields
+from audit.proof import leaf_hash
 from cdf.errors import CdfError, RowRejected, SchemaDrift, TypeNotSupported
 from tests.fixtures.fix_seed import examples
 
@@ -284,6 +285,61 @@ def test_neither_pieces_nor_orders_make_a_difference(
     assert encode_rows(table([turned(row, schema) for row in rows], schema), schema) == found
     by_column = encode_columns(whole, schema)
     assert by_column == [[encode(row[name], schema[name].dataType) for row in rows] for name in schema.names]
+
+
+@random_rows
+@given(drawn=rows_of, salt=st.binary(min_size=16, max_size=16), cut=st.integers(0, 6))
+def test_columns_give_the_hashes_of_their_rows(
+    drawn: tuple[T.StructType, list[dict[str, Any]]], salt: bytes, cut: int
+) -> None:
+    schema, rows = drawn
+    if not schema.fields or not rows:
+        return
+    batch = table(rows, schema).combine_chunks().to_batches()[0].slice(cut)
+    salts = [bytes([salt[0] ^ at, *salt[1:]]) for at in range(len(rows))][cut:]
+    expected = [encode(row, schema) for row in rows][cut:]
+    assert hash_rows(batch, schema, b"".join(salts)) == list(map(row_hash, salts, expected))
+    assert hash_leaves(batch, schema) == list(map(leaf_hash, expected))
+    with pytest.raises(ValueError, match="16 bytes"):
+        hash_rows(batch, schema, b"".join(salts) + b"x")
+
+
+@pytest.mark.parametrize("width", [3, 20, 200])
+def test_narrow_and_wide_rows_are_encoded_as_specified(width: int) -> None:
+    """With and without NULLs: columns of one width are encoded together."""
+    kinds: list[tuple[T.DataType, list[Any]]] = [
+        (T.LongType(), [1, -1, 2**63 - 1, 0]),
+        (T.StringType(), ["", "é" * 70_000, "x", "\0"]),
+        (D(38, 10), [Decimal("1.5"), Decimal("-12345678901234567890.0123456789"), Decimal("0E-10"), Decimal(100)]),
+        (T.DoubleType(), [math.nan, -0.0, 0.0, math.inf]),
+        (T.BooleanType(), [True, False, True, False]),
+        (T.ArrayType(T.StringType()), [[], ["a", None], ["b"], [""]]),
+    ]
+    schema = T.StructType([T.StructField(f"c{at}", kinds[at % len(kinds)][0]) for at in range(width)])
+    full = [{f"c{at}": kinds[at % len(kinds)][1][row] for at in range(width)} for row in range(4)]
+    sparse = [{name: None if at % 3 == row % 3 else row_of[name] for at, name in enumerate(row_of)}
+              for row, row_of in enumerate(full)]  # fmt: skip
+    for rows in (full, sparse):
+        assert encode_rows(table(rows, schema), schema) == [encode(row, schema) for row in rows]
+
+
+def test_the_size_of_a_decimal_is_the_least_that_holds_it() -> None:
+    edges = [sign * 2**bits + more for bits in range(120) for sign in (1, -1) for more in (-1, 0, 1)]
+    held = [Decimal(edge) for edge in edges]
+    found = encode_rows(table([{"v": value} for value in held], columns(v=D(38, 0))), columns(v=D(38, 0)))
+    assert found == [encode({"v": value}, columns(v=D(38, 0))) for value in held]
+
+
+def test_rows_that_cannot_be_encoded_do_not_hide_the_others() -> None:
+    wrong = {3, 4, 9}
+
+    def hashed(first: int, count: int) -> list[bytes]:
+        if wrong & set(range(first, first + count)):
+            raise RowRejected("no")
+        return [bytes([at]) for at in range(first, first + count)]
+
+    assert list(encode_by_halves(hashed, 11)) == [None if at in wrong else bytes([at]) for at in range(11)]
+    assert list(encode_by_halves(hashed, 0)) == []
 
 
 def turned(value: Any, type: T.DataType) -> Any:

@@ -50,6 +50,10 @@ class TrailWindow:
         return min(_MAX_PARTITIONS, 1 + getattr(self.rows, "change_bytes", 0) // _BYTES_PER_PARTITION)
 
     @property
+    def change_files(self) -> int:
+        return sum(commit.change_files for commit in self.commits)
+
+    @property
     def about(self) -> Mapping[str, Any]:
         """What the commits of the trail's tables record about the window."""
         return {"first": self.bounds.first, "last": self.bounds.last}
@@ -97,6 +101,7 @@ def build_payload(
         {commit.version: None if commit.timestamp is UNKNOWN_TIME else commit.timestamp for commit in window.commits},
         paired=isinstance(rows, Window) and not _is_without_updates(rows),
         baseline=window.is_baseline,
+        few_files=0 < window.change_files < window.partitions,
         withheld=withheld,
         people=() if encryption is None else encryption.people,
     )
