@@ -16,6 +16,7 @@ from typing import Any
 
 from cdf.errors import ConfigError
 from infra.signals import defer_signals
+from infra.spark.resolved_jars import cache_folder
 from infra.spark_pairs import installed_pair
 
 __all__ = [
@@ -193,7 +194,7 @@ def _lock_jar_cache(*, is_needed: bool) -> Iterator[None]:
     if not is_needed:
         yield
         return
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deltarelay"
+    cache = cache_folder()
     try:
         cache.mkdir(parents=True, exist_ok=True)
         lock = os.open(cache / "jars.lock", os.O_CREAT | os.O_RDWR, 0o600)

@@ -20,6 +20,7 @@ from infra.s3.packages import LOG_STORE_ARTIFACT, list_excludes, list_packages
 from infra.s3.settings import fill_in_region, is_secret
 from infra.s3.spark_settings import java_options, spark_conf
 from infra.spark.java import name_output, require_java, start_java
+from infra.spark.resolved_jars import find_resolved_jars, keep_resolved_jars, use_jars
 from infra.spark_pairs import delta_package
 from infra.temporary import private_folder, private_path
 
@@ -45,6 +46,7 @@ DEFAULT_MASTER = "local[*,4]"
 EXCLUDED = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
 # A caller's value is added to these: replacing them would remove Delta from the session.
 _LISTS = ("spark.jars", "spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions")
+_PACKAGES = "spark.jars.packages"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _WORKER_PYTHON = "spark.pyspark.python"
 _DEFAULTS_OF_SPARK_4 = {
@@ -98,7 +100,7 @@ def build_settings(
         if given := find_jar_files(jars, environment):
             chosen["spark.jars"] = ",".join(given)
         else:
-            chosen["spark.jars.packages"] = ",".join([delta_package(), *_s3_packages(storage, conf)])
+            chosen[_PACKAGES] = ",".join([delta_package(), *_s3_packages(storage, conf)])
             chosen["spark.jars.excludes"] = ",".join(
                 [EXCLUDED, *(list_excludes(storage) if storage is not None else ())]
             )
@@ -184,12 +186,17 @@ def session(
         storage = fill_in_region(storage)
         java = java_options(storage, private_folder())
     chosen = build_settings(master, conf=conf, jars=jars, storage=storage, java=java)
+    starts_java = SparkContext._gateway is None and not submitted
+    # Spark searches packages of a user for Python modules too, so Ivy resolves them each time
+    to_resolve = chosen if starts_java and _PACKAGES in chosen and _PACKAGES not in (conf or {}) else None
+    if to_resolve is not None and (resolved := find_resolved_jars(to_resolve)):
+        chosen, to_resolve = use_jars(chosen, resolved), None
     if chosen.get(_WAREHOUSE, "").startswith(str(private_path())):
         private_folder()  # otherwise Spark creates it, readable for other users
     spark_settings = SparkConf(loadDefaults=False).setAll(list(chosen.items())).setAppName(app_name)
-    if SparkContext._gateway is None and not submitted:
+    if starts_java:
         require_java()
-        gateway = _start_java(spark_settings, log_file, fetches="spark.jars.packages" in chosen)
+        gateway = _start_java(spark_settings, log_file, fetches=_PACKAGES in chosen)
     else:
         gateway = None
     try:
@@ -209,6 +216,8 @@ def session(
             "the jars given to Spark do not contain Delta Lake", hint=f"they must include {delta_package()}"
         )
     _check_java(spark, java)
+    if to_resolve is not None:
+        keep_resolved_jars(to_resolve, (spark.conf.get("spark.jars", "") or "").split(","))
     return spark
 
 
