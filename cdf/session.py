@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
+    "IGNORING",
     "cancel_jobs",
     "cancel_tagged_jobs",
     "check_session",
@@ -28,11 +29,12 @@ __all__ = [
 ]
 
 _SETTING = threading.RLock()
-_IGNORE = (
+IGNORING = (
     "spark.sql.files.ignoreMissingFiles",
     "spark.sql.files.ignoreCorruptFiles",
     "spark.databricks.delta.changeDataFeed.unsafeBatchReadOnIncompatibleSchemaChanges.enabled",
 )
+"""Settings with which Spark skips what it cannot read: ``check_session`` refuses them."""
 _ANSI = "spark.sql.ansi.enabled"
 _LOST = ("StatusCode.UNAVAILABLE", "RETRIES_EXCEEDED", "INVALID_HANDLE.SESSION_")
 """In the text of an error: the Spark Connect server does not answer, or no longer has the session."""
@@ -57,7 +59,7 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 def check_session(spark: SparkSession) -> None:
     """Refuse settings with which Spark silently returns fewer rows if a file is gone, or other values."""
     try:
-        on = [name for name in _IGNORE if (spark.conf.get(name, "false") or "").lower() == "true"]
+        on = [name for name in IGNORING if (spark.conf.get(name, "false") or "").lower() == "true"]
         has_ansi = (spark.conf.get(_ANSI, "true") or "").lower() == "true"
     except Exception as error:
         if (lost := translate_lost_server(error, "the settings of the session cannot be read")) is not None:

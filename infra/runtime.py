@@ -17,12 +17,13 @@ from infra.temporary import private_folder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from cdf import Pipeline
+    from cdf import ChangeFeed, Pipeline
+    from cdf.sink import Sink
     from cdf.sink.guard import Guard
     from infra.config.models import Project
     from infra.s3.model import Storage
 
-__all__ = ["BucketProbes", "build_pipeline", "spark_session"]
+__all__ = ["BucketProbes", "assemble_pipeline", "build_pipeline", "spark_session"]
 
 PROBE_SECONDS = 30.0
 """How long the answer of a bucket is trusted for the other tables in it."""
@@ -135,16 +136,24 @@ class BucketProbes:
 
 def build_pipeline(project: Project, name: str, spark: SparkSession, *, probes: BucketProbes | None = None) -> Pipeline:
     """Build the pipeline ``name``. Raises if its source is not a Delta table; does not connect to the sink."""
-    from cdf import ChangeFeed, Pipeline
+    from cdf import ChangeFeed
     from infra.s3.spark_settings import has_own_access
 
-    settings = project.pipeline(name)
+    table = project.pipeline(name).source.table
     # Over Spark Connect the server's access counts, which this machine need not have
     if project.spark.remote is None and not has_own_access(project.spark.settings()):
-        (probes or BucketProbes()).probe(project.storage, settings.source.table)
+        (probes or BucketProbes()).probe(project.storage, table)
+    return assemble_pipeline(project, name, ChangeFeed(spark, table), project.build_sink(name))
+
+
+def assemble_pipeline(project: Project, name: str, feed: ChangeFeed, sink: Sink) -> Pipeline:
+    """The pipeline ``name`` over a feed and a sink that are there already."""
+    from cdf import Pipeline
+
+    settings = project.pipeline(name)
     return Pipeline(
-        ChangeFeed(spark, settings.source.table),
-        project.build_sink(name),
+        feed,
+        sink,
         key=settings.source.key,
         start=settings.source.start,
         name=name,

@@ -28,13 +28,10 @@ bucket's checksum is the sum of the first 15 hex digits of its row digests.
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 from cdf.changes.columns import quoted
 from cdf.session import setting
@@ -166,7 +163,9 @@ def _elements(column: Column, kind: DataType) -> Column:
     if isinstance(element, (T.FloatType, T.DoubleType)):
         # A Python function cannot be called inside of transform. As text, because pandas has no null beside NaN; of the
         # widened value, because a float has a shorter text
-        return arrow_udf(_float_list_texts, "string")(column.cast("array<double>").cast("array<string>"))
+        from cdf.changes.canonical_arrow import float_list_texts
+
+        return arrow_udf(float_list_texts, "string")(column.cast("array<double>").cast("array<string>"))
     return F.array_join(F.transform(column, lambda item: _framed(_text(item, element))), "")
 
 
@@ -178,33 +177,15 @@ def plain_decimals(spark: SparkSession) -> Iterator[None]:
 
 
 def _bits(column: Column) -> Column:
+    from cdf.changes.canonical_arrow import double_bits
 
-    return arrow_udf(_double_bits, "bigint")(column)
-
-
-def _double_bits(values: pa.Array) -> pa.Array:
-    return values.view(pa.int64())
-
-
-def _float_list_texts(lists: pa.Array) -> pa.Array:
-    texts = [None if values is None else "".join(map(_framed_float, values)) for values in lists.to_pylist()]
-    return pa.array(texts, type=pa.string())
-
-
-def _framed_float(value: str | None) -> str:
-    if value is None:
-        return "~"
-    text = value if value == "NaN" else str(int.from_bytes(struct.pack(">d", float(value)), signed=True))
-    return f"{len(text)}:{text}"
+    return arrow_udf(double_bits, "bigint")(column)
 
 
 def _jsonb(column: Column) -> Column:
+    from cdf.changes.canonical_arrow import jsonb_texts
 
-    return arrow_udf(_jsonb_texts, "string")(column)
-
-
-def _jsonb_texts(values: pa.Array) -> pa.Array:
-    return pa.array([None if text is None else jsonb_text(text) for text in values.to_pylist()], type=pa.string())
+    return arrow_udf(jsonb_texts, "string")(column)
 
 
 def jsonb_text(text: str) -> str:

@@ -55,6 +55,8 @@ class Capabilities:
     """False: rows that the source deletes stay in the target, so no brake on deletes is needed."""
     needs_classic_session: bool = False
     """True: the sink uses Spark's JVM, so a pipeline refuses it over Spark Connect."""
+    opens_without_spark: bool = False
+    """True: ``inspect``, ``open`` and ``close`` need no Spark session, so a run that has nothing to apply starts none."""
 
 
 @dataclass(frozen=True, slots=True)

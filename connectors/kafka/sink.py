@@ -109,6 +109,7 @@ class KafkaSink(Sink):
             counts_conflicts=False,
             schema_changes=frozenset(kind.value for kind in ChangeKind),
             executor_modules=("connectors.kafka.write.strategies", "confluent_kafka"),
+            opens_without_spark=True,
         )
 
     def cannot_follow(self, change: SchemaChange, key: Collection[str]) -> str | None:

@@ -130,8 +130,9 @@ class Session:
                 with connection.transaction():
                     connection.execute("set local lock_timeout = '2s'")
                     release_lease(connection, lease)
-                for kind in ("stage", "ahead", "load"):
-                    self._drop_soon(connection, self.own_table(kind))
+                    left = [name for name in self.staging_tables(connection) if _epoch_of(name) == lease.epoch]
+                for name in left:
+                    self._drop_soon(connection, sql.Identifier(SCHEMA, name))
                 return
 
     # ── this runner's own tables ─────────────────────────────────────────────────────────────────────────────────
@@ -151,7 +152,7 @@ class Session:
         """Drop the tables of earlier runners: they belong to an epoch that can no longer commit."""
         connection, epoch = self.main(), self.require_lease().epoch
         for name in self.staging_tables(connection):
-            if int(name.rsplit("_", 1)[1]) < epoch:
+            if _epoch_of(name) < epoch:
                 self._drop_soon(connection, sql.Identifier(SCHEMA, name))
 
     def staging_tables(self, connection: Connection) -> list[str]:
@@ -216,6 +217,10 @@ class Session:
             if is_fenced(self.main(), lease):
                 return fenced_error(lease.target)
         return None
+
+
+def _epoch_of(staging_table: str) -> int:
+    return int(staging_table.rsplit("_", 1)[1])
 
 
 def _with_defaults(dsn: str) -> str:

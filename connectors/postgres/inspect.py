@@ -186,16 +186,17 @@ def _name_clash(
 def _was_ahead(connection: Connection, name: TargetName, position: Position) -> bool:
     """Whether the position was moved back: the target may then have the columns that the source added since, with values."""
     try:
-        version = read_position(connection, str(name)).version
-        moved_back = version is not None and position.version is not None and version > position.version
-        ((has_log,),) = connection.execute("select to_regclass('deltarelay.position_log') is not null").fetchall()
-        if moved_back or not has_log:
-            return moved_back
-        ((found,),) = connection.execute(
-            "select exists (select from deltarelay.position_log"
-            " where target = %s and action in ('rewind', 'set') and from_version > %s)",
-            [str(name), position.version],
-        ).fetchall()
+        with connection.transaction():  # what it may not read fails alone
+            version = read_position(connection, str(name)).version
+            moved_back = version is not None and position.version is not None and version > position.version
+            ((has_log,),) = connection.execute("select to_regclass('deltarelay.position_log') is not null").fetchall()
+            if moved_back or not has_log:
+                return moved_back
+            ((found,),) = connection.execute(
+                "select exists (select from deltarelay.position_log"
+                " where target = %s and action in ('rewind', 'set') and from_version > %s)",
+                [str(name), position.version],
+            ).fetchall()
     except psycopg.errors.InsufficientPrivilege:
         return False
     return bool(found)
@@ -207,7 +208,8 @@ def _was_ahead(connection: Connection, name: TargetName, position: Position) -> 
 def read_visible_position(connection: Connection, name: TargetName) -> Position:
     """The position; empty if the role may not read it."""
     try:
-        return read_position(connection, str(name))
+        with connection.transaction():
+            return read_position(connection, str(name))
     except psycopg.errors.InsufficientPrivilege:
         return Position()  # the missing right is among the problems
 
@@ -229,7 +231,8 @@ def describe_lost_rows(name: TargetName) -> str:
 
 def _has_lost_rows(connection: Connection, name: TargetName) -> bool:
     try:
-        return not migrations.has_holds_rows(connection) or find_lost_rows(connection, name)
+        with connection.transaction():
+            return not migrations.has_holds_rows(connection) or find_lost_rows(connection, name)
     except psycopg.errors.InsufficientPrivilege:
         return False  # the missing right is among the problems
 

@@ -128,6 +128,7 @@ class PostgresSink(Sink):
             identifier_length=MAX_NAME_BYTES,
             executor_modules=("connectors.postgres.staging.tasks", "adbc_driver_postgresql.dbapi"),
             applies_deletes=self._modes.deletes != "ignore",
+            opens_without_spark=True,
         )
 
     def cannot_follow(self, change: SchemaChange, key: Collection[str]) -> str | None:
@@ -143,10 +144,16 @@ class PostgresSink(Sink):
         with self._session.errors(doing), self._session.connect() as connection:
             yield connection
 
+    @contextmanager
+    def _read(self, doing: str) -> Iterator[Connection]:
+        """As ``_connect``, in one transaction: each statement outside of one would begin, pin and end its own."""
+        with self._connect(doing) as connection, connection.transaction():
+            yield connection
+
     # ── inspect, open, close ─────────────────────────────────────────────────────────────────────────────────────
 
     def inspect(self, source: Source) -> Inspection:
-        with self._connect("inspecting the target") as connection:
+        with self._read("inspecting the target") as connection:
             return self._inspect(connection, source)
 
     def _inspect(self, connection: Connection, source: Source, position: Position | None = None) -> Inspection:
@@ -246,11 +253,11 @@ class PostgresSink(Sink):
     # ── the position ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def position(self) -> Position:
-        with self._connect("reading the position") as connection:
+        with self._read("reading the position") as connection:
             return read_position(connection, str(self.target))
 
     def activity(self) -> Activity:
-        with self._connect("reading the position") as connection:
+        with self._read("reading the position") as connection:
             return activity.read_activity(connection, str(self.target))
 
     def standing(self, *, most_records: int = 10) -> Standing:
@@ -274,7 +281,7 @@ class PostgresSink(Sink):
     # ── controls: pauses and approvals ───────────────────────────────────────────────────────────────────────────
 
     def controls(self) -> Controls:
-        with self._connect("reading the controls") as connection:
+        with self._read("reading the controls") as connection:
             return controls.read_controls(connection, str(self.target))
 
     def change_controls(self, change: Callable[[Controls], Controls]) -> Controls:

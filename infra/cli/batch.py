@@ -25,8 +25,6 @@ from infra.runtime import BucketProbes, build_pipeline, spark_session
 from infra.signals import defer_first_signal
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from cdf import Pipeline
     from cdf.result import Result
     from infra.config.models import Project
@@ -48,6 +46,10 @@ CANCEL_SECONDS = 1.0
 OpenPipeline = Callable[[], AbstractContextManager["Pipeline"]]
 """Builds the pipeline for the duration of a ``with`` block; called again for each retry. Raises if its source is invalid."""
 Work = Callable[[str, OpenPipeline], "tuple[Result, int]"]
+Try = Callable[[str, OpenPipeline], "tuple[Result, int] | None"]
+"""As ``Work``; None: the pipeline needs Spark."""
+Outcome = tuple[dict[str, Any], int]
+"""An entry for --json, and the exit code."""
 
 
 def process_pipelines(
@@ -63,16 +65,39 @@ def process_pipelines(
 
 
 def process_pipelines_in_parallel(
-    output: Output, project: Project, wanted: Sequence[str] | None, work: Work, *, jobs: int
+    output: Output,
+    project: Project,
+    wanted: Sequence[str] | None,
+    work: Work,
+    *,
+    jobs: int,
+    try_without_spark: Try | None = None,
 ) -> tuple[list[dict[str, Any]], list[int]]:
     """Run ``work`` for each pipeline, up to ``jobs`` in parallel; a failed pipeline does not stop the others.
 
+    ``try_without_spark`` is called before, and Spark is started only if that leaves a pipeline.
+
     → entries for --json, exit codes; both in the order of the file
     """
-    names = select_pipelines(project, wanted)
-    with spark_session(output, project, may_be_remote=True) as spark:
-        outcomes = _PipelineThreads(output, project, spark, work).run(names, jobs)
-    return [entry for entry, _ in outcomes], [code for _, code in outcomes]
+    names, outcomes = select_pipelines(project, wanted), dict[str, Outcome]()
+    if try_without_spark is not None:
+        outcomes |= _try_without_spark(output, project, names, try_without_spark, jobs)
+    if left := [name for name in names if name not in outcomes]:
+        with spark_session(output, project, may_be_remote=True) as spark:
+            build = functools.partial(build_pipeline, project, spark=spark, probes=BucketProbes())
+            threads = _PipelineThreads(output, build, work, functools.partial(cancel_jobs, spark))
+            outcomes |= threads.run(left, jobs)
+    return [outcomes[name][0] for name in names], [outcomes[name][1] for name in names]
+
+
+def _try_without_spark(
+    output: Output, project: Project, names: Sequence[str], work: Try, jobs: int
+) -> dict[str, Outcome]:
+    from infra.idle_runs import build_idle_pipeline, list_candidates
+
+    if not (candidates := list_candidates(project, names)):
+        return {}
+    return _PipelineThreads(output, functools.partial(build_idle_pipeline, project), work).run(candidates, jobs)
 
 
 def process_targets(
@@ -91,7 +116,7 @@ def process_targets(
     return [entry for entry, _ in outcomes], [code for _, code in outcomes]
 
 
-def report_failure(output: Output, name: str, error: Exception) -> tuple[dict[str, Any], int]:
+def report_failure(output: Output, name: str, error: Exception) -> Outcome:
     """Print the error of one pipeline. → its entry for --json, its exit code"""
     failure = to_cdf_error(error)
     code = output.failure(name, failure)
@@ -101,17 +126,23 @@ def report_failure(output: Output, name: str, error: Exception) -> tuple[dict[st
 class _PipelineThreads:
     """Runs pipelines in daemon threads: the process can exit without them, so a second Ctrl-C always ends it."""
 
-    def __init__(self, output: Output, project: Project, spark: SparkSession, work: Work) -> None:
-        self._output, self._project, self._spark, self._work = output, project, spark, work
-        self._probes = BucketProbes()
+    def __init__(
+        self,
+        output: Output,
+        build: Callable[[str], Pipeline],
+        work: Work | Try,
+        cancel_jobs: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``cancel_jobs``: cancels what the pipelines are running in Spark."""
+        self._output, self._build, self._work, self._cancel_jobs = output, build, work, cancel_jobs
         self._stop = Stop()
         self._waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._outcomes: dict[str, tuple[dict[str, Any], int]] = {}
+        self._outcomes: dict[str, Outcome] = {}
         self._open: dict[str, Pipeline] = {}
         """The pipelines that are running now."""
         self._broken_pipe: BrokenPipeError | None = None
 
-    def run(self, names: Sequence[str], jobs: int) -> list[tuple[dict[str, Any], int]]:
+    def run(self, names: Sequence[str], jobs: int) -> dict[str, Outcome]:
         for name in names:
             self._waiting.put(name)
         threads = [
@@ -129,7 +160,7 @@ class _PipelineThreads:
                 raise KeyboardInterrupt
         if self._broken_pipe is not None:
             raise self._broken_pipe
-        return [self._outcomes[name] for name in names]
+        return self._outcomes
 
     def _process_queue(self) -> None:
         """Take pipelines from the queue, in one thread, until the queue is empty or the command is stopped."""
@@ -139,8 +170,10 @@ class _PipelineThreads:
             except queue.Empty:
                 return
             try:
-                result, code = self._work(name, functools.partial(self._open_pipeline, name))
-                self._outcomes[name] = {"ok": code == DONE, **result.to_dict()}, code
+                done = self._work(name, functools.partial(self._open_pipeline, name))
+                if done is not None:
+                    result, code = done
+                    self._outcomes[name] = {"ok": code == DONE, **result.to_dict()}, code
             except BrokenPipeError as error:
                 self._broken_pipe = error  # the reader of our output has exited: stop all pipelines
                 self._stop.cancel()
@@ -166,7 +199,7 @@ class _PipelineThreads:
     def _open_pipeline(self, name: str) -> Iterator[Pipeline]:
         if self._stop.asked.is_set():
             raise Interrupted("interrupted")
-        pipeline = build_pipeline(self._project, name, self._spark, probes=self._probes)
+        pipeline = self._build(name)
         self._open[name] = pipeline
         try:
             yield pipeline
@@ -185,7 +218,7 @@ class _PipelineThreads:
             if time.monotonic() - cancelled_at > CANCEL_SECONDS:
                 cancelled_at = time.monotonic()
                 with suppress(Exception):
-                    cancel_jobs(self._spark)
+                    self._cancel_jobs()
                 for pipeline in list(self._open.values()):
                     pipeline.interrupt()
             time.sleep(0.05)

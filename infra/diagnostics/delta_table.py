@@ -55,6 +55,7 @@ class SourceTable:
     feed_on: bool
     columns: tuple[Column, ...]
     schema_json: str
+    protocol: Protocol
     handle: Any
     """The object of delta-rs, for later reads."""
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -103,17 +104,8 @@ def open_source(address: str, storage: Storage | None = None) -> SourceTable:
     address, options = prepare_delta_rs(address, storage)
     try:
         table = DeltaTable(address, storage_options=options)
-        metadata, schema, protocol = table.metadata(), table.schema(), table.protocol()
-        check_features(
-            Protocol(
-                protocol.min_reader_version,
-                protocol.min_writer_version,
-                tuple(protocol.reader_features or ()),
-                tuple(protocol.writer_features or ()),
-            ),
-            metadata.configuration,
-            shown,
-        )
+        metadata, schema, protocol = table.metadata(), table.schema(), _read_protocol(table)
+        check_features(protocol, metadata.configuration, shown)
         text = schema.to_json()
         fields = json.loads(text)["fields"]
         return SourceTable(
@@ -123,6 +115,7 @@ def open_source(address: str, storage: Storage | None = None) -> SourceTable:
             feed_on=metadata.configuration.get(_FEED_PROPERTY, "false").lower() == "true",
             columns=tuple(Column(one["name"], _type(one["type"]), bool(one["nullable"])) for one in fields),
             schema_json=text,
+            protocol=protocol,
             handle=table,
             properties=dict(metadata.configuration),
             storage_options=options,
@@ -170,6 +163,16 @@ def translate_read_error(address: str, error: Exception) -> CdfError:
     if "://" in address and not is_s3(address) and not address.startswith("file:"):
         hint += _OTHER_STORAGE
     return TableNotFound(f"{shown} cannot be read as a Delta table ({type(error).__name__}: {why})", hint=hint)
+
+
+def _read_protocol(table: Any) -> Protocol:
+    found = table.protocol()
+    return Protocol(
+        found.min_reader_version,
+        found.min_writer_version,
+        tuple(found.reader_features or ()),
+        tuple(found.writer_features or ()),
+    )
 
 
 def _type(declared: Any) -> str:

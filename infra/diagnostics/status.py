@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from infra.config.models import Project
     from infra.s3.model import Storage
 
-__all__ = ["PipelineStatus", "describe_risk", "read_pipeline_status"]
+__all__ = ["PipelineStatus", "describe_risk", "read_activity", "read_pipeline_status"]
 
 State = Literal[
     "up_to_date", "behind", "stuck", "paused", "stopped_by_brake", "empty", "unreachable", "failed", "unknown"
@@ -89,8 +89,12 @@ def describe_risk(project: Project, name: str) -> str | None:
     return None
 
 
-def _read_activity(sink: Tracked) -> Activity:
-    return sink.activity() if isinstance(sink, Observable) else Activity(sink.position())
+def read_activity(sink: Tracked) -> Activity:
+    """What is seen of a pipeline at its target, without a JVM. ``controls`` is None where the sink stores none."""
+    activity = sink.activity() if isinstance(sink, Observable) else Activity(sink.position())
+    if activity.controls is None and isinstance(sink, Controllable):
+        activity = replace(activity, controls=sink.controls())
+    return activity
 
 
 def _read_status(project: Project, name: str, now: dt.datetime, stuck_after: dt.timedelta) -> PipelineStatus:
@@ -99,11 +103,8 @@ def _read_status(project: Project, name: str, now: dt.datetime, stuck_after: dt.
         sink = project.build_sink(name)
         if not isinstance(sink, Tracked):
             return PipelineStatus(name, source, "unknown", error="this sink does not report its position without a run")
-        activity = _read_activity(sink)
-        position = activity.position
-        controls = activity.controls
-        if controls is None and isinstance(sink, Controllable):
-            controls = sink.controls()
+        activity = read_activity(sink)
+        position, controls = activity.position, activity.controls
         table = _read_table(source, project.storage, position.version)
         if not table.feed_on:
             raise FeedNotEnabled(

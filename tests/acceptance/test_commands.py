@@ -418,7 +418,7 @@ def test_an_unreachable_database_is_worth_another_try(project: Project, source: 
 # ── help ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 HEAVY = {
-    "pyspark", "delta", "pandas", "pyarrow", "boto3", "botocore", "psycopg", "sqlalchemy", "adbc_driver_postgresql",
+    "pyspark", "delta", "pandas", "pyarrow", "boto3", "botocore", "psycopg", "adbc_driver_postgresql",
     "deltalake", "starlette", "ruamel",
 }  # fmt: skip
 LOADED = """\

@@ -69,6 +69,17 @@ def test_from_the_configuration_to_the_events(
     assert events(kafka) == [(1, "r"), (2, "u"), (3, "d")]
     status = project.run("status", "--json").pipeline("customers")
     assert (status["state"], status["position"]) == ("up_to_date", 3)
+    # Nothing to apply: without Spark, and with the result of a run with Spark
+    runs = [
+        project.run("run", "--json", environment={"SPARK_CONF_DIR": ""}),
+        project.run("run", "--json", environment={"PATH": "/nowhere", "JAVA_HOME": None}, own_jvm="it has no Java"),
+    ]
+    assert [one.code for one in runs] == [0, 0], runs[1].err
+    assert "starting Spark" in runs[0].err
+    idle = [{**one.pipeline("customers"), "seconds": 0} for one in runs]
+    assert idle[0] == idle[1]
+    assert (idle[1]["position"], idle[1]["windows"]) == (3, 0)
+    assert events(kafka) == [(1, "r"), (2, "u"), (3, "d")]
     assert project.run("verify").code == 0
     shown = project.run("position", "show", "--json").pipeline("customers")
     assert (shown["position"], shown["pending"]) == (3, None)

@@ -34,7 +34,6 @@ PRELOADED = [
     "pyarrow.parquet",
     "pyarrow.compute",
     "psycopg",
-    "sqlalchemy",
     "adbc_driver_postgresql",
     "adbc_driver_manager",
     "boto3",

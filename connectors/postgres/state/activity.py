@@ -25,7 +25,7 @@ def read_activity(connection: Connection, target: str) -> Activity:
     tables = find_state_tables(connection)
     progress, dead_letters = None, 0 if "dead_letter" not in tables else None
     if "progress" in tables:
-        with suppress(psycopg.errors.InsufficientPrivilege):
+        with suppress(psycopg.errors.InsufficientPrivilege), connection.transaction():
             progress = connection.execute(
                 "select at, figures from deltarelay.progress where target = %s", [target]
             ).fetchone()

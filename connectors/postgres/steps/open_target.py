@@ -57,7 +57,8 @@ class OpenTarget:
         pipeline = settings.pipeline or source.pipeline
         with session.errors("opening the target"):
             connection = session.main()
-            problems = find_problems(connection)
+            with connection.transaction():
+                problems = find_problems(connection)
             if problems:
                 raise TargetNotReady(
                     f"{target} cannot be written: " + "; ".join(problems),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -212,38 +211,33 @@ def _read_oid(connection: Connection, name: TargetName) -> int | None:
 
 
 def _read_columns(connection: Connection, name: TargetName) -> tuple[TargetColumn, ...]:
-    import sqlalchemy as sa
-
-    # The connection stays ours: the pool hands it out once and never closes it
-    engine = sa.create_engine(
-        "postgresql+psycopg://", creator=lambda: connection, poolclass=sa.pool.StaticPool, pool_reset_on_return=None
-    )
-    try:
-        with warnings.catch_warnings():
-            # Columns that the source does not have may have any type, also types unknown to SQLAlchemy
-            warnings.simplefilter("ignore", sa.exc.SAWarning)
-            columns = sa.inspect(engine).get_columns(name.table, schema=name.schema)
-    except sa.exc.NoSuchTableError:
-        return ()
-    except sa.exc.DBAPIError as error:
-        if not isinstance(error.orig, psycopg.Error):
-            raise
-        failure = error.orig  # raised unwrapped, because callers handle psycopg's errors
-    else:
-        types = read_column_types(connection, name)
-        return tuple(
-            TargetColumn(
-                name=str(column["name"]),
-                type=types[column["name"]],
-                required=not column["nullable"] and column["default"] is None and "identity" not in column,
-                nullable=bool(column["nullable"]),
-                generated="computed" in column,
-                always=bool(dict(column.get("identity") or {}).get("always")),
-            )
-            for column in columns
-            if column["name"] in types
+    rows = connection.execute(
+        """
+        select a.attname, a.attnotnull or (t.typtype = 'd' and t.typnotnull),
+               a.attgenerated = '' and (a.atthasdef or (t.typtype = 'd' and t.typdefault is not null)),
+               a.attgenerated != '', a.attidentity::text
+          from pg_attribute a
+          join pg_type t on t.oid = a.atttypid
+          join pg_class c on c.oid = a.attrelid
+          join pg_namespace n on n.oid = c.relnamespace
+         where n.nspname = %s and c.relname = %s and a.attnum > 0 and not a.attisdropped
+         order by a.attnum
+        """,
+        [name.schema, name.table],
+    ).fetchall()
+    types = read_column_types(connection, name)
+    return tuple(
+        TargetColumn(
+            name=column,
+            type=types[column],
+            required=not_null and not has_default and not identity,
+            nullable=not not_null,
+            generated=generated,
+            always=identity == "a",
         )
-    raise failure
+        for column, not_null, has_default, generated, identity in rows
+        if column in types
+    )
 
 
 def is_partitioned(connection: Connection, name: TargetName) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from typing import Annotated, Any, NoReturn
 
 import typer
 
-from cdf.errors import CdfError, ConfigError
+from cdf.errors import CdfError, ConfigError, Paused
 from cdf.results import RunResult, Step, Totals
 from infra.cli.batch import OpenPipeline, process_pipelines_in_parallel
 from infra.cli.commands.run.follow import follow_pipelines
@@ -22,6 +23,8 @@ from infra.output import DONE, Output, combine_exit_codes, to_cdf_error
 from infra.retry import RETRY_SECONDS, TRIES, retry
 
 __all__ = ["run"]
+
+log = logging.getLogger("deltarelay.run")
 
 DEFAULT_JOBS = 4
 """Pipelines that run in parallel by default: while one waits for its database, another can read its table."""
@@ -125,7 +128,12 @@ def run(
             retry_seconds=RETRY_SECONDS if retry_seconds is None else retry_seconds,
         )
         results, codes = process_pipelines_in_parallel(
-            output, project, pipeline, runs.run_pipeline, jobs=jobs or DEFAULT_JOBS
+            output,
+            project,
+            pipeline,
+            runs.run_pipeline,
+            jobs=jobs or DEFAULT_JOBS,
+            try_without_spark=None if reload or until is not None else runs.run_if_idle,
         )
     print_summary(output, results)
     _finish(output, results, codes)
@@ -146,6 +154,24 @@ class _Runs:
     ) -> None:
         self._output, self._progress, self._observers = output, progress, observers
         self._until, self._reload, self._retry_seconds = until, reload, retry_seconds
+
+    def run_if_idle(self, name: str, open_pipeline: OpenPipeline) -> tuple[RunResult, int] | None:
+        """Run the pipeline if it has nothing to apply. None: in doubt. Raises Paused, as ``run_pipeline`` does."""
+        error: Paused | None = None
+        try:
+            with open_pipeline() as pipeline:
+                result = pipeline.run()
+        except Paused as paused:
+            error = paused
+        except Exception as doubt:
+            log.debug("needs Spark", extra={"pipeline": name, "reason": type(doubt).__name__})
+            return None
+        self._observers.begin(name)
+        self._observers.end(name, error)
+        if error is not None:
+            raise error
+        self._progress.line(format_result(result))
+        return result, DONE
 
     def run_pipeline(self, name: str, open_pipeline: OpenPipeline) -> tuple[RunResult, int]:
         self._observers.begin(name)
