@@ -37,7 +37,8 @@ __all__ = [
 CHUNK_EVENTS = 4096
 """Number of leaves under one root in the ledger: a fault is narrowed down to such a chunk, not only to its commit."""
 _CHUNK_BITS = 12
-_ROWS_PER_BUCKET = 200_000
+_UNDIVIDED_ROWS = 50_000
+"""Maximum number of rows of a commit that one task numbers."""
 _CHANGE_TYPES = (INSERT, UPDATE_PREIMAGE, UPDATE_POSTIMAGE, DELETE)
 
 
@@ -98,29 +99,63 @@ def compute_roots(events: pa.Table) -> Mapping[int, CommitRoots]:
 def build_event_rows(payload: DataFrame, table_id: str) -> DataFrame:
     """Build the events of payload rows. ``payload``: all rows of whole commits. → rows of ``STORED_EVENT``."""
     from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
 
-    rows = payload.select("id", "version", "committed_at", "change_type", "baseline", "changed_columns", "row_hash")
-    largest = max((row["count"] for row in rows.groupBy("version").count().collect()), default=0)
-    bits = max(0, -(-largest // _ROWS_PER_BUCKET) - 1).bit_length()
-    if bits == 0:
-        index = F.row_number().over(Window.partitionBy("version").orderBy("id")) - 1
-    else:
-        # The ids are evenly distributed: each bucket is numbered by itself, starting after the rows of the buckets before it
-        first_bytes = F.conv(F.hex(F.substring("id", 1, 2)), 16, 10).cast("int")
-        rows = rows.withColumn("bucket", F.shiftright(first_bytes, 16 - bits))
-        before = Window.partitionBy("version").orderBy("bucket").rowsBetween(Window.unboundedPreceding, -1)
-        sizes = rows.groupBy("version", "bucket").agg(F.count("*").alias("size"))
-        sizes = sizes.select("version", "bucket", F.coalesce(F.sum("size").over(before), F.lit(0)).alias("start"))
-        rows = rows.join(F.broadcast(sizes), ["version", "bucket"])
-        index = F.col("start") + F.row_number().over(Window.partitionBy("version", "bucket").orderBy("id")) - 1
-    numbered = rows.select(
-        F.lit(table_id).alias("table_id"),
-        "version",
-        index.cast("long").alias("index"),
-        *(name for name in EVENT.names if name not in ("table_id", "version", "index")),
-    )
-    return numbered.mapInArrow(_add_leaves, STORED_EVENT)
+    # The ids are evenly distributed. The rows of a large commit are divided by the first digit of their ids, and each part
+    # is numbered by itself, starting after the rows of the parts before it
+    part = F.coalesce(F.ascii(F.hex(F.substring("id", 1, 1))), F.lit(-1)).alias("part")
+    rows = payload.select(*_COPIED, part)
+    counts = rows.groupBy("version", "part").count().collect()
+    starts: dict[tuple[int, int], int] = {}
+    events: Counter[int] = Counter()
+    for version, part_number, count in sorted(map(tuple, counts)):
+        starts[version, part_number] = events[version]
+        events[version] += count
+    if max(events.values(), default=0) <= _UNDIVIDED_ROWS:
+        rows, starts = rows.withColumn("part", F.lit(0)), {(version, 0): 0 for version in events}
+    # Sorted by version as well, so that few files have the events of a commit. Where all are of one commit, the ids alone
+    # are sorted faster, because Spark compares rows by the first bytes of the first column
+    order = ["version", "id"] if len(events) > 1 else ["id"]
+    rows = rows.repartition("version", "part").sortWithinPartitions(*order)
+    return rows.mapInArrow(_EventBuilder(table_id, starts).build, STORED_EVENT)
+
+
+_COPIED = tuple(name for name in EVENT.names if name not in ("table_id", "index"))
+
+
+@dataclass(frozen=True, slots=True)
+class _EventBuilder:
+    """Builds events from the rows of whole parts of commits, sorted by id. It is serialised and sent to the tasks."""
+
+    table_id: str
+    starts: Mapping[tuple[int, int], int]
+    """By version and part, the index of the first event."""
+
+    def build(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        following = dict(self.starts)
+        for batch in batches:
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            columns["index"] = pa.array(_number_rows(batch, following), pa.int64())
+            columns["table_id"] = pa.repeat(self.table_id, batch.num_rows)
+            yield from _add_leaves(
+                [pa.RecordBatch.from_arrays([columns[name] for name in EVENT.names], names=EVENT.names)]
+            )
+
+
+def _number_rows(rows: pa.RecordBatch, following: dict[tuple[int, int], int]) -> Numbers:
+    """The index of each row. ``following``: by version and part, the index of the next row; is updated."""
+    import numpy as np
+
+    version, part = (rows.column(name).to_numpy() for name in ("version", "part"))
+    index = np.empty(len(version), np.int64)
+    order = np.lexsort((part, version))  # keeps the order of the rows of a part
+    is_next = (np.diff(version[order]) != 0) | (np.diff(part[order]) != 0)
+    for places in np.split(order, 1 + np.flatnonzero(is_next)) if len(order) else ():
+        of = int(version[places[0]]), int(part[places[0]])
+        index[places] = np.arange(following[of], following[of] + len(places))
+        following[of] += len(places)
+    return index
 
 
 def _add_leaves(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -165,7 +165,10 @@ def changed(table: pa.Table, name: str, edit: Callable[[list[Any]], None]) -> pa
     return table.set_column(place, table.schema.field(place), pa.array(values, table.schema.field(place).type))
 
 
-def test_only_what_follows_from_the_source_is_what_a_runner_has_left(spark: SparkSession) -> None:
+def test_only_what_follows_from_the_source_is_what_a_runner_has_left(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("audit.trail.events._UNDIVIDED_ROWS", 1)
     written = payload(spark).build_on_driver()
     events = build_events(written, "t")
     anew = payload(spark).build_on_cluster(2).cache()

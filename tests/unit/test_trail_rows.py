@@ -19,7 +19,7 @@ from audit.hashing.row_encoding import row_hash
 from audit.hashing.value_encoding import encode
 from audit.trail import events as trail_events
 from audit.trail.column_history import extend_columns
-from audit.trail.events import _hash_chunks, _join_chunks, build_events, compute_roots
+from audit.trail.events import _EventBuilder, _hash_chunks, _join_chunks, build_events, compute_roots
 from audit.writing.payload import _PayloadBuilder
 from cdf.spark_versions import arrow_type
 from tests.fixtures.fix_seed import examples
@@ -113,6 +113,30 @@ def stored_events(count: int) -> pa.Table:
         for at in range(count)
     ]
     return build_events(pa.Table.from_batches(list(builder(paired=False).build(batches_of(rows, set())))), "t")
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+@pytest.mark.parametrize("by_version", [True, False])
+def test_tasks_number_events_as_the_driver_does(tasks: int, by_version: bool) -> None:
+    """Each task has whole parts of commits: of all events with one first digit of the id."""
+    expected = stored_events(200)
+    payload = expected.drop_columns(["table_id", "index", "leaf"]).to_pylist()
+    parts = [ord(row["id"].hex().upper()[0]) for row in payload]
+    starts = {}
+    for version in (5, 6):
+        own = sorted(part for part, row in zip(parts, payload, strict=True) if row["version"] == version)
+        starts |= {(version, part): own.index(part) for part in own}
+    built = []
+    for task in range(tasks):
+        rows = [row | {"part": part} for row, part in zip(payload, parts, strict=True) if part % tasks == task]
+        rows.sort(key=lambda row: (row["version"] if by_version else 0, row["id"]))
+        schema = pa.schema([*(field for field in expected.schema if field.name in payload[0]), ("part", pa.int32())])
+        whole = pa.RecordBatch.from_pylist(rows, schema=schema)
+        batches = [whole.slice(at, 7) for at in range(0, len(rows), 7)]
+        built += _EventBuilder("t", starts).build([whole.slice(0, 0), *batches])
+    found = pa.Table.from_batches(built).sort_by([("version", "ascending"), ("index", "ascending")])
+    assert found.to_pylist() == expected.to_pylist()
+    assert found.schema.names == expected.schema.names
 
 
 def found_roots(events: pa.Table, cuts: set[int]) -> Any:
