@@ -41,6 +41,7 @@ from benchmarks import (
     report,
     s3,
     small_windows,
+    start,
     verify,
 )
 from benchmarks.answer import Answer, keep, show
@@ -75,6 +76,7 @@ QUESTIONS: dict[str, Question] = {
     "postgres_memory": postgres_memory.measure,
     "s3": s3.measure,
     "small_windows": small_windows.measure,
+    "start": start.measure,
     "verify": verify.measure,
 }
 RESULTS = Path(__file__).parent / "results"
