@@ -79,7 +79,8 @@ class Differences:
 class RowsByBucket:
     """Reads rows that are ordered by bucket, in one pass, with the rows of one bucket in memory."""
 
-    def __init__(self, rows: Iterable[RowDigest], buckets: int) -> None:
+    def __init__(self, rows: Iterable[RowDigest], buckets: int, *, side: str) -> None:
+        self._side = side
         self._groups = groupby(rows, key=lambda row: bucket_of(row, buckets))
         self._next = next(self._groups, None)
 
@@ -93,8 +94,10 @@ class RowsByBucket:
     def check_exhausted(self) -> None:
         if self._next is not None:
             raise VerificationError(
-                "the target's rows were not ordered by bucket: not all of them were compared",
-                hint="this is an error in the sink: report it",
+                f"the {self._side}'s rows were not ordered by bucket: not all of them were compared",
+                hint="this is an error in the sink: report it"
+                if self._side == "target"
+                else "this is an error: report it",
             )
 
 

@@ -214,11 +214,11 @@ def _compare_rows(
     part = F.floor(F.col(BUCKET).cast("bigint") * partitions / buckets).cast("int")
     placed = repartition_by_number(hashed.withColumn(_PART, part), partitions, _PART).sortWithinPartitions(BUCKET)
     of_source = placed.select(KEY_DIGEST, ROW_DIGEST, KEY_TEXT).toLocalIterator(prefetchPartitions=True)
-    source = RowsByBucket((RowDigest(*row) for row in of_source), buckets)
+    source = RowsByBucket((RowDigest(*row) for row in of_source), buckets, side="source")
     of_image: Iterable[RowDigest] = image.rows(buckets, chosen, show_keys=show_keys)
     if not image.keeps_deleted:
         of_image = sorted(of_image, key=lambda row: bucket_of(row, buckets))
-    target = RowsByBucket(of_image, buckets)
+    target = RowsByBucket(of_image, buckets, side="target")
     for bucket in chosen:
         counts.compare(source.take(bucket), target.take(bucket))
     source.check_exhausted()

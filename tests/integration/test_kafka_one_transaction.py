@@ -15,14 +15,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from cdf.errors import Fenced, RowRejected
+from cdf.errors import Fenced, RowRejected, SinkUnavailable, VerificationError
 from connectors.kafka.client import TransactionalProducer
+from connectors.kafka.errors import KafkaFault
 from connectors.kafka.state.lease import Lease
 from connectors.kafka.state.position import PendingWindow, State
 from connectors.kafka.target import KafkaTarget
+from connectors.kafka.verify import open_image
 from connectors.kafka.write import window_writer
 from connectors.kafka.write.lane_producers import LaneProducers
-from connectors.kafka.write.record_producer import Event
+from connectors.kafka.write.record_producer import Event, RecordProducer
 from connectors.kafka.write.strategies import EventBatch, write_at_once
 from tests.fixtures.fix_kafka import Kafka
 from tests.integration.test_kafka_lanes import EVENTS, LANES, Lane, event
@@ -57,7 +59,14 @@ def succeed(lane: Lane) -> State:
     """A new runner: it fences the producers of the former one, and reads the position only then, as ``open`` does."""
     lane.runner._stopped.set()
     lane.runner = lane.taken()
-    target = KafkaTarget(
+    producers = LaneProducers(build_target(lane), 1_000_000)
+    producers.fence_lanes(LANES)
+    producers.close()
+    return lane.runner.refresh()
+
+
+def build_target(lane: Lane) -> KafkaTarget:
+    return KafkaTarget(
         cluster=lane.cluster,
         topic=lane.topic,
         dead_letter_topic=None,
@@ -68,10 +77,6 @@ def succeed(lane: Lane) -> State:
         lanes=LANES,
         rejects="refuse",
     )
-    producers = LaneProducers(target, 1_000_000)
-    producers.fence_lanes(LANES)
-    producers.close()
-    return lane.runner.refresh()
 
 
 def expire(lease: Lease) -> None:
@@ -114,6 +119,60 @@ def test_events_that_are_not_few_enough_go_through_lanes(
     topic.holds_the_table()
     begun, *lanes, done = kinds(kafka, positions)[len(loaded) :]
     assert (begun, sorted(lanes), done) == ("window", ["lane 0", "lane 1", "lane 2"], "window")
+
+
+def test_a_first_window_that_failed_is_finished_by_the_next_run(
+    spark: SparkSession, kafka: Kafka, delta_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its aborted events are in the topic. With no position and no window on record, they would be another application's."""
+    topic = Topic(kafka, people(spark, delta_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(RecordProducer, "produce", _fail_after_an_event)
+        with pytest.raises(SinkUnavailable):
+            topic.pipeline(start="earliest").run()
+    assert kafka.consume(topic.topic, isolation="read_uncommitted")
+    assert topic.messages() == []
+    assert topic.pipeline(start="earliest").run().position == 1
+    topic.holds_the_table()
+
+
+def _fail_after_an_event(records: RecordProducer, event: Event) -> None:
+    records._producer.produce(records._work.topic, event.key, event.value)
+    records._producer.flush()
+    raise KafkaFault("_TIMED_OUT")
+
+
+def test_the_position_of_a_topic_is_read_when_no_transaction_is_open(lane: Lane) -> None:
+    """A reader up to the present ends would wait for it, and read events of a version after the position."""
+    runner, after = lane.runner, dataclasses.replace(before(lane), version=5)
+    sent, go_on = threading.Event(), threading.Event()
+
+    def write_events(producer: TransactionalProducer) -> None:
+        producer.produce(lane.topic, b"k", b"v")
+        producer.flush()
+        sent.set()
+        assert go_on.wait(30)
+
+    writer = threading.Thread(target=lambda: runner.write_window(after, write_events))
+    writer.start()
+    assert sent.wait(30)
+    source: Any = None
+    caught: list[BaseException] = []
+
+    def verify() -> None:
+        try:
+            open_image(build_target(lane), source)
+        except VerificationError as error:
+            caught.append(error)
+
+    reader = threading.Thread(target=verify)
+    reader.start()
+    reader.join(3)
+    assert reader.is_alive()  # it waits
+    go_on.set()
+    writer.join(30)
+    reader.join(30)
+    assert "while the comparison started" in str(caught)
 
 
 def test_what_is_written_and_counted(lane: Lane) -> None:
@@ -172,6 +231,7 @@ CHILD = """
 import dataclasses, sys, time
 from connectors.kafka.client import Cluster, TransactionalProducer
 from connectors.kafka.state import lease as leases
+from connectors.kafka.errors import KafkaFault
 from connectors.kafka.state.lease import Lease
 
 bootstrap, topic, positions, point = sys.argv[1:]

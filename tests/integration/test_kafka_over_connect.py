@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from pyspark.sql import SparkSession
 
@@ -12,6 +10,7 @@ from cdf.errors import SinkUnavailable, SourceError
 from connectors.kafka.event_format import EventFormat
 from connectors.kafka.state.lease import Lease
 from connectors.kafka.state.position import State
+from connectors.kafka.write import window_writer
 from tests.fixtures.fix_kafka import Kafka
 from tests.integration.delta_table import Table
 from tests.integration.test_kafka_pipeline import WAYS, Topic
@@ -33,18 +32,18 @@ def holds_the_table(topic: Topic) -> None:
 
 
 def fail_before_position(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first position after a window's events is not written: its runner is gone."""
+    """The first position after a window's lanes is not written: its runner is gone."""
     failed: list[int | None] = []
-    for name in ("write_position", "write_window"):
-        real = getattr(Lease, name)
+    real = Lease.write_position
 
-        def write(lease: Lease, state: State, *events: Any, real: Any = real) -> None:
-            if state.pending is None and not failed:
-                failed.append(state.version)
-                raise SinkUnavailable("the runner is gone")
-            real(lease, state, *events)
+    def write(lease: Lease, state: State) -> None:
+        if state.pending is None and not failed:
+            failed.append(state.version)
+            raise SinkUnavailable("the runner is gone")
+        real(lease, state)
 
-        monkeypatch.setattr(Lease, name, write)
+    monkeypatch.setattr(Lease, "write_position", write)
+    monkeypatch.setattr(window_writer, "TRANSACTION_BYTES", 0)
 
 
 @WAYS

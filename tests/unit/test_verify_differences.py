@@ -47,8 +47,8 @@ def test_a_comparison_by_bucket_finds_what_a_naive_one_finds(
 
     source, target = [digest(*row) for row in rows], [digest(*row) for row in there.items()]
     counts = Differences(most, keeps_deleted)
-    of_source = RowsByBucket(sorted(source, key=by_bucket), buckets)
-    of_target = RowsByBucket(sorted(target, key=by_bucket), buckets)
+    of_source = RowsByBucket(sorted(source, key=by_bucket), buckets, side="source")
+    of_target = RowsByBucket(sorted(target, key=by_bucket), buckets, side="target")
     for bucket in range(buckets):
         counts.compare(of_source.take(bucket), of_target.take(bucket))
     of_source.check_exhausted()
@@ -65,7 +65,7 @@ def test_a_comparison_by_bucket_finds_what_a_naive_one_finds(
 
 def test_rows_that_are_not_ordered_by_bucket_are_an_error() -> None:
     rows = sorted((digest(key, 0) for key in range(20)), key=lambda row: -bucket_of(row, 4))
-    by_bucket = RowsByBucket(rows, 4)
+    by_bucket = RowsByBucket(rows, 4, side="target")
     for bucket in range(4):
         by_bucket.take(bucket)
     with pytest.raises(VerificationError, match="not ordered by bucket"):

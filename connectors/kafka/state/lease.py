@@ -194,12 +194,17 @@ class Lease:
         try:
             if write_events is not None:
                 write_events(producer)
+                # The position comes last: until the commit it hides what others write into its topic
+                if producer.flush():
+                    raise KafkaFault("_TIMED_OUT")
             for key, value in {**records, f"{self.target} lease".encode(): json.dumps(lease).encode()}.items():
                 producer.produce(self._topic, key, value)
             producer.commit()
         except BaseException as error:  # Ctrl-C too: an open transaction would hide what others write
             cause = producer.find_cause(error) if isinstance(error, KafkaFault) else error
             producer.abort()
+            if cause is error:
+                raise
             raise cause from None
 
     @contextlib.contextmanager

@@ -1,13 +1,14 @@
 """Records in the position topic, which is compacted: the last record of each key is valid.
 
     <topic> lease     the runner that holds the lease: epoch, holder
-    <topic> window    the position, and the window in progress: its bounds are recorded before its first event
+    <topic> window    the position, and the window in progress in lanes: its bounds are recorded before its first event
     <topic> lane <n>  what lane n has written of that window; part of the transaction that has the events
     <topic> moves     changes of the position by an operator
     <topic> controls  pauses and approvals (``connectors.kafka.state.controls``)
 
-A window is complete when all its lanes are. The runner and each lane write under transactional ids of their own, and a new
-producer fences the earlier ones with its id: two runners cannot both move the position.
+A window is complete when all its lanes are; one of few events is part of the transaction that moves the position. The runner
+and each lane write under transactional ids of their own, and a new producer fences the earlier ones with its id: two runners
+cannot both move the position.
 """
 
 from __future__ import annotations

@@ -35,9 +35,11 @@ if TYPE_CHECKING:
 
     from connectors.kafka.client import TransactionalProducer
 
-__all__ = ["EventBatch", "read_events", "write_at_once", "write_by_driver", "write_by_tasks"]
+__all__ = ["EventBatch", "measure_records", "read_events", "write_at_once", "write_by_driver", "write_by_tasks"]
 
 SEVERAL_LANES = "SEVERAL_LANES_IN_ONE_TASK"
+HEADERS_BYTES = 400
+"""About the size of a record's headers."""
 _WRITTEN = "rejected long, changes string"
 
 
@@ -82,6 +84,12 @@ def read_events(batch: EventBatch, *, is_small: bool) -> EventBatch:
 def _plan(events: DataFrame) -> None:
     """Make Spark plan the query, which lists the source's files."""
     events._jdf.queryExecution().executedPlan()
+
+
+def measure_records(events: pa.Table) -> int:
+    """About how many bytes the records of these events have, before compression."""
+    size: int = events.nbytes + HEADERS_BYTES * events.num_rows
+    return size
 
 
 def write_at_once(

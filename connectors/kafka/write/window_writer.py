@@ -25,7 +25,14 @@ from connectors.kafka.write.envelope import snapshot_to_envelope, to_envelope
 from connectors.kafka.write.event_builder import TOMBSTONE
 from connectors.kafka.write.lane_producers import LaneProducers
 from connectors.kafka.write.record_producer import AGAIN, LaneWork
-from connectors.kafka.write.strategies import EventBatch, read_events, write_at_once, write_by_driver, write_by_tasks
+from connectors.kafka.write.strategies import (
+    EventBatch,
+    measure_records,
+    read_events,
+    write_at_once,
+    write_by_driver,
+    write_by_tasks,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,7 +44,8 @@ __all__ = ["DuplicateKeyWarning", "WindowWriter"]
 log = logging.getLogger("deltarelay.kafka")
 
 TRANSACTION_BYTES = 4 * 1024 * 1024
-"""Events of this size at most are written in one transaction, whose time limit is short: see ``lease.RUNNER_SECONDS``."""
+"""Events of this size at most, with their headers, are written in one transaction, whose time limit is short: see
+``lease.RUNNER_SECONDS``."""
 
 
 class DuplicateKeyWarning:
@@ -213,8 +221,10 @@ class WindowWriter:
         seconds = {} if seconds is None else seconds
         after = self._build_state_after(state, batch.pending.last, batch.rows)
         few = batch.few
+        # An aborted transaction leaves records in the topic: without a position nothing would show whose they are
+        is_new = state.version is None
         # Lanes of a pending window may have been written already
-        if state.pending is None and few is not None and few.nbytes <= TRANSACTION_BYTES:
+        if state.pending is None and not is_new and few is not None and measure_records(few) <= TRANSACTION_BYTES:
             with timed(seconds, "write"):
                 written = write_at_once(batch, few, self._build_work(batch), self._lease, after)
         else:
