@@ -40,6 +40,8 @@ _ELSEWHERE = (
 )
 """Environment variables by which Spark gets a session, or settings from outside of the configuration: then a path without a
 scheme may be on another storage."""
+_STORAGE = ("spark.hadoop.", "spark.delta.logStore.", "spark.io.delta.storage.")
+"""Settings that decide what a path means, or where commits are."""
 
 
 def list_candidates(project: Project, names: Sequence[str]) -> list[str]:
@@ -59,7 +61,7 @@ def _has_plain_spark(project: Project) -> bool:
     return (
         spark.remote is None
         and settings.get("spark.master", spark.master or "local").startswith("local")
-        and not any(name.startswith("spark.hadoop.") or name in IGNORING for name in settings)
+        and not any(name.startswith(_STORAGE) or name in IGNORING for name in settings)
     )
 
 

@@ -196,7 +196,7 @@ def _lock_jar_cache(*, is_needed: bool) -> Iterator[None]:
         return
     cache = cache_folder()
     try:
-        cache.mkdir(parents=True, exist_ok=True)
+        cache.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = os.open(cache / "jars.lock", os.O_CREAT | os.O_RDWR, 0o600)
     except OSError:  # a read-only home: Ivy's cache is elsewhere or complete, and the lock is optional
         yield

@@ -27,7 +27,7 @@ def cache_folder() -> Path:
 
 def find_resolved_jars(settings: Mapping[str, str]) -> list[str]:
     """The jars to which Ivy has resolved the packages of these settings; empty where one of them is gone or has changed."""
-    with suppress(OSError, ValueError, TypeError, AttributeError):
+    with suppress(OSError, RuntimeError, ValueError, TypeError, AttributeError):
         if find_folder_problem(cache_folder()) is not None:  # Java runs what the file names
             return []
         known: dict[str, list[int]] = json.loads(_file(settings).read_text(encoding="utf-8"))
@@ -38,20 +38,22 @@ def find_resolved_jars(settings: Mapping[str, str]) -> list[str]:
 
 def keep_resolved_jars(settings: Mapping[str, str], jars: Sequence[str]) -> None:
     """``jars``: paths or ``file:`` URLs, as Spark names them. If they cannot be kept, the next start resolves them again."""
-    paths = [unquote(urlsplit(name).path) for name in jars]
-    file = _file(settings)
-    with suppress(OSError):  # also where a jar is not a local file
-        known = {path: _identify(path) for path in paths}
-        file.parent.mkdir(parents=True, exist_ok=True)
+    addresses = [urlsplit(name) for name in jars]
+    if not all(one.path and one.scheme in ("", "file") for one in addresses):
+        return
+    with suppress(OSError, RuntimeError):  # no folder that can be written, or no home
+        known = {path: _identify(path) for path in (unquote(one.path) for one in addresses)}
+        file = _file(settings)
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         new = file.with_suffix(f".{os.getpid()}")
         new.write_text(json.dumps(known), encoding="utf-8")
         new.replace(file)
 
 
 def use_jars(settings: Mapping[str, str], jars: Sequence[str]) -> dict[str, str]:
-    """The settings with jars in place of packages."""
-    kept = {name: value for name, value in settings.items() if name not in (_PACKAGES, "spark.jars.excludes")}
-    return {**kept, _JARS: ",".join(filter(None, [*jars, settings.get(_JARS, "")]))}
+    """The settings with jars in place of packages, none of which may come from ``spark-defaults.conf`` instead."""
+    chosen = ",".join(filter(None, [*jars, settings.get(_JARS, "")]))
+    return {**settings, _PACKAGES: "", "spark.jars.excludes": "", _JARS: chosen}
 
 
 def _file(settings: Mapping[str, str]) -> Path:

@@ -187,8 +187,10 @@ def session(
         java = java_options(storage, private_folder())
     chosen = build_settings(master, conf=conf, jars=jars, storage=storage, java=java)
     starts_java = SparkContext._gateway is None and not submitted
-    # Spark searches packages of a user for Python modules too, so Ivy resolves them each time
-    to_resolve = chosen if starts_java and _PACKAGES in chosen and _PACKAGES not in (conf or {}) else None
+    # Spark searches packages of a user for Python modules too, so Ivy resolves them each time. Arguments of the environment
+    # may name other packages, and a cluster gets its jars by other settings
+    is_ours = _PACKAGES in chosen and _PACKAGES not in (conf or {}) and "PYSPARK_SUBMIT_ARGS" not in os.environ
+    to_resolve = chosen if starts_java and is_ours and (master or "").startswith("local") else None
     if to_resolve is not None and (resolved := find_resolved_jars(to_resolve)):
         chosen, to_resolve = use_jars(chosen, resolved), None
     if chosen.get(_WAREHOUSE, "").startswith(str(private_path())):
@@ -196,7 +198,7 @@ def session(
     spark_settings = SparkConf(loadDefaults=False).setAll(list(chosen.items())).setAppName(app_name)
     if starts_java:
         require_java()
-        gateway = _start_java(spark_settings, log_file, fetches=_PACKAGES in chosen)
+        gateway = _start_java(spark_settings, log_file, fetches=bool(chosen.get(_PACKAGES)))
     else:
         gateway = None
     try:

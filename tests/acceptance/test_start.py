@@ -43,7 +43,7 @@ def test_the_second_start_resolves_no_jars_and_uses_the_same(tmp_path: Path) -> 
     assert first["spark.jars.packages"] is not None
     assert "resolving dependencies" in said
     second, said = start(tmp_path, 2)
-    assert second["spark.jars.packages"] is None
+    assert second["spark.jars.packages"] == ""
     assert "resolving dependencies" not in said
     jars = [name.removeprefix("file://") for name in first["spark.jars"].split(",")]
     assert second["spark.jars"].split(",") == jars

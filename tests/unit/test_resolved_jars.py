@@ -29,6 +29,8 @@ def test_they_are_found_for_the_same_settings_only(jars: list[Path]) -> None:
         assert find_resolved_jars({**SETTINGS, name: "other"}) == []
     assert use_jars({**SETTINGS, "spark.jars": "d.jar"}, ["a.jar", "c.jar"]) == {
         "spark.master": "local",
+        "spark.jars.packages": "",
+        "spark.jars.excludes": "",
         "spark.jars": "a.jar,c.jar,d.jar",
     }
 
@@ -56,8 +58,9 @@ def test_a_file_that_is_damaged_or_that_others_may_write_is_ignored(jars: list[P
 
 
 def test_what_cannot_be_kept_is_no_error(jars: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keep_resolved_jars(SETTINGS, ["hdfs://name/x.jar"])
-    assert find_resolved_jars(SETTINGS) == []
+    for elsewhere in (f"hdfs://name{jars[0]}", "", ""):
+        keep_resolved_jars(SETTINGS, [str(jars[1]), elsewhere])
+        assert find_resolved_jars(SETTINGS) == []
     monkeypatch.setenv("XDG_CACHE_HOME", str(jars[0]))
     keep_resolved_jars(SETTINGS, [str(jars[1])])
     assert find_resolved_jars(SETTINGS) == []
