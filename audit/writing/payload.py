@@ -104,7 +104,8 @@ class PayloadRows:
         if self.paired or self.few_files:
             rows = rows.coalesce(1) if partitions == 1 else rows.repartition(partitions, *order)
         elif not self.baseline:
-            rows = rows.coalesce(2 * partitions)  # not a task, and a file of the payload, for each few small files
+            # Not a task, and a file of the payload, for each few small files; but enough tasks for the cores of a machine
+            rows = rows.coalesce(max(8, 2 * partitions))
         # Descending, so that update_preimage comes before update_postimage
         return rows.sortWithinPartitions(*order, F.col(CHANGE_TYPE).desc()) if self.paired else rows
 
@@ -288,6 +289,8 @@ def _comparable(values: pa.ChunkedArray, field: StructField) -> pa.ChunkedArray:
         schema = StructType([field])
         batches = pa.table({field.name: values}).to_batches()
         return pa.chunked_array([encode_batch(batch, schema)[0] for batch in batches], pa.large_binary())
+    if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
+        return values.cast(pa.large_binary())  # with offsets of 32 bits, 2 GiB of text cannot be reordered
     return values
 
 
