@@ -15,6 +15,7 @@ from connectors.kafka import Cluster, EventFormat
 from connectors.kafka.client import TransactionalProducer
 from connectors.kafka.errors import KafkaFault
 from connectors.kafka.state.position import get_lane_id
+from connectors.kafka.write import window_writer
 from tests.fixtures.fix_kafka import Kafka
 from tests.integration.test_kafka_pipeline import Topic, people
 
@@ -123,7 +124,11 @@ def test_a_topic_whose_position_was_lost_is_taken_over(spark: SparkSession, kafk
         make_move(pipeline.sink, plan_move(pipeline.context, "adopt", 1, compare=False))
 
 
-def test_in_the_middle_of_a_window_nothing_moves(spark: SparkSession, kafka: Kafka, delta_path: str) -> None:
+def test_in_the_middle_of_a_window_nothing_moves(
+    spark: SparkSession, kafka: Kafka, delta_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a window in lanes; few events in one transaction have no middle."""
+    monkeypatch.setattr(window_writer, "TRANSACTION_BYTES", 0)
     table = people(spark, delta_path)
     topic = Topic(kafka, table, config={"max_message_bytes": 20_000})
     topic.pipeline().run()
