@@ -132,9 +132,9 @@ def build_paragraph(answers: Sequence[Stored]) -> str:
 
 
 def build_all(answers: Sequence[Stored], readme: str) -> Mapping[str, str]:
-    """The content of each file, by its path."""
-    before, _, rest = readme.partition(BEGIN)
-    _, _, after = rest.partition(END)
+    """The content of each file, by its path. Raises ValueError if the README does not have each mark once."""
+    before, rest = readme.split(BEGIN)
+    _, after = rest.split(END)
     return {
         PAGE: build_page(answers),
         CHART: build_chart(answers),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["LatestFeed", "NeedsSpark"]
 
 _READ_AT = dt.datetime.fromtimestamp(0, dt.UTC)
-"""Stands for the time of the latest commit file: it only has to stay the same."""
+"""Used instead of the time of the latest commit file, which is not read: it only has to stay the same."""
 
 
 class NeedsSpark(Exception):

@@ -47,8 +47,7 @@ def open_image(target: KafkaTarget, source: Source) -> KafkaImage:
         )
     topic = existing.get(target.topic)
     ends = [] if topic is None else [high for _, high in topics.read_offsets(target.cluster, topic)]
-    if topic is not None:
-        _wait_for_commits(target.cluster, topic, ends)
+    _wait_for_commits(target.cluster, target.topic, ends)
     now = read_existing_state(target, existing) if ends else state
     if (now.version, now.pending, now.lane_progress) != (state.version, state.pending, state.lane_progress):
         raise VerificationError(
@@ -58,10 +57,10 @@ def open_image(target: KafkaTarget, source: Source) -> KafkaImage:
     return KafkaImage(target.cluster, target.topic, ends, state.position, source, target.format)
 
 
-def _wait_for_commits(cluster: Cluster, topic: topics.Topic, ends: Sequence[int]) -> None:
-    """Wait until no transaction that is open before these ends is open any more: its position can be read then."""
+def _wait_for_commits(cluster: Cluster, topic: str, ends: Sequence[int]) -> None:
+    """Wait for the end of every transaction that has written before these ends. Then the position after it can be read."""
     for number, end in enumerate(ends):
-        reader = PartitionReader(cluster, topic.name, number, max(0, end - 1))
+        reader = PartitionReader(cluster, topic, number, max(0, end - 1))
         try:
             for _ in reader.stream(end):
                 pass

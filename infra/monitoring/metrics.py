@@ -30,7 +30,7 @@ __all__ = ["MetricsObserver"]
 REFRESH_SECONDS = 15.0
 """Interval at which sources and targets are asked. A scrape does not ask them."""
 READERS = 8
-"""Pipelines that are read at once: a run without changes ends before hundreds of them are read one after the other."""
+"""Number of pipelines that are read at the same time: one by one, hundreds take longer than a run without changes."""
 CLOSE_SECONDS = 5.0
 """Maximum time for the last refresh and the last push; the push has a second in any case."""
 
