@@ -45,10 +45,10 @@ def measure(lab: Lab) -> Iterator[Answer]:
     rewrapped = timed(lambda: registry.rotate(FileRoot.generate()))
     shredded = timed(lambda: registry.destroy_keys(tokens[:gone], run="bench"))
     for what, aim, rate, words in (
-        ("keys asked for", 0.3, len(batch) / asked, f"{len(batch) / asked:,.0f} keys/s of {count:,} people"),
-        ("keys made", 0.05, count / made, f"{count / made:,.0f} people/s, with token and key"),
+        ("keys looked up", 0.3, len(batch) / asked, f"{len(batch) / asked:,.0f} keys/s of {count:,} people"),
+        ("keys created", 0.05, count / made, f"{count / made:,.0f} people/s, with token and key"),
         (
-            "keys wrapped anew",
+            "keys wrapped again",
             0.1,
             count / rewrapped,
             f"{count / rewrapped:,.0f} keys/s, {rewrapped:.0f} s for {count:,}",
@@ -59,11 +59,11 @@ def measure(lab: Lab) -> Iterator[Answer]:
             ratio=rate * wraps,
             aim=aim,
             better="higher",
-            words=f"{words}; sealing alone {1 / wraps:,.0f}/s",
+            words=f"{words}; encryption alone {1 / wraps:,.0f}/s",
             detail={"people": count, "per_second": round(rate), "sealing_per_second": round(1 / wraps)},
         )
     yield Answer(
-        question="key_registry: shredding",
+        question="key_registry: keys destroyed",
         ratio=gone * wraps / shredded,
         aim=0.05,
         better="higher",
