@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from cdf.errors import CdfError, Interrupted
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from cdf import Pipeline
     from infra.config.models import Project
 
-__all__ = ["build_idle_pipeline", "list_candidates"]
+__all__ = ["build_idle_pipeline", "keep_connections", "list_candidates"]
 
 _ELSEWHERE = (
     "DATABRICKS_RUNTIME_VERSION",
@@ -72,6 +73,15 @@ def _is_readable(project: Project, address: str) -> bool:
         # Only Delta sees a version that another writer has recorded in the lock table and not yet copied into the log
         return project.storage.lock is None
     return "://" not in address or address.startswith("file:")
+
+
+def keep_connections(project: Project, names: Sequence[str]) -> AbstractContextManager[None]:
+    """In the block, each pipeline uses the connections to PostgreSQL that an earlier one no longer needs."""
+    if all(project.connections[project.pipeline(name).sink.connection].kind != "postgres" for name in names):
+        return nullcontext()  # psycopg is not imported for other targets
+    from connectors.postgres.spare_connections import SPARE
+
+    return SPARE.keep()
 
 
 def build_idle_pipeline(project: Project, name: str) -> Pipeline:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import select
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from audit.errors import raise_without_context
 from audit.postgres_session import PinnedConnection, connect, session_dsn
 from cdf.errors import CdfError, PositionError
 from connectors.postgres.errors import find_login_refusal, sqlstate_of, translate
+from connectors.postgres.spare_connections import SPARE, is_broken
 from connectors.postgres.sql_parts import SCHEMA, TargetName
 from connectors.postgres.sqlstates import COMMIT_UNKNOWN
 from connectors.postgres.state.lease import Lease, fenced_error, is_fenced, release_lease
@@ -25,8 +25,6 @@ from connectors.postgres.state.run_history import RunHistory
 __all__ = ["Session"]
 
 Connection = psycopg.Connection[Any]
-
-IDLE_SECONDS = 30.0
 
 
 class Session:
@@ -38,7 +36,7 @@ class Session:
         self.lease: Lease | None = None
         self.history: RunHistory | None = None
         self._tag = hashlib.md5(str(target).encode(), usedforsecurity=False).hexdigest()[:12]
-        self._connection: Connection | None = None
+        self._connection: PinnedConnection | None = None
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._copies: list[Callable[[], None]] = []
         self._last_used = 0.0
@@ -46,6 +44,10 @@ class Session:
     # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def connect(self) -> PinnedConnection:
+        """A connection of the caller, who closes it or calls ``give_back``."""
+        if (spare := SPARE.take(self.dsn)) is not None:
+            self._connections.add(spare)
+            return spare
         try:
             connection = connect(self.dsn, autocommit=True)
         except psycopg.OperationalError as error:
@@ -54,31 +56,19 @@ class Session:
         self._connections.add(connection)
         return connection
 
+    def give_back(self, connection: PinnedConnection) -> None:
+        """Close a connection of ``connect``, or keep it for another session. A second call does nothing."""
+        if connection in self._connections:
+            self._connections.discard(connection)
+            SPARE.give(self.dsn, connection)
+
     def main(self) -> Connection:
-        if self._connection is not None and self._is_broken(self._connection):
+        if self._connection is not None and is_broken(self._connection, self._last_used):
             self._connection.close()
         if self._connection is None or self._connection.closed:
             self._connection = self.connect()
         self._last_used = time.monotonic()
         return self._connection
-
-    def _is_broken(self, connection: Connection) -> bool:
-        """Whether the connection broke while it was idle: nothing is lost with it, and a new one can replace it.
-
-        A close by the server is visible on the socket. A firewall that dropped the connection is not, so after
-        ``IDLE_SECONDS`` a statement is sent.
-        """
-        if connection.closed or connection.info.transaction_status != pq.TransactionStatus.IDLE:
-            return False
-        sent = select.poll()
-        sent.register(connection.fileno(), select.POLLIN)
-        if not sent.poll(0) and time.monotonic() - self._last_used < IDLE_SECONDS:
-            return False
-        try:
-            connection.execute("select")
-        except psycopg.OperationalError:
-            return True
-        return False
 
     def require_lease(self) -> Lease:
         """The lease. Raises PositionError if the sink is not open."""
@@ -118,7 +108,7 @@ class Session:
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(psycopg.Error):
-                connection.close()
+                self.give_back(connection)
 
     def _release(self, lease: Lease) -> None:
         for _ in range(2):  # a broken connection may be noticed only when it is used: then try a new one

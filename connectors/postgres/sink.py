@@ -141,8 +141,12 @@ class PostgresSink(Sink):
     @contextmanager
     def _connect(self, doing: str) -> Iterator[Connection]:
         """A connection for one call that needs no ``open``."""
-        with self._session.errors(doing), self._session.connect() as connection:
-            yield connection
+        with self._session.errors(doing):
+            connection = self._session.connect()
+            try:
+                yield connection
+            finally:
+                self._session.give_back(connection)
 
     @contextmanager
     def _read(self, doing: str) -> Iterator[Connection]:

@@ -93,11 +93,12 @@ def process_pipelines_in_parallel(
 def _try_without_spark(
     output: Output, project: Project, names: Sequence[str], work: Try, jobs: int
 ) -> dict[str, Outcome]:
-    from infra.idle_runs import build_idle_pipeline, list_candidates
+    from infra.idle_runs import build_idle_pipeline, keep_connections, list_candidates
 
     if not (candidates := list_candidates(project, names)):
         return {}
-    return _PipelineThreads(output, functools.partial(build_idle_pipeline, project), work).run(candidates, jobs)
+    with keep_connections(project, candidates):
+        return _PipelineThreads(output, functools.partial(build_idle_pipeline, project), work).run(candidates, jobs)
 
 
 def process_targets(

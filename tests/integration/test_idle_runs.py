@@ -5,13 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import json
 import shutil
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from psycopg.conninfo import make_conninfo
 from pyspark.sql.types import StructType
 
 from cdf.errors import CdfError, Paused
@@ -20,7 +22,7 @@ from cdf.testing.changes import SampleTable
 from infra import idle_runs
 from infra.config.load import load
 from infra.config.models import Project
-from infra.idle_runs import build_idle_pipeline, list_candidates
+from infra.idle_runs import build_idle_pipeline, keep_connections, list_candidates
 from infra.latest_feed import NeedsSpark
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.setups import delta_table
@@ -210,6 +212,27 @@ def test_a_paused_pipeline_stays_paused_whatever_its_source_has(case: Case, chan
     with pytest.raises(Paused, match=r"customers is paused since .* by maria: rebuild"):
         case.run()
     assert case.state() == (0, 1, None, None)
+
+
+def test_runs_use_one_connection_after_the_other_and_replace_a_broken_one(case: Case) -> None:
+    case = replace(case, pg=replace(case.pg, dsn=make_conninfo(case.pg.dsn, application_name="kept")))
+
+    def list_backends() -> list[int]:
+        return [pid for (pid,) in case.pg.query("select pid from pg_stat_activity where application_name = 'kept'")]
+
+    with keep_connections(case.project(), ["customers"]):
+        case.run()
+        (first,) = list_backends()
+        case.run()
+        assert list_backends() == [first]
+        case.pg.query("select pg_terminate_backend(%s, 10000)", first)
+        case.run()
+        assert len(list_backends()) == 1
+    deadline = time.monotonic() + 10
+    while list_backends() and time.monotonic() < deadline:
+        time.sleep(0.05)  # a server process ends after its connection
+    assert not list_backends()
+    assert case.state() == (0, 4, None, "succeeded")
 
 
 def test_only_tables_that_spark_would_read_in_the_same_place_are_candidates(

@@ -219,7 +219,7 @@ def test_connections_that_end_between_windows_cost_nothing(
 def test_connections_that_a_firewall_has_forgotten_cost_nothing(
     session: SparkSession | None, pg: Pg, proxy: PostgresProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("connectors.postgres.client.IDLE_SECONDS", 0.0)
+    monkeypatch.setattr("connectors.postgres.spare_connections.IDLE_SECONDS", 0.0)
     table = people(session)
     with loaded(pg, table, [A], dsn=proxy.dsn) as sink:
         sink.apply(second(table))
